@@ -169,6 +169,8 @@ class Op:
     mnemonic: ClassVar[str] = ""                # in assembly
     opcode: ClassVar[int] = 0                   # in the binary container; 0: never emitted
     since: ClassVar[int] = 2                    # the generation of the machine that it came with
+    law: ClassVar[str] = ""                     # of the machine's costs, by the free elements of the tile ``walked``
+    walked: ClassVar[str] = "dst"
     queued: ClassVar[bool] = False              # a transfer, which an engine puts into a queue
     acts_outside: ClassVar[bool] = False        # has an effect beyond its tiles: such ones keep their order
     addressed_by_data: ClassVar[str] = ""       # the tile of which data decide the elements that are meant
@@ -291,10 +293,12 @@ class Op:
         b.keep(self)
 
     def work(self) -> Work:
-        """What its engine does, which the machine has costs for. Of a transfer: to trigger it."""
+        """What its engine does, which the machine has costs for: as ``law`` says. Of a transfer: to trigger it."""
         if self.queued:
             return ISSUE
-        raise InternalError(f"{self.full_name()} has no work")
+        if not self.law:
+            raise InternalError(f"{self.full_name()} has no work")
+        return Work(self.law, getattr(self, self.walked).free_elements)
 
 
 def changed(op: Op, tile: Callable[[Tile], Tile], **fields: Any) -> Op:

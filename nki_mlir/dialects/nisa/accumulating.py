@@ -43,6 +43,7 @@ class Activate2Op(Accumulating, name="activate2", engines=(Engine.SCALAR,), mnem
     reverse1: bool = False
     reduce_cmd: str = "idle"
     reduce_op: str = "add"
+    law = "activation"
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src", "operand0", "operand1", "slope")
@@ -69,9 +70,6 @@ class Activate2Op(Accumulating, name="activate2", engines=(Engine.SCALAR,), mnem
             value = s.activation(self.fn, np.asarray(value))
         return self.results(value, accumulator)
 
-    def work(self) -> Work:
-        return Work("activation", self.dst.free_elements)
-
 
 class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), mnemonic="EXPONENTIAL", opcode=0x75,
                     since=4):
@@ -82,6 +80,7 @@ class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), 
     imm: float = 0.0
     reduce_cmd: str = "idle"
     reduce_op: str = "add"
+    law = "exponential"
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src", "highest")
@@ -94,9 +93,6 @@ class ExponentialOp(Accumulating, name="exponential", engines=(Engine.VECTOR,), 
     def reference(self, accumulator: np.ndarray, src: np.ndarray, *highest: np.ndarray) -> Results:
         limit = per_row(highest[0], src) if highest else np.float32(self.imm)
         return self.results(ACTIVATIONS["exp"].numpy(src - limit), accumulator)
-
-    def work(self) -> Work:
-        return Work("exponential", self.dst.free_elements)
 
 
 class _WithOperand(Accumulating):
@@ -129,6 +125,7 @@ class TensorScalarAccumulateOp(_WithOperand, name="tensor_scalar_accumulate", en
     imm0: float = 0.0
     reverse0: bool = False
     negate: bool = False
+    law = "tensor_scalar_reduce"
 
     def verify_target(self, check: TargetCheck) -> None:
         check.operators(self.op0)
@@ -138,9 +135,6 @@ class TensorScalarAccumulateOp(_WithOperand, name="tensor_scalar_accumulate", en
         value = self.with_operand(src, operand, self.reverse0)
         made = self.results(value, accumulator)
         return (*made[:2], -made[2]) if self.negate and len(made) == 3 else made
-
-    def work(self) -> Work:
-        return Work("tensor_scalar_reduce", self.dst.free_elements)
 
 
 class TensorScalarCumulativeOp(_WithOperand, name="tensor_scalar_cumulative", engines=(Engine.VECTOR,),

@@ -33,6 +33,7 @@ class PatternAddressed(DataAddressed):
     scale: int
     extent: int
     mode: str = "error"
+    law, walked = "dynamic_copy", "piece"
 
     def verify(self, check: Check) -> None:
         check.one_of("mode", MODES)
@@ -70,9 +71,6 @@ class PatternAddressed(DataAddressed):
         rows, places, good = self.addresses(flat, self.piece.shape, tiles["index"])
         flat[rows[good], places[good]] = True
         return made
-
-    def work(self) -> Work:
-        return Work("dynamic_copy", self.piece.free_elements)
 
 
 class DynamicReadOp(PatternAddressed, name="dynamic_read", engines=(Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR),

@@ -200,6 +200,7 @@ class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mn
     scale: In | None
     fn: str
     imm: float = 1.0
+    law = "activation"
 
     def verify(self, check: Check) -> None:
         check.one_of("fn", ACTIVATIONS)
@@ -223,15 +224,13 @@ class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mn
             src = s.alu("multiply", src, s.constant(self.imm))
         return s.activation(self.fn, src if bias is None else s.alu("add", src, bias))
 
-    def work(self) -> Work:
-        return Work("activation", self.dst.free_elements)
-
 
 class ReciprocalOp(NisaOp, Elementwise, name="reciprocal", engines=(VECTOR,), mnemonic="RECIPROCAL", opcode=0x14):
     """dst = 1 / src."""
 
     dst: Out
     src: In
+    law = "reciprocal"
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
@@ -239,9 +238,6 @@ class ReciprocalOp(NisaOp, Elementwise, name="reciprocal", engines=(VECTOR,), mn
 
     def body(self, s: ScalarFunctions[V], src: V) -> V:
         return s.alu("reciprocal", src)
-
-    def work(self) -> Work:
-        return Work("reciprocal", self.dst.free_elements)
 
 
 class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated", engines=(VECTOR,),
@@ -287,6 +283,7 @@ class AffineSelectOp(NisaOp, Elementwise, name="affine_select", engines=(GPSIMD,
     predicate: Linear
     equal: bool = False
     value: float = 0.0
+    law = "affine_select"
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
@@ -308,9 +305,6 @@ class AffineSelectOp(NisaOp, Elementwise, name="affine_select", engines=(GPSIMD,
     def body(self, s: ScalarFunctions[V], src: V, position: V) -> V:
         holds = s.alu("equal" if self.equal else "greater_equal", position, s.constant(0.0))
         return s.alu("select", holds, src, s.constant(self.value))
-
-    def work(self) -> Work:
-        return Work("affine_select", self.dst.free_elements)
 
 
 def per_partition(tile: Tile) -> bool:

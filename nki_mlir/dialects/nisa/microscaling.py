@@ -71,6 +71,7 @@ class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), 
     src: In
     element: str
     keeps_bits = True
+    law = "elements"
 
     def verify(self, check: Check) -> None:
         check.one_of("element", tuple(LARGEST_EXPONENT))
@@ -102,9 +103,6 @@ class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), 
         made = dst_scale.copy().reshape(dst_scale.shape[0], -1)
         scale_bits(made)[[scale_row(g) for g in range(p // GROUP)]] = byte
         return packed(small, self.element), made.reshape(dst_scale.shape)
-
-    def work(self) -> Work:
-        return Work("elements", self.dst.free_elements)
 
 
 class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,), mnemonic="MATMUL_MX", opcode=0x79,

@@ -53,8 +53,7 @@ class MemsetOp(NisaOp, Filling, name="memset", engines=(VECTOR, GPSIMD), mnemoni
 class IotaOp(NisaOp, Counting, name="iota", engines=(GPSIMD,), mnemonic="IOTA", opcode=0x42):
     """dst[i] = expression(i), affine over dst's axes and the op's symbols, in int32."""
 
-    def work(self) -> Work:
-        return Work("iota", self.dst.free_elements)
+    law = "iota"
 
 
 class DmaCopyOp(NisaOp, Copying, name="dma_copy", engines=(SYNC, SCALAR, GPSIMD), mnemonic="DMA", opcode=0x43):

@@ -54,6 +54,7 @@ class RandOp(PartitionWise, name="rand", engines=(Engine.VECTOR,), mnemonic="RNG
     dst: Out
     state: InOut
     keeps_bits = True
+    law = "random"
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst")
@@ -61,9 +62,6 @@ class RandOp(PartitionWise, name="rand", engines=(Engine.VECTOR,), mnemonic="RNG
 
     def reference(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return draw(state, self.dst.shape)
-
-    def work(self) -> Work:
-        return Work("random", self.dst.free_elements)
 
 
 class DropoutOp(PartitionWise, name="dropout", engines=(Engine.VECTOR,), mnemonic="DROPOUT", opcode=0x6A):
@@ -77,6 +75,7 @@ class DropoutOp(PartitionWise, name="dropout", engines=(Engine.VECTOR,), mnemoni
     prob: In | None
     imm: float = 0.0
     keeps_bits = True
+    law = "random"
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src", "prob")
@@ -93,6 +92,3 @@ class DropoutOp(PartitionWise, name="dropout", engines=(Engine.VECTOR,), mnemoni
         uniform, after = draw(state, src.shape)
         limit = (prob[0].astype(np.float32).reshape(-1, *(1,) * (src.ndim - 1)) if prob else np.float32(self.imm))
         return np.where(uniform < limit, np.zeros((), src.dtype), src), after
-
-    def work(self) -> Work:
-        return Work("random", self.dst.free_elements)

@@ -9,7 +9,7 @@ from nki_mlir.dialects.nisa.random import check_state
 from nki_mlir.dialects.op import InOut, Out
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Work
+from nki_mlir.machine import Engine
 from nki_mlir.scalar.dtypes import BOOL
 
 
@@ -20,6 +20,7 @@ class RandomBitsOp(PartitionWise, name="rng", engines=(Engine.VECTOR, Engine.GPS
     dst: Out
     state: InOut
     keeps_bits = True
+    law = "random"
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst")
@@ -41,6 +42,3 @@ class RandomBitsOp(PartitionWise, name="rng", engines=(Engine.VECTOR, Engine.GPS
         if self.dst.dtype is BOOL:
             return (bits & 1).astype(np.bool_), after
         return bits.astype(f"u{size}").view(self.dst.dtype.numpy), after
-
-    def work(self) -> Work:
-        return Work("random", self.dst.free_elements)

@@ -130,6 +130,7 @@ class ActivationReduceOp(WithRowReduction, name="activation_reduce", engines=(SC
     fn: str
     reduce_op: str = "add"
     imm: float = 1.0
+    law = "activation_reduce"
 
     def verify(self, check: Check) -> None:
         ActivationOp.verify(self, check)                            # type: ignore[arg-type]
@@ -139,9 +140,6 @@ class ActivationReduceOp(WithRowReduction, name="activation_reduce", engines=(SC
         verify_sum(self, check)
 
     body = ActivationOp.body
-
-    def work(self) -> Work:
-        return Work("activation_reduce", self.dst.free_elements)
 
 
 class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engines=(VECTOR,),
@@ -153,6 +151,7 @@ class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engine
     reduce_op: str
     imm0: float = 0.0
     reverse0: bool = False
+    law = "tensor_scalar_reduce"
 
     def verify(self, check: Check) -> None:
         check.alu("op0", 1, 2)
@@ -170,6 +169,3 @@ class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engine
 
     operand1, op1, imm1, reverse1 = None, "bypass", 0.0, False      # what TensorScalarOp.body also reads
     body = TensorScalarOp.body
-
-    def work(self) -> Work:
-        return Work("tensor_scalar_reduce", self.dst.free_elements)

@@ -15,7 +15,7 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.nisa.indirect import MODES, DataAddressed, IndirectOutOfBounds
 from nki_mlir.dialects.op import In, Integers, Out
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Work
+from nki_mlir.machine import Engine
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import INT32, UINT32
 
@@ -99,14 +99,13 @@ class RunTimeIndexed(DataAddressed):
 class OnChip(RunTimeIndexed):
     """By an engine: each partition reads and writes its own row, at one place for all."""
 
+    law, walked = "dynamic_copy", "piece"
+
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
         check.rule(self.dst.shape[0] == self.src.shape[0], "dst and src have one number of partitions")
         super().verify(check)
         check.rule(self.offset.shape[0] == 1, "one value counts for all partitions")
-
-    def work(self) -> Work:
-        return Work("dynamic_copy", self.piece.free_elements)
 
 
 class TensorCopyDynamicSrcOp(OnChip, name="tensor_copy_dynamic_src", mnemonic="COPY_DYNAMIC_SRC", opcode=0x62,

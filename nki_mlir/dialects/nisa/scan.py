@@ -8,7 +8,7 @@ from nki_mlir.dialects.nisa.elementwise import not_all_in_psum
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import ArrayScalars, In, LoweringBuilder, Out, ScalarFunctions, V
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Work
+from nki_mlir.machine import Engine
 from nki_mlir.scalar.dtypes import FLOAT32
 
 
@@ -30,6 +30,7 @@ class TensorTensorScanOp(PartitionWise, name="tensor_tensor_scan", engines=(Engi
     reverse0: bool = False
     reverse1: bool = False
     rows_apart = True
+    law = "scan"
 
     def verify(self, check: Check) -> None:
         check.alu("op0", 2)
@@ -56,6 +57,3 @@ class TensorTensorScanOp(PartitionWise, name="tensor_tensor_scan", engines=(Engi
 
     def lower(self, b: LoweringBuilder) -> None:
         b.recurrence(self)
-
-    def work(self) -> Work:
-        return Work("scan", self.dst.free_elements)

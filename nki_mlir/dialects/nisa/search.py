@@ -7,7 +7,7 @@ import numpy as np
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import In, Op, Out, Results
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine, Work
+from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import UINT16, UINT32
 
 EIGHT, LONGEST = 8, Machine.search_max
@@ -24,6 +24,7 @@ class Max8Op(PartitionWise, name="max8", engines=(Engine.VECTOR,), mnemonic="MAX
     dst: Out
     src: In
     rows_apart = True
+    law, walked = "search", "src"
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
@@ -33,9 +34,6 @@ class Max8Op(PartitionWise, name="max8", engines=(Engine.VECTOR,), mnemonic="MAX
     def reference(self, src: np.ndarray) -> np.ndarray:
         flat = src.reshape(src.shape[0], -1)
         return -np.sort(-flat, axis=1)[:, :EIGHT]
-
-    def work(self) -> Work:
-        return Work("search", self.src.free_elements)
 
 
 def find_each(data: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -61,6 +59,7 @@ class FindIndex8Op(PartitionWise, name="nc_find_index8", engines=(Engine.VECTOR,
     data: In
     vals: In
     rows_apart = True
+    law, walked = "search", "data"
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "data", "vals")
@@ -71,9 +70,6 @@ class FindIndex8Op(PartitionWise, name="nc_find_index8", engines=(Engine.VECTOR,
 
     def reference(self, data: np.ndarray, vals: np.ndarray) -> np.ndarray:
         return find_each(data, vals).astype(self.dst.dtype.numpy)
-
-    def work(self) -> Work:
-        return Work("search", self.data.free_elements)
 
 
 class MatchReplace8Op(PartitionWise, name="nc_match_replace8", engines=(Engine.VECTOR,), mnemonic="MATCH_REPLACE8",
@@ -86,6 +82,7 @@ class MatchReplace8Op(PartitionWise, name="nc_match_replace8", engines=(Engine.V
     vals: In
     imm: float
     rows_apart = True
+    law, walked = "search", "data"
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "dst_idx", "data", "vals")
@@ -104,6 +101,3 @@ class MatchReplace8Op(PartitionWise, name="nc_match_replace8", engines=(Engine.V
             return made.reshape(data.shape)
         return made.reshape(data.shape), places.astype(self.dst_idx.dtype.numpy).reshape(
             -1, *self.dst_idx.shape[1:])
-
-    def work(self) -> Work:
-        return Work("search", self.data.free_elements)

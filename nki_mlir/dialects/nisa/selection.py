@@ -16,7 +16,7 @@ from nki_mlir.dialects.nki.reduction import sums_integers
 from nki_mlir.dialects.op import ArrayScalars, In, InOut, Out, Results
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Work
+from nki_mlir.machine import Engine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, TFLOAT32, UINT8, UINT16, UINT32
 from nki_mlir.scalar.integer_sums import reduced
@@ -71,6 +71,7 @@ class ActivationAccumulateOp(Accumulating, name="activation_accumulate", engines
     reduce_op: str
     reduce_cmd: str
     imm: float = 1.0
+    law = "activation_reduce"
 
     def verify(self, check: Check) -> None:
         ActivationOp.verify(self, check)                            # type: ignore[arg-type]
@@ -82,9 +83,6 @@ class ActivationAccumulateOp(Accumulating, name="activation_accumulate", engines
     def reference(self, accumulator: np.ndarray, *sources: np.ndarray) -> Results:
         value = np.asarray(ActivationOp.body(self, ArrayScalars(FLOAT32), *sources))     # type: ignore[arg-type]
         return self.results(value, accumulator)
-
-    def work(self) -> Work:
-        return Work("activation_reduce", self.dst.free_elements)
 
 
 class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,), mnemonic="SELECT_REDUCE",
@@ -98,6 +96,7 @@ class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,
     reverse_pred: bool = False
     reduce_cmd: str = "idle"
     reduce_op: str = "maximum"
+    law = "select"
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "predicate", "on_true", "on_false")
@@ -118,9 +117,6 @@ class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,
         chosen = (predicate != 0) != self.reverse_pred
         return self.results(np.where(chosen, on_true, other).astype(np.float32), accumulator)
 
-    def work(self) -> Work:
-        return Work("select", self.dst.free_elements)
-
 
 class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,), mnemonic="RANGE_SELECT", opcode=0x5C,
                     since=3):
@@ -136,6 +132,7 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
     reduce_cmd: str = "idle"
     reduce_op: str = "maximum"
     rows_apart = False                  # it computes with the places of elements
+    law = "range_select"
 
     def verify(self, check: Check) -> None:
         comparisons = ("equal", "less", "less_equal", "greater", "greater_equal")
@@ -166,9 +163,6 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
         value = np.where(inside.reshape(src.shape), src, np.float32(self.fill))
         return self.results(value, accumulator)
 
-    def work(self) -> Work:
-        return Work("range_select", self.dst.free_elements)
-
 
 class SequenceBoundsOp(PartitionWise, name="sequence_bounds", engines=(Engine.GPSIMD,), mnemonic="SEQUENCE_BOUNDS",
                        opcode=0x5D):
@@ -176,6 +170,7 @@ class SequenceBoundsOp(PartitionWise, name="sequence_bounds", engines=(Engine.GP
 
     dst: Out
     segment_ids: In
+    law, walked = "sequence_bounds", "segment_ids"
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "segment_ids")
@@ -195,6 +190,3 @@ class SequenceBoundsOp(PartitionWise, name="sequence_bounds", engines=(Engine.GP
             if ids[a] != 0:
                 start[a:b], end[a:b] = a, b
         return np.stack([start, end])[None]
-
-    def work(self) -> Work:
-        return Work("sequence_bounds", self.segment_ids.free_elements)

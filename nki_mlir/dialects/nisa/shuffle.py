@@ -31,6 +31,7 @@ class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.V
     src: In
     shuffle: Integers
     keeps_bits = True
+    law = "shuffle"
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
@@ -48,9 +49,6 @@ class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.V
                 if source != KEEP and start + i < dst.shape[0] and at < src.shape[0]:
                     made[start + i] = src[at]
         return made
-
-    def work(self) -> Work:
-        return Work("shuffle", self.dst.free_elements)
 
 
 class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,), mnemonic="LOCAL_GATHER",

@@ -9,7 +9,7 @@ from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.nisa.partitionwise import PartitionWise
 from nki_mlir.dialects.op import In, LoweringBuilder, Out, ScalarFunctions, V
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Machine, Work
+from nki_mlir.machine import Engine, Machine
 
 
 def every(tile: Tile, n: int) -> list[Tile] | None:
@@ -36,6 +36,7 @@ class BnStatsOp(PartitionWise, name="bn_stats", engines=(Engine.VECTOR,), mnemon
     src: In
     rows_apart = True
     statistic = "dst"
+    law, walked = "bn_stats", "src"
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
@@ -69,9 +70,6 @@ class BnStatsOp(PartitionWise, name="bn_stats", engines=(Engine.VECTOR,), mnemon
             columns += [count, mean, spread]
         rows.write(self.dst, columns)
 
-    def work(self) -> Work:
-        return Work("bn_stats", self.src.free_elements)
-
 
 class BnAggrOp(PartitionWise, name="bn_aggr", engines=(Engine.VECTOR,), mnemonic="BN_AGGR", opcode=0x52):
     """dst[p] = (mean, variance) of groups given as (count, mean, variance * count) triples in src[p]."""
@@ -80,6 +78,7 @@ class BnAggrOp(PartitionWise, name="bn_aggr", engines=(Engine.VECTOR,), mnemonic
     src: In
     rows_apart = True
     statistic = "dst"
+    law, walked = "bn_aggr", "src"
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
@@ -108,6 +107,3 @@ class BnAggrOp(PartitionWise, name="bn_aggr", engines=(Engine.VECTOR,), mnemonic
             return s.alu("add", own, s.alu("multiply", n, squared_distance(s, own_mean, mean)))
         spread = rows.sum(spread_of, parts, mean)
         rows.write(self.dst, [mean, rows.each(lambda s, x, n: s.alu("divide", x, n), spread, total)])
-
-    def work(self) -> Work:
-        return Work("bn_aggr", self.src.free_elements)

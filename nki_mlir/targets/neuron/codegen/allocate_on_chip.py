@@ -14,29 +14,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import PSUM, SBUF
-from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
-from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.targets.neuron.codegen.liveness import Lifetime, Liveness, peak
-from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import Code
-from nki_mlir.targets.neuron.codegen.write_records import write_code
+from nki_mlir.targets.neuron.codegen.write_records import RecordsPass
 
 GENEROUS = 32                   # bytes: rows that start so are read without partial sectors
 NAMED = 12                      # buffers that an error names
 
 
-class AllocateOnChip(Pass, name="allocate-on-chip", reads=Level.NISA):
-    def run(self, module: Any) -> None:
-        with module.context, ir.Location.unknown():
-            for kernel in kernel_functions(module):
-                code = read_code(kernel)
-                allocate(code)
-                write_code(kernel, code)
+class AllocateOnChip(RecordsPass, name="allocate-on-chip", reads=Level.NISA):
+    def rewritten(self, code: Code) -> Code:
+        allocate(code)
+        return code
 
 
 class MemoryFull(NkiMlirError):

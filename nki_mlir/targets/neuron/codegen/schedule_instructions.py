@@ -15,18 +15,13 @@ order are dropped.
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import groupby
-from typing import Any
 
-from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.isa.instruction import is_dma
-from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Cost, Engine, Machine
 from nki_mlir.passes.levels import Level
-from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.targets.neuron.codegen.dependences import Dependences, memory_sizes, own_memory, touched
-from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Code,
@@ -37,7 +32,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     reorder,
     tiles_of,
 )
-from nki_mlir.targets.neuron.codegen.write_records import write_code
+from nki_mlir.targets.neuron.codegen.write_records import RecordsPass
 from nki_mlir.targets.neuron.timing.transfers import DmaEngines, TimedTransfer, Transfers
 
 MEMORY = 90                     # percent
@@ -46,16 +41,13 @@ ENGINE_FREE, SEEN_BY_ITSELF, COMPLETE = range(3)
 PASSED_OVER = 8                 # ready instructions that may be passed over for lack of memory
 
 
-class ScheduleInstructions(Pass, name="schedule-instructions", reads=Level.NISA):
+class ScheduleInstructions(RecordsPass, name="schedule-instructions", reads=Level.NISA):
     memory: int = MEMORY        # percent of on-chip memory that buffers may fill
     early: bool = True          # memory is free again when its last use starts, else when that is complete
 
-    def run(self, module: Any) -> None:
-        with module.context, ir.Location.unknown():
-            for kernel in kernel_functions(module):
-                code = read_code(kernel)
-                schedule(code, self.memory, self.early)
-                write_code(kernel, code)
+    def rewritten(self, code: Code) -> Code:
+        schedule(code, self.memory, self.early)
+        return code
 
 
 def schedule(code: Code, memory: int = MEMORY, early: bool = True) -> None:

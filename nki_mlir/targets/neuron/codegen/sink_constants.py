@@ -13,15 +13,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from nki_mlir.analysis.dead_code import covers
-from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import Tile
-from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.nisa.matmul import NcMatmulOp
 from nki_mlir.dialects.nisa.movement import MemsetOp
 from nki_mlir.dialects.op import changed
 from nki_mlir.passes.levels import Level
-from nki_mlir.passes.pass_manager import Pass
-from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Branch,
@@ -34,16 +30,13 @@ from nki_mlir.targets.neuron.codegen.records import (
     tiles_of,
 )
 from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER
-from nki_mlir.targets.neuron.codegen.write_records import write_code
+from nki_mlir.targets.neuron.codegen.write_records import RecordsPass
 
 
-class SinkConstants(Pass, name="sink-constants", reads=Level.NISA):
-    def run(self, module: Any) -> None:
-        with module.context, ir.Location.unknown():
-            for kernel in kernel_functions(module):
-                code = read_code(kernel)
-                sink_constants(code)
-                write_code(kernel, code)
+class SinkConstants(RecordsPass, name="sink-constants", reads=Level.NISA):
+    def rewritten(self, code: Code) -> Code:
+        sink_constants(code)
+        return code
 
 
 def sink_constants(code: Code) -> None:

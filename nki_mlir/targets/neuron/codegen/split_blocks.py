@@ -17,15 +17,11 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
-from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.nisa.movement import MemsetOp
 from nki_mlir.dialects.op import changed
 from nki_mlir.passes.levels import Level
-from nki_mlir.passes.pass_manager import Pass
-from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import (
     Code,
     DeviceBuffer,
@@ -34,7 +30,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     forget_addresses,
     tiles_of,
 )
-from nki_mlir.targets.neuron.codegen.write_records import write_code
+from nki_mlir.targets.neuron.codegen.write_records import RecordsPass
 
 
 class BlocksApart(NkiMlirError):
@@ -44,13 +40,10 @@ class BlocksApart(NkiMlirError):
     fix = "give such blocks consecutive addresses, or use one block at a time"
 
 
-class SplitBlocks(Pass, name="split-blocks", reads=Level.NISA):
-    def run(self, module: Any) -> None:
-        with module.context, ir.Location.unknown():
-            for kernel in kernel_functions(module):
-                code = read_code(kernel)
-                split_blocks(code)
-                write_code(kernel, code)
+class SplitBlocks(RecordsPass, name="split-blocks", reads=Level.NISA):
+    def rewritten(self, code: Code) -> Code:
+        split_blocks(code)
+        return code
 
 
 def split_blocks(code: Code) -> None:

@@ -17,17 +17,13 @@ from math import prod
 from typing import Any
 
 from nki_mlir.analysis.mask_boxes import box_of, in_box, lawful
-from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import KernelError, Unsupported
 from nki_mlir.dialects.access import Constraint, Linear, Tile
 from nki_mlir.dialects.isa.instruction import is_dma
-from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.verifier import in_buffer
 from nki_mlir.machine import Machine
 from nki_mlir.passes.levels import Level
-from nki_mlir.passes.pass_manager import Pass
-from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Branch,
@@ -48,19 +44,17 @@ from nki_mlir.targets.neuron.codegen.records import (
     variables_of,
 )
 from nki_mlir.targets.neuron.codegen.substitution import with_values
-from nki_mlir.targets.neuron.codegen.write_records import write_code
+from nki_mlir.targets.neuron.codegen.write_records import RecordsPass
 
 UNROLL_LIMIT = 50_000           # instructions
 BODY = 1_000                    # instructions that a register loop's body should have: engines meet behind them
 
 
-class UnrollLoops(Pass, name="unroll-loops", reads=Level.NISA):
+class UnrollLoops(RecordsPass, name="unroll-loops", reads=Level.NISA):
     limit: int = UNROLL_LIMIT   # instructions; above it the largest outer loops stay
 
-    def run(self, module: Any) -> None:
-        with module.context, ir.Location.unknown():
-            for kernel in kernel_functions(module):
-                write_code(kernel, unrolled(with_grid(read_code(kernel)), self.limit))
+    def rewritten(self, code: Code) -> Code:
+        return unrolled(with_grid(code), self.limit)
 
 
 def with_grid(code: Code) -> Code:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes records (``kernel_code``) back into the function they were read from, in place of its body."""
+"""Writes records (``kernel_code``) back into the function they were read from, in place of its body; passes on them."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,11 +8,12 @@ from nki_mlir.bindings import Attribute, ir
 from nki_mlir.diagnostics import InternalError, Location
 from nki_mlir.dialects.access import PSUM
 from nki_mlir.dialects.attributes import Attributes
-from nki_mlir.dialects.kernel_function import KernelFunction
+from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.op import Op, changed
+from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.scalar.dtypes import BOOL
-from nki_mlir.targets.neuron.codegen.read_records import ADDRESS, ADDRESSES, COMPARISONS, PLACED
+from nki_mlir.targets.neuron.codegen.read_records import ADDRESS, ADDRESSES, COMPARISONS, PLACED, read_code
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Branch,
@@ -36,6 +37,19 @@ LEAVES = ("min", "max", *PREDICATES, *LOGIC)    # of affine expressions
 def write_code(kernel: KernelFunction, code: Code) -> None:
     """Replace the function's body; program ids that the code does not use any more are dropped from its signature."""
     _RecordsWriter(kernel, code)
+
+
+class RecordsPass(Pass):
+    """Base of passes that work on the records of a kernel's code."""
+
+    def run(self, module: Any) -> None:
+        with module.context, ir.Location.unknown():
+            for kernel in kernel_functions(module):
+                write_code(kernel, self.rewritten(read_code(kernel)))
+
+    def rewritten(self, code: Code) -> Code:
+        """The code after the pass, which may be the one that is given."""
+        return code
 
 
 class _RecordsWriter:
