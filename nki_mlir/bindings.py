@@ -7,8 +7,9 @@ is installed. Importing this module costs the import of the bindings (about 0.1 
 
 import importlib
 import importlib.util
+from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 
 def _package() -> str:
@@ -45,3 +46,19 @@ Operation = ir.Operation            # also what a dialect's own class wraps
 Region = ir.Region
 Type = ir.Type
 Value = ir.Value
+
+
+def operations_of(root: Any, wanted: Callable[[str], object]) -> list[Any]:
+    """The operations from ``root`` on whose name ``wanted`` accepts, in order.
+
+    By a walk: iterating a block gives operations classes, and imports those of their dialect first.
+    """
+    found: list[Any] = []
+
+    def visit(view: Any) -> Any:
+        op = view.operation                 # a view of an operation may have a field of its own called name
+        if wanted(op.name):
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+    root.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found

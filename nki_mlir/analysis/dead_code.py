@@ -2,10 +2,9 @@
 """What is left over when code was cut: constants that fold, values and buffers nobody reads, empty loops."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from nki_mlir.analysis.index_values import constant_of
-from nki_mlir.bindings import Block, Operation, Value, ir, load
+from nki_mlir.bindings import Block, Operation, Value, ir, load, operations_of
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 
@@ -37,13 +36,8 @@ def erase_dead_code(function: Operation) -> None:
 
 def _erase_memsets(function: Operation) -> bool:
     """Erase those that nobody reads; whether there were any."""
-    found: list[Operation] = []
-
-    def visit(op: Operation) -> Any:
-        if op.name == MEMSET and (_overwritten(op) or _only_set(op.operands[0])):
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-    function.walk(visit, ir.WalkOrder.PRE_ORDER)
+    memsets = operations_of(function, lambda name: name == MEMSET)
+    found = [op for op in memsets if _overwritten(op) or _only_set(op.operands[0])]
     for op in found:
         op.erase()
     return bool(found)

@@ -9,8 +9,7 @@ after:   %1 = scf.while (%arg0 = %0) : ... { ... scf.condition(%c) %arg0 } do { 
 
 from typing import Any
 
-from nki_mlir.bindings import Block, Module, Operation, Value, ir
-from nki_mlir.graph.upstream import operations_of
+from nki_mlir.bindings import Block, Module, Operation, Value, ir, operations_of
 from nki_mlir.passes.pass_manager import Pass
 
 

@@ -15,7 +15,7 @@ are linked first, and lowered to the waist.
 
 from typing import Any
 
-from nki_mlir.bindings import Module, ir
+from nki_mlir.bindings import Module, ir, operations_of
 from nki_mlir.conversion.arith_to_scalar import ArithToScalar
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
 from nki_mlir.diagnostics import Unsupported
@@ -35,7 +35,6 @@ from nki_mlir.graph.upstream import (
     TO_STABLEHLO,
     load_graph_dialects,
     named,
-    operations_of,
     public_function,
     refuse_leftovers,
     run_pipeline,

@@ -13,7 +13,7 @@ from types import new_class
 from typing import Any
 
 from nki_mlir.alone import alone
-from nki_mlir.bindings import Attribute, Block, Context, Operation, Value, ext, ir
+from nki_mlir.bindings import Attribute, Block, Context, Operation, Value, ext, ir, operations_of
 from nki_mlir.dialects import catalogue
 from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.attributes import (
@@ -175,14 +175,7 @@ def is_tile_op(operation: Operation) -> bool:
 
 def meetings_of(function: Operation) -> list[Operation]:
     """The operations at which a function's programs, or ranks, meet others."""
-    found: list[Operation] = []
-
-    def visit(op: Operation) -> object:
-        if is_tile_op(op) and issubclass(REGISTRY[op.name], Meeting):
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-    function.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
+    return operations_of(function, lambda name: name in REGISTRY and issubclass(REGISTRY[name], Meeting))
 
 
 class Known:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import Module, Operation, ir, load
+from nki_mlir.bindings import Module, ir, load, operations_of
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
 from nki_mlir.frameworks.registry import Callee, callee_from
 from nki_mlir.graph.saturation import saturate_conversions
@@ -23,7 +23,6 @@ from nki_mlir.graph.upstream import (
     TO_LINALG,
     TO_STABLEHLO,
     named,
-    operations_of,
     public_function,
     refuse_leftovers,
     run_pipeline,
@@ -173,15 +172,8 @@ def results_apart(module: Module) -> None:
 
 def copies_to_linalg(module: Module) -> None:
     """A strided ``memref.copy`` becomes a call of a runtime function that the bindings do not have."""
-    found: list[Any] = []
-
-    def visit(op: Operation) -> Any:
-        if op.name == "memref.copy":
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
     linalg = load("dialects.linalg")
-    for op in found:
+    for op in operations_of(module, lambda name: name == "memref.copy"):
         with ir.InsertionPoint(op), op.location:
             linalg.copy(op.operands[0], outs=[op.operands[1]])
         op.erase()

@@ -19,7 +19,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils._python_dispatch import _disable_current_modes
 
 from nki_mlir.alone import ALONE
-from nki_mlir.bindings import Module, Operation, Value, ir, load
+from nki_mlir.bindings import Module, Operation, Value, ir, load, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.frameworks.debug_output import write_exported
 from nki_mlir.frameworks.torch_decompositions import OWN, numbers_of_floats
@@ -166,15 +166,9 @@ def elements(literal: torch.Tensor) -> str:
 # -- in PyTorch's dialect ----------------------------------------------------------------------------------------------
 def to_custom_calls(module: Module) -> None:
     """Replace every operator of a kernel, and every custom C++ operator."""
-    found: list[tuple[Any, str]] = []
     own = custom_operators()
-
-    def visit(op: Operation) -> Any:
-        if op.name == "torch.operator":
-            found.append((op, op.attributes["name"].value.removeprefix("torch.")))
-        return ir.WalkResult.ADVANCE
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    for op, name in found:
+    for op in operations_of(module, lambda name: name == "torch.operator"):
+        name = op.attributes["name"].value.removeprefix("torch.")
         if name in ("nki.call", "nki.updated"):
             replace(op)
         elif name in own:

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import memory_of
-from nki_mlir.bindings import Block, Operation, Region, Value, ir
+from nki_mlir.bindings import Block, Operation, Region, Value, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.functions import copy
-from nki_mlir.graph.upstream import operations_of
 
 CARRYING = ("scf.for", "scf.while", "scf.if", "scf.index_switch")
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import defining
-from nki_mlir.bindings import Operation, Type, Value, ir
-from nki_mlir.graph.upstream import operations_of
+from nki_mlir.bindings import Operation, Type, Value, ir, operations_of
 
 
 def rewrite_counted_loops(module: object) -> None:

@@ -7,8 +7,7 @@ from math import prod
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import has_uses
-from nki_mlir.bindings import Operation, Value, ir
-from nki_mlir.graph.upstream import operations_of
+from nki_mlir.bindings import Operation, Value, ir, operations_of
 
 OWN = ("indexing_maps", "iterator_types", "operandSegmentSizes")
 MOST_OPERATIONS, MOST_INPUTS = 40, 12           # of a fused body, changes of type not counted

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import defining
-from nki_mlir.bindings import Module, Operation, Type, Value, ir
+from nki_mlir.bindings import Module, Operation, Type, Value, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.mlir_ops import meetings_of, read_op
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.graph.upstream import named, operations_of
+from nki_mlir.graph.upstream import named
 from nki_mlir.graph.views import reinterpreted, whole_buffer
 
 

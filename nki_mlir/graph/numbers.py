@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import defining
-from nki_mlir.bindings import Operation, Value, ir
+from nki_mlir.bindings import Operation, Value, ir, operations_of
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.facts import integer_constant
 from nki_mlir.dialects.symbol_ranges import Span, UnknownSymbol, range_of_type, symbol_range
-from nki_mlir.graph.upstream import operations_of
 
 CASTS = ("arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast", "arith.index_castui")
 OF_TRUTHS = {"arith.andi": "minsi", "arith.ori": "maxsi"}

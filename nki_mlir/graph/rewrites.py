@@ -6,8 +6,7 @@ result. The place of an extreme, a reduction of values and places together, is t
 """
 
 
-from nki_mlir.bindings import Module, Operation, ir
-from nki_mlir.graph.upstream import operations_of
+from nki_mlir.bindings import Module, Operation, ir, operations_of
 
 
 def rewrite_concatenations(module: Module | Operation) -> None:

@@ -6,8 +6,7 @@ after:   the same between comparisons of %x with the ends of the type, which cho
 """
 
 
-from nki_mlir.bindings import Module, Operation, Value, ir, load
-from nki_mlir.graph.upstream import operations_of
+from nki_mlir.bindings import Module, Operation, Value, ir, load, operations_of
 
 UNORDERED, NOT_BELOW, BELOW = 14, 3, 4          # predicates of arith.cmpf
 

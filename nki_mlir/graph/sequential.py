@@ -9,8 +9,7 @@ those that fall outside are left out.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nki_mlir.bindings import Module, Operation, ir, load
-from nki_mlir.graph.upstream import operations_of
+from nki_mlir.bindings import Module, Operation, ir, load, operations_of
 
 
 def rewrite_sequential(module: Module) -> None:

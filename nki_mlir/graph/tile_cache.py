@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import VIEWS, effects_of, memory_of, own_effects, users_through_views
-from nki_mlir.bindings import Operation, Value, ir
+from nki_mlir.bindings import Operation, Value, ir, operations_of
 from nki_mlir.dialects.access import HBM, Tile
-from nki_mlir.graph.upstream import operations_of
 from nki_mlir.scalar.dtypes import DType
 
 HARMLESS = (*VIEWS, "memref.get_global", "arith.", "affine.apply", "memref.load")

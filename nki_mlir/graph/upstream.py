@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The upstream passes that take a StableHLO graph to linalg, on tensors and then on buffers."""
 
-from collections.abc import Callable
 from typing import Any
 
-from nki_mlir.bindings import Module, Operation, ir, load
+from nki_mlir.bindings import Module, Operation, ir, load, operations_of
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.mlir_ops import load_dialects
 from nki_mlir.dialects.source_locations import location_of
@@ -94,21 +93,6 @@ def first_operation(module: Module, prefixes: tuple[str, ...]) -> str | None:
     """The name of the first operation whose name begins so."""
     found = operations_of(module, lambda name: name.startswith(prefixes))
     return found[0].name if found else None
-
-
-def operations_of(root: Any, wanted: Callable[..., object]) -> list[Operation]:
-    """The operations from ``root`` on whose name ``wanted`` accepts, in order.
-
-    By a walk: iterating a block gives operations classes, and imports those of their dialect first.
-    """
-    found: list[Any] = []
-
-    def visit(op: Operation) -> Any:
-        if wanted(op.name):
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-    root.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
 
 
 def public_function(module: Module) -> Operation:

@@ -7,13 +7,13 @@ from math import prod
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import RESHAPES, defining
-from nki_mlir.bindings import Module, Operation, Type, Value, ir
+from nki_mlir.bindings import Module, Operation, Type, Value, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, Linear, dense
 from nki_mlir.dialects.attributes import expression
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.view import read_view
-from nki_mlir.graph.upstream import operations_of, run_pipeline
+from nki_mlir.graph.upstream import run_pipeline
 
 DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
 FLAT = "builtin.module(expand-strided-metadata,canonicalize,cse)"

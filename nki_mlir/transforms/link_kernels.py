@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import Module, Operation, ir
+from nki_mlir.bindings import Module, Operation, ir, operations_of
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import ArgumentSpec
 from nki_mlir.dialects.mlir_ops import load_dialects
@@ -44,15 +44,9 @@ def link(module: Module) -> list[Linked]:
     """Link every custom call of a kernel; the kernels in the order in which they are met, each once."""
     load_dialects(module.context)
     linker = Linker(module)
-    calls: list[Any] = []
-
-    def visit(op: Operation) -> Any:
-        if op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value in TARGETS:
-            calls.append(op)
-        return ir.WalkResult.ADVANCE
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    for call in calls:
-        linker.replace(call)
+    for call in operations_of(module, lambda name: name == "stablehlo.custom_call"):
+        if call.attributes["call_target_name"].value in TARGETS:
+            linker.replace(call)
     return list(linker.linked.values())
 
 

@@ -7,11 +7,12 @@ elsewhere, and passes may have made its instructions. What is wrong on every tar
 
 from typing import Any
 
-from nki_mlir.bindings import Operation, ir
+from nki_mlir.bindings import ir, operations_of
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.kernel_function import kernel_functions
-from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
+from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.dialects.nisa.gpsimd_call import GpsimdCallOp
+from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.target_rules import findings
 from nki_mlir.machine import Machine, machine_named
@@ -34,7 +35,7 @@ class VerifyTarget(Pass, name="verify-target", reads=Level.NISA):
             for kernel in kernel_functions(module):
                 machine = machine_named(kernel.target)
                 library = ""                # of programs of the GpSimd cores
-                for operation in _instructions(kernel.op):
+                for operation in operations_of(kernel.op, lambda name: name in REGISTRY and name.startswith("nisa.")):
                     try:
                         op = read_op(operation)
                         check(op, machine)
@@ -44,17 +45,6 @@ class VerifyTarget(Pass, name="verify-target", reads=Level.NISA):
                             library = op.library
                     except NkiMlirError as error:
                         raise error.located(location_of(operation)) from None
-
-
-def _instructions(function: Operation) -> list[Operation]:
-    found: list[Any] = []
-
-    def visit(op: Operation) -> Any:
-        if is_tile_op(op) and op.name.startswith("nisa."):
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-    function.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
 
 
 def check(op: Any, machine: Machine) -> None:

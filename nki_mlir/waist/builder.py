@@ -10,11 +10,11 @@ from math import prod
 from typing import Any
 
 from nki_mlir.analysis.mask_boxes import shrink
-from nki_mlir.bindings import Operation, Value, ir
+from nki_mlir.bindings import Operation, Value, ir, operations_of
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Linear, Tile, may_overlap, same_place
-from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.mlir_ops import read_op
+from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType
@@ -310,14 +310,7 @@ def _signed(s: ScalarBody, value: Value, negate: bool) -> Value:
 
 def lower_operations(module: Any, dialect: str) -> None:
     """Convert every tile operation of a dialect."""
-    found: list[Any] = []
-
-    def visit(op: Any) -> object:
-        operation = op.operation                # a view of an operation may have a field of its own called name
-        if is_tile_op(operation) and operation.name.startswith(f"{dialect}."):
-            found.append(operation)
-        return ir.WalkResult.ADVANCE
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    found = operations_of(module, lambda name: name in REGISTRY and name.startswith(f"{dialect}."))
     with module.context, ir.Location.unknown():
         builder = StructuredBuilder()
         for operation in found:

@@ -8,9 +8,9 @@ jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
 
-from nki_mlir.bindings import ir  # noqa: E402
+from nki_mlir.bindings import ir, operations_of  # noqa: E402
 from nki_mlir.frameworks.stablehlo import simulate_linked  # noqa: E402
-from nki_mlir.graph.upstream import graph_context, operations_of  # noqa: E402
+from nki_mlir.graph.upstream import graph_context  # noqa: E402
 from nki_mlir.passes.pass_manager import run_passes  # noqa: E402
 from nki_mlir.passes.pipelines import passes_to  # noqa: E402
 

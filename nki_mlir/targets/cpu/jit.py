@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from nki_mlir.alone import ALONE
-from nki_mlir.bindings import PACKAGE, Module, Operation, ir, load
+from nki_mlir.bindings import PACKAGE, Module, ir, load
 from nki_mlir.diagnostics import InternalError
 from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.cpu import object_cache
@@ -148,15 +148,3 @@ def addresses_text(names: Sequence[str]) -> str:
   %p{k} = llvm.getelementptr %out[{k}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr
   llvm.store %f{k}, %p{k} : !llvm.ptr, !llvm.ptr""" for k, name in enumerate(names)]
     return f"llvm.func @{ADDRESSES}(%out: !llvm.ptr) {{\n" + "\n".join(lines) + "\n  llvm.return\n}\n"
-
-
-def operations_of(module: Any, *names: str) -> list[Operation]:
-    """The operations of those names, in order. A walk: iterating a block would import the dialects' Python modules."""
-    found: list[Any] = []
-
-    def visit(op: Operation) -> Any:
-        if op.name in names:
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found

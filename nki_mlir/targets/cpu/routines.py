@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nki_mlir.alone import ALONE
-from nki_mlir.bindings import Module, Operation, ir
+from nki_mlir.bindings import Module, Operation, ir, operations_of
 from nki_mlir.dialects.access import Mask
 from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.cpu.contraction import Contraction, product_of
-from nki_mlir.targets.cpu.jit import addresses_text, code_context, compile_functions, lower, operations_of
+from nki_mlir.targets.cpu.jit import addresses_text, code_context, compile_functions, lower
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.limits import Limits
 from nki_mlir.targets.cpu.loops import Loops
@@ -61,7 +61,7 @@ def vector_code(routines: Sequence[Routine], more: str = "") -> Module:
     """A module with a function for each routine, in vector, scf and arith operations on LLVM pointers, and ``more``."""
     with ALONE, code_context(), ir.Location.unknown():
         module = ir.Module.parse("".join(_SHELL.format(name=name_of(r)) for r in routines) + more)
-        for function, routine in zip(operations_of(module, "llvm.func"), routines):
+        for function, routine in zip(operations_of(module, lambda name: name == "llvm.func"), routines):
             _emit(function, routine)
         return module
 
@@ -78,7 +78,7 @@ def _emit(function: Operation, routine: Routine) -> None:
     block = function.regions[0].blocks[0]
     code = FunctionEmitter()
     code.entry = ir.InsertionPoint.at_block_begin(block)
-    leave, = operations_of(function, "llvm.return")
+    leave, = operations_of(function, lambda name: name == "llvm.return")
     with ir.InsertionPoint(leave):
         words = block.arguments[0]
         if isinstance(routine, Limits):
