@@ -8,16 +8,14 @@ writes, so an earlier load sees the same value. Under a mask nothing is loaded b
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule, turned_operands
 from nki_mlir.waist.nest import Nest
-
-if TYPE_CHECKING:
-    from nki_mlir.waist.recognition import FoldedOutput, integer_sums
+from nki_mlir.waist.recognition import FoldedOutput, integer_sums
 
 Carried = list[Value]
 
@@ -242,7 +240,7 @@ class Loops:
             value = self.code.select(point.active, value, self.code.const(value, fold.identity))
         return self.combine(fold, total, value)
 
-    def combine(self, fold: "FoldedOutput", a: Value, b: Value) -> Value:
+    def combine(self, fold: FoldedOutput, a: Value, b: Value) -> Value:
         if fold.output in self.sums:
             return self.code.add(a, b)
         old = self.nest.first_output + fold.output
@@ -269,12 +267,12 @@ class Loops:
     def lanes_of(value: Value) -> int:
         return value.type.shape[0] if isinstance(value.type, ir.VectorType) else 1
 
-    def tree(self, fold: "FoldedOutput", parts: Carried) -> Value:
+    def tree(self, fold: FoldedOutput, parts: Carried) -> Value:
         while len(parts) > 1:
             parts = [self.combine(fold, a, b) for a, b in zip(parts[::2], parts[1::2])] + parts[len(parts) & ~1:]
         return parts[0]
 
-    def across(self, fold: "FoldedOutput", value: Value) -> Value:
+    def across(self, fold: FoldedOutput, value: Value) -> Value:
         """The lanes of a vector folded into one scalar, by halves."""
         vector, lanes = self.code.vector, self.plan.lanes
         while lanes > 1:
