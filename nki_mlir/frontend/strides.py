@@ -74,6 +74,28 @@ def expand_ellipsis(items: tuple[object, ...], rank: int) -> tuple[Any, ...]:
     return (*given[:at], *[slice(None)] * (rank - len(given)), *given[at:])
 
 
+def numbers_of(items: tuple[object, ...]) -> tuple[object, ...] | None:
+    """Subscripts that are numbers, slices of numbers and ``...``, as what can be looked up; None where others are among
+    them. ``True`` is no number: it is a condition."""
+    found: list[object] = []
+    for item in items:
+        if type(item) is slice:
+            start, stop, step = item.start, item.stop, item.step
+            if not ((start is None or type(start) is int) and (stop is None or type(stop) is int)
+                    and (step is None or type(step) is int)):
+                return None
+            found.append((start, stop, step))
+        elif type(item) is DynamicSlice:
+            if type(item.start) is not int or type(item.size) is not int:
+                return None
+            found.append((item.start, item.size))
+        elif type(item) is int or item is Ellipsis:
+            found.append(item)
+        else:
+            return None
+    return tuple(found)
+
+
 def subscript_index(item: Any) -> Index:
     """One subscript that is no slice."""
     if isinstance(item, Index):

@@ -32,6 +32,7 @@ from nki_mlir.frontend.strides import (
     Shape,
     condition_of,
     expand_ellipsis,
+    numbers_of,
     regrouped,
     slice_span,
     subscript_index,
@@ -41,6 +42,9 @@ from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import DType
 
 PARTITIONS = Machine.partitions
+MOST_PARTS = 1 << 16
+# By the dims of a view, whether it is on chip, and subscripts: where their part starts, and its dims.
+_parts: dict[tuple[object, ...], tuple[int, int, tuple[Dim, ...]]] = {}
 Change = Callable[[Index], Index]
 
 
@@ -118,6 +122,8 @@ class View:
     # -- subscripts ----------------------------------------------------------------------------------------------------
     def subscript(self, items: object) -> "View":
         items = items if isinstance(items, tuple) else (items,)
+        if not self.limits and self.mask is None and (numbers := numbers_of(items)) is not None:
+            return self._numbered(items, numbers)
         if len(items) == 1 and (mask := condition_of(items[0])) is not None:
             mask = mask.spread(self.shape)
             return self.like(mask=mask if self.mask is None else self.mask & mask)
@@ -125,6 +131,21 @@ class View:
         if any(isinstance(i, Index) and i.shape for i in items):
             return self._advanced(items)
         return self._basic(items)
+
+    def _numbered(self, items: tuple[Any, ...], numbers: tuple[object, ...]) -> "View":
+        """The part that numbers take of a view whose elements all exist: worked out once for views of these steps."""
+        key = self.dims, self.buffer.on_chip, numbers
+        known = _parts.get(key)
+        if known is None:
+            part = self._basic(expand_ellipsis(items, self.ndim))
+            if not part.limits:                 # what is out of bounds is left to the operation that uses it
+                if len(_parts) >= MOST_PARTS:
+                    _parts.clear()
+                _parts[key] = (part.partition.const - self.partition.const, part.free.const - self.free.const,
+                               part.dims)
+            return part
+        by_partition, by_free, dims = known
+        return self.like(partition=self.partition.plus(by_partition), free=self.free.plus(by_free), dims=dims)
 
     def _advanced(self, items: Sequence[object]) -> "View":
         if any(isinstance(i, (slice, DynamicSlice)) for i in items):
