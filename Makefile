@@ -8,7 +8,7 @@ JOBS ?= 2
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: setup demo test test-fast lint bench fuzz faults docs release-check clean distclean
+.PHONY: setup demo test test-fast lint bench fuzz faults docs docs-site release-check clean distclean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -56,6 +56,12 @@ docs: setup
 	$(BIN)/python tools/error_reference.py
 	$(BIN)/python tools/stubs.py
 	$(BIN)/python tools/coverage.py
+
+# The site in build/site/html, with all tutorials run anew; warnings are errors, links are checked. SITE_OPTIONS=--no-execute is
+# quicker. What only the site needs is installed here.
+docs-site: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m tools.docs_site.build $(SITE_OPTIONS)
 
 # Builds what would be published, installs it on every interpreter that there is, and uses it. Takes minutes.
 release-check: setup

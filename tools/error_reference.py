@@ -77,14 +77,20 @@ def page() -> str:
     by_code: dict[str, list[Template]] = defaultdict(list)
     for one in templates():
         by_code[one.code].append(one)
-    lines = [HEAD]
-    for code in sorted(by_code, key=lambda c: (c.startswith("err_"), c)):
+    ordered = sorted(by_code, key=lambda c: (c.startswith("err_"), c))
+    return "\n".join([HEAD, *page_of({code: by_code[code] for code in ordered})])
+
+
+def page_of(by_code: dict[str, list[Template]]) -> list[str]:
+    """The lines of a section for each code."""
+    lines = []
+    for code, found in by_code.items():
         lines.append(f"## `{code}`\n")
-        for one in dict.fromkeys(by_code[code]):
+        for one in dict.fromkeys(found):
             lines += [f"- {plain(one.message)} (`{one.module.removeprefix('nki_mlir.')}`)",
                       *(f"  - {name}: {plain(text)}" for name, text in (("why", one.why), ("fix", one.fix)) if text)]
         lines.append("")
-    return "\n".join(lines)
+    return lines
 
 
 def plain(text: str) -> str:

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The documentation site: the code of its pages prints what they say, and its pages can be made of the code."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.docs_site import cells, links, reference
+from tools.docs_site.build import ROOT, assemble
+from tools.docs_site.pictures import PICTURES
+
+FRAMEWORKS = ("jax", "torch")
+
+
+def page_cases() -> list:
+    """Each page with code; those of a framework under its marker."""
+    return [pytest.param(file, id=file.stem, marks=[getattr(pytest.mark, name) for name in FRAMEWORKS
+                                                    if f"import {name}\n" in file.read_text()])
+            for file in cells.pages()]
+
+
+@pytest.mark.parametrize("file", page_cases())
+def test_code_of_a_page__prints_what_the_page_says(file: Path) -> None:
+    text = file.read_text()
+    for name in FRAMEWORKS:
+        if f"import {name}\n" in text:
+            pytest.importorskip(name)
+    if "customop" in text and not any(map(shutil.which, ("g++", "c++", "clang++"))):
+        pytest.skip("no C++ compiler")
+    assert not list(map(str, cells.differences(file)))
+
+
+def test_first_tutorial__says_what_it_prints() -> None:
+    """What a reader types in gives arrays, errors and figures: they stand in the source, or the test above is empty."""
+    found = list(cells.cells((cells.SOURCES / "tutorials" / "first-kernel.md").read_text()))
+    assert [bool(c.printed) for c in found] == [False, True, True, True, True, True, True, False]
+    assert found[1].printed == "[[ 0.  2.  4.  6.]\n [ 8. 10. 12. 14.]\n [16. 18. 20. 22.]]"
+
+
+def test_cells__differ_where_a_page_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("Sums.\n\n```{code-cell} python\nx = 2\nprint(x + 1)\n```\n% 4\n\n```{code-cell} python\nx\n```\n% 2\n")
+    found, = cells.differences(page)
+    assert str(found) == "page.md:3: prints\n3\nnot\n4"
+    page.write_text(page.read_text().replace("x + 1", "'error 1.2e-07'").replace("% 4", "% error 3.4e-06"))
+    assert not cells.differences(page)
+    page.write_text(page.read_text().replace("'error 1.2e-07'", "x + 1"))
+    cells.update(page)
+    assert "\n% 3\n" in page.read_text() and not cells.differences(page)
+    page.write_text("```{code-cell} python\n1 / 0\n```\n")
+    with pytest.raises(cells.CellFailed, match="ZeroDivisionError"):
+        cells.run(page)
+
+
+def test_notebook__has_the_page_as_cells() -> None:
+    made = cells.notebook("# Title\n\n```{picture} levels\nshown\n```\n\nText.\n\n```{code-cell} python\nx = 1\n```\n% 1\nMore.\n")
+    assert [(c["cell_type"], c["source"]) for c in made["cells"]] == [
+        ("markdown", "# Title\n\n\nText."), ("code", "x = 1"), ("markdown", "More.")]
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    assemble(folder)
+    return folder
+
+
+def test_reference__has_every_function_with_what_its_example_gave(sources: Path) -> None:
+    page = (sources / "reference/current/nisa/elementwise.md").read_text()
+    entry = page.partition("## `nisa.tensor_tensor`")[2].partition("\n(")[0]
+    assert all(f"**{part}.**" in entry for part in ("Engine", "Cost", "Errors", "Example"))
+    assert re.search(r"after: float32\[\d+, \d+\], its first elements\n\[\[-?\d", entry)
+    for name in ("matmul", "softmax", "load"):
+        assert any(f"## `nl.{name}`" in f.read_text() for f in (sources / "reference/current/nl").glob("*.md"))
+
+
+def test_pages__are_in_a_table_of_contents(sources: Path) -> None:
+    """Sphinx refuses what is in none; where it is not installed, this says so."""
+    pages = {str(f.relative_to(sources).with_suffix("")) for f in sources.rglob("*.md") if "examples" not in f.parts}
+    listed = {"index"}
+    for file in sources.rglob("*.md"):
+        for block in re.findall(r"^```\{toctree\}\n(.*?)^```", file.read_text(), re.DOTALL | re.MULTILINE):
+            names = [line for line in block.splitlines() if line and not line.startswith(":")]
+            listed |= {str(found.relative_to(sources).with_suffix("")) for name in names
+                       for found in file.parent.glob(f"{name}.md") if found != file}
+    assert listed == pages
+
+
+def test_links_and_pictures__lead_to_what_is_there(sources: Path) -> None:
+    wrong = []
+    for file in sources.rglob("*.md"):
+        text = re.sub(r"^(`{3,})(?!\{picture).*?^\1", "", file.read_text(), flags=re.DOTALL | re.MULTILINE)
+        text = re.sub(r"`[^`\n]*`", "", text)
+        wrong += [f"{file.name}: {target}" for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
+                  if "://" not in target and not (file.parent / target).exists()]
+        wrong += [f"{file.name}: picture {name}" for name in re.findall(r"\{picture\} (\w+)", text)
+                  if name not in PICTURES]
+    assert not wrong
+
+
+@pytest.mark.parametrize("name, numbers", [("levels", ()), ("memories", ()), ("product", ()),
+                                           ("tiles", (300, 1100, 128, 512)), ("pattern", (2, 24, 0, 12, 2, 2, 3, 6, 2, 1, 2))])
+def test_picture__is_xml_with_a_title(name: str, numbers: tuple[int, ...]) -> None:
+    from xml.etree import ElementTree
+    drawn = ElementTree.fromstring(PICTURES[name](*numbers))
+    assert drawn.find("{http://www.w3.org/2000/svg}title").text
+
+
+def test_pattern__numbers_elements_in_their_order() -> None:
+    drawn = PICTURES["pattern"](1, 8, 1, 4, 2, 1, 2)
+    assert re.findall(r'class="small on">(\d)<', drawn) == ["0", "1", "2", "3"]
+    assert drawn.count('class="touched"') == 4 and drawn.count('class="lane"') == 4
+
+
+def test_links__that_lead_nowhere_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text('<a href="b.html#there">x</a><a href="b.html#not">y</a><a href="c.html">z</a>'
+                                     '<script src="https://example.org/x.js"></script><a href="https://example.org">ok</a>')
+    (tmp_path / "b.html").write_text('<p id="there">')
+    assert links.broken(tmp_path) == [
+        "a.html: b.html#not leads to no anchor", "a.html: c.html leads to no file",
+        "a.html: loads https://example.org/x.js from another server"]
+
+
+@pytest.mark.slow
+def test_site__is_built_without_warnings(tmp_path: Path) -> None:
+    """Without what cells print; ``make docs-site`` has that, too."""
+    for name in ("sphinx", "furo", "myst_nb", "sphinx_design"):
+        pytest.importorskip(name, reason="the extra docs is not installed")
+    done = subprocess.run([sys.executable, "-m", "tools.docs_site.build", "--no-execute", "--output", str(tmp_path)],
+                          cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "double" in json.dumps((tmp_path / "html" / "searchindex.js").read_text())
+
+
+def test_reference__knows_where_each_module_is() -> None:
+    assert reference.WHERE["frameworks/customop"] == ["nki_mlir.customop"]

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Builds the documentation site (``make docs-site``): assembles its sources, runs Sphinx, checks links.
+
+    python -m tools.docs_site.build [--output build/site] [--no-execute]
+
+Sources are docs/site, the documents of docs, and the reference, which is made from the code. Warnings are errors.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tools.docs_site import cells, links, reference
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Documents that the reference has in parts, and where.
+REPLACED = {"errors.md": "../reference/errors/index.md", "coverage.md": "../reference/coverage.md",
+            "../dialects/reference.md": "../reference/dialects/index.md"}
+# Cells are named as the tests name them: notebooks would have names of their own in errors and assembly.
+NAMES = "get_ipython().compile.get_code_name = lambda raw, code, number: f'cell{number}.py'\n"
+FOLDERS = {"../examples/custom_operators": "../examples/custom_operators/relu_operator.py"}
+
+
+def document(text: str) -> str:
+    """A document of docs with its links as they are in the site."""
+    def target(found: re.Match[str]) -> str:
+        path, hash_sign, part = found[1].partition("#")
+        path = FOLDERS.get(path, REPLACED.get(path, path))
+        return f"]({path}{hash_sign if path.endswith('.md') else ''}{part})"
+    return re.sub(r"\]\(([^)\s:]+)\)", target, text)
+
+
+def notebook(file: Path, text: str) -> str:
+    """A page whose cells are run; of a tutorial also with the link to it as a notebook."""
+    if file.parent.name == "tutorials":
+        title, _, rest = text.partition("\n")
+        text = f"{title}\n\n{{download}}`As a notebook <../notebooks/{file.stem}.ipynb>`\n{rest}"
+    return f"---\nfile_format: mystnb\nkernelspec:\n  name: python3\n---\n{text}"
+
+
+def assemble(folder: Path) -> None:
+    """The sources of the site, in one folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(ROOT / "docs" / "site", folder)
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    (folder / "documents").mkdir(exist_ok=True)
+    for file in sorted((ROOT / "docs").iterdir()):
+        if file.suffix == ".md" and file.name not in REPLACED:
+            (folder / "documents" / file.name).write_text(document(file.read_text()))
+        elif file.suffix == ".png":
+            shutil.copy(file, folder / "documents")
+    (folder / "documents" / "changes.md").write_text((ROOT / "CHANGELOG.md").read_text())
+    for name, text in reference.pages().items():
+        file = folder / "reference" / f"{name}.md"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (folder / "reference" / "coverage.md").write_text(document((ROOT / "docs" / "coverage.md").read_text()))
+    for file in cells.pages():
+        (folder / file.relative_to(cells.SOURCES)).write_text(notebook(file, file.read_text()))
+    cells.write_notebooks(folder / "notebooks", [f for f in cells.pages() if f.parent.name == "tutorials"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Build the documentation site.")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "site", metavar="FOLDER", help="(build/site)")
+    parser.add_argument("--no-execute", action="store_true", help="leave out what tutorials print")
+    options = parser.parse_args()
+    sources, html = options.output / "source", options.output / "html"
+    assemble(sources)
+    startup = options.output / "ipython" / "profile_default" / "startup" / "names.py"
+    startup.parent.mkdir(parents=True, exist_ok=True)
+    startup.write_text(NAMES)
+    (startup.parents[1] / "ipython_kernel_config.py").write_text("get_config().Application.log_level = 'ERROR'\n")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+                                "IPYTHONDIR": str(options.output / "ipython"),
+                                "SITE_EXECUTE": "off" if options.no_execute else "force"}
+    shutil.rmtree(html, ignore_errors=True)
+    done = subprocess.run([sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", "-j", "auto",
+                           "-d", str(options.output / "doctrees"), str(sources), str(html)], env=environment)
+    if done.returncode:
+        return done.returncode
+    broken = links.broken(html)
+    print(*broken, sep="\n", file=sys.stderr)
+    print(f"{html / 'index.html'}: {sum(1 for _ in html.rglob('*.html'))} pages")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

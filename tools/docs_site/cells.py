@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The code of the site's tutorials and guides: run without Sphinx, compared with what the sources say it prints.
+
+    python -m tools.docs_site.cells [--update] [FILE.md ...]        compare, or write down what is printed
+    python -m tools.docs_site.cells --notebooks FOLDER [FILE.md ...]
+
+A cell is a block ``{code-cell}``. What it prints follows it in lines that begin with ``% ``, which readers of the site
+do not see: there stands what the cell printed when the site was built.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ROOT / "docs" / "site"
+CELL = re.compile(r"^```\{code-cell\}[^\n]*\n((?::[^\n]*\n)*)\n?(.*?)^```\n((?:%[^\n]*\n)*)", re.DOTALL | re.MULTILINE)
+MARK = "\x1e"
+# What runs a page's cells as a notebook does, and prints a mark after each.
+RUNNER = """
+import ast, json, linecache, sys, traceback, warnings
+warnings.filterwarnings("ignore", category=DeprecationWarning)
+names = {"__name__": "__main__"}
+for number, (code, fails) in enumerate(json.load(open(sys.argv[1]))):
+    name = f"cell{number + 1}.py"
+    linecache.cache[name] = len(code), None, code.splitlines(True), name
+    tree = ast.parse(code)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    try:
+        exec(compile(tree, name, "exec"), names)
+        if last is not None:
+            value = eval(compile(ast.Expression(last.value), name, "eval"), names)
+            if value is not None and not hasattr(value, "_repr_html_"):
+                print(repr(value))
+    except Exception as error:
+        if not fails:
+            traceback.print_exc()
+            sys.exit(1)
+    print(chr(30), flush=True)
+"""
+
+
+class Cell(NamedTuple):
+    """``fails``: the cell is there to show an error."""
+
+    code: str
+    printed: str
+    fails: bool
+    begin: int
+    end: int
+
+
+class Difference(NamedTuple):
+    """A cell of a page that prints something else than the page says."""
+
+    file: str
+    line: int
+    printed: str
+    expected: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: prints\n{self.printed}\nnot\n{self.expected}"
+
+
+class CellFailed(Exception):
+    """A cell raised an error that its page does not announce."""
+
+
+def pages() -> list[Path]:
+    """The sources with code that runs."""
+    return sorted(f for f in SOURCES.rglob("*.md") if "{code-cell}" in f.read_text())
+
+
+def cells(text: str) -> Iterator[Cell]:
+    for found in CELL.finditer(text):
+        options, code, printed = found.groups()
+        lines = [line[2:] for line in printed.splitlines()]
+        yield Cell(code, "\n".join(lines), "raises-exception" in options, found.start(), found.end())
+
+
+def run(file: Path) -> list[str]:
+    """What each cell of a page prints, in a process of its own."""
+    wanted = [(c.code, c.fails) for c in cells(file.read_text())]
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "cells.json").write_text(json.dumps(wanted))
+        (Path(folder) / "runner.py").write_text(RUNNER)
+        done = subprocess.run([sys.executable, f"{folder}/runner.py", f"{folder}/cells.json"], cwd=file.parent,
+                              capture_output=True, text=True)
+    if done.returncode:
+        raise CellFailed(f"{file.relative_to(ROOT)}: {done.stdout.rpartition(MARK)[2]}{done.stderr}")
+    return [plain(text) for text in done.stdout.split(f"{MARK}\n")[:-1]]
+
+
+def plain(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip("\n").split("\n"))
+
+
+def comparable(text: str) -> str:
+    """Errors of rounding differ from machine to machine: they count as equal below 1e-3."""
+    return re.sub(r"\d\.\de-(?:0[4-9]|\d\d)\b", "rounding", text)
+
+
+def differences(file: Path) -> list[Difference]:
+    """The cells whose output is not what the page says."""
+    text = file.read_text()
+    return [Difference(str(file.relative_to(ROOT)), text[:cell.begin].count("\n") + 1, printed, cell.printed)
+            for cell, printed in zip(cells(text), run(file), strict=True)
+            if comparable(printed) != comparable(cell.printed)]
+
+
+def update(file: Path) -> None:
+    """Write what the cells print behind them."""
+    text, last, parts = file.read_text(), 0, []
+    for cell, printed in zip(cells(text), run(file), strict=True):
+        source = re.sub(r"(?:^%[^\n]*\n)+\Z", "", text[cell.begin:cell.end], flags=re.MULTILINE)
+        said = [f"% {line}".rstrip() + "\n" for line in printed.split("\n") if printed]
+        parts += [text[last:cell.begin], source, *said]
+        last = cell.end
+    file.write_text("".join(parts) + text[last:])
+
+
+# -- notebooks ---------------------------------------------------------------------------------------------------------
+def notebook(text: str) -> dict[str, object]:
+    """A page as a notebook: prose without the site's own blocks, and its cells."""
+    text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
+    found, last = [], 0
+    for cell in cells(text):
+        found += [prose_cell(text[last:cell.begin]), code_cell(cell.code)]
+        last = cell.end
+    found.append(prose_cell(text[last:]))
+    return {"cells": [c | {"id": f"cell-{n}"} for n, c in enumerate(found) if c["source"]], "nbformat": 4,
+            "nbformat_minor": 5, "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3",
+                                                             "language": "python"}}}
+
+
+def prose_cell(text: str) -> dict[str, object]:
+    plain_text = re.sub(r"^(`{3,}|:{3,})\{[\w-]+\}.*?^\1[ ]*\n", "", text, flags=re.DOTALL | re.MULTILINE)
+    plain_text = re.sub(r"^\([\w-]+\)=\n|^%.*\n", "", plain_text, flags=re.MULTILINE)
+    return {"cell_type": "markdown", "metadata": {}, "source": plain_text.strip()}
+
+
+def code_cell(code: str) -> dict[str, object]:
+    return {"cell_type": "code", "metadata": {}, "source": code.strip(), "outputs": [], "execution_count": None}
+
+
+def write_notebooks(folder: Path, files: list[Path]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        (folder / f"{file.stem}.ipynb").write_text(json.dumps(notebook(file.read_text()), indent=1) + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run the code of the site's pages.")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE.md", help="(all)")
+    parser.add_argument("--update", action="store_true", help="write what is printed into the pages")
+    parser.add_argument("--notebooks", type=Path, metavar="FOLDER", help="write the pages as notebooks")
+    options = parser.parse_args()
+    files = [f.resolve() for f in options.files] or pages()
+    if options.notebooks is not None:
+        write_notebooks(options.notebooks, files)
+        return 0
+    if options.update:
+        for file in files:
+            update(file)
+        return 0
+    found = [d for file in files for d in differences(file)]
+    print(*found, sep="\n\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Docstrings as Markdown for the site."""
+
+import inspect
+import re
+import textwrap
+from typing import Any
+
+PARTS = ("Arguments", "Result", "Errors", "Engine", "Cost", "Example", "Source")
+
+
+def prose(text: str) -> str:
+    """Plain text as Markdown: what stands in double backticks is code, no other sign means anything."""
+    pieces = re.split(r"(``.+?``)", text, flags=re.DOTALL)
+    return "".join(f"`{p[2:-2]}`" if p.startswith("``") and len(p) > 4 else re.sub(r"([\\*_<>|\[\]`$])", r"\\\1", p)
+                   for p in pieces)
+
+
+def signature(function: Any, name: str) -> str:
+    """How a function is called; classes among the defaults by their names."""
+    text = str(inspect.signature(function))
+    return name + re.sub(r"<(?:class|function) '?(?:\w+\.)*(\w+)'?(?: at \w+)?>", r"\1", text)
+
+
+def code(text: str, language: str = "python") -> list[str]:
+    """A block of code; the fence is longer than any in it."""
+    fence = "`" * max(3, *(len(f) + 1 for f in ["``", *re.findall(r"`{3,}", text)]))
+    return [f"{fence}{language}", text.rstrip("\n"), fence, ""]
+
+
+def sections(docstring: str) -> dict[str, str]:
+    """The parts of a docstring by their titles; the text in front of them under ''."""
+    pieces = re.split(rf"(?:^|\n)({'|'.join(PARTS)})::?\n", docstring)
+    return {"": pieces[0].strip(), **{k: textwrap.dedent(v).strip("\n") for k, v in zip(pieces[1::2], pieces[2::2])}}
+
+
+def arguments(text: str) -> list[str]:
+    """The arguments of a docstring as a table; lines that are indented go on."""
+    found: list[list[str]] = []
+    for line in text.splitlines():
+        name, colon, said = line.partition(": ")
+        if line.startswith(" ") or not colon:
+            if found:
+                found[-1][1] += " " + line.strip()
+            continue
+        found.append([name, said])
+    rows = [f"| `{name}` | {prose(said)} |" for name, said in found]
+    return ["| argument | |", "|---|---|", *rows, ""] if rows else []
+
+
+def entry(title: str, signature: str, docstring: str, output: str = "", level: int = 2) -> list[str]:
+    """A function, class or method: what ``help()`` says, with what its example gives."""
+    found = sections(docstring)
+    lines = [f"{'#' * level} `{title}`", ""]
+    if signature:
+        lines += code(signature)
+    lines += [prose(found[""]), "", *arguments(found.get("Arguments", ""))]
+    for part in ("Result", "Errors"):
+        if said := found.get(part, ""):
+            lines += [f"**{part}.** {prose(' '.join(said.split()))}", ""]
+    if said := found.get("Engine", ""):
+        lines += [f"**Engine.** {prose('; '.join(said.splitlines()))}", ""]
+    if said := found.get("Cost", ""):
+        lines += ["**Cost.**", "", *code("\n".join(said.splitlines()[:-1]), "text")]
+    if said := found.get("Example", ""):
+        lines += ["**Example.**", "", *code(said), *(code(output, "text") if output else [])]
+    if said := found.get("Source", ""):
+        lines += [f"<small>{prose(said)}</small>", ""]
+    return lines

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The reference pages of the site, made from the code: a page for each group of names, and an index of each module."""
+
+import dataclasses
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from nki_mlir.cli.passes import pass_summaries
+from nki_mlir.language.documentation.page import EXAMPLES, example
+from nki_mlir.language.documentation.values import sentence, values
+from nki_mlir.language.signatures.table import BETA, CURRENT
+from nki_mlir.passes.pass_manager import pass_named
+from tests.language.test_documentation import home_of, public
+from tests.test_public_docstrings import MODULES
+from tools import error_reference, export_dialects, op_reference
+from tools.docs_site.groups import GROUPS, WRITTEN, names
+from tools.docs_site.language_examples import output
+from tools.docs_site.markdown import code, entry, prose, sections, signature
+
+ROOT = Path(__file__).resolve().parents[2]
+TITLES = {BETA: "beta generation (`neuronxcc.nki`)", CURRENT: "current generation (`nki`)"}
+Pages = dict[str, str]
+
+
+def page(title: str, *lines: str) -> str:
+    return "\n".join([f"# {title}", "", *lines]).rstrip() + "\n"
+
+
+def contents(*entries: str, depth: int = 1) -> list[str]:
+    """A table of contents, also in the menu."""
+    return ["```{toctree}", f":maxdepth: {depth}", "", *entries, "```", ""]
+
+
+def first(docstring: str) -> str:
+    """The first sentence of a docstring."""
+    return " ".join(sections(docstring)[""].split("\n\n")[0].split())
+
+
+# -- the language ------------------------------------------------------------------------------------------------------
+def function_page(generation: str, module: str, group: str, found: dict[str, Any]) -> str:
+    title, text = GROUPS[module][group]
+    lines, written = [], WRITTEN[module]
+    listed = [n for n in text.split() if n in found]
+    for name in listed:
+        about = prose(first(found[name].__doc__))
+        lines.append(f"- [`{written}.{name}`](#{anchor(generation, written, name)}): {about}")
+    lines += [""]
+    for name in listed:
+        function = found[name]
+        call = signature(function, f"{written}.{name}")
+        lines += [f"({anchor(generation, written, name)})=",
+                  *entry(f"{written}.{name}", call, inspect.getdoc(function) or "", output(generation, module, name))]
+    return page(title, f"Of the {TITLES[generation]}. Examples declare their tiles first; the last lines say in NumPy "
+                       "what they hold after, below is what the example gave.", "", *lines)
+
+
+def anchor(generation: str, written: str, name: str) -> str:
+    return f"{generation}-{written}-{name}".replace("_", "-").lower()
+
+
+def values_page(generation: str, module: str) -> str:
+    """Names that are no functions: dtypes, memories, enumerations, classes."""
+    found, lines = values(module, generation), []
+    for name, value in found.items():
+        lines += [f"## `{WRITTEN[module]}.{name}`", "", prose(sentence(name, value)), "",
+                  *code(example(module, name, generation))]
+    return page("Dtypes, memories and other names", f"Of the {TITLES[generation]}.", "", *lines)
+
+
+def language() -> Pages:
+    pages: Pages = {}
+    for module, generation in EXAMPLES:
+        found, where = public(module, generation), f"{generation}/{WRITTEN[module]}"
+        unknown = set(found) - set(names(module))
+        assert not unknown, f"tools/docs_site/groups.py does not say where these are: {sorted(unknown)}"
+        groups = [g for g, (_, text) in GROUPS[module].items() if set(text.split()) & set(found)]
+        for group in groups:
+            pages[f"{where}/{group}"] = function_page(generation, module, group, found)
+        if WRITTEN[module] in ("nl", "nisa"):
+            groups.append("values")
+            pages[f"{where}/values"] = values_page(generation, module)
+        doc = (inspect.getdoc(home_of(module, generation)) or "").partition("\n\n")[0]
+        pages[f"{where}/index"] = page(f"`{WRITTEN[module]}`, {generation}", prose(" ".join(doc.split())), "",
+                                       *contents(*groups, depth=2))
+    for generation in (BETA, CURRENT):
+        homes = [f"{WRITTEN[m]}/index" for m, g in EXAMPLES if g == generation]
+        pages[f"{generation}/index"] = page(f"The {generation} generation", "", *contents(*homes, "nki", "more"))
+    return pages
+
+
+# -- nki, nki_mlir, frameworks -----------------------------------------------------------------------------------------
+WHERE = {
+    "beta/nki": ["nki_mlir.language.beta.nki"], "current/nki": ["nki_mlir.language.current.nki"],
+    "current/more": ["nki_mlir.language.current.compiler", "nki_mlir.language.current.meta"],
+    "beta/more": ["nki_mlir.language.beta.compiler", "nki_mlir.language.beta.typing"],
+    "frameworks/jax": ["nki_mlir.frameworks.jax", "nki_mlir.frameworks.jax_neuronx"],
+    "frameworks/torch": ["nki_mlir.frameworks.torch", "nki_mlir.frameworks.torch_neuronx",
+                         "nki_mlir.frameworks.torch_device", "nki_mlir.frameworks.torch_xla"],
+    "frameworks/programs": ["nki_mlir.frameworks.stablehlo", "nki_mlir.frameworks.torch_stablehlo",
+                            "nki_mlir.frameworks.recovery", "nki_mlir.frameworks.framework_kernel"],
+    "frameworks/customop": ["nki_mlir.customop"], "package/compat": ["nki_mlir.compat"],
+}
+MODULE_TITLES = {
+    "beta/nki": "`nki`, beta", "current/nki": "`nki`, current", "beta/more": "Compiler and types, beta",
+    "current/more": "Compiler and kernels' metadata, current", "frameworks/jax": "JAX", "frameworks/torch": "PyTorch",
+    "frameworks/programs": "StableHLO programs", "frameworks/customop": "C++ operators",
+    "package/compat": "`nki_mlir.compat`",
+}
+
+
+def signature_of(name: str, value: Any) -> str:
+    try:
+        return signature(value, name) if not dataclasses.is_dataclass(value) else name
+    except (ValueError, TypeError):
+        return name
+
+
+def module_lines(name: str) -> list[str]:
+    """What a module's ``__all__`` has, and the public methods of its classes."""
+    try:
+        home = importlib.import_module(name)
+    except ImportError as error:
+        return [f"## `{name}`", "", f"Not shown: the site was built without it ({prose(str(error))}).", ""]
+    lines = [f"## `{name}`", "", prose(inspect.getdoc(home) or ""), ""]
+    for label in home.__all__:
+        value = getattr(home, label)
+        if not inspect.isclass(value) and not inspect.isroutine(value):
+            continue
+        lines += entry(label, signature_of(label, value), inspect.getdoc(value) or "", level=3)
+        if inspect.isclass(value):
+            methods = {n: m for n, m in vars(value).items() if inspect.isfunction(m) and n[0] != "_"}
+            for method, function in methods.items():
+                lines += entry(f"{label}.{method}", signature_of(method, function), inspect.getdoc(function) or "",
+                               level=4)
+    return lines
+
+
+def modules() -> Pages:
+    listed = {m for found in WHERE.values() for m in found}
+    assert listed == set(MODULES), f"tools/docs_site/reference.py does not say where these are: {set(MODULES) ^ listed}"
+    pages = {where: page(MODULE_TITLES[where], *(line for name in found for line in module_lines(name)))
+             for where, found in WHERE.items()}
+    pages["frameworks/index"] = page("Frameworks and C++ operators", "",
+                                     *contents("jax", "torch", "programs", "customop"))
+    pages["package/index"] = package_page()
+    return pages
+
+
+def package_page() -> str:
+    """``nki_mlir`` itself, and what ``kernel.lower`` gives."""
+    import nki_mlir
+    from nki_mlir.language.kernel import Kernel
+    from nki_mlir.language.lowered import Lowered
+    lines = [*entry("nki_mlir.spec", signature_of("spec", nki_mlir.spec), inspect.getdoc(nki_mlir.spec) or ""),
+             *entry("nki_mlir.opt", signature_of("opt", nki_mlir.opt), inspect.getdoc(nki_mlir.opt) or ""),
+             *entry("kernel.lower", signature_of("lower", Kernel.lower), inspect.getdoc(Kernel.lower) or ""),
+             "## `Lowered`", "", prose(first(inspect.getdoc(Lowered) or "")), ""]
+    for name, member in vars(Lowered).items():
+        if name[0] != "_" and (inspect.isfunction(member) or inspect.isdatadescriptor(member)):
+            lines += entry(f"lowered.{name}", signature_of(name, member), inspect.getdoc(member) or "", level=3)
+    return page("`nki_mlir`", first(inspect.getdoc(nki_mlir) or ""), "", *contents("compat"), *lines)
+
+
+# -- commands, passes, dialects, errors --------------------------------------------------------------------------------
+COMMANDS = {"nki-opt": "nki_mlir.cli.opt", "nki-run": "nki_mlir.cli.run", "nki-translate": "nki_mlir.cli.translate",
+            "python -m nki_mlir": "nki_mlir"}
+
+
+def commands() -> Pages:
+    lines = []
+    for name, module in COMMANDS.items():
+        text = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True, cwd=ROOT,
+                              check=True).stdout
+        lines += [f"## `{name}`", "", *code(text, "text")]
+    return {"commands": page("Commands", "What `--help` of each says.", "", *lines)}
+
+
+def pass_tests(name: str) -> list[Path]:
+    return sorted((ROOT / "lit_tests").rglob(f"{name}.mlir"))
+
+
+def pass_example(name: str) -> list[str]:
+    """The first case of a pass's FileCheck test: what goes in, and what is checked of what comes out."""
+    for file in pass_tests(name):
+        case = next((c for c in file.read_text().split("// -----") if "CHECK" in c), "").strip()
+        text = "\n".join(line for line in case.splitlines() if not re.match(r"// (SPDX|RUN)", line))
+        return [f"From `{file.relative_to(ROOT)}`, which is tested: the module that goes in, with the lines that must "
+                "come out as `CHECK`.", "", *code(text, "text")]
+    return []
+
+
+def passes() -> Pages:
+    lines = []
+    for one in sorted(pass_summaries(), key=lambda p: p.name):
+        cls = type(pass_named(one.name))
+        levels = [getattr(level, "title", level) for level in (cls.reads, cls.writes)]
+        about = "any level" if levels[0] is None else f"{levels[0]} to {levels[1]}" if len({*levels}) > 1 else levels[0]
+        doc = (inspect.getdoc(sys.modules[cls.__module__]) or one.text).split("\n\n")
+        lines += [f"## `{one.name}`", "", *(p for text in doc for p in (prose(text), "")), f"**Levels.** {about}.", ""]
+        if one.options:
+            lines += ["| option | default | |", "|---|---|---|",
+                      *(f"| `{n}` | `{default}` | {prose(text)} |" for n, default, text in one.options), ""]
+        lines += pass_example(one.name)
+    return {"passes": page("Passes", "Run by `nki-opt --NAME`, or `nki_mlir.opt(module, \"NAME\")`.", "", *lines)}
+
+
+def dialects() -> Pages:
+    found = export_dialects.dialects()
+    introduction = op_reference.INTRODUCTION.partition("# Operations\n")[2].strip()
+    pages = {"dialects/index": page("Dialects", introduction, "", *contents(*(d.DIALECT_NAMESPACE for d in found)))}
+    for dialect in found:
+        text = op_reference.reference([dialect]).partition(f"\n## {dialect.DIALECT_NAMESPACE}\n")[2]
+        pages[f"dialects/{dialect.DIALECT_NAMESPACE}"] = page(f"`{dialect.DIALECT_NAMESPACE}`",
+                                                              re.sub(r"^### ", "## ", text, flags=re.MULTILINE))
+    return pages
+
+
+AREAS = {"language": "Language and kernels", "frontend": "Capture", "targets": "Executors and targets",
+         "frameworks": "Frameworks", "customop": "C++ operators", "cli": "Commands"}
+
+
+def errors() -> Pages:
+    """The errors by the part of the project that reports most of a code."""
+    by_code: dict[str, list[error_reference.Template]] = defaultdict(list)
+    for one in error_reference.templates():
+        by_code[one.code].append(one)
+    areas: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(by_code):
+        area = by_code[name][0].module.split(".")[1]
+        areas[area if area in AREAS else "compiler"].append(name)
+    pages = {}
+    titles = {**AREAS, "compiler": "Compiler"}
+    for area, listed in areas.items():
+        pages[f"errors/{area}"] = page(f"Errors: {titles[area]}", *error_reference.page_of(
+            {name: by_code[name] for name in listed}))
+    pages["errors/index"] = page("Errors", error_reference.HEAD.partition("`make docs`). ")[2].strip(), "",
+                                 *contents(*(a for a in titles if a in areas), depth=2))
+    return pages
+
+
+def index() -> str:
+    return page("Reference", "Made from the code when the site is built.", "", *contents(
+        "current/index", "beta/index", "package/index", "frameworks/index", "commands", "passes", "dialects/index",
+        "errors/index", "coverage"))
+
+
+def pages() -> Pages:
+    """Every page of the reference, by its place without suffix."""
+    return {"index": index(), **language(), **modules(), **commands(), **passes(), **dialects(), **errors()}
