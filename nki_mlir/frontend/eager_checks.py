@@ -74,6 +74,8 @@ class Scopes:
             self.used(view)
             if not kind.writes or (kind.reads and kind.name in {name for name, _ in op.sources()}):
                 continue
+            if not self.open and not independent:
+                continue
             place = id(tile.handle), tile.access
             outside = view.buffer.scope
             for scope in self.open[0 if outside is None else outside.depth + 1:]:

@@ -12,7 +12,9 @@ from nki_mlir.frontend.tensor import View
 
 def from_fresh(op: Op, present: Sequence[TileField], used: Sequence[View]) -> bool:
     """Whether an operation, which is about to be performed, reads such elements; what it writes may have some then."""
-    fresh = any([view.buffer.fresh for field, view in zip(present, used) if field.reads])
+    fresh = False
+    for field, view in zip(present, used):
+        fresh |= field.reads and view.buffer.fresh
     if fresh or op.mask:
         for field, view in zip(present, used):
             buffer = view.buffer

@@ -7,7 +7,7 @@ against Python state that the single run would get wrong; what they find is reco
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from nki_mlir.frontend import logic
@@ -106,6 +106,8 @@ class Runtime:
 
     @staticmethod
     def callee(function: Any) -> Any:
+        if type(function) is FunctionType and id(function.__code__) in _unwrapped:
+            return function
         if function is isinstance:
             return _isinstance
         if function is type:
@@ -113,6 +115,8 @@ class Runtime:
         if type(function) in _WRAPPED and (inner := underlying(function)) is not None and is_users(
                 inner.__code__.co_filename, inner.__globals__):
             return wrap(function, False, Runtime)
+        if type(function) is FunctionType:
+            _unwrapped[id(function.__code__)] = function.__code__
         return function
 
 
@@ -122,6 +126,7 @@ def _is_scalar(value: object) -> bool:
 
 
 _WRAPPED = (FunctionType, MethodType, partial)
+_unwrapped: dict[int, CodeType] = {}            # by ``id``, which nothing else gets while the code is here: no user's
 
 
 def _isinstance(value: object, kinds: Any) -> bool:

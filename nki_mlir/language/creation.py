@@ -17,7 +17,7 @@ from nki_mlir.frontend.builder import active, current
 from nki_mlir.frontend.errors import BlockDimensionsWarning, ImmutableParameter
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.strides import Shape
-from nki_mlir.frontend.tensor import Buffer, View, check_on_chip_shape
+from nki_mlir.frontend.tensor import PARTITIONS, Buffer, View, check_on_chip_shape
 from nki_mlir.language.allocation import note_allocated
 from nki_mlir.machine import Engine
 from nki_mlir.scalar.conversion import convert
@@ -91,6 +91,16 @@ class ParDim(int):
 
     def __new__(cls, n: Any) -> "ParDim":
         return super().__new__(cls, integer(n, "the extent of nl.par_dim"))
+
+
+def result_tensor(shape: tuple[int, ...], dtype: object, space: str) -> "Tensor":
+    """What an operation makes; quick where the shape is a tile's."""
+    if type(shape) is not Shape or type(dtype) is not DType or space == HBM:
+        return new_tensor(shape, dtype, space)
+    builder = active("a tensor creation")
+    if len(shape) < 2 or shape[0] > PARTITIONS:
+        located(check_on_chip_shape, shape, 0)
+    return tensor_of(builder.allocate(shape, dtype, space))
 
 
 def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:

@@ -30,6 +30,7 @@ from nki_mlir.language.creation import (
     located,
     located_dtype,
     new_tensor,
+    result_tensor,
     tensor_of,
 )
 from nki_mlir.language.last_result import LastResult
@@ -100,7 +101,7 @@ def compute(cls: Any, shape: tuple[int, ...], dtype: Any, views: dict[str, Any],
         return destination
     if 0 in shape:
         return empty_tile(shape, dtype, space)
-    result = new_tensor(shape, dtype, space)
+    result = result_tensor(shape, dtype, space)
     happens = emit(cls, {"dst": result, **views}, mask, **attributes) is not None
     builder = active()
     builder.properties["made"] = LastResult(result, result, builder.last, cls, views, mask if happens else False,
