@@ -11,9 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "nki_mlir"
-TIERS = (("alone", "bindings", "diagnostics", "display", "environment", "files", "recycled", "version"), ("machine", "scalar"), ("dialects",),
+TIERS = (("alone", "bindings", "diagnostics", "display", "environment", "extensions", "files", "recycled", "version"), ("machine", "scalar"), ("dialects",),
          ("analysis", "passes"), ("waist",), ("selection", "graph"), ("transforms", "conversion"), ("targets",),
-         ("frontend",), ("language",), ("frameworks", "customop", "compat", "cli"))
+         ("frontend",), ("language",), ("frameworks", "customop", "compat", "cli", "plugin"))
 TIER = {part: k for k, tier in enumerate(TIERS) for part in tier}
 TOP = len(TIERS)                # nki_mlir itself and __main__
 MLIR = ("torch_mlir", "mlir", "jaxlib.mlir")          # JAX has a copy of its own, which never meets ours
@@ -38,11 +38,12 @@ UNREAD = {
     "nki_mlir.bindings": "the MLIR bindings, whichever are installed",
     "nki_mlir.cli.source": "the file that a command is given",
     "nki_mlir.compat": "vendors' names, and modules that its tables name",
+    "nki_mlir.extensions": "modules of plugins, which entry points name",
+    "nki_mlir.plugin": "modules that a table of the same file names",
     "nki_mlir.language.current.beta_calls": "modules that a table of the same file names",
     "nki_mlir.language.kernel": "the module of a user's kernel that was pickled",
     "nki_mlir.language.signatures.generation": "modules that the functions of the two generations name",
     "nki_mlir.passes.packages": "the package at the top of one that is registered: it is there, and has no passes",
-    "nki_mlir.passes.pass_manager": "modules of packages that registered themselves",
 }
 # What a lower tier imports of a higher one by a name that it makes, and why it cannot be the other way round.
 UPWARDS = {

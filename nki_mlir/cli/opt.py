@@ -7,11 +7,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from nki_mlir import extensions
 from nki_mlir.alone import alone
 from nki_mlir.cli.completion import add_completion
+from nki_mlir.cli.loading import add_plugins, load_plugins, of_plugins
 from nki_mlir.cli.passes import UPSTREAM, PassSummary, pass_summaries
-from nki_mlir.cli.pipeline_text import split_pipeline
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.passes.pipeline_text import split_pipeline
 from nki_mlir.version import __version__
 
 if TYPE_CHECKING:
@@ -52,13 +54,16 @@ def build_parser(passes: Sequence[PassSummary]) -> argparse.ArgumentParser:
     for goal, text in GOALS.items():
         goals.add_argument(f"--lower-to-{goal}", dest="goal", action="store_const", const=goal, help=text)
     lowering.add_argument("--target", metavar="NAME",
-                          help="trn1, trn2, trn3 (inf2, gen2, gen3, gen4 are accepted)")
+                          help="trn1, trn2, trn3 (inf2, gen2, gen3, gen4 are accepted)" + of_plugins("targets"))
     lowering.add_argument("--emit", choices=("asm", "mlir", "bin"), default="asm", help="what --lower-to-isa writes")
     group = p.add_argument_group("passes", 'Options of a pass are given as --PASS="name=value other=value".')
     for one in passes:
         options = "".join(f" [{name}={default}: {text}]" for name, default, text in one.options)
         group.add_argument(f"--{one.name}", dest=one.name, action=_AddPasses, metavar="", default=argparse.SUPPRESS,
                            help=(one.text + options).replace("%", "%%"))
+    for name, pipeline in extensions.of("pipelines").items():
+        group.add_argument(f"--{name}", dest=name, action=_AddPasses, metavar="", default=argparse.SUPPRESS,
+                           help=f"the passes of this pipeline, of plugin {pipeline.origin}")
     for name, text in UPSTREAM.items():
         group.add_argument(f"--{name}", dest=name, action=_AddPasses, metavar="", default=argparse.SUPPRESS,
                            help=f"{text} (MLIR's)")
@@ -71,6 +76,7 @@ def build_parser(passes: Sequence[PassSummary]) -> argparse.ArgumentParser:
     files.add_argument("--grid", metavar="N,M", default="", help="launch grid of the kernel, for example 2,4")
     files.add_argument("--load-library", action="append", default=[], metavar="FILE.so",
                        help="load a library of custom C++ operators that the input calls, repeated")
+    add_plugins(files)
     files.add_argument("-o", dest="output", default="-", metavar="FILE",
                        help="write there and not to standard output")
     for name, text in (("split-input-file", "treat parts separated by // ----- as files of their own"),
@@ -91,9 +97,10 @@ def build_parser(passes: Sequence[PassSummary]) -> argparse.ArgumentParser:
 
 def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     """The options; a mistake in them ends the process with status 2, as in any command."""
+    load_plugins(arguments)
     passes = pass_summaries()
     # Without "=" the next word would be taken for their options.
-    alone = {f"--{name}" for name in (*UPSTREAM, *(one.name for one in passes))}
+    alone = {f"--{name}" for name in (*UPSTREAM, *extensions.of("pipelines"), *(one.name for one in passes))}
     return build_parser(passes).parse_args([f"{text}=" if text in alone else text for text in arguments])
 
 
@@ -166,9 +173,9 @@ def lowered(module: "Module", options: argparse.Namespace, report: "PassReport")
     """The module after the passes and the lowering that are asked for, as it is written."""
     from nki_mlir.cli.emission import lower_to_cpu, lower_to_isa  # start-up: loads MLIR
     from nki_mlir.cli.observer import text_of
-    from nki_mlir.passes.pass_manager import pass_named, run_passes
+    from nki_mlir.passes.pass_manager import passes_named, run_passes
     from nki_mlir.passes.pipelines import passes_to
-    run_passes(module, [pass_named(name, text) for name, text in options.passes], report)
+    run_passes(module, [one for name, text in options.passes for one in passes_named(name, text)], report)
     match options.goal:
         case "isa":
             return lower_to_isa(module, options.emit, report)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from nki_mlir import display
 from nki_mlir.alone import alone
-from nki_mlir.cli.pipeline_text import split_pipeline
 from nki_mlir.cli.source import SourceError, read_module
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.passes.pipeline_text import split_pipeline
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
@@ -21,7 +21,7 @@ def optimized(module: "Module | str", passes: str | Sequence[str], to: str, targ
     """As ``nki_mlir.opt`` says."""
     from nki_mlir.bindings import ir  # start-up: loads MLIR
     from nki_mlir.cli.runnable import set_target
-    from nki_mlir.passes.pass_manager import pass_named, run_passes
+    from nki_mlir.passes.pass_manager import passes_named, run_passes
     from nki_mlir.passes.pipelines import passes_to
     text = module if isinstance(module, str) else module.operation.get_asm(enable_debug_info=True)
     made = read_module(text, "<module>")
@@ -32,7 +32,7 @@ def optimized(module: "Module | str", passes: str | Sequence[str], to: str, targ
     with made.context, ir.Location.unknown():
         if target:
             set_target(made, target)
-        run_passes(made, [pass_named(name, options) for name, options in named])
+        run_passes(made, [one for name, options in named for one in passes_named(name, options)])
         run_passes(made, passes_to(to, made) if to else [])
         made.operation.verify()
     display.register()

@@ -7,7 +7,9 @@ import sys
 import time
 from typing import Any
 
+from nki_mlir import extensions
 from nki_mlir.cli.completion import add_completion
+from nki_mlir.cli.loading import add_plugins, load_plugins, of_plugins
 from nki_mlir.version import __version__
 
 EXECUTORS = ("eager", "interpreter", "jit", "isa")            # as in ``runnable``, which ``--help`` does not load
@@ -26,9 +28,10 @@ def parser() -> argparse.ArgumentParser:
                    help="an argument, repeated: 128x512xf32=random|zeros|ones|arange|FILE.npy, 2, name=value")
     p.add_argument("--load-library", action="append", default=[], metavar="FILE.so",
                    help="load a library of custom C++ operators that the source calls, repeated")
-    p.add_argument("--on", choices=EXECUTORS, help="where it runs (default: jit, with --time isa)")
+    p.add_argument("--on", choices=executors(), help="where it runs (default: jit, with --time isa)")
     p.add_argument("--grid", metavar="N,M", default="", help="launch grid of a kernel, for example 2,4")
-    p.add_argument("--target", help="trn1, trn2 or trn3, of a kernel or a module")
+    p.add_argument("--target", help="trn1, trn2 or trn3, of a kernel or a module" + of_plugins("targets"))
+    add_plugins(p)
     p.add_argument("--time", action="store_true",
                    help="how long it takes on the device, by the timed model of its streams; computes no values")
     p.add_argument("--as-written", action="store_true",
@@ -49,18 +52,25 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    load_plugins(arguments)
     given = parser()
-    options = given.parse_args(comparing(sys.argv[1:] if arguments is None else arguments))
+    options = given.parse_args(comparing(arguments))
     refuse(given, options)
     from nki_mlir.cli.status import exit_status  # start-up: needed where it is asked for
     return exit_status(lambda: run(options))
+
+
+def executors() -> tuple[str, ...]:
+    """Ours, and those of plugins."""
+    return (*EXECUTORS, *extensions.of("executors"))
 
 
 def comparing(arguments: list[str]) -> list[str]:
     """The arguments, where ``--compare`` stands before a word that names no executors, which is the file then."""
     made = []
     for text, after in zip(arguments, [*arguments[1:], ""]):
-        named = after and all(name in EXECUTORS for name in after.split(","))
+        named = after and all(name in executors() for name in after.split(","))
         made.append("--compare=all" if text == "--compare" and not named else text)
     return made
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from nki_mlir import extensions
 from nki_mlir.cli.source import (
     SourceError,
     display_name,
@@ -34,6 +35,7 @@ class Runnable(ABC):
     """Something with its inputs."""
 
     executors: ClassVar[tuple[str, ...]]
+    runs_on_plugins: ClassVar[bool] = False         # also on executors of plugins
 
     @abstractmethod
     def run(self, on: str) -> Results:
@@ -102,14 +104,14 @@ def programs_of(data: bytes, name: str) -> list[Any]:
 
 def check_executor(one: Runnable, on: str, what: str) -> None:
     """Raises ``NotTaken`` where an executor does not take it."""
-    if on not in one.executors:
+    if on not in one.executors and not (one.runs_on_plugins and on in extensions.of("executors")):
         raise NotTaken(what=what, on=on, executors=" or ".join(one.executors))
 
 
 class KernelSource(Runnable):
     """A Python kernel with its arguments."""
 
-    executors = EXECUTORS
+    executors, runs_on_plugins = EXECUTORS, True
 
     def __init__(self, kernel: Any, positional: list[object], keywords: dict[str, object]) -> None:
         self.kernel, self.positional, self.keywords = kernel, positional, keywords
@@ -135,7 +137,7 @@ class KernelSource(Runnable):
 class ModuleSource(Runnable):
     """The kernel function of a module, its inputs given or random."""
 
-    executors = ("interpreter", "jit", "isa")
+    executors, runs_on_plugins = ("interpreter", "jit", "isa"), True
 
     def __init__(self, module: "Module", positional: list[object], keywords: dict[str, object],
                  target: str | None = None) -> None:

@@ -6,6 +6,7 @@ import sys
 
 from nki_mlir.alone import alone
 from nki_mlir.cli.completion import add_completion
+from nki_mlir.cli.loading import add_plugins, load_plugins, of_plugins
 from nki_mlir.version import __version__
 
 
@@ -22,7 +23,8 @@ def parser() -> argparse.ArgumentParser:
     add_completion(p)
     p.add_argument("--arg", action="append", default=[], metavar="VALUE", help="an argument of the kernel, repeated")
     p.add_argument("--grid", default="", metavar="N,M", help="launch grid of the kernel")
-    p.add_argument("--target", help="trn1, trn2 or trn3")
+    p.add_argument("--target", help="trn1, trn2 or trn3" + of_plugins("targets"))
+    add_plugins(p)
     p.add_argument("-o", dest="output", default="-", metavar="FILE", help="write there and not to standard output")
     return p
 
@@ -30,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
 @alone
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit status."""
+    load_plugins(sys.argv[1:] if arguments is None else arguments)
     options = parser().parse_args(arguments)
     from nki_mlir.cli.status import exit_status  # start-up: needed where it is asked for
     return exit_status(lambda: run(options))

@@ -1,11 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Where the op classes are: every module in the folders of the op families, so that no list is kept by hand."""
+"""Where the op classes are: every module in the folders of the op families, so that no list is kept by hand.
+
+Plugins add theirs.
+"""
 
 import importlib
+import sys
 from functools import cache
 from pathlib import Path
 
+from nki_mlir import extensions
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.op import REGISTRY
+
 FAMILIES = ("nki", "nisa")
+
+
+class LateOperation(NkiMlirError):
+    code = "NKI-PLUGIN-LATE"
+    message = "operation {op} of a plugin comes after the first kernel was captured"
+    why = "the dialects are made once in a process, of all op classes that there are by then"
+    fix = "name its module in the entry points nki_mlir.ops, or load the plugin before a kernel runs"
 
 
 @cache
@@ -16,3 +31,23 @@ def load() -> None:
         for file in sorted((here / family).glob("*.py")):
             if file.stem != "__init__":
                 importlib.import_module(f"{__package__}.{family}.{file.stem}")
+    for one in extensions.of("ops").values():
+        add(one)
+
+
+def add(one: extensions.Extension) -> None:
+    """The classes of a plugin's module. They have names of their own, and come before the dialects are made."""
+    before = dict(REGISTRY)
+    extensions.load(one)
+    for name, cls in before.items():
+        if REGISTRY[name] is not cls:
+            raise extensions.SameName(what="operation", name=name, one=cls.__module__, other=one.module)
+    for name in REGISTRY.keys() - before.keys():
+        if is_late(name):
+            raise LateOperation(op=name)
+
+
+def is_late(name: str) -> bool:
+    """Whether the dialects were made without an operation. While they are made, it is on its way into them."""
+    made = getattr(sys.modules.get(f"{__package__}.mlir_ops"), "OPERATIONS", None)
+    return made is not None and name not in made

@@ -47,7 +47,7 @@ from nki_mlir.language.results import (
     traced,
     updated,
 )
-from nki_mlir.language.specialization import EXECUTORS, Result, Specialization, UnknownExecutor
+from nki_mlir.language.specialization import Result, Specialization, check_executor
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from nki_mlir.language.lowered import Lowered
 
 DEFAULT_TARGET = "trn2"
+TRACKS = ("interpreter", "isa")          # executors that know what was written, and find races that data decide
 
 
 def describe_array(array: Any) -> tuple[tuple[int, ...], DType]:
@@ -115,9 +116,8 @@ class Kernel:
         return self.with_changes(grid=flat_grid(grid), has_grid=True)
 
     def on(self, executor: str) -> Any:
-        """The kernel with a fixed executor: eager, interpreter, jit or isa."""
-        if executor not in EXECUTORS:
-            raise UnknownExecutor(name=executor)
+        """The kernel with a fixed executor: eager, interpreter, jit, isa, or one of a plugin."""
+        check_executor(executor)
         return self.with_changes(executor=executor)
 
     def __call__(self, *arguments: object, **keywords: object) -> Any:
@@ -287,15 +287,15 @@ class Kernel:
                 name = bound.specs[result.input].name
                 raise BadArgument(what=f"the kernel writes its parameter {name}, and the array given for it is "
                                        "read-only").located(user_location())
-        if on != "jit" and spec.captured.verdict.undecided and checked():
+        if on in TRACKS and spec.captured.verdict.undecided and checked():
             from nki_mlir.language.eager_run import check_run  # start-up: needed where it is asked for
             check_run(self, bound, inputs)
         shared = [make(s.shape, s.dtype.numpy) for s, make in zip(spec.shared, spec.makers)]
-        if on == "jit":
+        if on not in TRACKS:
             spec.program(on)(inputs, shared)
             if spec.left_out:
                 spec.report_left_out()
-            if key is not None:
+            if on == "jit" and key is not None:
                 self._keep_call(key, bound, spec)
         else:
             from nki_mlir.targets.interpreter.unwritten import tracked  # start-up: needed where it is asked for
@@ -363,8 +363,7 @@ def is_array(value: object) -> bool:
 def default_executor() -> str:
     """``NKI_MLIR_EXECUTOR``, or the JIT; the interpreter beside ``torch_xla``, whose LLVM breaks the JIT's."""
     chosen = EXECUTOR.text() or ("interpreter" if "_XLAC" in sys.modules else "jit")
-    if chosen not in EXECUTORS:
-        raise UnknownExecutor(name=chosen)
+    check_executor(chosen)
     return chosen
 
 

@@ -114,7 +114,7 @@ def functions(generation: Generation, texts: dict[str, Convert], maker: Callable
     ``texts`` give the values of attributes that are names: ``operator``, or by attribute; ``maker(name, class, entry)``
     gives what is called with the values of all parameters and the operation's attributes.
     """
-    return {name: _function(name, entry, generation, texts, maker, not_given) for name, entry in REGULAR.items()
+    return {name: function(name, entry, generation, texts, maker, not_given) for name, entry in REGULAR.items()
             if name not in there and signatures(f"nki.isa.{name}", generation.name)}
 
 
@@ -127,8 +127,9 @@ def _converter(cls: type[Op], attribute: str, texts: dict[str, Convert]) -> Conv
     return lambda value, *_: kind(value)
 
 
-def _function(name: str, entry: Regular, generation: Generation, texts: dict[str, Convert], maker: Callable[..., Any],
-              not_given: str) -> Callable[..., object]:
+def function(name: str, entry: Regular, generation: Generation, texts: dict[str, Convert], maker: Callable[..., Any],
+             not_given: str = "") -> Callable[..., object]:
+    """The function of one entry, whose signatures the table has."""
     signature = signature_of(signatures(f"nki.isa.{name}", generation.name)[0], generation, without=not_given)
     names = [n for n, p in signature.parameters.items() if p.kind is not p.KEYWORD_ONLY]
     cls = REGISTRY[f"nisa.{entry.op or name}"]
@@ -138,12 +139,12 @@ def _function(name: str, entry: Regular, generation: Generation, texts: dict[str
                   if (made := entry.named.get(n, n)) in cls.attributes and n not in entry.scalars]
     run = maker(name, cls, entry)
 
-    def function(*values: Any, **named: Any) -> Any:
+    def call(*values: Any, **named: Any) -> Any:
         given = defaults | named
         given.update(zip(names, values))
         made = {attribute: convert(value, name, parameter) for parameter, attribute, convert in attributes
                 if (value := given[parameter]) is not None or attribute not in cls.defaults}
         return run(given, made)
-    function.__name__ = function.__qualname__ = name
-    function.__doc__, function.__signature__ = entry.does, signature        # type: ignore[attr-defined]
-    return function
+    call.__name__ = call.__qualname__ = name
+    call.__doc__, call.__signature__ = entry.does, signature        # type: ignore[attr-defined]
+    return call

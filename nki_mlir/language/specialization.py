@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir import recycled
+from nki_mlir import extensions, recycled
 from nki_mlir.alone import ALONE, made_alone
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.arguments import TensorSpec
@@ -114,11 +114,18 @@ def executor(on: str) -> Callable[[Any, tuple[int, ...]], Callable[..., Any]]:
         case "isa":
             from nki_mlir.targets.neuron import load  # start-up: needed where it is asked for
         case _:
-            raise UnknownExecutor(name=on)
+            check_executor(on)
+            load = extensions.load(extensions.of("executors")[on])
     return load
+
+
+def check_executor(on: str) -> None:
+    """Raises ``UnknownExecutor`` for a name that is none of ours and no plugin's."""
+    if on not in EXECUTORS and on not in (more := extensions.of("executors")):
+        raise UnknownExecutor(name=on, more="".join(f", {name}" for name in more))
 
 
 class UnknownExecutor(NkiMlirError, ValueError):
     code = "NKI-EXECUTOR"
     message = "there is no executor named '{name}'"
-    fix = "use one of eager, interpreter, jit, isa"
+    fix = "use one of eager, interpreter, jit, isa{more}"

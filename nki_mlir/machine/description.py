@@ -4,6 +4,7 @@
 import importlib
 from dataclasses import dataclass
 
+from nki_mlir import extensions
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.machine.costs import Cost, Costs, Work
 from nki_mlir.machine.engine import Engine
@@ -12,7 +13,7 @@ from nki_mlir.machine.engine import Engine
 class UnknownTarget(NkiMlirError):
     code = "NKI-TARGET"
     message = "there is no target named '{name}'"
-    fix = "use one of trn1, trn2, trn3 (or inf2, gen2, gen3, gen4)"
+    fix = "use one of trn1, trn2, trn3 (or inf2, gen2, gen3, gen4){more}"
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,17 @@ _FILES = {"trn1": "trn1", "inf2": "trn1", "gen2": "trn1", "trn2": "trn2", "gen3"
 def machine_named(name: str) -> Machine:
     """The machine for a target name or alias; raises ``UnknownTarget``."""
     if name not in _FILES:
-        raise UnknownTarget(name=name)
+        return _of_plugin(name)
     machine: Machine = importlib.import_module(f"nki_mlir.machine.{_FILES[name]}").MACHINE
     return machine
+
+
+def _of_plugin(name: str) -> Machine:
+    variants = extensions.of("targets")
+    if name not in variants:
+        raise UnknownTarget(name=name, more="".join(f", or {other} of a plugin" for other in variants))
+    found = extensions.load(variants[name])
+    if not isinstance(found, Machine) or found.name != name:
+        raise extensions.BrokenPlugin(what=f"target '{name}'", origin=variants[name].origin,
+                                      text=f"it is a Machine of that name, got {getattr(found, 'name', found)!r}")
+    return found

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The packages whose modules are searched for passes. The registry is below them, so they are registered by name."""
+"""The packages whose modules are searched for passes. The registry is below them, so they are registered by name.
+
+Plugins name theirs as extensions.
+"""
 
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
+
+from nki_mlir import extensions
 
 PACKAGES: list[str] = []
 
@@ -15,7 +20,7 @@ def register(*packages: str) -> None:
 
 def files() -> Iterator[tuple[str, Path]]:
     """(module, file) of everything in the registered packages; nothing is imported."""
-    for package in PACKAGES:
+    for package in (*PACKAGES, *(one.module for one in extensions.of("passes").values())):
         top, *inner = package.split(".")
         spec = importlib.util.find_spec(top)
         for root in (spec and spec.submodule_search_locations) or ():

@@ -7,16 +7,17 @@ no list of passes is kept. Fields are options.
 """
 
 import dataclasses
-import importlib
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from nki_mlir import extensions
 from nki_mlir.alone import alone
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.passes import packages
 from nki_mlir.passes.levels import Level, check_level
+from nki_mlir.passes.pipeline_text import split_pipeline
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
@@ -59,8 +60,27 @@ class Pass:
 
 def file_names() -> dict[str, str]:
     """Pass name -> module, by looking at the files of the registered packages."""
-    named = ((file.stem.replace("_", "-"), module, file) for module, file in packages.files())
-    return {name: module for name, module, file in named if f'name="{name}"' in file.read_text()}
+    found: dict[str, str] = {}
+    for module, file in packages.files():
+        name = file.stem.replace("_", "-")
+        if f'name="{name}"' in file.read_text() and found.setdefault(name, module) != module:
+            raise extensions.SameName(what="pass", name=name, one=found[name], other=module)
+    return found
+
+
+def passes_named(name: str, options: str = "") -> "list[Pass]":
+    """The pass of that name, or those of a plugin's pipeline."""
+    pipeline = extensions.of("pipelines").get(name)
+    if pipeline is None:
+        return [pass_named(name, options)]
+    if options:
+        raise BadOption(what=f"pipeline '{name}' has no option '{options}'", options="none")
+    text = extensions.load(pipeline)
+    try:
+        return [pass_named(*one) for one in split_pipeline(text)]
+    except (TypeError, ValueError):
+        raise extensions.BrokenPlugin(what=f"pipeline '{name}'", origin=pipeline.origin, text="it is a text such as "
+                                      f"A,B{{x=1 y=2}}, got {text!r}") from None
 
 
 def pass_named(name: str, options: str = "") -> Pass:
@@ -73,7 +93,7 @@ def pass_named(name: str, options: str = "") -> Pass:
             if found is None:
                 raise UnknownPass(name=name)
             return found
-        importlib.import_module(modules[name])
+        extensions.load_module(modules[name])
     cls = PASSES[name]
     fields = {f.name.replace("_", "-"): f for f in dataclasses.fields(cls)}     # type: ignore[arg-type]
     given = {}

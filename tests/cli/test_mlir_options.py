@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nki_mlir.cli import opt, run, translate
-from nki_mlir.cli.pipeline_text import split_pipeline
+from nki_mlir.passes.pipeline_text import split_pipeline
 
 FILE = str(Path(__file__).parent.parent.parent / "examples/mlir/tensor_add.mlir")
 ABOVE = ["split-masked-loops", "nki-to-linalg", "linalg-to-nisa", "verify-target"]

@@ -28,7 +28,7 @@ def get_nc_version() -> nc_version:
     return nc_version(machine_named(builder.target if builder is not None else "trn2").generation)
 
 
-def _computing(name: str, cls: type[Op], entry: regular.Regular) -> Any:
+def computing(name: str, cls: type[Op], entry: regular.Regular) -> Any:
     """What an instruction makes of its tiles: a new tile, or ``dst`` where it has that."""
     scalars = [(p, tile, number) for p, (tile, number) in entry.scalars.items()]
     accumulates = any(field.name == "accumulator" for field in cls.tiles)
@@ -65,7 +65,7 @@ BETA.values.enumerations |= {e: getattr(enums, e) for e in ("engine", "reduce_cm
 BETA.names |= {**BETA.values.enumerations, "fp32": fp32}
 BETA.values.numbers["engine", 4] = "sync"             # ``dma`` of release 2.22
 globals().update(published("nki.isa", BETA.name, enums, isa_compute))
-globals().update(regular.functions(BETA, TEXTS, _computing, globals()))
+globals().update(regular.functions(BETA, TEXTS, computing, globals()))
 bind_module(globals(), "nki.isa")
 __doc__ = Contents(__doc__ or "", "nki.isa", BETA.name)
 __dir__ = listing(globals(), "nki.isa", BETA.name)

@@ -108,6 +108,12 @@ def texts() -> dict[str, tuple[tuple[str, str], ...]]:
     return found
 
 
+def add(name: str, lines: tuple[tuple[str, str], ...]) -> None:
+    """The entry of a function that no text has: a plugin's."""
+    texts()[name] = lines
+    histories.cache_clear()
+
+
 @cache
 def histories() -> dict[str, tuple[tuple[str, str], ...]]:
     """``nki.language.add`` -> the entries (release, text), oldest first."""

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What plugins add: operations, passes, pipelines, targets and executors.
+
+A plugin is a package. Installed, it is found by its entry points in the groups ``nki_mlir.ops``, ``.passes``,
+``.pipelines``, ``.targets`` and ``.executors``; else by the table ``NKI_MLIR_PLUGIN`` of a module that is named.
+What it adds is imported when it is first used, and not before its version of the interface was compared.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nki_mlir.diagnostics import NkiMlirError
+
+API_VERSION = 1
+GROUPS = ("ops", "passes", "pipelines", "targets", "executors")
+PREFIX = "nki_mlir."
+TABLE, VERSION = "NKI_MLIR_PLUGIN", "NKI_MLIR_API"      # of a plugin's modules
+SWITCH = "NKI_MLIR_PLUGINS"                             # off: installed plugins are not looked for
+
+
+class BrokenPlugin(NkiMlirError):
+    code = "NKI-PLUGIN"
+    message = "{what} of plugin {origin} cannot be loaded: {text}"
+    fix = "mend or uninstall it; NKI_MLIR_PLUGINS=off leaves installed plugins out"
+
+
+class PluginVersion(NkiMlirError):
+    code = "NKI-PLUGIN-VERSION"
+    message = "plugin {origin} is for version {found} of the plugin interface, this is version {version}"
+    why = "what a plugin may rely on is said for a version (docs/plugins.md)"
+    fix = "write NKI_MLIR_API = {version} into package {package} once it is made for it"
+
+
+class SameName(NkiMlirError):
+    code = "NKI-PLUGIN-NAME"
+    message = "{what} '{name}' comes from {one} and from {other}"
+    fix = "rename one of the two, or uninstall a plugin"
+
+
+class Extension(NamedTuple):
+    """One thing that a plugin adds: its group and name, the module or module:attribute it is, and whose it is."""
+
+    group: str
+    name: str
+    value: str
+    origin: str
+
+    @property
+    def module(self) -> str:
+        return self.value.partition(":")[0]
+
+
+_loaded: list[Extension] = []           # of plugins that were loaded by name
+
+
+def of(group: str) -> dict[str, Extension]:
+    """What plugins add to a group, by name."""
+    found: dict[str, Extension] = {}
+    for one in (*installed(), *_loaded):
+        if one.group == group:
+            first = found.setdefault(one.name, one)
+            if first.value != one.value:
+                raise SameName(what=f"{PREFIX}{group}", name=one.name, one=first.origin, other=one.origin)
+    return found
+
+
+@cache
+def installed() -> tuple[Extension, ...]:
+    """The entry points of installed packages, the first on the path of each name.
+
+    Their files are read here: importing what Python has for it takes longer than all of this.
+    """
+    if os.environ.get(SWITCH) == "off":
+        return ()
+    files: dict[str, Path] = {}
+    for folder in sys.path:
+        for name in sorted(_listed(folder)):
+            if name.endswith((".dist-info", ".egg-info")):
+                files.setdefault(name.partition("-")[0].lower(), Path(folder, name, "entry_points.txt"))
+    return tuple(one for origin, file in files.items() if file.is_file() for one in _entries(file.read_text(), origin))
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder or ".")
+    except OSError:                                 # archives, and what is not there
+        return []
+
+
+def _entries(text: str, origin: str) -> Iterator[Extension]:
+    group = ""
+    for line in text.splitlines():
+        if line.startswith("["):
+            group = line.strip().strip("[]")
+        elif group.startswith(PREFIX) and group.removeprefix(PREFIX) in GROUPS and "=" in line:
+            name, _, value = (part.strip() for part in line.partition("="))
+            yield Extension(group.removeprefix(PREFIX), name, value, origin)
+
+
+def add(module: str) -> list[Extension]:
+    """Load a plugin that need not be installed: import its module, and take what its table has."""
+    imported = _imported(module, f"module {module}", module)
+    found = list(_of_table(getattr(imported, TABLE, {}), module))
+    _loaded.extend(one for one in found if one not in _loaded)
+    return found
+
+
+def _of_table(table: Mapping[str, Mapping[str, str]], module: str) -> Iterator[Extension]:
+    for group, entries in table.items():
+        if group not in GROUPS:
+            raise BrokenPlugin(what=f"group {group!r} in {TABLE}", origin=module,
+                               text=f"groups are {', '.join(GROUPS)}")
+        for name, value in entries.items():
+            yield Extension(group, name, value, module)
+
+
+def load(one: Extension) -> Any:
+    """The module or object that an extension is."""
+    what = f"{PREFIX}{one.group} '{one.name}'"
+    found = _imported(one.module, what, one.origin)
+    for part in one.value.split(":")[1:]:
+        if not hasattr(found, part):
+            raise BrokenPlugin(what=what, origin=one.origin, text=f"module {one.module} has no '{part}'")
+        found = getattr(found, part)
+    return found
+
+
+def load_module(module: str) -> Any:
+    """A module in a package of passes: of a plugin, where one has that package."""
+    for one in of("passes").values():
+        if module.startswith(f"{one.module}."):
+            return _imported(module, f"{PREFIX}passes '{one.name}'", one.origin)
+    return importlib.import_module(module)
+
+
+def _imported(module: str, what: str, origin: str) -> Any:
+    """A plugin's module, after the version that its package is for; whatever goes wrong is the plugin's."""
+    package = module.partition(".")[0]
+    try:
+        version = getattr(importlib.import_module(package), VERSION, None)
+        if version != API_VERSION:
+            raise PluginVersion(origin=origin, found="none" if version is None else version, version=API_VERSION,
+                                package=package)
+        return importlib.import_module(module)
+    except NkiMlirError:
+        raise
+    except Exception as error:
+        raise BrokenPlugin(what=what, origin=origin, text=f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Functions for the instructions of plugins: made of the op class, for kernels of both generations."""
+
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects import catalogue
+from nki_mlir.dialects.op import NisaOp, Op
+from nki_mlir.language import regular
+from nki_mlir.language.beta import isa as beta_isa
+from nki_mlir.language.beta.calls import BETA
+from nki_mlir.language.current import instruction as current_instruction
+from nki_mlir.language.current import isa_regular
+from nki_mlir.language.current.calls import CURRENT
+from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.signatures import table
+from nki_mlir.language.signatures.binding import bound
+from nki_mlir.language.signatures.kinds import KINDS
+
+KIND_OF = {float: "NUMBER", int: "INTEGER", bool: "FLAG", tuple: "INTEGERS"}       # of attributes, by their type
+
+
+class NotRegular(NkiMlirError):
+    code = "NKI-PLUGIN-INSTRUCTION"
+    message = "no function can be made for {op}: {what}"
+    why = "a function is made where the class has a tile dst that is written, tiles that are read, and plain attributes"
+    fix = "change the class"
+
+
+def instruction(cls: type[Op], does: str, **parameters: str) -> Callable[..., Any]:
+    """The function of an op class, as those of ``nisa``.
+
+    In the beta generation it takes the tiles that are read and the attributes, and ``mask`` and ``dtype``, and gives a
+    tile; in the current one it writes ``dst``, its first argument. It has the fields' names.
+
+    Arguments:
+        cls: a subclass of NisaOp
+        does: a sentence for ``help()``
+        parameters: names of parameters that are not the fields': parameter="field"
+    """
+    check_class(cls)
+    names = {field: parameter for parameter, field in parameters.items()}
+    sources = {names.get(tile.name, tile.name): tile.name for tile in cls.tiles if tile.name != "dst"}
+    attributes = {names.get(field, field): field for field in ordered(cls)}
+    shown = [*sources, *(f"{n}={default(cls, field)}" if field in cls.defaults else n
+                         for n, field in attributes.items())]
+    kinds = [f"TILE {n}" for n in sources if n not in KINDS]
+    kinds += [f"{KIND_OF[cls.attributes[field]]} {n}" for n, field in attributes.items() if n not in KINDS]
+    title = f"{cls.__module__.partition('.')[0]}.{cls.name}"
+    table.add(f"nki.isa.{title}", (
+        *((("kinds", ", ".join(kinds)),) if kinds else ()),
+        (table.RELEASES[0], f"({', '.join(shown)}, *, mask=None, dtype=None)"),
+        (table.RELEASES[table.FIRST_OF_CURRENT], f"(dst, {', '.join(shown)}, name=None)")))
+    entry = regular.Regular(does, sources, named={n: f for n, f in attributes.items() if n != f}, op=cls.name)
+    beta = bound(regular.function(title, entry, BETA, beta_isa.TEXTS, beta_isa.computing), f"nki.isa.{title}", BETA)
+    current = current_instruction.instruction(
+        regular.function(title, entry, CURRENT, isa_regular.TEXTS, isa_regular.writing, not_given="name"))
+
+    def call(*values: Any, **named: Any) -> Any:
+        generation = current if any(isinstance(v, NkiTensor) for v in (*values, *named.values())) else beta
+        return generation(*values, **named)
+    call.__name__ = call.__qualname__ = cls.name
+    call.__doc__ = f"{does}\n\nIn neuronxcc.nki: {cls.name}{signature(beta)}\nIn nki: {cls.name}{signature(current)}"
+    return call
+
+
+def ordered(cls: type[Op]) -> list[str]:
+    """The attributes as parameters: those without a default first, the engine last, where there is a choice."""
+    fields = sorted((f for f in cls.attributes if f != "engine"), key=lambda field: field in cls.defaults)
+    return [*fields, "engine"] if len(cls.engines) > 1 else fields
+
+
+def default(cls: type[Op], field: str) -> str:
+    """A default as the table of signatures writes it."""
+    return "engine.unknown" if field == "engine" else repr(cls.defaults[field])
+
+
+def check_class(cls: type[Op]) -> None:
+    """Raises where no function can be made of the class, or where it is none of the dialect."""
+    what = ""
+    if not (isinstance(cls, type) and issubclass(cls, NisaOp) and cls.name):
+        raise NotRegular(op=getattr(cls, "__name__", cls), what="it is no subclass of NisaOp with a name")
+    roles = {tile.name: tile for tile in cls.tiles}
+    if "dst" not in roles or roles["dst"].reads:
+        what = "it has no tile dst that is only written"
+    odd = [n for n, tile in roles.items() if n != "dst" and (tile.optional or tile.writes)]
+    if odd:
+        what = f"tile {odd[0]} is optional, or written"
+    odd = [n for n, kind in cls.attributes.items() if kind not in KIND_OF and n not in KINDS]
+    if odd:
+        what = f"attribute {odd[0]} is no number, and no operator or engine by its name"
+    if what:
+        raise NotRegular(op=cls.full_name(), what=what)
+    if catalogue.is_late(cls.full_name()):
+        raise catalogue.LateOperation(op=cls.full_name())

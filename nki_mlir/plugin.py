@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The interface for plugins, version 1: what packages that add to the toolchain may rely on (docs/plugins.md).
+
+    from nki_mlir.plugin import NisaOp, Pass, Machine, instruction, load
+
+Names stay, with their meaning, as long as ``API_VERSION`` does; what comes to a version is new names. Importing this
+module loads nothing: each name loads what it needs when it is first asked for.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from nki_mlir.extensions import API_VERSION, BrokenPlugin, Extension
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import ir
+    from nki_mlir.diagnostics import KernelError, NkiMlirError
+    from nki_mlir.dialects.access import Linear
+    from nki_mlir.dialects.kernel_function import kernel_functions
+    from nki_mlir.dialects.mlir_ops import read_op, walk, write_op
+    from nki_mlir.dialects.nisa.partitionwise import PartitionWise
+    from nki_mlir.dialects.op import Elementwise, In, InOut, Integers, NisaOp, Out, ScalarFunctions, V, changed
+    from nki_mlir.dialects.target_rules import TargetCheck
+    from nki_mlir.dialects.verifier import Check
+    from nki_mlir.language.added_instructions import instruction
+    from nki_mlir.language.specialization import executor
+    from nki_mlir.machine import Engine, Machine, Work, machine_named
+    from nki_mlir.passes.levels import Level
+    from nki_mlir.passes.pass_manager import Pass, pass_named, run_passes
+
+HOMES = {
+    "nki_mlir.bindings": "ir",
+    "nki_mlir.diagnostics": "KernelError NkiMlirError",
+    "nki_mlir.dialects.access": "Linear",
+    "nki_mlir.dialects.kernel_function": "kernel_functions",
+    "nki_mlir.dialects.mlir_ops": "read_op walk write_op",
+    "nki_mlir.dialects.nisa.partitionwise": "PartitionWise",
+    "nki_mlir.dialects.op": "Elementwise In InOut Integers NisaOp Out ScalarFunctions V changed",
+    "nki_mlir.dialects.target_rules": "TargetCheck",
+    "nki_mlir.dialects.verifier": "Check",
+    "nki_mlir.language.added_instructions": "instruction",
+    "nki_mlir.language.specialization": "executor",
+    "nki_mlir.machine": "Engine Machine Work machine_named",
+    "nki_mlir.passes.levels": "Level",
+    "nki_mlir.passes.pass_manager": "Pass pass_named run_passes",
+}
+_HOME = {name: module for module, names in HOMES.items() for name in names.split()}
+
+__all__ = ["API_VERSION", "BrokenPlugin", "Check", "Elementwise", "Engine", "Extension", "In", "InOut", "Integers",
+           "KernelError", "Level", "Linear", "Machine", "NisaOp", "NkiMlirError", "Out", "PartitionWise", "Pass",
+           "ScalarFunctions", "TargetCheck", "V", "Work", "changed", "executor", "instruction", "ir",
+           "kernel_functions", "load", "machine_named", "pass_named", "read_op", "run_passes", "walk", "write_op"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'nki_mlir.plugin' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def load(module: str) -> list[Extension]:
+    """Load a plugin that is not installed, as ``--load-plugin`` does, and give what it adds.
+
+    Its operations come too late once a kernel was captured.
+    """
+    from nki_mlir import extensions  # start-up: needed where it is asked for
+    from nki_mlir.dialects import catalogue
+    found = extensions.add(module)
+    for one in found:
+        if one.group == "ops":
+            catalogue.add(one)
+    return found

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What is wrong with a plugin is said with its name; what it adds is asked for by name alone."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nki_mlir import extensions, plugin
+from nki_mlir.dialects import catalogue
+from nki_mlir.dialects.op import REGISTRY
+from nki_mlir.extensions import BrokenPlugin, Extension, PluginVersion, SameName
+from nki_mlir.language.added_instructions import NotRegular, instruction
+from nki_mlir.language.specialization import UnknownExecutor, executor
+from nki_mlir.machine import machine_named
+from nki_mlir.machine.description import UnknownTarget
+from nki_mlir.passes.pass_manager import PASSES, BadOption, file_names, pass_named, passes_named
+
+OP = """
+from nki_mlir.plugin import Engine, In, InOut, NisaOp, Out
+
+class {cls}(NisaOp, name="{name}", engines=(Engine.VECTOR,), mnemonic="{cls}", opcode=0xC7):
+    dst: {role}
+    src: In
+    {more}
+"""
+
+
+def forget_classes(before: dict[str, type]) -> None:
+    """Leave the tables of classes as they were; modules of the toolchain may have been imported in between."""
+    REGISTRY.update(before)
+    for known in (REGISTRY, PASSES):
+        for name in [n for n, cls in known.items() if cls.__module__.startswith("p_")]:
+            del known[name]
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Makes a package ``p_...`` with files, and has it as the only plugin with these entries."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(extensions, "_loaded", [])
+    catalogue.load()
+    before = dict(REGISTRY)
+
+    def make(name: str, files: dict[str, str], *entries: tuple[str, str, str], api: str = "1") -> str:
+        folder = tmp_path / name
+        for file, text in {"__init__.py": f"NKI_MLIR_API = {api}\n", **files}.items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(text)
+        found = tuple(Extension(group, entry, f"{name}.{value}", name) for group, entry, value in entries)
+        monkeypatch.setattr(extensions, "installed", lambda: found)
+        return name
+    yield make
+    forget_classes(before)
+
+
+def test_entry_points__are_read_once_for_each_name_on_the_path(tmp_path, monkeypatch):
+    for folder, value in (("first", "m:x"), ("second", "n:y")):
+        info = tmp_path / folder / "Some_plugin-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "entry_points.txt").write_text(
+            f"[console_scripts]\nrun = m:main\n\n[nki_mlir.targets]\na = {value}\nb=m:z\n[nki_mlir.unknown]\nc = d\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), str(tmp_path / "none"), str(tmp_path / "second")])
+    read = extensions.installed.__wrapped__
+    assert read() == (Extension("targets", "a", "m:x", "some_plugin"), Extension("targets", "b", "m:z", "some_plugin"))
+    monkeypatch.setenv("NKI_MLIR_PLUGINS", "off")
+    assert read() == ()
+
+
+def test_finding_nothing__imports_nothing():
+    code = ("import sys; import nki_mlir.plugin; from nki_mlir import extensions; extensions.of('ops'); "
+            "print(*(m for m in ('numpy', 'importlib.metadata', 'nki_mlir.language', 'nki_mlir.bindings') if m in sys.modules))")
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"
+
+
+def test_the_interface__has_every_name_that_it_lists():
+    assert dir(plugin) == sorted(plugin.__all__)
+    assert [name for name in plugin.__all__ if getattr(plugin, name, None) is None] == []
+    document = (Path(__file__).parent.parent.parent / "docs" / "plugins.md").read_text()
+    assert [name for name in plugin.__all__ if f"`{name}`" not in document] == []
+    assert f"version {plugin.API_VERSION} of the interface" in document
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        plugin.nothing  # noqa: B018
+
+
+def test_opcodes_of_plugins__are_none_of_ours():
+    catalogue.load()
+    assert not [name for name, cls in REGISTRY.items() if 0xC0 <= cls.opcode < 0xF0]
+
+
+@pytest.mark.parametrize("api, found", [("2", "2"), ("None", "none")])
+def test_another_version__is_refused(package, api, found):
+    package(f"p_version_{found}", {"m.py": "x = 1\n"}, ("targets", "other", "m:x"), api=api)
+    with pytest.raises(PluginVersion, match=f"is for version {found} of the plugin interface, this is version 1"):
+        machine_named("other")
+
+
+def test_what_cannot_be_loaded__is_said_with_the_plugin(package):
+    package("p_broken", {"m.py": "1 / 0\n", "n.py": ""}, ("targets", "a", "m:x"), ("executors", "b", "n:load"))
+    with pytest.raises(BrokenPlugin, match=r"nki_mlir\.targets 'a' of plugin p_broken cannot be loaded: "
+                                           "ZeroDivisionError: division by zero"):
+        machine_named("a")
+    with pytest.raises(BrokenPlugin, match=r"'b' of plugin p_broken cannot be loaded: module p_broken.n has no 'load'"):
+        executor("b")
+
+
+def test_targets_and_executors__are_listed_where_a_name_is_none(package):
+    package("p_lists", {}, ("targets", "mine", "m:x"), ("executors", "own", "m:y"))
+    with pytest.raises(UnknownTarget) as target:
+        machine_named("trn9")
+    assert "gen4), or mine of a plugin" in str(target.value)
+    with pytest.raises(UnknownExecutor) as missing:
+        executor("gpu")
+    assert "jit, isa, own" in str(missing.value)
+
+
+def test_a_target__is_a_machine_of_its_name(package):
+    package("p_target", {"m.py": "from nki_mlir.plugin import machine_named\nx = machine_named('trn2')\n"},
+            ("targets", "mine", "m:x"))
+    with pytest.raises(BrokenPlugin, match=r"target 'mine' of plugin .*: it is a Machine of that name, got 'trn2'"):
+        machine_named("mine")
+
+
+def test_two_of_one_name__are_refused(package, monkeypatch):
+    package("p_two", {})
+    monkeypatch.setattr(extensions, "installed", lambda: (Extension("targets", "a", "m:x", "one"),
+                                                          Extension("targets", "a", "n:x", "other")))
+    with pytest.raises(SameName, match=r"nki_mlir\.targets 'a' comes from one and from other"):
+        machine_named("a")
+
+
+def test_a_pass_of_a_name_of_ours__is_refused(package):
+    package("p_pass", {"passes/__init__.py": "", "passes/verify_target.py": '"""x"""\n# name="verify-target"\n'},
+            ("passes", "p", "passes"))
+    with pytest.raises(SameName, match=r"pass 'verify-target' comes from nki_mlir.transforms.verify_target and from p_pass"):
+        file_names()
+
+
+def test_a_pass__is_found_by_its_file(package):
+    package("p_noop", {"passes/__init__.py": "", "passes/p_noop.py":
+            'from nki_mlir.plugin import Pass\n\nclass Noop(Pass, name="p-noop"):\n    count: int = 3\n'},
+            ("passes", "p", "passes"))
+    assert pass_named("p-noop", "count=5").count == 5
+    package("p_old", {"passes/__init__.py": "", "passes/p_old.py": 'name="p-old"\n'}, ("passes", "p", "passes"), api="7")
+    with pytest.raises(PluginVersion, match="plugin p_old is for version 7"):
+        pass_named("p-old")
+
+
+def test_pipelines__are_texts_of_passes(package):
+    package("p_lines", {"m.py": "good = 'cse,verify-target'\nbad = ('cse',)\nwrong = 'a b'\n"},
+            *[("pipelines", name, f"m:{name}") for name in ("good", "bad", "wrong")])
+    assert [one.name for one in passes_named("good")] == ["cse", "verify-target"]
+    with pytest.raises(BadOption, match="pipeline 'good' has no option 'x=1'"):
+        passes_named("good", "x=1")
+    for name in ("bad", "wrong"):
+        with pytest.raises(BrokenPlugin, match=f"pipeline '{name}' of plugin p_lines cannot be loaded: it is a text such"):
+            passes_named(name)
+
+
+def test_operations__have_names_of_their_own(package):
+    package("p_ops", {"m.py": OP.format(cls="Own", name="tensor_copy", role="Out", more="")})
+    with pytest.raises(SameName, match=r"operation 'nisa.tensor_copy' comes from nki_mlir.dialects.nisa.movement and "):
+        catalogue.add(Extension("ops", "a", "p_ops.m", "p_ops"))
+
+
+def test_operations__come_before_the_dialects(package):
+    from nki_mlir.dialects import mlir_ops
+    assert mlir_ops.OPERATIONS
+    package("p_late", {"m.py": OP.format(cls="Late", name="p_late", role="Out", more="")})
+    with pytest.raises(catalogue.LateOperation, match=r"operation nisa.p_late of a plugin comes after the first kernel"):
+        catalogue.add(Extension("ops", "a", "p_late.m", "p_late"))
+
+
+@pytest.mark.parametrize("role, more, what", [
+    ("InOut", "", "it has no tile dst that is only written"),
+    ("Out", "other: Out", "tile other is optional, or written"),
+    ("Out", "other: In | None", "tile other is optional, or written"),
+    ("Out", "flavour: str", "attribute flavour is no number, and no operator or engine by its name"),
+])
+def test_functions__are_made_of_regular_classes(role, more, what):
+    names: dict[str, Any] = {"__name__": "p_odd"}
+    catalogue.load()
+    before = dict(REGISTRY)
+    try:
+        exec(OP.format(cls="Odd", name="p_odd", role=role, more=more), names)
+        with pytest.raises(NotRegular, match=f"no function can be made for nisa.p_odd: {what}"):
+            instruction(names["Odd"], "odd.")
+    finally:
+        forget_classes(before)
+    with pytest.raises(NotRegular, match="int: it is no subclass of NisaOp with a name"):
+        instruction(int, "odd.")
+
+
+def test_a_table__has_known_groups(package):
+    name = package("p_table", {"__init__.py": "NKI_MLIR_API = 1\nNKI_MLIR_PLUGIN = {'passses': {}}\n"})
+    with pytest.raises(BrokenPlugin, match="group 'passses' in NKI_MLIR_PLUGIN of plugin p_table cannot be loaded: groups"):
+        plugin.load(name)
