@@ -7,6 +7,7 @@ is installed. Importing this module costs the import of the bindings (about 0.1 
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,24 @@ if TYPE_CHECKING:                       # the bindings come without types: typin
     from torch_mlir.dialects import ext as ext
 else:
     ir, ext = load("ir"), load("dialects.ext")
+
+
+def _without_classes(dialect: str) -> None:
+    """Operations of a dialect are of the general class, as long as nobody imports its own.
+
+    The bindings import a dialect's module when the first of its operations is cloned or iterated over; that of linalg
+    has a language of its own inside, and takes 70 ms of a first call.
+    """
+    module = f"{PACKAGE}.dialects.{dialect}"
+    if module not in sys.modules:
+        sys.modules[module] = ModuleType(module)
+        try:
+            load("_mlir_libs._mlir").globals._check_dialect_module_loaded(dialect)
+        finally:
+            del sys.modules[module]
+
+
+_without_classes("linalg")
 
 # What handles are declared as; where IR is not handled at run time, imported for type checking only.
 Attribute = ir.Attribute

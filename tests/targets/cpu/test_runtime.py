@@ -370,3 +370,29 @@ def test_memory__holds_the_largest_frame_before_the_largest_memory():
     assert large.memory > loops.memory and large.assembly.frame_bytes < loops.assembly.frame_bytes
     assert program.bytes == large.memory + loops.assembly.frame_bytes
     np.testing.assert_array_equal(launched.on("jit")(x), np.stack([np.zeros((8, 4)), np.full((8, 4), 27)]))
+
+
+FIRST_CALL = """
+import sys
+import numpy as np
+from nki_mlir.language.beta import language as nl, nki
+
+@nki.jit
+def total(a, b):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(a) + nl.load(b))
+    return out
+
+assert (total(np.ones((128, 512), np.float32), np.ones((128, 512), np.float32)) == 2).all()
+print([name for name in sys.modules if name.endswith("dialects.linalg")])
+import nki_mlir.bindings
+print(nki_mlir.bindings.load("dialects.linalg").GenericOp.OPERATION_NAME)
+"""
+
+
+def test_a_first_call__does_without_the_classes_of_linalg(tmp_path):
+    """Whose import takes 70 ms; who asks for them has them."""
+    script = tmp_path / "first.py"
+    script.write_text(FIRST_CALL)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert done.stdout == "[]\nlinalg.generic\n", done.stderr
