@@ -4,7 +4,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from nki_mlir.bindings import Operation, Value, ir
+from nki_mlir.bindings import Operation, Value, ir, operations_of
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 
 # Views that begin where their source does: the type has the layout.
@@ -48,11 +48,8 @@ def own_effects(op: Operation) -> Effects:
 
 def effects_of(op: Operation) -> Effects:
     found = Effects()
-
-    def visit(inner: Any) -> object:
-        _add(inner.operation, found)
-        return ir.WalkResult.ADVANCE
-    op.walk(visit, ir.WalkOrder.PRE_ORDER)
+    for inner in operations_of(op, lambda name: True):
+        _add(inner, found)
     return found
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nki_mlir.bindings import Operation, Value, ir, load
-from nki_mlir.diagnostics import Unsupported
+from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.passes.pass_manager import Pass
@@ -203,8 +203,6 @@ class _BodyRewriter:
         return self.alu(INTEGERS[predicate], a, b)
 
 
-def refused(op: Operation, what: str) -> Unsupported:
-    error = Unsupported(feature=f"{what} in the body of a linalg operation",
-                        instead="use what the scalar library has a function for")
-    place = location_of(op)
-    return error.located(place) if place is not None else error         # type: ignore[return-value]
+def refused(op: Operation, what: str) -> NkiMlirError:
+    return Unsupported(feature=f"{what} in the body of a linalg operation",
+                       instead="use what the scalar library has a function for").located(location_of(op))

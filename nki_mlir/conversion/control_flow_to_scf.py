@@ -17,15 +17,9 @@ class ControlFlowToScf(Pass, name="control-flow-to-scf"):
     """Structured control flow of StableHLO to ``scf``."""
 
     def run(self, module: Module) -> None:
-        found: list[Any] = []
-
-        def visit(op: Operation) -> Any:
-            if op.name in ("stablehlo.while", "stablehlo.if", "stablehlo.case"):
-                found.append(op)
-            return ir.WalkResult.ADVANCE
-        module.operation.walk(visit, ir.WalkOrder.POST_ORDER)
+        names = ("stablehlo.while", "stablehlo.if", "stablehlo.case")
         with module.context:
-            for op in found:
+            for op in reversed(operations_of(module, lambda name: name in names)):
                 convert(op)
 
 

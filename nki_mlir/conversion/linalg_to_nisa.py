@@ -25,14 +25,13 @@ from nki_mlir.analysis.index_values import SymbolValues
 from nki_mlir.analysis.mask_boxes import box_of
 from nki_mlir.bindings import Block, Module, Operation, ir
 from nki_mlir.conversion.arith_to_scalar import ArithToScalar
-from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import PSUM
 from nki_mlir.dialects.attributes import NO_MASK
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.op import NisaOp
-from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.dialects.source_locations import errors_at
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
@@ -121,10 +120,8 @@ class _Block:
         assert isinstance(op, NisaOp)
         self.emitter.at(operation, op.symbols, op.ranges, op.extra)
         interval = SymbolValues(operation, op.symbols).interval
-        try:
+        with errors_at(operation):
             MaskedInstruction(self.emitter, interval, self.pieces).convert(op)
-        except NkiMlirError as error:
-            raise error.located(location_of(operation)) from None
         self.done.append(operation)
 
     def structured(self) -> None:
@@ -135,7 +132,7 @@ class _Block:
             if k in taken:
                 continue
             op = self.operations[k]
-            try:
+            with errors_at(op):
                 reader = NestReader(op)
                 nest = reader.read()
                 following = self.next(k)
@@ -151,8 +148,6 @@ class _Block:
                     interval = SymbolValues(op, nest.symbols).interval
                     Selector(self.emitter, interval, self.pieces).select(nest, start is not None)
                     start = None
-            except NkiMlirError as error:
-                raise error.located(location_of(op)) from None
             self.done.append(op)
         self.done += [self.operations[k] for k in sorted(taken)]
 

@@ -21,9 +21,8 @@ from typing import Any
 
 from nki_mlir.analysis.buffer_effects import effects_of, has_uses, memory_of
 from nki_mlir.bindings import Operation, ir, operations_of
-from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import kernel_functions
-from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.dialects.source_locations import errors_at
 from nki_mlir.graph.loads import load_on_chip
 from nki_mlir.graph.nests import in_hbm, read_nest
 from nki_mlir.graph.placement import Placement
@@ -62,7 +61,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
 
 def write_on_tiles(op: Operation, placement: Placement, done: list[object]) -> None:
     """Write one operation on tiles. A fill that only starts the fold after it is part of that."""
-    try:
+    with errors_at(op):
         nest, gathers = read_nest(op)
         for one in gathers:
             placement.gather(op, one)
@@ -77,8 +76,6 @@ def write_on_tiles(op: Operation, placement: Placement, done: list[object]) -> N
                     op, nest, start = fold, after, value
                     done.append(fold)
         placement.write(op, nest, start)
-    except NkiMlirError as error:
-        raise error.located(location_of(op)) from None
 
 
 def next_operation(op: Operation) -> Any:

@@ -12,7 +12,7 @@ from nki_mlir.bindings import Module, Operation, Type, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.attributes import MalformedAttribute, read_value
-from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.dialects.source_locations import errors_at
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
 
 
@@ -60,10 +60,8 @@ def kernel_functions(module: Module) -> list[KernelFunction]:
     found = []
     for op in module.body.operations:
         if op.operation.name == "func.func" and len(op.operation.regions[0].blocks):
-            try:
+            with errors_at(op):
                 found.append(_describe(op.operation, target))
-            except BadSignature as error:
-                raise error.located(location_of(op)) from None
     return found
 
 

@@ -4,8 +4,11 @@
 In a linked program a location also names the graph's operation or the kernel that the operation is of: its origin.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from nki_mlir.bindings import Module, Operation, ir
-from nki_mlir.diagnostics import Location
+from nki_mlir.diagnostics import Location, NkiMlirError
 
 OWN = "/nki_mlir/frameworks/", "/nki_mlir/language/"        # between a call and the framework, of any installation
 ORIGIN = "nki.origin: "                 # in front of an origin, to tell it from names that frameworks give
@@ -20,6 +23,15 @@ def location_of(operation: Operation) -> Location | None:
     if location is None:
         return None
     return Location(location.filename, location.start_line, location.start_col - 1, origin=origin_of(at))
+
+
+@contextmanager
+def errors_at(operation: Operation) -> Iterator[None]:
+    """Errors that are raised within have the operation's place, unless they have one."""
+    try:
+        yield
+    except NkiMlirError as error:
+        raise error.located(location_of(operation)) from None
 
 
 def file_location(location: ir.Location) -> ir.FileLineColLoc | None:

@@ -121,6 +121,10 @@ class Check:
         if tile is not None and tile.space not in allowed:
             raise WrongMemory(operand=label, op=self.name, expected="|".join(allowed), found=tile.space)
 
+    def all_in(self, allowed: tuple[str, ...], *labels: str) -> None:
+        for label in labels:
+            self.spaces(label, *allowed)
+
     def on_chip(self, *labels: str) -> None:
         for label in labels:
             tile: Tile | None = getattr(self.op, label)
@@ -139,6 +143,11 @@ class Check:
                     raise PartitionMismatch(tiles=", ".join(f"{n}{list(t.shape)}" for n, t in tiles), op=self.name)
                 raise ShapeMismatch(what=f"'{self.name}' needs operands of one shape, got "
                                          f"{tiles[0][0]}{list(first)} and {label}{list(tile.shape)}")
+
+    def alike(self, *labels: str) -> None:
+        """Operands on chip, of one shape."""
+        self.on_chip(*labels)
+        self.same_shape(*labels)
 
     def dtype(self, label: str, *allowed: DType) -> None:
         tile: Tile | None = getattr(self.op, label)

@@ -10,7 +10,7 @@ from typing import Any
 
 from nki_mlir.analysis.buffer_effects import defining
 from nki_mlir.bindings import Operation, ir
-from nki_mlir.diagnostics import Unsupported
+from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.buffer_types import element_dtype
 from nki_mlir.dialects.source_locations import location_of
@@ -163,11 +163,9 @@ class GraphBody(BodyReader):
         return Position(form) if form.axes or form.symbols else numbers(form.const, INT32)
 
 
-def refused(op: Operation, what: str) -> Unsupported:
-    error = Unsupported(feature=f"{what} in the body of a graph's operation as engine instructions",
-                        instead="run this program on the CPU")
-    place = location_of(op)
-    return error.located(place) if place is not None else error         # type: ignore[return-value]
+def refused(op: Operation, what: str) -> NkiMlirError:
+    return Unsupported(feature=f"{what} in the body of a graph's operation as engine instructions",
+                       instead="run this program on the CPU").located(location_of(op))
 
 
 def flipped(value: Node, bits: int) -> Node:
@@ -266,7 +264,7 @@ def away_from_zero(value: Node, whole: Node) -> Node:
     return alu("add", whole, chosen(alu("less", value, numbers(0, FLOAT32)), alu("negative", more), more))
 
 
-def floating(name: str, x: list[Node], otherwise: Callable[[], Unsupported]) -> Node:
+def floating(name: str, x: list[Node], otherwise: Callable[[], NkiMlirError]) -> Node:
     """A function of float32 values that engines have no instruction for."""
     one = numbers(1, FLOAT32)
     match name:

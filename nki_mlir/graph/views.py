@@ -67,15 +67,13 @@ def in_hbm(kind: Type) -> Type:
 
 def put_in_hbm(module: Module | Operation) -> None:
     """Every buffer and view of a module in HBM, and what functions and globals say of theirs."""
-    def visit(op: Operation) -> Any:
+    for op in operations_of(module, lambda name: True):
         values = [*op.results, *(a for region in op.regions for block in region.blocks for a in block.arguments)]
         for value in values:
             if isinstance(value.type, ir.MemRefType):
                 value.set_type(in_hbm(ir.MemRefType(value.type)))
         if op.name == "memref.global":
             op.attributes["type"] = ir.TypeAttr.get(in_hbm(ir.MemRefType(op.attributes["type"].value)))
-        return ir.WalkResult.ADVANCE
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
     for op in operations_of(module, lambda name: name == "memref.memory_space_cast"):
         op.results[0].replace_all_uses_with(op.operands[0])
         op.erase()

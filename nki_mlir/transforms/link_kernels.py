@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.bindings import Module, Operation, ir, operations_of
-from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import ArgumentSpec
 from nki_mlir.dialects.mlir_ops import load_dialects
-from nki_mlir.dialects.source_locations import KERNEL, location_of, with_origin
+from nki_mlir.dialects.source_locations import KERNEL, errors_at, with_origin
 from nki_mlir.graph.custom_call import TARGETS, BadConfig, Fixed, KernelRecord, read_record
 from nki_mlir.passes.pass_manager import Pass
 
@@ -62,14 +61,12 @@ class Linker:
         return [op.operation for op in self.module.body.operations]
 
     def replace(self, call: Operation) -> None:
-        try:
+        with errors_at(call):
             record = read_record(config_of(call))
             check_types(call, record)
             key = record.key, record.form
             if key not in self.linked:
                 self.linked[key] = self.insert(record, call.location)
-        except NkiMlirError as error:
-            raise error.located(location_of(call)) from None
         with call.context, ir.InsertionPoint(call), call.location:
             callee = ir.FlatSymbolRefAttr.get(self.linked[key].name)
             made = ir.Operation.create("func.call", results=[r.type for r in call.results],
@@ -115,14 +112,12 @@ class Linker:
                 op.operation.attributes["sym_name"] = ir.StringAttr.get(renamed[old])
                 if op.operation.name == "func.func":
                     op.operation.attributes["sym_visibility"] = ir.StringAttr.get("private")
-
-            def visit(op: Any) -> object:
-                op.location = place
+            for inner in operations_of(own, lambda name: True):
+                inner.location = place
                 for attribute in ("name", "callee"):
-                    if op.name in ("memref.get_global", "func.call") and attribute in op.attributes:
-                        op.attributes[attribute] = ir.FlatSymbolRefAttr.get(renamed[op.attributes[attribute].value])
-                return ir.WalkResult.ADVANCE
-            own.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+                    if inner.name in ("memref.get_global", "func.call") and attribute in inner.attributes:
+                        symbol = renamed[inner.attributes[attribute].value]
+                        inner.attributes[attribute] = ir.FlatSymbolRefAttr.get(symbol)
         parts += self.append(own)
         return program
 

@@ -21,7 +21,7 @@ from nki_mlir.analysis.index_values import SymbolValues, constant_of, roots, spa
 from nki_mlir.analysis.loop_cuts import Condition, parts_of
 from nki_mlir.analysis.mask_boxes import Box, box_of, extremes, lawful, resolved
 from nki_mlir.bindings import Block, Module, Operation, Value, ir
-from nki_mlir.diagnostics import KernelError, NkiMlirError
+from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.dialects.attributes import NO_MASK, Attributes
 from nki_mlir.dialects.facts import SGE
@@ -29,7 +29,7 @@ from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, write_op
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.reach import starts_legally
-from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.dialects.source_locations import errors_at
 from nki_mlir.machine import machine_named
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
@@ -186,10 +186,8 @@ class _FunctionSplit:
         if not is_masked(op) and all(constant_of(v) is None for v in op.operands if isinstance(v.type, ir.IndexType)):
             return
         read = read_op(op)
-        try:
+        with errors_at(op):
             new = resolved(read, SymbolValues(op, read.symbols).interval, executes, self.accepts)
-        except NkiMlirError as error:
-            raise error.located(location_of(op)) from None
         if new is not read:
             if new is not None:
                 write_op(new, self.make, op.location, ir.InsertionPoint(op))

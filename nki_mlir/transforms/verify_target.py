@@ -8,12 +8,12 @@ elsewhere, and passes may have made its instructions. What is wrong on every tar
 from typing import Any
 
 from nki_mlir.bindings import ir, operations_of
-from nki_mlir.diagnostics import KernelError, NkiMlirError
+from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.dialects.nisa.gpsimd_call import GpsimdCallOp
 from nki_mlir.dialects.op import REGISTRY
-from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.dialects.source_locations import errors_at
 from nki_mlir.dialects.target_rules import findings
 from nki_mlir.machine import Machine, machine_named
 from nki_mlir.passes.levels import Level
@@ -36,15 +36,13 @@ class VerifyTarget(Pass, name="verify-target", reads=Level.NISA):
                 machine = machine_named(kernel.target)
                 library = ""                # of programs of the GpSimd cores
                 for operation in operations_of(kernel.op, lambda name: name in REGISTRY and name.startswith("nisa.")):
-                    try:
+                    with errors_at(operation):
                         op = read_op(operation)
                         check(op, machine)
                         if isinstance(op, GpsimdCallOp):
                             if library and op.library != library:
                                 raise SeveralLibraries(op=op.name, library=op.library, other=library)
                             library = op.library
-                    except NkiMlirError as error:
-                        raise error.located(location_of(operation)) from None
 
 
 def check(op: Any, machine: Machine) -> None:

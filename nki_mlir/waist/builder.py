@@ -11,11 +11,10 @@ from typing import Any
 
 from nki_mlir.analysis.mask_boxes import shrink
 from nki_mlir.bindings import Operation, Value, ir, operations_of
-from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Linear, Tile, may_overlap, same_place
 from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.dialects.op import REGISTRY, Op
-from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.dialects.source_locations import errors_at
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.waist.rows import Rows, recurrence
@@ -65,11 +64,9 @@ class StructuredBuilder:
         self.writer.at(operation, bool(read.mask or read.limits))
         self.stays = False
         op = shrink(read)
-        try:
+        with errors_at(operation):
             if op is not None:
                 op.lower(self)
-        except NkiMlirError as error:
-            raise error.located(location_of(operation)) from None
         if not self.stays:
             self.templates[key] = Template(operands, self.writer.emitted)
             operation.erase()

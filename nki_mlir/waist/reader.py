@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from nki_mlir.bindings import Attribute, Operation, Type, Value, ir
+from nki_mlir.bindings import Attribute, Operation, Type, Value, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_mask
@@ -230,13 +230,7 @@ class _BodyReader:
 
     def read(self, op: Operation, outputs: Sequence[Value]) -> None:
         self.values.update((argument, -1 - k) for k, argument in enumerate(outputs))
-        inner: list[Any] = []
-
-        def visit(one: object) -> Any:
-            inner.append(one)
-            return ir.WalkResult.ADVANCE
-        op.walk(visit, ir.WalkOrder.PRE_ORDER)
-        for one in inner[1:]:
+        for one in operations_of(op, lambda name: True)[1:]:
             if one.name == "linalg.yield":
                 self.yielded = [self.value(v) for v in one.operands]
             else:
@@ -296,14 +290,11 @@ def structure_key(op: Operation, operands: Sequence[Value]) -> Hashable | None:
     place = {argument: k for k, argument in enumerate(op.regions[0].blocks[0].arguments)}
     body: list[Any] = []
 
-    def visit(inner: Any) -> Any:
-        if inner != op:
-            body.append((inner.name, *inner.attributes.items(), *[place.get(value) for value in inner.operands]))
-            for result in inner.results:
-                place[result] = len(place)
-                body.append(result.type)
-        return ir.WalkResult.ADVANCE
-    op.walk(visit, ir.WalkOrder.PRE_ORDER)
+    for inner in operations_of(op, lambda name: True)[1:]:
+        body.append((inner.name, *inner.attributes.items(), *[place.get(value) for value in inner.operands]))
+        for result in inner.results:
+            place[result] = len(place)
+            body.append(result.type)
     if any([None in step for step in body if type(step) is tuple]):
         return None
     return (*types, *op.attributes.items(), *body)

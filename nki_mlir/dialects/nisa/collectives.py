@@ -67,10 +67,8 @@ class Collective(Meeting):
     src: In
 
     def verify(self, check: Check) -> None:
-        tiles = [(f.name, t) for f, t in self.operands()]
-        for label, _ in tiles:
-            check.spaces(label, HBM, SBUF)
-        spaces = {t.space for label, t in tiles if label != "metadata"}
+        check.all_in((HBM, SBUF), *(f.name for f, _ in self.operands()))
+        spaces = {t.space for f, t in self.operands() if f.name != "metadata"}
         check.rule(len(spaces) == 1, "operands are all in HBM or all in SBUF")
         check.rule(not self.mask, "it has no mask")
 

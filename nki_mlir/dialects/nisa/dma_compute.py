@@ -19,8 +19,7 @@ class DmaComputeOp(NisaOp, Elementwise, name="dma_compute", engines=(Engine.SYNC
     destinations = (SBUF,)
 
     def verify(self, check: Check) -> None:
-        for label in ("dst", "lhs", "rhs"):
-            check.spaces(label, HBM, SBUF)
+        check.all_in((HBM, SBUF), "dst", "lhs", "rhs")
         check.same_shape("dst", "lhs", "rhs")
 
     def body(self, s: ScalarFunctions[V], lhs: V, rhs: V) -> V:

@@ -36,8 +36,7 @@ class TensorTensorOp(NisaOp, TwoTiles, name="tensor_tensor", engines=(VECTOR, GP
         super().verify(check)
         not_all_in_psum(self, check, "lhs", "rhs")
         if self.runs_on is GPSIMD:
-            for label in ("dst", "lhs", "rhs"):
-                check.spaces(label, "sbuf")
+            check.all_in(("sbuf",), "dst", "lhs", "rhs")
 
     def verify_target(self, check: TargetCheck) -> None:
         check.operators(self.op)
@@ -81,12 +80,10 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
     def verify(self, check: Check) -> None:
         check.alu("op0", 1, 2)
         check.alu("op1", 1, 2)
-        check.on_chip("dst", "src", "operand0", "operand1")
-        check.same_shape("dst", "src", "operand0", "operand1")
+        check.alike("dst", "src", "operand0", "operand1")
         check.bits(["op0", "op1"], "src")
         if self.runs_on is GPSIMD:
-            check.spaces("src", "sbuf")
-            check.spaces("dst", "sbuf")
+            check.all_in(("sbuf",), "src", "dst")
 
     def verify_target(self, check: TargetCheck) -> None:
         check.one_a_row("operand0", "operand1")
@@ -168,8 +165,7 @@ class ScalarTensorTensorOp(NisaOp, Elementwise, name="scalar_tensor_tensor", eng
     def verify(self, check: Check) -> None:
         check.alu("op0", 1, 2)
         check.alu("op1", 1, 2)
-        check.on_chip("dst", "src", "operand0", "rhs")
-        check.same_shape("dst", "src", "operand0", "rhs")
+        check.alike("dst", "src", "operand0", "rhs")
         not_all_in_psum(self, check, "src", "rhs")
         check.bits(["op0", "op1"], "src", "rhs")
 
@@ -204,8 +200,7 @@ class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mn
 
     def verify(self, check: Check) -> None:
         check.one_of("fn", ACTIVATIONS)
-        check.on_chip("dst", "src", "bias", "scale")
-        check.same_shape("dst", "src", "bias", "scale")
+        check.alike("dst", "src", "bias", "scale")
         check.dtype("bias", FLOAT32, FLOAT16, BFLOAT16)
         check.dtype("scale", FLOAT32)
 
@@ -233,8 +228,7 @@ class ReciprocalOp(NisaOp, Elementwise, name="reciprocal", engines=(VECTOR,), mn
     law = "reciprocal"
 
     def verify(self, check: Check) -> None:
-        check.on_chip("dst", "src")
-        check.same_shape("dst", "src")
+        check.alike("dst", "src")
 
     def body(self, s: ScalarFunctions[V], src: V) -> V:
         return s.alu("reciprocal", src)
@@ -251,8 +245,7 @@ class TensorCopyPredicatedOp(NisaOp, Elementwise, name="tensor_copy_predicated",
     addressed_by_data = "dst"
 
     def verify(self, check: Check) -> None:
-        check.on_chip("dst", "src", "predicate")
-        check.same_shape("dst", "src", "predicate")
+        check.alike("dst", "src", "predicate")
         not_all_in_psum(self, check, "src", "predicate")
 
     def verify_target(self, check: TargetCheck) -> None:
@@ -286,8 +279,7 @@ class AffineSelectOp(NisaOp, Elementwise, name="affine_select", engines=(GPSIMD,
     law = "affine_select"
 
     def verify(self, check: Check) -> None:
-        check.on_chip("dst", "src")
-        check.same_shape("dst", "src")
+        check.alike("dst", "src")
 
     def verify_target(self, check: TargetCheck) -> None:
         kind = self.src.dtype

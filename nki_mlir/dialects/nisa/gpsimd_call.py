@@ -43,8 +43,7 @@ class GpsimdCallOp(Opaque, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemoni
     is_loop_nest = False
 
     def verify(self, check: Check) -> None:
-        for label in ("dst", *SOURCES):
-            check.spaces(label, HBM)
+        check.all_in((HBM,), "dst", *SOURCES)
         check.rule(all(isinstance(n, int | float) for n in _parsed(self.numbers)),
                    f"numbers is a list of numbers as JSON, got {self.numbers}")
         check.rule(_fitting(_parsed(self.shapes), [tile.shape for _, tile in self.sources()]),

@@ -133,8 +133,7 @@ class RowAddressed(DataAddressed):
 
     def verify(self, check: Check) -> None:
         check.one_of("mode", MODES)
-        check.spaces("dst", "sbuf", "hbm")
-        check.spaces("src", "sbuf", "hbm")
+        check.all_in(("sbuf", "hbm"), "dst", "src")
         check.dtype("index", INT32, UINT32)
         check.spaces("index", "sbuf")
         check.rule(self.index.free_elements == 1, "the index tile is [N, 1]")

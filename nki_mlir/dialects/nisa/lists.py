@@ -28,8 +28,7 @@ class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOP
     keeps_bits = True
 
     def verify(self, check: Check) -> None:
-        for label in ("values", "indices", "src"):
-            check.spaces(label, SBUF)
+        check.all_in((SBUF,), "values", "indices", "src")
         check.dtype("values", BFLOAT16)
         check.dtype("src", BFLOAT16)
         check.dtype("indices", UINT32)
@@ -69,8 +68,7 @@ class NonzeroWithCountOp(PartitionWise, name="nonzero_with_count", engines=(Engi
     keeps_bits = True
 
     def verify(self, check: Check) -> None:
-        check.spaces("dst", SBUF)
-        check.spaces("src", SBUF)
+        check.all_in((SBUF,), "dst", "src")
         check.dtype("src", FLOAT32, INT32)
         check.dtype("dst", INT32)
         check.rule(self.dst.free_elements == self.src.free_elements + 1,

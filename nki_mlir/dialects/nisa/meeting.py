@@ -114,8 +114,7 @@ class SendrecvOp(Meeting, name="sendrecv", engines=(Engine.SYNC, Engine.GPSIMD),
     queued = True
 
     def verify(self, check: Check) -> None:
-        check.spaces("dst", SBUF)
-        check.spaces("src", SBUF)
+        check.all_in((SBUF,), "dst", "src")
         check.same_shape("dst", "src")
         check.dtype("dst", self.src.dtype)
         check.rule(min(self.send_to, self.receive_from) >= 0, "cores are numbers from 0")

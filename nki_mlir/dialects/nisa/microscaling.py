@@ -75,8 +75,7 @@ class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), 
 
     def verify(self, check: Check) -> None:
         check.one_of("element", tuple(LARGEST_EXPONENT))
-        for label in ("dst", "dst_scale", "src"):
-            check.spaces(label, SBUF)
+        check.all_in((SBUF,), "dst", "dst_scale", "src")
         check.dtype("src", BFLOAT16, FLOAT16)
         check.dtype("dst_scale", UINT8, FLOAT8_E8M0FNU)
         p, f = self.src.shape[0], self.src.free_elements
@@ -127,8 +126,7 @@ class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,),
         check.dtype("dst", FLOAT32, BFLOAT16)
         for label in ("stationary", "moving"):
             check.one_of(f"{label}_element", tuple(FORMATS))
-            check.spaces(label, SBUF)
-            check.spaces(f"{label}_scale", SBUF)
+            check.all_in((SBUF,), label, f"{label}_scale")
             check.dtype(f"{label}_scale", UINT8, FLOAT8_E8M0FNU)
         k, m, n = self.stationary.shape[0], self.stationary.free_elements, self.moving.free_elements
         check.rule(k == self.moving.shape[0] and k % Machine.quadrant == 0,

@@ -19,11 +19,9 @@ class TensorCopyOp(NisaOp, Copying, name="tensor_copy", engines=(VECTOR, SCALAR,
     """dst = src on chip, converted on write. The scalar engine goes through float32, the others keep equal bits."""
 
     def verify(self, check: Check) -> None:
-        check.on_chip("dst", "src")
-        check.same_shape("dst", "src")
+        check.alike("dst", "src")
         if self.runs_on is GPSIMD:
-            check.spaces("dst", "sbuf")
-            check.spaces("src", "sbuf")
+            check.all_in(("sbuf",), "dst", "src")
 
     def verify_target(self, check: TargetCheck) -> None:
         if self.engine == SCALAR.value:         # newer documents take it from generation 2, older ones have it there
@@ -62,6 +60,5 @@ class DmaCopyOp(NisaOp, Copying, name="dma_copy", engines=(SYNC, SCALAR, GPSIMD)
     destinations = (SBUF,)
 
     def verify(self, check: Check) -> None:
-        check.spaces("dst", "hbm", "sbuf")
-        check.spaces("src", "hbm", "sbuf")
+        check.all_in(("hbm", "sbuf"), "dst", "src")
         check.same_shape("dst", "src")

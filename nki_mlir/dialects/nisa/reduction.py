@@ -155,8 +155,7 @@ class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engine
 
     def verify(self, check: Check) -> None:
         check.alu("op0", 1, 2)
-        check.on_chip("dst", "src", "operand0")
-        check.same_shape("dst", "src", "operand0")
+        check.alike("dst", "src", "operand0")
         check.rule(not check.bits(["op0"]), "op0 must be arithmetic")
         self.verify_rows(check)
 

@@ -143,8 +143,7 @@ class IndirectTransfer(RunTimeIndexed):
 
     def verify(self, check: Check) -> None:
         check.one_of("mode", MODES)
-        check.spaces("dst", "sbuf", "hbm")
-        check.spaces("src", "sbuf", "hbm")
+        check.all_in(("sbuf", "hbm"), "dst", "src")
         super().verify(check)
 
 

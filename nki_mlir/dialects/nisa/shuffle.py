@@ -64,9 +64,7 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
     keeps_bits = True
 
     def verify(self, check: Check) -> None:
-        check.spaces("src", SBUF)
-        check.spaces("dst", SBUF)
-        check.spaces("index", SBUF)
+        check.all_in((SBUF,), "src", "dst", "index")
         check.dtype("index", UINT16)
         check.rule(self.src.shape[0] % GROUP == 0 and self.src.shape[0] == self.index.shape[0],
                    f"src and index have one number of partitions, a multiple of {GROUP}, got {self.src.shape[0]} and "
@@ -142,8 +140,7 @@ class DmaTransposeOp(NisaOp, Transposing, name="dma_transpose", engines=(Engine.
     destinations = (SBUF,)
 
     def verify(self, check: Check) -> None:
-        check.spaces("dst", "hbm", "sbuf")
-        check.spaces("src", "hbm", "sbuf")
+        check.all_in(("hbm", "sbuf"), "dst", "src")
         check.rule(sorted(self.permutation) == list(range(len(self.src.shape))),
                    f"permutes the axes of src, got {list(self.permutation)} for {len(self.src.shape)} axes")
         check.shape("dst", tuple(self.src.shape[k] for k in self.permutation))

@@ -84,8 +84,7 @@ class TwoTiles(Elementwise):
 
     def verify(self, check: Check) -> None:
         check.alu("op", 2)
-        check.on_chip("dst", "lhs", "rhs")
-        check.same_shape("dst", "lhs", "rhs")
+        check.alike("dst", "lhs", "rhs")
         check.bits(["op"], "lhs", "rhs")
 
     @property
@@ -114,8 +113,7 @@ class BinaryScalarOp(NkiOp, Elementwise, name="binary_scalar"):
 
     def verify(self, check: Check) -> None:
         check.alu("op", 2)
-        check.on_chip("dst", "src")
-        check.same_shape("dst", "src")
+        check.alike("dst", "src")
         check.bits(["op"], "src")
 
     def verify_target(self, check: TargetCheck) -> None:
@@ -141,8 +139,7 @@ class UnaryOp(NkiOp, Elementwise, name="unary"):
 
     def verify(self, check: Check) -> None:
         check.one_of("fn", [*ACTIVATIONS, *(n for n, op in ALU.items() if op.arity == 1)])
-        check.on_chip("dst", "src")
-        check.same_shape("dst", "src")
+        check.alike("dst", "src")
         if self.fn == "invert":
             check.integers("src")
 
@@ -163,8 +160,7 @@ class SelectOp(NkiOp, Elementwise, name="select"):
     on_false: In
 
     def verify(self, check: Check) -> None:
-        check.on_chip("dst", "condition", "on_true", "on_false")
-        check.same_shape("dst", "condition", "on_true", "on_false")
+        check.alike("dst", "condition", "on_true", "on_false")
 
     @property
     def compute(self) -> DType:

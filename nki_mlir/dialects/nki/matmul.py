@@ -25,8 +25,7 @@ class MatrixProduct(Op):
 
     def verify(self, check: Check) -> None:
         check.spaces("dst", "psum")
-        check.spaces("stationary", "sbuf")
-        check.spaces("moving", "sbuf")
+        check.all_in(("sbuf",), "stationary", "moving")
         stationary, moving = self.stationary, self.moving
         check.rule(stationary.shape[0] == moving.shape[0],
                    f"contracts axis 0 of both operands, got {list(stationary.shape)} and {list(moving.shape)}")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.analysis.buffer_effects import RESHAPES
-from nki_mlir.bindings import Operation, ir
+from nki_mlir.bindings import Operation, ir, operations_of
 from nki_mlir.diagnostics import Location, NkiMlirError, Unsupported
 from nki_mlir.dialects.access import Constraint, Linear
 from nki_mlir.dialects.kernel_function import KernelFunction
@@ -87,13 +87,7 @@ class Assembler:
         self.accesses: list[ByteInterval] | None = None   # of the parallel loop that is being written
 
     def assemble(self) -> Assembly:
-        operations: list[Any] = []
-
-        def visit(op: object) -> object:
-            operations.append(op)
-            return ir.WalkResult.ADVANCE
-        self.kernel.op.walk(visit, ir.WalkOrder.PRE_ORDER)
-        self.body(iter(operations[1:]))
+        self.body(iter(operations_of(self.kernel.op, lambda name: True)[1:]))
         self.fresh.end(self.code)
         self.code.items.append(None)
         return self.code

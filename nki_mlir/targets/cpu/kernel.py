@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import Module, Operation, ir
+from nki_mlir.bindings import Module, Operation, ir, operations_of
 from nki_mlir.diagnostics import InternalError, NkiMlirError
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
 from nki_mlir.passes.pass_manager import PassObserver, pass_named
@@ -158,12 +158,4 @@ def at_waist(module: Any, observer: PassObserver | None = None) -> Any:
 
 def is_structured(module: Operation) -> bool:
     """Whether a module has linalg operations: it is at the waist already."""
-    found: list[str] = []
-
-    def visit(op: Any) -> Any:
-        if op.name.startswith("linalg."):
-            found.append(op.name)
-            return ir.WalkResult.INTERRUPT
-        return ir.WalkResult.ADVANCE
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return bool(found)
+    return bool(operations_of(module, lambda name: name.startswith("linalg.")))
