@@ -7,6 +7,7 @@ box that contains all active elements shrinks starts and counts; only what is no
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -169,19 +170,24 @@ def _limit(limit: Constraint, box: Box, interval: Interval, executes: bool) -> C
     return replace(limit, form=_flat(form, box.counts))
 
 
-def values_of(form: Linear, counts: Sequence[int]) -> np.ndarray:
-    """The values of a form without symbols over a box at the origin."""
-    total = np.full(tuple(counts), form.const, np.int64)
+def values_of(form: Linear, counts: Sequence[int], values: Sequence[int] = (), starts: Sequence[int] = ()
+              ) -> np.ndarray:
+    """The values of a form over a box at the origin or at ``starts``, for these values of its symbols, as int64."""
+    rank = len(counts)
+    total = np.full((1,) * rank, form.at(values), np.int64)
     for axis, c in form.axes:
-        total += (np.arange(counts[axis]) * c).reshape([-1 if a == axis else 1 for a in range(len(counts))])
-    return total
+        along = (np.arange(counts[axis]) + (starts[axis] if starts else 0)) * c
+        total = total + along.reshape([-1 if a == axis else 1 for a in range(rank)])
+    return np.broadcast_to(total, tuple(counts)) if prod(counts) else total
 
 
-def active_elements(mask: Mask, counts: Sequence[int]) -> np.ndarray:
-    """Where a mask without symbols holds, over a box at the origin."""
+def active_elements(mask: Mask, counts: Sequence[int], values: Sequence[int] = (), starts: Sequence[int] = ()
+                    ) -> np.ndarray:
+    """Where all constraints hold, over such a box."""
     active = np.ones(tuple(counts), np.bool_)
-    for c in mask:
-        active &= (values_of(c.form, counts) == 0) if c.equal else (values_of(c.form, counts) >= 0)
+    for constraint in mask:
+        position = values_of(constraint.form, counts, values, starts)
+        active &= (position == 0) if constraint.equal else (position >= 0)
     return active
 
 

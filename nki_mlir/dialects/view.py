@@ -83,6 +83,20 @@ def read_view(op: Operation) -> tuple[Tile, tuple[int, ...]]:
     return tile.on(source), chosen
 
 
+def start_of(op: Operation) -> tuple[int, list[tuple[Any, int]]]:
+    """How many elements a view starts behind the buffer, or a subview behind its source: a number, and values with
+    factors.
+    """
+    values = list(op.operands)[1:]
+    if op.name == "nki.view":
+        first = read_view(op)[0].offset             # in elements of the tile's dtype
+        return first.const, [(values[k], c) for k, c in first.symbols]
+    steps = ir.MemRefType(op.operands[0].type).get_strides_and_offset()[0] if op.name == "memref.subview" else [1]
+    starts = list(zip(op.attributes["static_offsets"], steps))
+    return (sum(start * step for start, step in starts if start != DYNAMIC),
+            list(zip(values, [step for start, step in starts if start == DYNAMIC])))
+
+
 def read_tile(of: Type, access: Access, symbols: int, label: str) -> Tile:
     """The tile of a pattern in a buffer of this type, without a handle; raises ``MalformedAttribute``."""
     try:

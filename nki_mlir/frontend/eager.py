@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.analysis.mask_boxes import values_of
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.diagnostics.device_rules import DeviceRules
 from nki_mlir.dialects.access import HBM
@@ -27,7 +28,7 @@ from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.domains import has_domain, within_domain
 from nki_mlir.targets.interpreter.execute import Runner, compile_op
 from nki_mlir.targets.interpreter.floating import floating, starts
-from nki_mlir.targets.interpreter.patterns import Pattern, form_values
+from nki_mlir.targets.interpreter.patterns import Pattern
 from nki_mlir.targets.interpreter.unwritten import Tracked, Uses, tracked
 
 
@@ -247,7 +248,7 @@ def elements_meant(op: Op) -> np.ndarray:
     operands = {field.name: tile for field, tile in op.operands()}
     tiles = {name: Pattern(tile).at(tile.handle, ()) for name, tile in operands.items()}
     extents = op.iteration().extents
-    forms = [form_values(form, (), (0,) * len(extents), extents) for form in op.index_forms()]
+    forms = [values_of(form, extents) for form in op.index_forms()]
     table = operands[op.addressed_by_data]
     positions = np.argwhere(op.meant(tiles, forms)).T
     return Pattern(table).elements(np.asarray(table.handle), (), positions)

@@ -12,7 +12,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, Linear, dense
 from nki_mlir.dialects.attributes import expression
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.dialects.view import read_view
+from nki_mlir.dialects.view import start_of
 from nki_mlir.graph.upstream import run_pipeline
 
 DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
@@ -34,25 +34,15 @@ def start_in_buffer(value: Any) -> Start:
     name = op.name if op is not None else ""
     if name in RESHAPES and name != "nki.reinterpret":
         return start_in_buffer(op.operands[0])
-    if name == "nki.view":
-        tile, _ = read_view(op)
-        first, symbols = tile.offset, list(op.operands)[1:]         # in elements of the tile's dtype
-        return Start(tile.handle, first.const, tuple([(symbols[k], c) for k, c in first.symbols]))
-    if name not in ("memref.subview", "memref.reinterpret_cast"):
+    if name not in ("nki.view", "memref.subview", "memref.reinterpret_cast"):
         return Start(value)
+    offset, terms = start_of(op)
+    if name == "nki.view":
+        return Start(op.operands[0], offset, tuple(terms))
     source = start_in_buffer(op.operands[0])
     if name == "memref.reinterpret_cast":                       # its offset counts from the start of the buffer
-        source, strides = Start(source.buffer), [1]
-    else:
-        strides, _ = ir.MemRefType(op.operands[0].type).get_strides_and_offset()
-    given = iter(list(op.operands)[1:])
-    offset, terms = source.offset, list(source.terms)
-    for start, stride in zip(op.attributes["static_offsets"], strides):
-        if start == DYNAMIC:
-            terms.append((next(given), stride))
-        else:
-            offset += start * stride
-    return Start(source.buffer, offset, tuple(terms))
+        source = Start(source.buffer)
+    return Start(source.buffer, source.offset + offset, (*source.terms, *terms))
 
 
 def in_hbm(kind: Type) -> Type:

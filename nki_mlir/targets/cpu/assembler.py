@@ -227,9 +227,7 @@ class Assembler:
                 self.fresh.allocated(values.views[op.results[0]], self.code)
             case "memref.get_global":
                 values.constant(op)
-            case "nki.view":
-                values.views[op.results[0]] = values.tile(op)
-            case "memref.reinterpret_cast" | "memref.subview":
+            case "nki.view" | "memref.reinterpret_cast" | "memref.subview":
                 values.views[op.results[0]] = values.part(op)
             case name if name in RESHAPES:
                 values.views[op.results[0]] = values.views[op.operands[0]]

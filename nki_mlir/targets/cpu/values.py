@@ -16,9 +16,9 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import read_linear
 from nki_mlir.dialects.buffer_types import global_array
 from nki_mlir.dialects.kernel_function import KernelFunction
-from nki_mlir.dialects.view import read_view
+from nki_mlir.dialects.view import start_of
 from nki_mlir.targets.cpu.program import FIRST_ID, Assembly, slot_address, slot_value
-from nki_mlir.waist.reader import DYNAMIC, layout_of
+from nki_mlir.waist.reader import layout_of
 
 PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 ARITHMETIC = {"arith.addi", "arith.subi", "arith.muli", "arith.andi", "arith.ori", "arith.xori", "arith.minsi",
@@ -195,24 +195,12 @@ class Values:
         self.views[op.results[0]] = MemrefView("constants", Linear(array.ctypes.data), array.nbytes, Linear())
 
     def part(self, op: Any) -> MemrefView:
-        """A view of a memref: the offset is in elements, in steps of the source for a subview."""
-        source = self.views[op.operands[0]]
-        dtype, _, strides, _ = layout_of(op.operands[0].type)
-        dynamic = iter(list(op.operands)[1:])
-        subview = op.name == "memref.subview"
-        offset = source.offset if subview else Linear()
-        for step, static in zip(strides if subview else (1,), op.attributes["static_offsets"]):
-            start = self.form(next(dynamic)) if static == DYNAMIC else Linear(static)
-            offset = offset.plus(start, step * dtype.itemsize)
-        return MemrefView(source.root, source.base, source.size, offset, source.name)
-
-    def tile(self, op: Any) -> MemrefView:
-        """A tile's view: an offset in elements of its own dtype."""
-        tile, _ = read_view(op)
-        source, symbols = self.views[tile.handle], list(op.operands)[1:]
-        offset = Linear(tile.offset.const * tile.dtype.itemsize)
-        for position, c in tile.offset.symbols:
-            offset = offset.plus(self.form(symbols[position]), c * tile.dtype.itemsize)
+        """A view of a memref or a tile's: its offset is in elements of its own dtype."""
+        source, size = self.views[op.operands[0]], layout_of(op.results[0].type).dtype.itemsize
+        start, terms = start_of(op)
+        offset = (source.offset if op.name == "memref.subview" else Linear()).plus(Linear(start * size))
+        for value, c in terms:
+            offset = offset.plus(self.form(value), c * size)
         return MemrefView(source.root, source.base, source.size, offset, source.name)
 
     def element(self, op: Any) -> tuple[MemrefView, Linear]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.analysis.mask_boxes import Box, in_box, lawful
+from nki_mlir.analysis.mask_boxes import Box, active_elements, in_box, lawful, values_of
 from nki_mlir.analysis.row_groups import on_group, row_groups
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Mask, full_tile, masked_box
@@ -22,7 +22,7 @@ from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import DType
-from nki_mlir.targets.interpreter.patterns import Pattern, flat_view, form_values
+from nki_mlir.targets.interpreter.patterns import Pattern, flat_view
 
 Arrays = Sequence[np.ndarray]
 Values = Sequence[int]
@@ -47,7 +47,6 @@ def compile_op(op: Op) -> Runner:
     store = [(patterns[name][0].at, patterns[name][1], tile.dtype) for name, tile in op.targets()]
     forms = op.index_forms()
     counts = op.iteration().extents if forms else ()
-    origin = (0,) * len(counts)
     reference = op.reference
     counted = np.int64 if compute is None else compute.numpy       # what forms are given in
 
@@ -57,7 +56,7 @@ def compile_op(op: Op) -> Runner:
             view = at(arrays[place], values)
             sources.append(convert(view, compute, dtype) if converts else view)     # type: ignore[arg-type]
         for form in forms:
-            sources.append(form_values(form, values, origin, counts).astype(counted, copy=False))
+            sources.append(values_of(form, counts, values).astype(counted, copy=False))
         try:
             result = reference(*sources)
         except IndirectOutOfBounds as error:
@@ -76,13 +75,14 @@ def _result_dtype(value: object, compute: DType | None) -> DType | None:
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
-def holds(mask: Mask, values: Values, starts: Sequence[int], counts: Sequence[int]) -> np.ndarray:
-    """Where all constraints hold, over a box of the iteration space."""
-    active = np.ones(tuple(counts), np.bool_)
-    for constraint in mask:
-        position = form_values(constraint.form, values, starts, counts)
-        active &= (position == 0) if constraint.equal else (position >= 0)
-    return active
+def active_part(mask: Mask, extents: Sequence[int], values: Values
+                ) -> tuple[list[int], list[int], np.ndarray | None] | None:
+    """What a mask leaves: starts and counts of a box, and which of its elements, None for all; None: there is none."""
+    starts, counts, rest = masked_box(mask, extents, values)
+    if 0 in counts:
+        return None
+    active = active_elements(rest, counts, values, starts) if rest else None
+    return None if active is not None and not active.any() else (starts, counts, active)
 
 
 Patterns = dict[str, tuple[Pattern, int, DType]]        # of an operand, with its number and dtype
@@ -95,16 +95,14 @@ def _masked(op: Op) -> Runner:
     boxes: dict[tuple[object, ...], Runner] = {}
 
     def run(arrays: Arrays, values: Values) -> None:
-        starts, counts, rest = masked_box(op.mask, iteration.extents, values)
-        if 0 in counts:
+        part = active_part(op.mask, iteration.extents, values)
+        if part is None:
             return
-        active = holds(rest, values, starts, counts) if rest else None
-        if active is not None and not active.any():
-            return
+        starts, counts, active = part
         check_limits(op.limits, values, starts, counts, active)
         if active is not None:
-            positions = [form_values(f, values, starts, counts) for f in op.index_forms()]
-            return _scattered(op, patterns, arrays, values, (starts, counts, active), positions)
+            positions = [values_of(f, counts, values, starts) for f in op.index_forms()]
+            return _scattered(op, patterns, arrays, values, part, positions)
         place = (*starts, *counts)
         if place not in boxes:
             boxes[place] = compile_op(lawful(in_box(op, Box(tuple(starts), tuple(counts), ()))))
@@ -115,7 +113,7 @@ def _masked(op: Op) -> Runner:
 def check_limits(limits: Mask, values: Values, starts: Sequence[int], counts: Sequence[int],
                  active: np.ndarray | None) -> None:
     for constraint in limits:
-        position = form_values(constraint.form, values, starts, counts)
+        position = values_of(constraint.form, counts, values, starts)
         least = int((position if active is None else position[active]).min())
         if least < 0:
             raise MaskTooWeak(excess=-least)

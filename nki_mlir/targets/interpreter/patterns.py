@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Access patterns as NumPy views of their buffer's array, with bounds checked on every access."""
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -82,13 +81,3 @@ class Pattern:
 def flat_view(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """All elements of a contiguous array in one dimension, read as ``dtype``."""
     return np.ndarray(array.nbytes // dtype.itemsize, dtype, array)
-
-
-def form_values(form: Linear, values: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> np.ndarray:
-    """The values of a linear form over a box of the iteration space, as int64 broadcastable to its shape."""
-    rank, axes = len(counts), dict(form.axes)
-    total = np.full((1,) * rank, form.at(values), np.int64)
-    for axis, c in axes.items():
-        along = (np.arange(counts[axis]) + starts[axis]) * c
-        total = total + along.reshape(tuple(-1 if k == axis else 1 for k in range(rank)))
-    return np.broadcast_to(total, tuple(counts)) if math.prod(counts) else total

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nki_mlir.bindings import Operation, ir
-from nki_mlir.dialects.access import masked_box
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.integer_sums import reduced
 from nki_mlir.targets.interpreter.bodies import Body, BodyOutput
-from nki_mlir.targets.interpreter.execute import check_limits, holds
+from nki_mlir.targets.interpreter.execute import active_part, check_limits
 from nki_mlir.targets.interpreter.steps import Env, Step, executes
 from nki_mlir.targets.interpreter.views import IterationWindow
 from nki_mlir.waist.reader import Structured
@@ -111,12 +110,10 @@ class Generic:
         counts: Sequence[int] = self.nest.extents
         active = None
         if self.nest.mask or self.limits:
-            starts, counts, rest = masked_box(self.nest.mask, counts, symbols)
-            if 0 in counts:
+            part = active_part(self.nest.mask, counts, symbols)
+            if part is None:
                 return
-            active = holds(rest, symbols, starts, counts) if rest else None
-            if active is not None and not active.any():
-                return
+            starts, counts, active = part
             check_limits(self.limits, symbols, starts, counts, active)
         if self.plan is None or (active is not None and self.plan.product):
             self._step_by_step(given, symbols, (starts, counts), active)

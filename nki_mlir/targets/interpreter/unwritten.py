@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.diagnostics import Location, NkiMlirError
-from nki_mlir.dialects.access import Tile, masked_box
+from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp
 from nki_mlir.dialects.op import Op
-from nki_mlir.targets.interpreter.execute import Arrays, Runner, Values, compile_op, holds
+from nki_mlir.targets.interpreter.execute import Arrays, Runner, Values, active_part, compile_op
 from nki_mlir.targets.interpreter.patterns import Pattern
 
 # What unwritten bytes hold in two trials of an operation, as (of sources, of targets): what differs was read, what has
@@ -103,7 +103,7 @@ class Uses:
         flags: Callable[[int], np.ndarray] = lambda k: self.flags(k, arrays[k], values)
         if self.op.mask:
             iteration = self.op.iteration()
-            box = self.active(iteration, values)
+            box = active_part(self.op.mask, iteration.extents, values)
             if box is None:
                 act()
                 return
@@ -123,14 +123,6 @@ class Uses:
         if pattern is None:
             pattern = self.patterns[k, array.unit] = of_flags(Pattern(self.operands[k][1]), array.unit)
         return pattern.at(array.written_units, values)
-
-    def active(self, iteration: Any, values: Values) -> tuple[list[int] | np.ndarray | None, ...] | None:
-        """The elements that the mask leaves: starts and counts of their box, and which of them; None: there is none."""
-        starts, counts, rest = masked_box(self.op.mask, iteration.extents, values)
-        if 0 in counts:
-            return None
-        which = holds(rest, values, starts, counts) if rest else None
-        return None if which is not None and not which.any() else (starts, counts, which)
 
     @staticmethod
     def check(array: Any, part: np.ndarray, at: Callable[[], Location | None]) -> None:

@@ -14,9 +14,9 @@ from nki_mlir.bindings import Operation, Type, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.buffer_types import element_dtype, memref_parts
 from nki_mlir.dialects.verifier import OutOfBounds
-from nki_mlir.dialects.view import read_view
+from nki_mlir.dialects.view import start_of
 from nki_mlir.targets.interpreter.steps import Env, Step, executes
-from nki_mlir.waist.reader import DYNAMIC, layout_of
+from nki_mlir.waist.reader import layout_of
 
 if TYPE_CHECKING:
     from nki_mlir.targets.interpreter.module import FunctionCompiler
@@ -76,38 +76,17 @@ def full_window(kind: Type, label: str) -> IterationWindow:
 
 
 # -- operations --------------------------------------------------------------------------------------------------------
-@executes("memref.reinterpret_cast")
-def _reinterpret_cast(code: "FunctionCompiler", op: Operation) -> Step:
-    source, out = code.slot(op.operands[0]), code.slot(op.results[0])
-    layout_of(op.results[0].type)
-    offset = op.attributes["static_offsets"][0]
-    if offset != DYNAMIC:
-        return lambda env: env.__setitem__(out, (buffer_of(env[source])[0], offset))
-    start = code.slot(op.operands[1])
-    return lambda env: env.__setitem__(out, (buffer_of(env[source])[0], int(env[start])))
-
-
-@executes("nki.view")
+@executes("memref.reinterpret_cast", "memref.subview", "nki.view")
 def _view(code: "FunctionCompiler", op: Operation) -> Step:
-    tile, _ = read_view(op)
-    source, out, start = code.slot(op.operands[0]), code.slot(op.results[0]), tile.offset
-    given = [(code.slot(op.operands[1 + position]), c) for position, c in start.symbols]
-    return lambda env: env.__setitem__(out, (env[source], start.const + sum(int(env[slot]) * c for slot, c in given)))
-
-
-@executes("memref.subview")
-def _subview(code: "FunctionCompiler", op: Operation) -> Step:
     source, out = code.slot(op.operands[0]), code.slot(op.results[0])
     layout_of(op.results[0].type)
-    strides = layout_of(op.operands[0].type).strides
-    given = [code.slot(v) for v in list(op.operands)[1:]]
-    offsets = list(op.attributes["static_offsets"])
-    static = sum(o * s for o, s in zip(offsets, strides) if o != DYNAMIC)
-    dynamic = list(zip(given, (s for o, s in zip(offsets, strides) if o == DYNAMIC)))
+    start, terms = start_of(op)
+    given = [(code.slot(value), c) for value, c in terms]
+    is_part = op.name == "memref.subview"           # others count from the start of the buffer
 
     def run(env: Env) -> None:
         array, offset = buffer_of(env[source])
-        env[out] = array, offset + static + sum(int(env[slot]) * stride for slot, stride in dynamic)
+        env[out] = array, (offset if is_part else 0) + start + sum([int(env[slot]) * c for slot, c in given])
     return run
 
 
