@@ -24,7 +24,8 @@ from nki_mlir.frameworks.calls import callee_for
 from nki_mlir.frameworks.debug_output import write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.torch_launch import Plan, differentiable, launched, put, refuse_update, remember
-from nki_mlir.frameworks.torch_operator import NKI_DTYPE, layout_of, made_for
+from nki_mlir.frameworks.torch_operator import layout_of, made_for
+from nki_mlir.frameworks.torch_values import NKI_DTYPE
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.arguments import BadArgument, map_leaves
 from nki_mlir.language.closure_state import closure_state

@@ -10,24 +10,15 @@ are detached, as those of the device's own operator are.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import torch
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.process_state import once
 from nki_mlir.frameworks.registry import Callee, callee_from, callees
-from nki_mlir.graph.custom_call import KernelRecord
+from nki_mlir.frameworks.torch_values import TORCH_DTYPE
+from nki_mlir.frameworks.torch_xla import custom_call
 from nki_mlir.language.kernel import default_executor
-from nki_mlir.scalar import dtypes
-
-NKI_DTYPE = {torch.float32: dtypes.FLOAT32, torch.float16: dtypes.FLOAT16, torch.bfloat16: dtypes.BFLOAT16,
-             torch.float8_e4m3fn: dtypes.FLOAT8_E4M3FN, torch.float8_e5m2: dtypes.FLOAT8_E5M2,
-             torch.float8_e8m0fnu: dtypes.FLOAT8_E8M0FNU,
-             torch.int8: dtypes.INT8, torch.int16: dtypes.INT16, torch.int32: dtypes.INT32, torch.int64: dtypes.INT64,
-             torch.uint8: dtypes.UINT8, torch.uint16: dtypes.UINT16, torch.uint32: dtypes.UINT32,
-             torch.uint64: dtypes.UINT64, torch.bool: dtypes.BOOL}
-TORCH_DTYPE = {nki: own for own, nki in NKI_DTYPE.items()} | {dtypes.TFLOAT32: torch.float32}
 
 
 class NoTorchDtype(NkiMlirError, TypeError):
@@ -93,18 +84,6 @@ def callee_named(kernel: str) -> Callee:
     if len(kernel) == 64:           # a key; configs are longer
         raise UnknownCallee()
     return _callee_in(kernel)
-
-
-def operands_of(record: KernelRecord, written: Sequence[object], tensors: Sequence[object]) -> list[Any]:
-    """The operands of the custom call from those of the operators."""
-    places, plain = dict(zip(record.form.aliases, written)), iter(tensors)
-    return [places[k] if k in places else next(plain) for k in range(len(record.operands))]
-
-
-def results_of(record: KernelRecord, results: Sequence[object]) -> list[Any]:
-    """The custom call's results in the order of the operators: what is updated, then what is made."""
-    updated = list(record.form.aliases.values())
-    return [results[n] for n in (*updated, *(n for n in range(len(results)) if n not in updated))]
 
 
 # -- implementations ---------------------------------------------------------------------------------------------------
@@ -177,7 +156,6 @@ def call_on_xla(tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tens
 
 def new_values_on_xla(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
                       kernel: str) -> list[torch.Tensor]:
-    from nki_mlir.frameworks.torch_xla import custom_call  # which imports this module
     return custom_call(callee_named(kernel).record, written, tensors)
 
 

@@ -23,7 +23,8 @@ from nki_mlir.bindings import Module, Operation, Value, ir, load, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.frameworks.debug_output import write_exported
 from nki_mlir.frameworks.torch_decompositions import OWN, numbers_of_floats
-from nki_mlir.frameworks.torch_operator import callee_named, operands_of, results_of
+from nki_mlir.frameworks.torch_operator import callee_named
+from nki_mlir.frameworks.torch_values import operands_of, results_of
 from nki_mlir.graph.custom_call import KernelRecord
 from nki_mlir.graph.upstream import public_function
 from nki_mlir.scalar.dtypes import BY_MLIR

@@ -13,6 +13,9 @@ from nki_mlir.bindings import Context, ext, ir
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.attributes import MalformedAttribute, Nki
 from nki_mlir.dialects.isa.instruction import COMPARISONS
+from nki_mlir.dialects.isa.instruction_reader import read_instruction
+from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.verifier import verify, verify_mask
 
 
 class Isa(ext.Dialect, name="isa"):
@@ -82,9 +85,6 @@ class InstructionOp(_Signalling, name="instruction"):
     queue: ir.IntegerAttr
 
     def verify_invariants(self) -> bool:
-        from nki_mlir.dialects.isa.module import read_instruction  # which imports this module
-        from nki_mlir.dialects.op import Op
-        from nki_mlir.dialects.verifier import verify, verify_mask
         if any(name not in self.attributes for name in ("mnemonic", "tiles", "fields", "registers", "queue", "waits",
                                                         "update")):
             return True                         # the presence check, which runs after this one, reports it
