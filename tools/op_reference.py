@@ -11,6 +11,7 @@ from typing import Any
 
 from nki_mlir.dialects.access import Access, Linear, Tile
 from nki_mlir.dialects.op import REGISTRY, In, InOut, Op, Out
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType
@@ -45,6 +46,8 @@ class Rules:
 
     def spaces(self, label: str, *allowed: str) -> None:
         self.tell(f"{are([label])} in {' or '.join(PLACES[a] for a in allowed)}")
+
+    all_in, alike = Check.all_in, Check.alike           # which ask the others
 
     def on_chip(self, *labels: str) -> None:
         self.tell(f"{are(labels)} on chip")
