@@ -11,7 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import numpy as np
@@ -187,15 +187,13 @@ class Op:
         cls.name, cls.engines, cls.mnemonic, cls.opcode, cls.since = name, engines, mnemonic, opcode, since
         cls.queued = cls.queued or name.startswith("dma_")
         tiles: dict[str, TileField] = {}        # a class may give a tile of its family another role
-        attributes, defaults = {}, {}
+        attributes: dict[str, type] = {}
+        defaults: dict[str, Any] = {}
         for owner in reversed(cls.__mro__):
-            for field, kind in inspect.get_annotations(owner).items():
-                if (tile := _tile_field(field, kind)) is not None:
-                    tiles[field] = tile
-                elif kind in ATTRIBUTE_KINDS:
-                    attributes[field] = kind
-                    if field in owner.__dict__:
-                        defaults[field] = owner.__dict__[field]
+            own_tiles, own_attributes = _own_fields(owner)
+            tiles |= own_tiles
+            attributes |= own_attributes
+            defaults |= {field: owner.__dict__[field] for field in own_attributes if field in owner.__dict__}
         cls.tiles, cls.attributes, cls.defaults = tuple(tiles.values()), attributes, defaults
         cls.blank = dict.fromkeys(tiles) | defaults
         cls.has_optional_tiles = any(tile.optional for tile in cls.tiles)
@@ -344,6 +342,19 @@ class NisaOp(Op):
         """The engine it was given, or the first that can run it."""
         chosen = Engine(self.engine)
         return self.engines[0] if chosen is Engine.UNKNOWN else chosen
+
+
+@cache
+def _own_fields(owner: type) -> tuple[dict[str, TileField], dict[str, type]]:
+    """The tiles and the attributes that a class itself declares. Families are asked again for each of their classes."""
+    tiles: dict[str, TileField] = {}
+    attributes: dict[str, type] = {}
+    for field, kind in inspect.get_annotations(owner).items():
+        if (tile := _tile_field(field, kind)) is not None:
+            tiles[field] = tile
+        elif isinstance(kind, type) and kind in ATTRIBUTE_KINDS:
+            attributes[field] = kind
+    return tiles, attributes
 
 
 def _tile_field(name: str, kind: object) -> TileField | None:
