@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from tools.docs_site import cells, links, reference
+from tools.docs_site.markdown import code
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,15 +36,29 @@ def document(text: str) -> str:
     return re.sub(r"\]\(([^)\s:]+)\)", target, text)
 
 
-def notebook(file: Path, text: str) -> str:
-    """A page whose cells are run; of a tutorial also with the link to it as a notebook."""
-    if file.parent.name == "tutorials":
-        title, _, rest = text.partition("\n")
-        text = f"{title}\n\n{{download}}`As a notebook <../notebooks/{file.stem}.ipynb>`\n{rest}"
+def with_download(file: Path, text: str) -> str:
+    """A tutorial with the link to it as a notebook."""
+    if file.parent.name != "tutorials":
+        return text
+    title, _, rest = text.partition("\n")
+    return f"{title}\n\n{{download}}`As a notebook <../notebooks/{file.stem}.ipynb>`\n{rest}"
+
+
+def executed(text: str) -> str:
+    """A page whose cells are run."""
     return f"---\nfile_format: mystnb\nkernelspec:\n  name: python3\n---\n{text}"
 
 
-def assemble(folder: Path) -> None:
+def quoted(text: str) -> str:
+    """A page whose cells are not run: with what it says they print."""
+    parts, last = [], 0
+    for cell in cells.cells(text):
+        parts += [text[last:cell.begin], *code(cell.code), *(code(cell.printed, "text") if cell.printed else [])]
+        last = cell.end
+    return "\n".join([*parts, text[last:]])
+
+
+def assemble(folder: Path, execute: bool = True) -> None:
     """The sources of the site, in one folder."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs" / "site", folder)
@@ -61,17 +76,18 @@ def assemble(folder: Path) -> None:
         file.write_text(text)
     (folder / "reference" / "coverage.md").write_text(document((ROOT / "docs" / "coverage.md").read_text()))
     for file in cells.pages():
-        (folder / file.relative_to(cells.SOURCES)).write_text(notebook(file, file.read_text()))
+        text = with_download(file, file.read_text())
+        (folder / file.relative_to(cells.SOURCES)).write_text(executed(text) if execute else quoted(text))
     cells.write_notebooks(folder / "notebooks", [f for f in cells.pages() if f.parent.name == "tutorials"])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build the documentation site.")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "site", metavar="FOLDER", help="(build/site)")
-    parser.add_argument("--no-execute", action="store_true", help="leave out what tutorials print")
+    parser.add_argument("--no-execute", action="store_true", help="show what the sources say that cells print")
     options = parser.parse_args()
     sources, html = options.output / "source", options.output / "html"
-    assemble(sources)
+    assemble(sources, not options.no_execute)
     startup = options.output / "ipython" / "profile_default" / "startup" / "names.py"
     startup.parent.mkdir(parents=True, exist_ok=True)
     startup.write_text(NAMES)

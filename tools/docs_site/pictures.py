@@ -14,28 +14,25 @@ def levels() -> str:
     rows = [("kernel.py", "start", "", "eager", "NumPy, operation by operation"),
             ("nki", "level", "tile operations, as written", "", ""),
             ("waist", "level", "linalg on tiles", "interpreter", "NumPy, with all checks"),
-            ("nisa", "level", "one operation an instruction", "", ""),
-            ("isa", "level", "streams, addresses, semaphores", "simulator", "values, time, profile")]
-    shapes = [label(80, 16, "levels", look="quiet"), label(500, 16, "executors", look="quiet")]
+            ("nisa", "level", "one operation an instruction", "jit", "native code for the CPU"),
+            ("isa", "level", "streams, addresses, semaphores", "isa", "simulated values, time, profile")]
+    shapes = [label(80, 16, "levels", look="quiet"), label(510, 16, "executors", look="quiet")]
     for n, (name, look, about, executor, what) in enumerate(rows):
         y = 28 + n * ROW
-        shapes.append(box(10, y, 140, 38, look, name, code=True))
-        if about:
-            shapes.append(label(160, y + 23, about, "start", "quiet"))
+        shapes += [box(10, y, 140, 38, look, name, code=True), label(160, y + 23, about, "start", "quiet")]
         if n:
             shapes.append(arrow(80, y - ROW + 38, 80, y - 1))
         if executor:
-            shapes += [box(420, y, 160, 38, "executor"), label(500, y + 17, executor, code=True),
-                       label(500, y + 32, what, look="small"),
-                       arrow(155 if not about else 160 + 6.6 * len(about), y + 19, 418, y + 19)]
-    y = 28 + 3 * ROW
-    shapes += [box(420, y, 160, 38, "executor"), label(500, y + 17, "jit", code=True),
-               label(500, y + 32, "native code for the CPU", look="small"),
-               '<path class="arrow" d="M300,175 C350,180 330,239 412,239" fill="none"/>',
-               '<path class="head" d="M418,239 L411,235.5 L411,242.5 Z"/>',
-               box(420, 28 + ROW, 160, 38, "caller", "JAX, PyTorch, StableHLO"), arrow(418, 47 + ROW, 330, 47 + ROW)]
-    return picture(600, 28 + 5 * ROW - 16, "A kernel is lowered through the levels nki, waist, nisa and isa; "
-                   "the executors eager, interpreter, jit and simulator run it", *shapes)
+            shapes += [box(400, y, 220, 38, "executor"), label(510, y + 17, executor, code=True),
+                       label(510, y + 32, what, look="small")]
+        if executor and executor != "jit":
+            shapes.append(arrow(160 + 6.7 * len(about), y + 19, 398, y + 19))
+    y = 28 + ROW
+    shapes += [f'<path class="arrow" d="M290,{y + 83} C350,{y + 88} 330,{y + 147} 392,{y + 147}" fill="none"/>',
+               f'<path class="head" d="M398,{y + 147} L391,{y + 143.5} L391,{y + 150.5} Z"/>',
+               box(400, y, 220, 38, "caller", "JAX, PyTorch, StableHLO"), arrow(398, y + 19, 345, y + 19)]
+    return picture(630, 28 + 5 * ROW - 16, "A kernel is lowered through the levels nki, waist, nisa and isa; "
+                   "the executors eager, interpreter, jit and isa run it", *shapes)
 
 
 def memories() -> str:
