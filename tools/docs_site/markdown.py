@@ -17,9 +17,13 @@ def prose(text: str) -> str:
 
 
 def signature(function: Any, name: str) -> str:
-    """How a function is called; classes among the defaults by their names."""
-    text = str(inspect.signature(function))
-    return name + re.sub(r"<(?:class|function) '?(?:\w+\.)*(\w+)'?(?: at \w+)?>", r"\1", text)
+    """How a function is called; classes and enumerations among the defaults by their names."""
+    text = re.sub(r"<(?:class|function) '?(?:\w+\.)*(\w+)'?(?: at \w+)?>", r"\1", str(inspect.signature(function)))
+    text = name + re.sub(r"<([\w.]+): [^>]*>", r"\1", text)
+    if len(text) <= 88:
+        return text
+    rest = textwrap.fill(text[len(name) + 1:], 84, break_on_hyphens=False)
+    return f"{name}(\n{textwrap.indent(rest, '    ')}"
 
 
 def code(text: str, language: str = "python") -> list[str]:

@@ -37,5 +37,6 @@ def head(x1: float, y1: float, x2: float, y2: float) -> str:
 
 def picture(width: float, height: float, title: str, *shapes: str) -> str:
     """The whole; screen readers read the title."""
-    return (f'<svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img" xmlns="http://www.w3.org/2000/svg">'
-            f"<title>{escape(title)}</title>{''.join(shapes)}</svg>")
+    size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" style="min-width: {min(width, 340):g}px"'
+    return (f'<svg {size} role="img" xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>'
+            f"{''.join(shapes)}</svg>")

@@ -83,6 +83,8 @@ def cost(cls: type[Op]) -> list[str]:
     """A class's work, as the machines have costs for it."""
     if cls.queued:
         return ["issue"]
+    if cls.work is Op.work:
+        return [f"Work('{cls.law}', {cls.walked}.free_elements)"]
     body = ast.parse(textwrap.dedent(inspect.getsource(cls.work))).body[0]
     assert isinstance(body, ast.FunctionDef)
     statements = [s for s in body.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
