@@ -35,7 +35,7 @@ def layernorm(x, gamma, beta):
     """Mean, deviation, their mean square, scaled and shifted by a row each."""
     rows, n = x.shape
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    scale, shift = (nl.load(v.reshape((1, n))).broadcast_to((P, n)) for v in (gamma, beta))
+    scale, shift = (to_all(v.reshape((1, n)), 0, 0, n) for v in (gamma, beta))
     for i in nl.affine_range(rows // P):
         tile = nl.load(x[nl.ds(i * P, P), :])
         mean = nisa.tensor_scalar(nisa.tensor_reduce(np.add, tile, axis=1, keepdims=True), np.multiply, 1.0 / n)

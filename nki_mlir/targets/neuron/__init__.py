@@ -51,10 +51,9 @@ def streams(captured: Any, grid: tuple[int, ...], options: "Emission | None" = N
 
 
 def emission(as_written: bool = False) -> "Emission":
-    """How streams are made that are timed: in the fastest order that is found, loops kept where code would be long;
-    ``as_written``: as the vendor's compiler treats a kernel."""
+    """How streams are made; ``as_written``: as the vendor's compiler treats a kernel."""
     from nki_mlir.targets.neuron.codegen.emission import Emission  # start-up: needed where it is asked for
-    return Emission.as_written() if as_written else Emission(search=True)
+    return Emission.as_written() if as_written else Emission()
 
 
 def streams_of_module(module: Any, options: "Emission") -> list[Program]:

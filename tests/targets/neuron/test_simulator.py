@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 
+from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.targets.neuron.deadlock import Deadlock
 from nki_mlir.targets.neuron.format.parser import parse_program
@@ -93,7 +94,7 @@ def test_error__address_that_a_register_drives_out_of_memory():
             "dve 0001: MEMSET value=1.0 dst=fp32@0x0+4*r0[1][2] channels=4  // k.py:12\n")
     with pytest.raises(OutOfBounds, match=r"`dst` on dimension 1 \(free\): index range \[300000, 300001\]") as caught:
         run(text)
-    assert caught.value.at == ("k.py", 12, 0, None)
+    assert caught.value.at == Location("k.py", 12, 0)
 
 
 TWO_STORES = (".stream dve\ndve 0000: MEMSET value=1.0 dst=fp32@0x0[1][8] channels=4 S[0] (Vector)++@complete\n"

@@ -10,8 +10,7 @@ multiples of 32 bytes where that costs nothing, else of the machine's alignment.
 which names the buffers that are needed at once.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
@@ -19,10 +18,10 @@ from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.liveness import Lifetime, Liveness, peak
+from nki_mlir.targets.neuron.codegen.packing import OnChipSpace, occupied, packed
 from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.codegen.write_records import RecordsPass
 
-GENEROUS = 32                   # bytes: rows that start so are read without partial sectors
 NAMED = 12                      # buffers that an error names
 
 
@@ -65,8 +64,11 @@ class AddressOutside(NkiMlirError):
     fix = "choose another address"
 
 
-def allocate(code: Code) -> tuple[int, int]:
-    """Give all buffers addresses; the bytes per partition of SBUF and PSUM up to the last one used."""
+def allocate(code: Code, thorough: bool = True) -> tuple[int, int]:
+    """Give all buffers addresses; the bytes per partition of SBUF and PSUM up to the last one used.
+
+    ``thorough``: try what takes long with many buffers, too.
+    """
     lifetimes, machine = Liveness(code), code.machine
     for buffer in lifetimes.of:
         if buffer.addresses:
@@ -78,11 +80,8 @@ def allocate(code: Code) -> tuple[int, int]:
         free = sorted((life for life in lives if not life.buffer.fixed), key=lambda life: life.first)
         memory = OnChipSpace.of(space, machine)
         check_fixed(fixed, memory)
-        for attempt in memory.attempts(lives):
-            addresses = attempt(free, fixed)
-            if addresses is not None:
-                break
-        else:
+        addresses = packed(memory, free, fixed, thorough)
+        if addresses is None:
             raise full(memory, lives, lifetimes, machine)
         for life, address in zip(free, addresses):
             life.buffer.address = 0, address
@@ -90,108 +89,6 @@ def allocate(code: Code) -> tuple[int, int]:
                           for life in lives), default=0))
     check_banks(lifetimes, machine)
     return marks[0], marks[1]
-
-
-# -- one memory --------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class OnChipSpace:
-    """``limit`` bytes per partition; ``bank`` is 0 where there are no banks."""
-
-    space: str
-    limit: int
-    partitions: int
-    alignment: int
-    bank: int
-
-    @staticmethod
-    def of(space: str, machine: Machine) -> "OnChipSpace":
-        if space == SBUF:
-            return OnChipSpace(space, machine.sbuf_bytes_per_partition, machine.partitions, machine.address_alignment,
-                               0)
-        return OnChipSpace(space, machine.psum_bytes_per_partition, machine.partitions, machine.address_alignment,
-                           machine.psum_bank_bytes)
-
-    def attempts(self, lives: Sequence[Lifetime]) -> Iterator[Callable[..., Any]]:
-        """Ways to place buffers, roomy ones first."""
-        if self.bank:
-            yield Packing(self, self.limit, self.bank, rotate=True).in_order
-        else:
-            # Twice of what is needed at once leaves a freed buffer alone for a while: its last readers need not be
-            # waited for.
-            yield Packing(self, min(self.limit, 2 * peak(lives)[0] + GENEROUS), GENEROUS, rotate=True).in_order
-        yield Packing(self, self.limit, GENEROUS, rotate=False).in_order
-        yield Packing(self, self.limit, self.alignment, rotate=False).by_size
-
-
-Interval = tuple[int, int]      # first byte, byte after the last
-
-
-@dataclass(frozen=True)
-class Packing:
-    """One way to fill a memory: up to ``limit``, at multiples of ``alignment`` (for small buffers: less)."""
-
-    memory: OnChipSpace
-    limit: int
-    alignment: int
-    rotate: bool                # look for room behind the last buffer placed first
-
-    def in_order(self, lives: Sequence[Lifetime], fixed: Sequence[Lifetime]) -> list[int] | None:
-        """Addresses of buffers that are sorted by first use; None where one has no room."""
-        active: list[tuple[Lifetime, Interval]] = []
-        addresses, cursor = [], 0
-        for life in lives:
-            active = [entry for entry in active if entry[0].last >= life.first]
-            taken = [interval for _, interval in active] + [occupied(f) for f in fixed if f.meets(life)]
-            address = self.gap(life, sorted(taken), cursor)
-            if address is None and cursor:
-                address = self.gap(life, sorted(taken), 0)
-            if address is None:
-                return None
-            size = life.buffer.bytes_per_partition
-            active.append((life, (address, address + size)))
-            addresses.append(address)
-            cursor = address + size if self.rotate else 0
-        return addresses
-
-    def by_size(self, lives: Sequence[Lifetime], fixed: Sequence[Lifetime]) -> list[int] | None:
-        """The same with large buffers first, which leaves smaller gaps."""
-        found: dict[Lifetime, Interval] = {life: occupied(life) for life in fixed}
-        for life in sorted(lives, key=lambda life: -life.buffer.bytes_per_partition):
-            taken = sorted(interval for other, interval in found.items() if other.meets(life))
-            address = self.gap(life, taken, 0)
-            if address is None:
-                return None
-            found[life] = address, address + life.buffer.bytes_per_partition
-        return [found[life][0] for life in lives]
-
-    def gap(self, life: Lifetime, taken: Sequence[Interval], start: int) -> int | None:
-        """The first address from ``start`` on with room among sorted intervals."""
-        size = life.buffer.bytes_per_partition
-        at = self.fitted(start, life)
-        for first, after in taken:
-            if after <= at:
-                continue
-            if first >= at + size:
-                break
-            at = self.fitted(after, life)
-        return at if at + size <= self.limit else None
-
-    def fitted(self, address: int, life: Lifetime) -> int:
-        """The next address that the buffer may have."""
-        size, bank = life.buffer.bytes_per_partition, self.memory.bank
-        least = max(self.memory.alignment, life.buffer.dtype.itemsize)
-        step = max(least, min(self.alignment, 1 << (size - 1).bit_length()) if self.alignment <= GENEROUS
-                   else self.alignment)
-        address = -(-address // step) * step
-        if bank and (size > bank or address % bank + size > bank):
-            address = -(-address // bank) * bank
-        return address
-
-
-def occupied(life: Lifetime) -> Interval:
-    address = life.buffer.address
-    assert address is not None
-    return address[1], address[1] + life.buffer.bytes_per_partition
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------

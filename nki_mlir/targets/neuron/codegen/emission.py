@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import meetings_of
-from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate
+from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
 from nki_mlir.targets.neuron.codegen.observation import Observation
 from nki_mlir.targets.neuron.codegen.read_records import read_code
-from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, blocks, forget_addresses
-from nki_mlir.targets.neuron.codegen.schedule_instructions import schedule
+from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable
+from nki_mlir.targets.neuron.codegen.schedule_instructions import Schedules
+from nki_mlir.targets.neuron.codegen.search_orders import fastest
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
@@ -23,11 +24,6 @@ from nki_mlir.targets.neuron.codegen.unroll_loops import UNROLL_LIMIT, unrolled,
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
 
-MEMORY = (90, 60, 30)           # percent of on-chip memory that the scheduler may fill, tried in turn
-# Where the time of each decides: percent, and whether memory is free again when its last use starts.
-SEARCHED = tuple((percent, early) for percent in (95, 85, 75, 60) for early in (True, False))
-OF_LARGE = ((95, True), (75, True), (60, True))
-LARGE, HUGE = 6_000, 50_000     # instructions of code of which fewer orders are timed, and the first that fits is taken
 WRITTEN_OUT = 400_000           # instructions: published profiles show static loops written out
 
 
@@ -36,17 +32,14 @@ class Emission:
     """Options of the emission."""
 
     unroll_limit: int = UNROLL_LIMIT
-    reorder: bool = True        # schedule instructions; else program order
-    search: bool = False        # time several orders, and take the fastest; else the first that fits
+    reorder: bool = True        # take the fastest of several orders; else program order
     observation: Observation = field(default_factory=Observation, repr=False, compare=False)
 
     @classmethod
     def as_written(cls) -> "Emission":
-        """As the vendor's compiler evidently treats a kernel: its own loads, engines and order of loops stay.
-
-        Loops are written out, and the order of each engine's instructions is searched by time.
-        """
-        return cls(unroll_limit=WRITTEN_OUT, search=True)
+        """As the vendor's compiler evidently treats a kernel: its own loads, engines and order of loops stay, and loops
+        are written out."""
+        return cls(unroll_limit=WRITTEN_OUT)
 
 
 def emit_module(module: "Module", options: Emission = Emission()) -> Program:
@@ -67,58 +60,15 @@ def emit_code(code: Code, options: Emission) -> Program:
     code = step("unroll-loops", whole, lambda: unrolled(whole, options.unroll_limit))
     step("split-blocks", code, lambda: split_blocks(code))
     step("sink-constants", code, lambda: sink_constants(code))
-    if options.search and options.reorder:
-        return fastest(code)
-    arrange(code, options)
-    return step("synchronize-engines", code, lambda: synchronized(code))
-
-
-def fastest(code: Code) -> Program:
-    """The fastest of the programs whose order fills more or less of on-chip memory; program order is one of them.
-
-    How much overlap pays depends on what waits for what, which only the timed machine knows.
-    """
-    from nki_mlir.targets.neuron.timing.machine import TimedMachine  # start-up: needed where it is asked for
-    before = [(block, list(block.nodes)) for block in blocks(code.body)]
-    found: list[tuple[float, Program]] = []
-    size = sum(len(nodes) for _, nodes in before)
-    for tried in (*(OF_LARGE if size > LARGE else SEARCHED), None):
-        if size > HUGE and found:
-            break
-        for block, nodes in before:
-            block.nodes = list(nodes)
-        if tried is None:
-            forget_addresses(code)
-        else:
-            schedule(code, *tried)
-        try:
-            allocate(code)
-        except MemoryFull:
-            if tried is None and not found:
-                raise
-            continue
-        program = synchronized(code)
-        run = TimedMachine([program])           # meetings with other cores take no time here
-        run.run()
-        found.append((run.end, program))
-    return min(found, key=lambda one: one[0])[1]
-
-
-def arrange(code: Code, options: Emission) -> None:
-    """Order the instructions and allocate memory. Where an order needs too much, one that overlaps less is tried."""
-    before = [(block, list(block.nodes)) for block in blocks(code.body)]
-    step = options.observation.step
-    for percent in MEMORY if options.reorder else ():
-        step("schedule-instructions", code, partial(schedule, code, percent))
-        try:
-            step("allocate-on-chip", code, lambda: allocate(code))
-            return
-        except MemoryFull:
-            for block, nodes in before:
-                block.nodes = nodes
-    step("allocate-on-chip", code, lambda: allocate(code))
     if options.reorder:
-        code.notes.append("on-chip memory is nearly full: instructions stay in program order")
+        schedules = Schedules(code)
+        order, program = fastest(schedules)
+        if options.observation.observer is None:
+            return program
+        schedules.arrange(schedules.as_written())
+        step("schedule-instructions", code, lambda: schedules.arrange(order))
+    step("allocate-on-chip", code, lambda: allocate(code))
+    return step("synchronize-engines", code, lambda: synchronized(code))
 
 
 # -- several modules of one kernel -------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@
 over tens of thousands of instructions without building MLIR in between.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -236,19 +236,3 @@ def forget_addresses(code: Code) -> None:
             if not buffer.fixed:
                 buffer.address = None
 
-
-def reorder(block: Block, order: Callable[[list[InstructionStep]], list[InstructionStep]]) -> None:
-    """Replace every run of steps, inner blocks included, by what ``order`` makes of it."""
-    nodes: list[Any] = []
-    run: list[InstructionStep] = []
-    for node in [*block.nodes, None]:
-        if isinstance(node, InstructionStep):
-            run.append(node)
-            continue
-        nodes += order(run) if run else []
-        run = []
-        if node is not None:
-            nodes.append(node)
-            for inner in sub_blocks(node):
-                reorder(inner, order)
-    block.nodes = nodes

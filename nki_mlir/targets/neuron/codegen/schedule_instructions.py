@@ -12,28 +12,28 @@ Instructions are neither merged nor dropped. Buffers are allocated afterwards: a
 order are dropped.
 """
 
-from dataclasses import dataclass
-from heapq import heappop, heappush
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush
 from itertools import groupby
+from typing import Any, NamedTuple
 
-from nki_mlir.dialects.access import HBM, PSUM, SBUF
-from nki_mlir.dialects.isa.instruction import is_dma
-from nki_mlir.dialects.op import Op
-from nki_mlir.machine import Cost, Engine, Machine
+from nki_mlir.dialects.access import PSUM, SBUF
+from nki_mlir.machine import Engine
 from nki_mlir.passes.levels import Level
-from nki_mlir.targets.neuron.codegen.dependences import Dependences, memory_sizes, own_memory, touched
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Code,
     DeviceBuffer,
     InstructionStep,
+    Loop,
     blocks,
     forget_addresses,
-    reorder,
+    sub_blocks,
     tiles_of,
 )
+from nki_mlir.targets.neuron.codegen.scheduling_graph import ScheduledStep, SchedulingGraph
 from nki_mlir.targets.neuron.codegen.write_records import RecordsPass
-from nki_mlir.targets.neuron.timing.transfers import DmaEngines, TimedTransfer, Transfers
+from nki_mlir.targets.neuron.timing.transfers import DmaEngines
 
 MEMORY = 90                     # percent
 NO_REORDER = "nki.no_reorder"   # of an operation: nothing around it starts on its other side
@@ -44,17 +44,115 @@ PASSED_OVER = 8                 # ready instructions that may be passed over for
 class ScheduleInstructions(RecordsPass, name="schedule-instructions", reads=Level.NISA):
     memory: int = MEMORY        # percent of on-chip memory that buffers may fill
     early: bool = True          # memory is free again when its last use starts, else when that is complete
+    ahead: float = 0.0          # how much what a long chain waits for goes first
 
     def rewritten(self, code: Code) -> Code:
-        schedule(code, self.memory, self.early)
+        schedule(code, Order(self.memory, self.early, self.ahead))
         return code
 
 
-def schedule(code: Code, memory: int = MEMORY, early: bool = True) -> None:
+class Order(NamedTuple):
+    """How an order is found. ``memory``: percent of on-chip memory that buffers may fill; ``early``: it is free again
+    when its last use starts, else when that is complete; ``ahead``: how much what a long chain waits for goes first."""
+
+    memory: int = MEMORY
+    early: bool = True
+    ahead: float = 0.0
+
+
+def schedule(code: Code, order: Order = Order()) -> None:
     """Order the runs of the code, in place. Addresses that were allocated for the old order go."""
-    forget_addresses(code)
-    outside = shared_buffers(code.body)
-    reorder(code.body, lambda run: ordered(run, code.machine, memory, outside, early))
+    schedules = Schedules(code)
+    schedules.arrange(schedules.found(order).runs)
+
+
+Runs = tuple[tuple[int, ...], ...]      # of each run of steps their numbers, in an order
+
+
+class Arrangement(NamedTuple):
+    """An order, and how long it takes but for waits until addresses are free."""
+
+    runs: Runs
+    ns: float
+
+
+class Schedules:
+    """The orders that a code can be put in. What they share is worked out once."""
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        outside, times = shared_buffers(code.body), run_counts(code.body)
+        self.before = [(block, list(block.nodes)) for block in blocks(code.body)]
+        self.runs: list[list[InstructionStep]] = []
+        self.parts: list[list[tuple[int, int, SchedulingGraph | None]]] = []      # of each run: from, to
+        self.times: list[int] = []                                                # how often each runs
+        for block, nodes in self.before:
+            for run in runs_of(nodes):
+                self.runs.append(run)
+                self.parts.append(list(self.graphs(run, outside)))
+                self.times.append(times[block])
+
+    def graphs(self, run: list[InstructionStep], outside: set[DeviceBuffer],
+               ) -> Iterator[tuple[int, int, SchedulingGraph | None]]:
+        """What of a run is ordered by itself; steps that are marked ``nki.no_reorder`` stay where they are."""
+        first = 0
+        for stays, part in groupby(run, lambda step: NO_REORDER in step.op.extra):
+            steps = list(part)
+            alone = stays or len(steps) < 2
+            yield first, first + len(steps), None if alone else SchedulingGraph(steps, self.code.machine, outside)
+            first += len(steps)
+
+    def found(self, order: Order) -> Arrangement:
+        runs: list[tuple[int, ...]] = []
+        ns = 0.0
+        for parts, times in zip(self.parts, self.times):
+            made: list[int] = []
+            for first, end, graph in parts:
+                if graph is None:
+                    made += range(first, end)
+                else:
+                    ordered = _ListScheduler(graph, order)
+                    made += [first + k for k in ordered.found]
+                    ns += ordered.end * times
+            runs.append(tuple(made))
+        return Arrangement(tuple(runs), ns)
+
+    def as_written(self) -> Runs:
+        """Program order."""
+        return tuple(tuple(range(len(run))) for run in self.runs)
+
+    def arrange(self, runs: Runs) -> None:
+        """Put the code in an order. Addresses that were allocated for another order go."""
+        forget_addresses(self.code)
+        number = iter(range(len(self.runs)))
+        for block, nodes in self.before:
+            block.nodes = []
+            for steps, part in groupby(nodes, is_step):
+                if steps:
+                    at = next(number)
+                    block.nodes += [self.runs[at][k] for k in runs[at]]
+                else:
+                    block.nodes += part
+
+
+def is_step(node: object) -> bool:
+    return isinstance(node, InstructionStep)
+
+
+def runs_of(nodes: Sequence[Any]) -> Iterator[list[InstructionStep]]:
+    """Steps without a loop or branch between them."""
+    for steps, part in groupby(nodes, is_step):
+        if steps:
+            yield list(part)
+
+
+def run_counts(body: Block, times: int = 1) -> dict[Block, int]:
+    """How often each block runs, as far as that is known."""
+    found = {body: times}
+    for node in body.nodes:
+        for inner in sub_blocks(node):
+            found |= run_counts(inner, times * len(node.span) if isinstance(node, Loop) else times)
+    return found
 
 
 def shared_buffers(body: Block) -> set[DeviceBuffer]:
@@ -72,110 +170,73 @@ def shared_buffers(body: Block) -> set[DeviceBuffer]:
     return shared
 
 
-def ordered(steps: list[InstructionStep], machine: Machine, memory: int, outside: set[DeviceBuffer],
-            early: bool = True) -> list[InstructionStep]:
-    """The steps in the order of their start times; those marked ``nki.no_reorder`` stay where they are."""
-    found: list[InstructionStep] = []
-    for stays, part in groupby(steps, lambda step: NO_REORDER in step.op.extra):
-        run = list(part)
-        found += run if stays or len(run) < 2 else _Scheduler(run, machine, memory, outside, early).order()
-    return found
+class _ListScheduler:
+    """One order of a graph. ``found`` are the steps in it, ``end`` when the last is complete."""
 
-
-@dataclass(slots=True)
-class _Node:
-    engine: Engine
-    cost: Cost
-    transfer: TimedTransfer | None
-    port: bool                  # it takes PSUM for itself
-    buffers: list[DeviceBuffer]         # on chip, of this run alone
-    users: list[int]
-    missing: int                # dependences that are not complete
-
-
-class _Scheduler:
-    def __init__(self, steps: list[InstructionStep], machine: Machine, memory: int, outside: set[DeviceBuffer],
-                 early: bool) -> None:
-        self.steps, self.machine, self.early = steps, machine, early
-        regions = [touched(step, own_memory) for step in steps]
-        dependences = Dependences(memory_sizes(regions))
-        self.transfers = Transfers(machine)
-        self.nodes = [self.node(step.op, outside) for step in steps]
-        for k, (reads, writes) in enumerate(regions):
-            before = dependences.add(k, k, reads, writes)
-            self.nodes[k].missing = len(before)
-            for other in before:
-                self.nodes[other].users.append(k)
-        self.room = {SBUF: machine.sbuf_bytes_per_partition * memory // 100, PSUM: machine.psum_banks * memory // 100}
-        self.uses: dict[DeviceBuffer, int] = {}
-        used_outside = {t.handle for step in steps for _, t in step.op.operands() if t.handle in outside}
-        for buffer in used_outside:
-            if buffer.space != HBM:
-                self.room[buffer.space] -= self.size(buffer)
-        for node in self.nodes:
-            for buffer in node.buffers:
-                self.uses[buffer] = self.uses.get(buffer, 0) + 1
-        self.sizes = {buffer: self.size(buffer) for buffer in self.uses}
+    def __init__(self, graph: SchedulingGraph, order: Order) -> None:
+        self.steps, self.sizes, self.machine, self.early = graph.steps, graph.sizes, graph.machine, order.early
+        machine = graph.machine
+        self.ranks = graph.ranks(order.ahead)
+        self.by_rank = [0] * len(self.ranks)
+        for k, rank in enumerate(self.ranks):
+            self.by_rank[rank] = k
+        self.missing = [step.dependences for step in self.steps]
+        self.first, self.needed = graph.first, graph.needed
+        self.limit = max(machine.sbuf_bytes_per_partition * order.memory // 100, self.needed.peak)
+        self.room = {SBUF: self.limit - graph.outside[SBUF],
+                     PSUM: machine.psum_banks * order.memory // 100 - graph.outside[PSUM]}
+        self.early_size = 0                     # of live buffers in SBUF that program order has not come to
+        self.uses = list(graph.uses)
         self.released = 0                       # how often memory was given back
-        self.refused: dict[Engine, tuple[int, int, int, int, bool]] = {}        # the state in which none had room
-        self.live: set[DeviceBuffer] = set()
+        self.refused: dict[Engine, tuple[int, int, int, int, bool, bool]] = {}  # the state in which none had room
+        self.live = [False] * len(self.uses)
         self.oldest = 0
-        self.started = [False] * len(steps)
-        self.ready: dict[Engine, list[int]] = {node.engine: [] for node in self.nodes}
+        self.started = [False] * len(self.steps)
+        self.ready: dict[Engine, list[int]] = {step.engine: [] for step in self.steps}      # ranks
         self.free = set(self.ready)
-        self.events: list[tuple[float, int, int]] = []        # time, kind, node
+        self.events: list[tuple[float, int, int]] = []        # time, kind, step
         self.dma = DmaEngines(machine)
         self.port_free = True
-        self.found: list[InstructionStep] = []
+        self.found: list[int] = []
+        self.end = 0.0
+        self.run()
 
-    def node(self, op: Op, outside: set[DeviceBuffer]) -> _Node:
-        engine, machine = Engine(op.engine), self.machine
-        transfer = self.transfers.of(op) if is_dma(type(op)) else None
-        buffers = {t.handle: None for _, t in op.operands() if t.space != HBM and t.handle not in outside}
-        port = machine.costs.psum_port_shared and engine in (Engine.VECTOR, Engine.SCALAR) and any(
-            t.space == PSUM for _, t in op.operands())
-        return _Node(engine, machine.cost(engine, op.work()), transfer, port, list(buffers), [], 0)
-
-    def size(self, buffer: DeviceBuffer) -> int:
-        """Bytes of SBUF, banks of PSUM."""
-        size = buffer.bytes_per_partition
-        return size if buffer.space == SBUF else -(-size // self.machine.psum_bank_bytes)
-
-    def order(self) -> list[InstructionStep]:
-        for k, node in enumerate(self.nodes):
-            if not node.missing:
-                heappush(self.ready[node.engine], k)
+    def run(self) -> None:
+        for k, step in enumerate(self.steps):
+            if not step.dependences:
+                heappush(self.ready[step.engine], self.ranks[k])
         self.start_all(0.0)
         while self.events:
             now, kind, k = heappop(self.events)
-            node = self.nodes[k]
+            step = self.steps[k]
             if kind == ENGINE_FREE:
-                self.free.add(node.engine)
-                self.port_free |= node.port
+                self.free.add(step.engine)
+                self.port_free |= step.port
             else:
                 self.complete(k, kind)
+                self.end = now
             self.start_all(now)
-        return self.found
 
     def complete(self, k: int, kind: int) -> None:
         """Release who waits: instructions of the same engine see a result before others do."""
-        node = self.nodes[k]
-        for user in node.users:
-            other = self.nodes[user]
-            same = node.transfer is None and other.engine is node.engine
+        step = self.steps[k]
+        for user in step.users:
+            other = self.steps[user]
+            same = step.transfer is None and other.engine is step.engine
             if same == (kind == SEEN_BY_ITSELF):
-                other.missing -= 1
-                if not other.missing:
-                    heappush(self.ready[other.engine], user)
+                self.missing[user] -= 1
+                if not self.missing[user]:
+                    heappush(self.ready[other.engine], self.ranks[user])
         if kind == COMPLETE and not self.early:
-            self.release(node)
+            self.release(step)
 
-    def release(self, node: _Node) -> None:
+    def release(self, step: ScheduledStep) -> None:
         """Give back the memory that no other instruction needs."""
-        for buffer in node.buffers:
+        for buffer in step.buffers:
             self.uses[buffer] -= 1
             if not self.uses[buffer]:
-                self.room[buffer.space] += self.sizes[buffer]
+                space, size = self.sizes[buffer]
+                self.room[space] += size
                 self.released += 1
 
     def start_all(self, now: float) -> None:
@@ -184,63 +245,84 @@ class _Scheduler:
         while progress:
             progress = False
             for engine, heap in self.ready.items():
-                if engine in self.free and heap and (k := self.take(heap)) is not None:
+                if engine in self.free and heap and (k := self.take(engine, heap)) is not None:
                     self.start(k, now)
                     progress = True
 
-    def take(self, heap: list[int]) -> int | None:
-        """The first ready node that memory allows."""
-        state = heap[0], len(heap), self.oldest, self.released, self.port_free
-        engine = self.nodes[heap[0]].engine
+    def take(self, engine: Engine, heap: list[int]) -> int | None:
+        """The first ready step that memory allows."""
+        state = heap[0], len(heap), self.oldest, self.released, self.port_free, not self.events
         if self.refused.get(engine) == state:
             return None                         # nothing has changed since none was found
         passed: list[int] = []
         taken = None
         while heap and len(passed) < PASSED_OVER:
-            k = heappop(heap)
-            if (self.port_free or not self.nodes[k].port) and (k == self.oldest or self.has_room(self.nodes[k])):
+            rank = heappop(heap)
+            k = self.by_rank[rank]
+            step = self.steps[k]
+            if (self.port_free or not step.port) and self.has_room(k, step):
                 taken = k
                 break
-            passed.append(k)
-        for k in passed:
-            heappush(heap, k)
+            passed.append(rank)
+        for rank in passed:
+            heappush(heap, rank)
         if taken is None:
+            oldest = self.steps[self.oldest]
+            if oldest.engine is engine and not self.missing[self.oldest] and (
+                    self.port_free or not oldest.port) and self.has_room(self.oldest, oldest):
+                heap.remove(self.ranks[self.oldest])
+                heapify(heap)
+                return self.oldest
             self.refused[engine] = state
         return taken
 
-    def has_room(self, node: _Node) -> bool:
-        sbuf = psum = 0
-        for buffer in node.buffers:
-            if buffer not in self.live:
-                if buffer.space == SBUF:
-                    sbuf += self.sizes[buffer]
-                else:
-                    psum += self.sizes[buffer]
-        return (not sbuf or sbuf <= self.room[SBUF]) and (not psum or psum <= self.room[PSUM])
+    def has_room(self, k: int, step: ScheduledStep) -> bool:
+        """Whether a step's new buffers have room, and what is left could still run in program order."""
+        new = [buffer for buffer in step.buffers if not self.live[buffer]]
+        if not new:
+            return True
+        taken: dict[str, int] = {}
+        for buffer in new:
+            space, size = self.sizes[buffer]
+            taken[space] = taken.get(space, 0) + size
+        if taken.get(PSUM, 0) > self.room[PSUM] and k != self.oldest:
+            return False
+        if SBUF not in taken:
+            return True
+        if taken[SBUF] > self.room[SBUF]:
+            return k == self.oldest and not self.events             # nothing gives room back any more
+        ends = [self.first[b] for b in new if self.first[b] > self.oldest and self.sizes[b][0] == SBUF]
+        return not ends or self.needed.most(self.oldest, max(ends)) + self.early_size + taken[SBUF] <= self.limit
 
     def start(self, k: int, now: float) -> None:
-        node = self.nodes[k]
-        self.found.append(self.steps[k])
+        step = self.steps[k]
+        self.found.append(k)
         self.started[k] = True
+        for buffer in step.buffers:
+            if not self.live[buffer]:
+                self.live[buffer] = True
+                space, size = self.sizes[buffer]
+                self.room[space] -= size
+                if space == SBUF and self.first[buffer] >= self.oldest:
+                    self.early_size += size
         while self.oldest < len(self.started) and self.started[self.oldest]:
+            for buffer in self.steps[self.oldest].buffers:
+                if self.first[buffer] == self.oldest:
+                    space, size = self.sizes[buffer]
+                    self.early_size -= size if space == SBUF else 0
             self.oldest += 1
-        for buffer in node.buffers:
-            if buffer not in self.live:
-                self.live.add(buffer)
-                self.room[buffer.space] -= self.sizes[buffer]
         if self.early:
-            self.release(node)
-        self.free.discard(node.engine)
-        self.port_free &= not node.port
-        free = now + node.cost.busy
+            self.release(step)
+        self.free.discard(step.engine)
+        self.port_free &= not step.port
+        free = now + step.cost.busy
         heappush(self.events, (free, ENGINE_FREE, k))
-        heappush(self.events, (free + node.cost.own_result, SEEN_BY_ITSELF, k))
-        complete = free + node.cost.result
-        if node.transfer is not None:
+        heappush(self.events, (free + step.cost.own_result, SEEN_BY_ITSELF, k))
+        complete = free + step.cost.result
+        if step.transfer is not None:
             dma = self.machine.costs.dma
-            moved = now + dma.trigger_ns + node.transfer.under_way
-            if not node.transfer.under_way:
-                moved = self.dma.move(node.transfer, moved, k).end
+            moved = now + dma.trigger_ns + step.transfer.under_way
+            if not step.transfer.under_way:
+                moved = self.dma.move(step.transfer, moved, k).end
             complete = moved + dma.notify_ns
         heappush(self.events, (complete, COMPLETE, k))
-

@@ -6,10 +6,14 @@ import random
 import numpy as np
 import pytest
 
-from nki_mlir.targets.neuron.codegen import emission
+from nki_mlir.targets import neuron
+from nki_mlir.targets.neuron.codegen import search_orders
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
+from nki_mlir.targets.neuron.codegen.records import Code
+from nki_mlir.targets.neuron.codegen.schedule_instructions import Order, Schedules, schedule
 from nki_mlir.targets.neuron.simulator import simulate
 from nki_mlir.targets.neuron.timing import time_programs
+from tests.targets.neuron.code_builder import Builder
 from tests.targets.neuron.random_code import RandomCode
 
 
@@ -19,14 +23,14 @@ def time_of(seed: int, options: Emission) -> float:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_searched_order__is_not_slower_than_any_it_was_chosen_from(seed: int) -> None:
-    found = time_of(seed, Emission(search=True))
+    found = time_of(seed, Emission())
     assert found <= time_of(seed, Emission(reorder=False)) + 1e-6
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_searched_order__computes_the_same(seed: int) -> None:
     code = RandomCode(seed)
-    program = emit_code(code.code, Emission(search=True))
+    program = emit_code(code.code, Emission())
     for run in (None, *range(4)):
         made = np.zeros(code.output.shape, np.float32)
         simulate(program, [a.copy() for a in code.arrays], [made], run)
@@ -34,21 +38,54 @@ def test_searched_order__computes_the_same(seed: int) -> None:
 
 
 def test_as_written__writes_out_more_than_by_default() -> None:
-    assert Emission.as_written().unroll_limit > Emission().unroll_limit and Emission.as_written().search
+    assert Emission.as_written().unroll_limit > Emission().unroll_limit
 
 
 def test_searched_order__is_the_same_each_time() -> None:
     seed = random.Random(1).randint(0, 100)
-    assert time_of(seed, Emission(search=True)) == time_of(seed, Emission(search=True))
+    assert time_of(seed, Emission()) == time_of(seed, Emission())
 
 
-@pytest.mark.parametrize("limits", [(0, 50_000), (0, 0)], ids=["large", "huge"])
-def test_searched_order_of_much_code__computes_the_same(limits: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of more code fewer orders are timed, of very much the first that fits is taken."""
-    monkeypatch.setattr(emission, "LARGE", limits[0])
-    monkeypatch.setattr(emission, "HUGE", limits[1])
+def test_searched_order_of_much_code__computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more code program order is not timed."""
+    monkeypatch.setattr(search_orders, "SMALL", 0)
     code = RandomCode(5)
-    program = emit_code(code.code, Emission(search=True))
+    program = emit_code(code.code, Emission())
     made = np.zeros(code.output.shape, np.float32)
     simulate(program, [a.copy() for a in code.arrays], [made], 1)
     np.testing.assert_array_equal(made, code.expected())
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("order", [Order(95, True, 1.0), Order(60, False, 2.0), Order(10, True, 0.5)], ids=str)
+def test_any_order__holds_dependences(seed: int, order: Order) -> None:
+    made = RandomCode(seed, 60)
+    expected = made.expected()
+    schedule(made.code, order)
+    np.testing.assert_array_equal(made.expected(), expected)
+
+
+def pipeline(tiles: int) -> Code:
+    """Per tile a load, an exponential, a sum and a store."""
+    b = Builder()
+    x, out = b.hbm("x", (128 * tiles, 512), "input"), b.hbm("out", (128 * tiles, 512), "output")
+    for k in range(tiles):
+        t, e = b.on_chip(f"t{k}", (128, 512)), b.on_chip(f"e{k}", (128, 512))
+        b.copy((t, 0, 128, 0, 512), (x, 128 * k, 128, 0, 512))
+        b.activation((e, 0, 128, 0, 512), (t, 0, 128, 0, 512), "exp")
+        b.add((e, 0, 128, 0, 512), (e, 0, 128, 0, 512), (t, 0, 128, 0, 512))
+        b.copy((out, 128 * k, 128, 0, 512), (e, 0, 128, 0, 512))
+    return b.code
+
+
+def test_arrangement__says_about_how_long_it_takes() -> None:
+    code = pipeline(8)
+    made = Schedules(code).found(Order())
+    program = emit_code(pipeline(8), Emission())
+    timing = time_programs([program])
+    assert timing.total_ns - timing.launch_ns <= made.ns * 1.02
+
+
+def test_streams_that_are_simulated_are_those_that_are_timed() -> None:
+    """One way to emit: the default of what prints and simulates is that of what times."""
+    assert neuron.emission() == Emission()

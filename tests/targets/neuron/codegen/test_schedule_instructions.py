@@ -8,7 +8,7 @@ from nki_mlir.machine import machine_named
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
 from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
 from nki_mlir.targets.neuron.codegen.records import InstructionStep, Loop
-from nki_mlir.targets.neuron.codegen.schedule_instructions import schedule
+from nki_mlir.targets.neuron.codegen.schedule_instructions import Order, schedule
 from tests.targets.neuron.code_builder import Builder, run_in_order
 from tests.targets.neuron.random_code import RandomCode
 
@@ -52,11 +52,11 @@ def test_one_buffer_for_all_tiles__leaves_nothing_to_overlap():
 def test_memory__bounds_how_far_loads_run_ahead():
     size = machine_named("trn2").sbuf_bytes_per_partition
     code = stages(count=12, width=size // 4 // 6)
-    schedule(code, 90)
+    schedule(code, Order(90))
     most, _ = peak(list(Liveness(code).of.values()))
     assert most <= size
     narrow = stages(count=12, width=size // 4 // 6)
-    schedule(narrow, 40)
+    schedule(narrow, Order(40))
     assert kinds(narrow)[:5].count("load") < kinds(code)[:5].count("load")
 
 
