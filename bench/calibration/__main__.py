@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The timed machine against published latencies: whole kernels through the real back end, entry by entry.
 
-    python bench/calibration [--only L041,L047] [--json results.json]
+    python bench/calibration [--only L041,L047]
 
-Single instructions are a table of their own: they are what costs were taken from.
+Figures are kept in ``results.json``, from which ``tools/error_table.py`` writes the table in docs/profile.md. Single
+instructions are a table of their own: they are what costs were taken from.
 """
 
 import argparse
-import itertools
 import json
 import statistics
 import sys
@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import TypedDict
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent.parent)]
+RESULTS = HERE / "results.json"
+sys.path[:0] = [str(HERE), str(HERE.parent.parent), str(HERE.parent.parent / "tools")]
 
 from entries import ENTRIES, LAUNCH, Entry  # noqa: E402
+from error_table import eightieth, ordered  # noqa: E402
 from instructions import table  # noqa: E402
 
 from nki_mlir.cli.arguments import parse_arguments  # noqa: E402
@@ -29,16 +31,14 @@ from nki_mlir.language.kernel import describe_array, is_array  # noqa: E402
 from nki_mlir.targets import neuron  # noqa: E402
 from nki_mlir.targets.neuron.timing import Timing  # noqa: E402
 
-APART = 0.10                                    # versions that differ by more are compared in pairs
-
 
 class Outcome(TypedDict):
     entry: str
+    target: str
     published_ns: float
     model_ns: float
     launch_ns: float
     instructions: int
-    seconds: float
     known: bool
     kernel: str
 
@@ -53,11 +53,10 @@ def timing_of(source: str, arguments: tuple[str, ...], target: str) -> Timing:
 
 def outcome(entry: Entry) -> Outcome:
     """The model's time of one entry, with its harness's launch."""
-    started = time.perf_counter()
     timing = timing_of(entry.kernel, entry.arguments, entry.target)
     model = timing.total_ns - timing.launch_ns + LAUNCH[entry.harness]
-    return Outcome(entry=entry.name, published_ns=entry.published_ns, model_ns=model, launch_ns=LAUNCH[entry.harness],
-                   instructions=timing.instructions, seconds=time.perf_counter() - started, known=entry.known,
+    return Outcome(entry=entry.name, target=entry.target, published_ns=entry.published_ns, model_ns=model,
+                   launch_ns=LAUNCH[entry.harness], instructions=timing.instructions, known=entry.known,
                    kernel=f"{entry.kernel.partition(':')[2]} {' '.join(entry.arguments)}")
 
 
@@ -66,27 +65,20 @@ def summary(title: str, found: Sequence[Outcome]) -> str:
     errors = sorted(abs(o["model_ns"] / o["published_ns"] - 1) for o in found)
     if not errors:
         return f"{title}: none"
-    eightieth = statistics.quantiles(errors, n=10, method="inclusive")[7] if len(errors) > 1 else errors[0]
     return (f"{title}: {len(errors)} entries, median error {statistics.median(errors):.1%}, 80th percentile "
-            f"{eightieth:.1%}, worst {errors[-1]:.1%}")
+            f"{eightieth(errors):.1%}, worst {errors[-1]:.1%}")
 
 
-def ordered(found: Sequence[Outcome]) -> tuple[int, int]:
-    """Of the pairs whose published latencies differ by at least 10%: how many the model orders as published; a tie is
-    wrong."""
-    right = total = 0
-    for one, other in itertools.combinations(found, 2):
-        if max(one["published_ns"], other["published_ns"]) >= (1 + APART) * min(one["published_ns"],
-                                                                                other["published_ns"]):
-            total += 1
-            right += (one["published_ns"] - other["published_ns"]) * (one["model_ns"] - other["model_ns"]) > 0
-    return right, total
+def merged(found: Sequence[Outcome]) -> list[Outcome]:
+    """What was found, and of entries that did not run what the file has."""
+    known = {one["entry"]: one for one in json.loads(RESULTS.read_text())} if RESULTS.exists() else {}
+    known |= {one["entry"]: one for one in found}
+    return [known[entry.name] for entry in ENTRIES if entry.name in known]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", help="entries by number, with commas")
-    parser.add_argument("--json", metavar="FILE", help="write all figures to a file")
     options = parser.parse_args()
     chosen = options.only.split(",") if options.only else [e.name for e in ENTRIES]
     found = []
@@ -95,11 +87,14 @@ def main() -> None:
     for entry in ENTRIES:
         if entry.name not in chosen:
             continue
+        started = time.process_time()
         one = outcome(entry)
+        seconds = time.process_time() - started
         found.append(one)
+        RESULTS.write_text(json.dumps(merged(found), indent=1) + "\n")
         print(f"{entry.name:5}  {entry.target:6}  {entry.harness:9}  {one['launch_ns'] / 1e3:9.1f}  "
               f"{one['published_ns'] / 1e3:12.1f}  {one['model_ns'] / 1e3:12.1f}  "
-              f"{one['model_ns'] / one['published_ns']:5.2f}  {one['instructions']:12}  {one['seconds']:5.1f}  "
+              f"{one['model_ns'] / one['published_ns']:5.2f}  {one['instructions']:12}  {seconds:5.1f}  "
               f"{one['kernel']}{'' if entry.known else ' (structure assumed)'}", flush=True)
     print(summary("kernels", found))
     print(summary("kernels whose loop nest is published", [o for o in found if o["known"]]))
@@ -108,8 +103,6 @@ def main() -> None:
           + (f" ({right / total:.1%})" if total else ""))
     print()
     print("\n".join(table()))
-    if options.json:
-        Path(options.json).write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

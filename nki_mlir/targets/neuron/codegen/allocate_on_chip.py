@@ -11,7 +11,6 @@ which names the buffers that are needed at once.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import PSUM, SBUF

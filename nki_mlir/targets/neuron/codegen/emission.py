@@ -2,7 +2,6 @@
 """From nisa-level modules to a program: the emission passes on records, without MLIR in between."""
 
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any

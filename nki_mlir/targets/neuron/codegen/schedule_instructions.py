@@ -44,7 +44,7 @@ PASSED_OVER = 8                 # ready instructions that may be passed over for
 class ScheduleInstructions(RecordsPass, name="schedule-instructions", reads=Level.NISA):
     memory: int = MEMORY        # percent of on-chip memory that buffers may fill
     early: bool = True          # memory is free again when its last use starts, else when that is complete
-    ahead: float = 0.0          # how much what a long chain waits for goes first
+    ahead: int = 0              # percent of the time behind an instruction by which it goes before others
 
     def rewritten(self, code: Code) -> Code:
         schedule(code, Order(self.memory, self.early, self.ahead))
@@ -53,11 +53,12 @@ class ScheduleInstructions(RecordsPass, name="schedule-instructions", reads=Leve
 
 class Order(NamedTuple):
     """How an order is found. ``memory``: percent of on-chip memory that buffers may fill; ``early``: it is free again
-    when its last use starts, else when that is complete; ``ahead``: how much what a long chain waits for goes first."""
+    when its last use starts, else when that is complete; ``ahead``: how early what a long chain waits for starts, in
+    percent of the time that the chain takes."""
 
     memory: int = MEMORY
     early: bool = True
-    ahead: float = 0.0
+    ahead: int = 0
 
 
 def schedule(code: Code, order: Order = Order()) -> None:

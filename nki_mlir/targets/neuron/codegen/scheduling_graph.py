@@ -109,13 +109,13 @@ class SchedulingGraph:
         return size if buffer.space == SBUF else -(-size // self.machine.psum_bank_bytes)
 
     # -- ranks ---------------------------------------------------------------------------------------------------------
-    def ranks(self, ahead: float) -> list[int]:
+    def ranks(self, ahead: int) -> list[int]:
         """The rank of each step: the smallest starts first. It is when the busiest engine comes to it in program
-        order, less ``ahead`` times what it takes from its start to the end of all that waits for it."""
+        order, less ``ahead`` percent of what it takes from its start to the end of all that waits for it."""
         if not ahead:
             return list(range(len(self.steps)))
         when, rest = self.program_times(), self.rests()
-        ordered = sorted(range(len(self.steps)), key=lambda k: (when[k] - ahead * rest[k], k))
+        ordered = sorted(range(len(self.steps)), key=lambda k: (when[k] - ahead / 100 * rest[k], k))
         ranks = [0] * len(ordered)
         for rank, k in enumerate(ordered):
             ranks[k] = rank

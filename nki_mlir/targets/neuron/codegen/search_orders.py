@@ -6,28 +6,29 @@ how long its order takes, but for waits until addresses are free. Of those that 
 decides.
 """
 
+from math import inf
+
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate
-from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Order, Runs, Schedules
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
-from nki_mlir.targets.neuron.timing.machine import TimedMachine
+from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
 
 ORDERS = tuple(Order(memory, early, ahead) for memory, early, ahead in (
-    (95, True, 0.0), (95, True, 1.0), (95, True, 2.0), (85, False, 0.0), (85, False, 1.0), (75, True, 0.0),
-    (60, True, 0.0), (60, True, 1.0), (30, True, 0.0)))
+    (95, True, 0), (95, True, 100), (95, True, 200), (85, False, 0), (85, False, 100), (75, True, 0), (60, True, 0),
+    (60, True, 100), (30, True, 0)))
 GOOD = 1.10                     # an order may be worse than the best by so much to be timed
 TIMED = 2, 6                    # orders: at least, at most
 TIMED_STEPS = 8_000             # between these as many as have so many steps in all
 SMALL = 4_000                   # steps of code whose program order is timed, too; every way to pack it is tried
+EXECUTED = 500_000              # instructions of a program that is timed to choose its order
 FULL = "on-chip memory is nearly full: instructions stay in program order"
 
 
-def fastest(code: Code) -> Program:
-    """The program of the fastest order. Raises ``MemoryFull`` where not even program order finds addresses."""
-    schedules = Schedules(code)
-    written = schedules.as_written()
-    programs: list[Program] = []
+def fastest(schedules: Schedules) -> tuple[Runs, Program]:
+    """The fastest order, and its program. Raises ``MemoryFull`` where not even program order finds addresses."""
+    code, written = schedules.code, schedules.as_written()
+    programs: list[tuple[Runs, Program]] = []
     tried: set[Runs] = set()
     best = 0.0
     steps = sum(map(len, written))
@@ -36,17 +37,17 @@ def fastest(code: Code) -> Program:
         if programs and (ns > best * GOOD or len(programs) == most):
             break
         if runs not in tried and fits(schedules, runs):
-            programs.append(synchronized(code))
+            programs.append((runs, synchronized(code)))
             best = best or ns
         tried.add(runs)
     if not programs:
         schedules.arrange(written)
         allocate(code)
         code.notes.append(FULL)
-        return synchronized(code)
+        return written, synchronized(code)
     if steps < SMALL and written not in tried and fits(schedules, written):
-        programs.append(synchronized(code))
-    return min(programs, key=end_of) if len(programs) > 1 else programs[0]
+        programs.append((written, synchronized(code)))
+    return min(programs, key=lambda one: end_of(one[1])) if len(programs) > 1 else programs[0]
 
 
 def fits(schedules: Schedules, runs: Runs) -> bool:
@@ -60,7 +61,11 @@ def fits(schedules: Schedules, runs: Runs) -> bool:
 
 
 def end_of(program: Program) -> float:
-    """When a program ends, for which meetings with other cores take no time."""
-    run = TimedMachine([program])
-    run.run()
+    """When a program ends, for which meetings with other cores take no time. Of one that runs for very long this is not
+    known."""
+    run = TimedMachine([program], limit=EXECUTED)
+    try:
+        run.run()
+    except EventLimit:
+        return inf
     return run.end

@@ -97,11 +97,12 @@ class EventLimit(NkiMlirError):
 class TimedMachine:
     """One run of programs, each on a core of its own. ``record`` has what ran, ``cores`` what they share.
 
-    ``mode`` says how the programs were made.
+    ``mode`` says how the programs were made; more than ``limit`` instructions are an ``EventLimit``.
     """
 
-    def __init__(self, programs: Sequence[Program], loaded: Loaded | None = None, mode: str = "optimized") -> None:
-        self.mode = mode
+    def __init__(self, programs: Sequence[Program], loaded: Loaded | None = None, mode: str = "optimized",
+                 limit: int | None = None) -> None:
+        self.mode, self.limit = mode, EVENT_LIMIT if limit is None else limit
         self.machine: Machine = machine_named(programs[0].target)
         self.record = Record()
         self.cores = [CoreState(columns_of(p, self.machine, k, len(programs))) for k, p in enumerate(programs)]
@@ -254,8 +255,8 @@ class TimedMachine:
                 for semaphore in agent.core.semaphores[op.first:op.last + 1]:
                     semaphore.settle(now)
                     semaphore.clear()
-        if len(self.record) > EVENT_LIMIT:
-            raise EventLimit(limit=EVENT_LIMIT)
+        if len(self.record) > self.limit:
+            raise EventLimit(limit=self.limit)
 
     @staticmethod
     def taken(agent: Agent, place: int, op: CompareBranch) -> bool:

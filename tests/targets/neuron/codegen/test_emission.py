@@ -57,7 +57,7 @@ def test_searched_order_of_much_code__computes_the_same(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("order", [Order(95, True, 1.0), Order(60, False, 2.0), Order(10, True, 0.5)], ids=str)
+@pytest.mark.parametrize("order", [Order(95, True, 100), Order(60, False, 200), Order(10, True, 50)], ids=str)
 def test_any_order__holds_dependences(seed: int, order: Order) -> None:
     made = RandomCode(seed, 60)
     expected = made.expected()
@@ -89,3 +89,12 @@ def test_arrangement__says_about_how_long_it_takes() -> None:
 def test_streams_that_are_simulated_are_those_that_are_timed() -> None:
     """One way to emit: the default of what prints and simulates is that of what times."""
     assert neuron.emission() == Emission()
+
+
+def test_a_loop_that_runs_for_very_long_is_not_timed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_orders, "EXECUTED", 10)
+    code = RandomCode(5)
+    program = emit_code(code.code, Emission(unroll_limit=1))
+    made = np.zeros(code.output.shape, np.float32)
+    simulate(program, [a.copy() for a in code.arrays], [made], 1)
+    np.testing.assert_array_equal(made, code.expected())
