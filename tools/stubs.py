@@ -82,7 +82,7 @@ def stub(generation: str, module: str) -> str:
     home = importlib.import_module(f"nki_mlir.language.{generation}.{module}")
     full = "nki" if module == "nki" else f"nki.{module}"
     lines: list[str] = []
-    for name in (n for n in dir(home) if not n.startswith("_")):
+    for name in (n for n in dir(home) if n in vars(home) and not n.startswith("_")):
         value = vars(home)[name]
         found = signatures(f"{full}.{name}", generation)
         if inspect.ismodule(value) or (inspect.isclass(value) and issubclass(value, Exception)):

@@ -7,9 +7,9 @@ the operation is the builder's.
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -35,6 +35,7 @@ current: ContextVar["Builder | None"] = ContextVar("builder", default=None)
 
 Site = tuple[str, int, int]
 Operands = Sequence[tuple[TileField, Tile]]
+Views: TypeAlias = Mapping[str, View | None]         # operands of an operation by tile field, as the language has them
 
 
 def active(name: str = "a language function") -> "Builder":
@@ -163,8 +164,7 @@ class Builder:
         if not self.at_top_level():
             raise SharedHbmInside().located(user_location())
 
-    def emit(self, cls: type[Op], views: dict[str, View | None], mask: object = None, **attributes: object
-             ) -> Op | None:
+    def emit(self, cls: type[Op], views: Views, mask: object = None, **attributes: object) -> Op | None:
         """One operation; returns it, or None when its mask is false everywhere.
 
         ``views`` are by tile field; elementwise sources broadcast to ``dst``. Attributes of kind ``Linear`` are given
@@ -275,7 +275,7 @@ class Builder:
         for finding, place in self.memory.findings():
             report(finding.error, self.rules, place, finding.contested)
 
-    def consider(self, cls: type[Op], views: dict[str, View | None], mask: object, **attributes: object) -> None:
+    def consider(self, cls: type[Op], views: Views, mask: object, **attributes: object) -> None:
         """An operation whose result has been copied may come to write there itself, where the kernel is compiled."""
 
     def report(self, error: NkiMlirError, contested: bool = True) -> None:

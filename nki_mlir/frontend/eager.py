@@ -16,7 +16,7 @@ from nki_mlir.diagnostics.device_rules import DeviceRules
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nki.movement import DevicePrintOp
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.builder import Builder, Operands, Site
+from nki_mlir.frontend.builder import Builder, Operands, Site, Views
 from nki_mlir.frontend.conditions import happens, masks_of
 from nki_mlir.frontend.eager_checks import EagerChecks, Scopes, WatchedLoop
 from nki_mlir.frontend.hazards import ProgramTouches, judge_loops, judge_programs, point_text
@@ -140,7 +140,7 @@ class EagerBuilder(Builder):
         if happens(masks_of(op, symbols)) is not False:
             super().wrote(op, buffer, symbols)
 
-    def consider(self, cls: type[Op], views: dict[str, View | None], mask: object, **attributes: object) -> None:
+    def consider(self, cls: type[Op], views: Views, mask: object, **attributes: object) -> None:
         """Whether it would break a rule is asked of capture, which knows what else reads the result."""
         if self.rules in (DeviceRules.SPLIT, DeviceRules.ERROR) and cls.engines:
             self.considering = True

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.verifier import OutOfBounds, PartitionAccess, TooManyPartitions
@@ -40,6 +40,9 @@ from nki_mlir.frontend.strides import (
 )
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import DType
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 PARTITIONS = Machine.partitions
 MOST_PARTS = 1 << 16
@@ -94,12 +97,12 @@ class View:
         self._tile: Tile | None = None          # the operand record, where it is the same for every operation
 
     @classmethod
-    def full(cls, buffer: Buffer) -> "View":
+    def full(cls, buffer: Buffer) -> "Self":
         return cls(buffer, ZERO, ZERO, whole_dims(buffer.shape, buffer.partition_dim if buffer.on_chip else None),
                    buffer.dtype)
 
     def like(self, *, partition: Index | None = None, free: Index | None = None, dims: tuple[Dim, ...] | None = None,
-             dtype: DType | None = None, limits: tuple[Limit, ...] | None = None, mask: Mask | None = None) -> "View":
+             dtype: DType | None = None, limits: tuple[Limit, ...] | None = None, mask: Mask | None = None) -> "Self":
         """The same view but for what is given."""
         return type(self)(self.buffer, self.partition if partition is None else partition,
                           self.free if free is None else free, self.dims if dims is None else dims,
@@ -107,7 +110,7 @@ class View:
                           self.mask if mask is None else mask)
 
     def remapped(self, dims: Sequence[Dim], change: Change, partition: Index | None = None,
-                 free: Index | None = None, limits: Sequence[Limit] = ()) -> "View":
+                 free: Index | None = None, limits: Sequence[Limit] = ()) -> "Self":
         """Other axes: ``change`` carries indices over the old ones to the new ones."""
         kept = [l._replace(index=change(l.index)) for l in self.limits]
         mask = self.mask
@@ -120,7 +123,7 @@ class View:
         return len(self.dims)
 
     # -- subscripts ----------------------------------------------------------------------------------------------------
-    def subscript(self, items: object) -> "View":
+    def subscript(self, items: object) -> "Self":
         items = items if isinstance(items, tuple) else (items,)
         if not self.limits and self.mask is None and (numbers := numbers_of(items)) is not None:
             return self._numbered(items, numbers)
@@ -132,7 +135,7 @@ class View:
             return self._advanced(items)
         return self._basic(items)
 
-    def _numbered(self, items: tuple[Any, ...], numbers: tuple[object, ...]) -> "View":
+    def _numbered(self, items: tuple[Any, ...], numbers: tuple[object, ...]) -> "Self":
         """The part that numbers take of a view whose elements all exist: worked out once for views of these steps."""
         key = self.dims, self.buffer.on_chip, numbers
         known = _parts.get(key)
@@ -147,7 +150,7 @@ class View:
         by_partition, by_free, dims = known
         return self.like(partition=self.partition.plus(by_partition), free=self.free.plus(by_free), dims=dims)
 
-    def _advanced(self, items: Sequence[object]) -> "View":
+    def _advanced(self, items: Sequence[object]) -> "Self":
         if any(isinstance(i, (slice, DynamicSlice)) for i in items):
             raise MixedIndexing
         shape: tuple[int, ...] = ()
@@ -161,7 +164,7 @@ class View:
             shape = broadcast_shape(shape, index.shape)
         return self._picked([i.spread(shape) for i in indices], shape)
 
-    def _basic(self, items: Sequence[object]) -> "View":
+    def _basic(self, items: Sequence[object]) -> "Self":
         # An integer removes its dimension, except the partition of a tile: a tile keeps its axis 0.
         kept = self.partition_axis() if self.buffer.on_chip else None
         partition, free, limits = self.partition, self.free, []
@@ -203,7 +206,7 @@ class View:
         """The axis that steps through partitions; the first where none does (one partition, or one read by all)."""
         return next((k for k, d in enumerate(self.dims) if d.partition), 0)
 
-    def _picked(self, picked: Sequence[Index], shape: tuple[int, ...]) -> "View":
+    def _picked(self, picked: Sequence[Index], shape: tuple[int, ...]) -> "Self":
         """Substitute one index per dimension, all of the new shape, which has two axes at least."""
         partition, free = self.partition, self.free
         steps_p, steps_f = [0] * len(shape), [0] * len(shape)
@@ -225,7 +228,7 @@ class View:
         return self.remapped(dims, lambda index: substitute(index, picked).spread(shape), partition, free, limits)
 
     # -- other views ---------------------------------------------------------------------------------------------------
-    def broadcast_to(self, shape: Sequence[int]) -> "View":
+    def broadcast_to(self, shape: Sequence[int]) -> "Self":
         """Repeat extents of 1 (step 0), the partition included; missing dimensions are put in front."""
         shape = tuple(shape)
         if shape == self.shape:
@@ -236,7 +239,7 @@ class View:
         made = tuple(d if d.count == n else Dim(0, 0, n) for d, n in zip(dims, shape))
         return self.remapped(made, lambda index: index.spread(shape))
 
-    def with_unit_dims(self, axes: Sequence[int], rank: int) -> "View":
+    def with_unit_dims(self, axes: Sequence[int], rank: int) -> "Self":
         """Dimensions of extent 1 put in at ``axes`` of the result, which has ``rank`` dimensions."""
         places = [k for k in range(rank) if k not in axes]
         dims = [ONE_MORE] * rank
@@ -251,13 +254,13 @@ class View:
             return index.with_axes(moved, shape)
         return self.remapped(dims, change)
 
-    def permuted(self, order: Sequence[int]) -> "View":
+    def permuted(self, order: Sequence[int]) -> "Self":
         """The dimensions in another order."""
         shape = tuple(self.dims[k].count for k in order)
         return self.remapped([self.dims[k] for k in order], lambda index: index.with_axes(
             [index.axes[k] for k in order], shape) if index.axes else index)
 
-    def reshape(self, shape: Sequence[int], partition_dim: int | None = None) -> "View":
+    def reshape(self, shape: Sequence[int], partition_dim: int | None = None) -> "Self":
         """Another shape of the same elements, without moving data; the partition dimension stays one dimension."""
         shape = tuple(shape)
         if math.prod(shape) != math.prod(self.shape):
@@ -276,7 +279,7 @@ class View:
             raise BadReshape(what=f"a strided view of shape {self.shape} does not reshape to {shape} without a copy")
         return self.settled("reshaped").like(dims=tuple(made))
 
-    def reinterpreted(self, dtype: DType) -> "View":
+    def reinterpreted(self, dtype: DType) -> "Self":
         """The same bytes as another dtype; the last dimension scales with the sizes."""
         old, new = self.dtype.itemsize, dtype.itemsize
         if old == new:
@@ -293,7 +296,7 @@ class View:
         free = Index(self.free.const * old // new, {s: c * old // new for s, c in self.free.symbols.items()})
         return self.settled("read as another dtype").like(dims=dims, free=free, dtype=dtype)
 
-    def settled(self, what: str) -> "View":
+    def settled(self, what: str) -> "Self":
         """Limits without axes; the others must hold here and now, since the axes are about to change."""
         if self.mask is not None and any(any(e.axes) for e, _ in self.mask.terms):
             raise MaskedView(what=what)
@@ -308,7 +311,7 @@ class View:
         """Whether it was an operand before."""
         return self._tile is not None
 
-    def as_tile(self) -> "View":
+    def as_tile(self) -> "Self":
         """Two dimensions at least, the partition (or the rows of an HBM tensor) first; checks the partition form."""
         if self._tile is not None:
             return self

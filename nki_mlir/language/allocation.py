@@ -68,7 +68,8 @@ class Allocation:
     space: str
     address: Callable[..., tuple[int, ...]]
 
-    def addresses(self, blocks: Sequence[int], partitions: int, free: Sequence[int], dtype: DType) -> tuple[Any, ...]:
+    def addresses(self, blocks: Sequence[int], partitions: int, free: Sequence[int],
+                  dtype: DType) -> tuple[tuple[int, ...], ...]:
         """One checked address per block, row-major over the block dimensions."""
         size = math.prod(free) * dtype.itemsize
         made = []

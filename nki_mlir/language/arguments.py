@@ -79,7 +79,7 @@ class Bound:
 
     is_tensor: Callable[[Any], bool] = lambda value: False
     call: Callable[[dict[str, Any]], tuple[list[object], dict[str, object]]] = lambda values: ([], values)
-    plain: tuple | None = None
+    plain: tuple[object, ...] | None = None
 
     @property
     def tensor_key(self) -> tuple[tuple[str | tuple[int, ...], ...], ...]:
@@ -100,7 +100,7 @@ def map_leaves(value: Any, is_leaf: Callable[[object], bool], change: Callable[[
     """
     if is_leaf(value):
         return change(value)
-    inside = lambda part: map_leaves(part, is_leaf, change, apart)
+    inside: Callable[[Any], Any] = lambda part: map_leaves(part, is_leaf, change, apart)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*map(inside, value))
     if isinstance(value, (tuple, list)):
@@ -245,6 +245,6 @@ def bind(function: object, arguments: tuple[object, ...], keywords: dict[str, ob
             tensors.append(leaf)
 
     def call(changed: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        again = inspect.BoundArguments(signature_of(function), changed)     # type: ignore[arg-type]
+        again = inspect.BoundArguments(signature_of(function), changed)
         return list(again.args), again.kwargs
     return Bound(list(values), values, specs, tensors, is_tensor, call, None if plain is None else tuple(plain))

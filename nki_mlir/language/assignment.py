@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nki_mlir.language.tensor import Tensor
 
 
-def assign(target: Any, value: Any, mask: object = None) -> None:
+def assign(target: View, value: Any, mask: object = None) -> None:
     """``t[...] = value``."""
     if isinstance(value, Mask) or value is None:
         raise ShapeMismatch(what=f"a {type(value).__name__} is assigned to a tensor").located(user_location())
@@ -36,8 +36,8 @@ def assign(target: Any, value: Any, mask: object = None) -> None:
             ops.check_number("assignment", value)
         if isinstance(value, Index):
             index = value if value.shape else value.spread((1,) * target.ndim)
-            made = ops.compute(movement.IotaOp, index.shape, ops.dtype_of_number(0), {}, expression=index)
-            assign(target, made, mask)
+            kind = ops.dtype_of_number(0)
+            assign(target, ops.compute(movement.IotaOp, index.shape, kind, {}, expression=index), mask)
         elif target.buffer.on_chip:
             creation.memset(target, value, mask)
         else:
@@ -78,7 +78,7 @@ def result_just_made(value: object) -> LastResult | None:
     return made if len(written) == 1 else None
 
 
-def redirect(value: View, target: View, mask: Any) -> bool:
+def redirect(value: View, target: View, mask: object) -> bool:
     """Let the operation that just made ``value`` write to ``target`` itself."""
     if mask is not None or not target.buffer.on_chip or target.mask is not None or (
             not same_extents(target.shape, value.shape)):
@@ -91,13 +91,13 @@ def redirect(value: View, target: View, mask: Any) -> bool:
     builder = active()
     taken = builder.symbolic and builder.take_back(made.operand)
     if not taken and target.dtype is value.dtype and not made.is_masked:
-        builder.consider(made.cls, made.views | {"dst": beside(made, target)}, made.mask, **made.attributes)
+        builder.consider(made.cls, {**made.views, "dst": beside(made, target)}, made.mask, **made.attributes)
         return False                    # it stands already: a copy gives the same bits
-    emit(made.cls, made.views | {"dst": beside(made, target)}, made.mask, **made.attributes)
+    emit(made.cls, {**made.views, "dst": beside(made, target)}, made.mask, **made.attributes)
     return True
 
 
-def combine(op: str, target: Any, value: object) -> "Tensor":
+def combine(op: str, target: "Tensor", value: object) -> "Tensor":
     """``t -= value`` and its like: the result has t's dtype."""
     with accumulating():
         ops.binary(op, target, value, destination=target)
@@ -115,15 +115,15 @@ def accumulating() -> Iterator[None]:
         builder.accumulating = outside
 
 
-def accumulate(target: Any, value: Any) -> "Tensor":
+def accumulate(target: "Tensor", value: Any) -> "Tensor":
     """``t += value``: a product accumulates in PSUM, anything else is an addition in place."""
     builder = active()
     made = result_just_made(value) if isinstance(value, View) else None
     if (made is not None and "accumulate" in made.cls.attributes and target.buffer.space == PSUM
             and target.shape == value.shape and builder.symbolic and builder.take_back(made.operand)):
-        emit(made.cls, made.views | {"dst": target}, made.mask, **(made.attributes | {"accumulate": True}))
+        emit(made.cls, {**made.views, "dst": target}, made.mask, **(made.attributes | {"accumulate": True}))
     else:
         if made is not None and target.buffer.space == PSUM and "accumulate" in made.cls.attributes:
-            builder.consider(made.cls, made.views | {"dst": target}, made.mask, **made.attributes)
+            builder.consider(made.cls, {**made.views, "dst": target}, made.mask, **made.attributes)
         combine("add", target, value)
     return target

@@ -183,7 +183,7 @@ class ClosureState:
             case partial():
                 return {None: (value.func, value.args, value.keywords)}
             case type():
-                return self._members(value) if _is_users_class(value) else None     # type: ignore[arg-type]
+                return self._members(value) if _is_users_class(value) else None
         kind: Any = type(value)
         if not holds_state(kind):
             inner = getattr(value, "__wrapped__", None)             # of a kernel or a cached function

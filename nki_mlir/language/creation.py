@@ -4,7 +4,7 @@
 import itertools
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -12,8 +12,9 @@ from nki_mlir.diagnostics import KernelError
 from nki_mlir.diagnostics.errors import warn_once
 from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.nki import movement
+from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.verifier import ShapeMismatch, WrongMemory
-from nki_mlir.frontend.builder import active, current
+from nki_mlir.frontend.builder import Views, active, current
 from nki_mlir.frontend.errors import BlockDimensionsWarning, ImmutableParameter
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.strides import Shape
@@ -24,12 +25,14 @@ from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 if TYPE_CHECKING:
+    from nki_mlir.language.allocation import Allocation
     from nki_mlir.language.tensor import Tensor
 
+R = TypeVar("R")
 _tensor_class: Any = View       # what kernels hold; ``language.tensor`` registers its class
 
 
-def register_tensor_class(cls: object) -> None:
+def register_tensor_class(cls: "type[Tensor]") -> None:
     """Make tensors of this class; it is above the operations, which only need views."""
     global _tensor_class
     _tensor_class = cls
@@ -37,10 +40,11 @@ def register_tensor_class(cls: object) -> None:
 
 def tensor_of(buffer: Buffer) -> "Tensor":
     """A whole buffer as the tensor that kernels hold."""
-    return _tensor_class.full(buffer)
+    made: Tensor = _tensor_class.full(buffer)
+    return made
 
 
-def located(function: Callable, *arguments: Any) -> Any:
+def located(function: Callable[..., R], *arguments: object) -> R:
     """Call it; a kernel error gets the kernel's place."""
     try:
         return function(*arguments)
@@ -48,7 +52,7 @@ def located(function: Callable, *arguments: Any) -> Any:
         raise error.located(user_location()) from None
 
 
-def as_operand(x: object, name: str = "a language function") -> Any:
+def as_operand(x: object, name: str = "a language function") -> View:
     """x as a tile; the named errors where it is none."""
     if hasattr(x, "as_sum"):
         x = x.as_sum()
@@ -89,7 +93,7 @@ def integer(value: Any, what: str, least: int | None = None) -> int:
 class ParDim(int):
     """``par_dim(n)``: the extent n, marked as the partition dimension of a shape."""
 
-    def __new__(cls, n: Any) -> "ParDim":
+    def __new__(cls, n: object) -> "ParDim":
         return super().__new__(cls, integer(n, "the extent of nl.par_dim"))
 
 
@@ -113,7 +117,7 @@ def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
 
 
 def new_tensor(shape: object, dtype: object, space: str = SBUF, *, shared: bool = False, name: str = "",
-               attributes: dict[str, object] | None = None, allocation: Any = None) -> "Tensor":
+               attributes: dict[str, object] | None = None, allocation: "Allocation | None" = None) -> "Tensor":
     """A tensor of its own memory. Block dimensions stand before a ``par_dim``; ``allocation`` gives their addresses."""
     builder = active("a tensor creation")
     extents, partition_dim = plain_shape(shape)
@@ -158,13 +162,14 @@ def located_dtype(dtype: object) -> DType:
         raise UnknownDtype(str(error)).located(user_location()) from None
 
 
-def filled(shape: Any, value: float, dtype: Any, space: str = SBUF, **keywords: Any) -> "Tensor":
-    made = new_tensor(shape, dtype, space, **keywords)
+def filled(shape: object, value: float, dtype: object, space: str = SBUF, *, name: str = "",
+           shared: bool = False) -> "Tensor":
+    made = new_tensor(shape, dtype, space, name=name, shared=shared)
     memset(made, value)
     return made
 
 
-def memset(target: View, value: float, mask: Any = None) -> None:
+def memset(target: View, value: float, mask: object = None) -> None:
     """``target[...] = value``; block dimensions are folded into the free ones."""
     emit(movement.MemsetOp, {"dst": partition_first(target)}, mask, value=float(value))
 
@@ -181,7 +186,7 @@ def partition_first(view: View) -> View:
 NARROWER = {"float64": np.float32, "int64": np.int32, "uint64": np.uint32}     # the device has no 64-bit types
 
 
-def constant(constant: Any, dtype: DType | None = None) -> Any:
+def constant(constant: object, dtype: object = None) -> "Tensor":
     """A NumPy array as an HBM tensor of the program."""
     values = np.asarray(constant)
     if values.dtype.name in NARROWER:
@@ -190,7 +195,7 @@ def constant(constant: Any, dtype: DType | None = None) -> Any:
     return tensor_of(active("nl.shared_constant").constant(convert(values, kind), kind)).like(dtype=kind)
 
 
-def emit(cls: Any, views: dict[str, Any], mask: Any = None, **attributes: Any) -> Any:
+def emit(cls: type[Op], views: Views, mask: object = None, **attributes: object) -> Op | None:
     """Emit through the running builder, which joins the masks attached to operands with the operation's."""
     builder = active(f"nki.{cls.name}")
     for view in views.values():
@@ -205,7 +210,7 @@ def emit(cls: Any, views: dict[str, Any], mask: Any = None, **attributes: Any) -
     return builder.emit(cls, views, mask, **attributes)
 
 
-def own_partitions(view: View | None) -> Any:
+def own_partitions(view: View | None) -> View | None:
     """An instruction's operand: each lane reads its own partition, so one that all lanes share is spread by a copy."""
     if view is None or not view.buffer.on_chip or not view.dims or view.dims[0].partition or view.dims[0].count == 1:
         return view

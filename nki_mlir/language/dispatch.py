@@ -31,7 +31,7 @@ def framework_of(arguments: tuple[object, ...], keywords: dict[str, object]) -> 
 
 def adapter(name: str) -> Any:
     import_adapter(name)
-    return getattr(nki_mlir.frameworks, name)                   # type: ignore[attr-defined]
+    return getattr(nki_mlir.frameworks, name)
 
 
 def import_adapter(name: str) -> None:

@@ -2,7 +2,9 @@
 """The functions of ``nl`` that are operators, in both generations: elementwise ones, and reductions with theirs."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
+
+F = TypeVar("F", bound=Callable[..., object])
 
 ARITHMETIC = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")
 BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift")
@@ -15,10 +17,10 @@ UNARY = ("invert", "negative", "logical_not", "exp", "log", "sin", "cos", "tan",
 REDUCTIONS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
 
-def token(operator: str, name: str = "", does: str = "") -> Callable[[Any], Any]:
+def token(operator: str, name: str = "", does: str = "") -> Callable[[F], F]:
     """Decorator: the function is the operator of that name, too. Those that are made get a name, and what they do."""
-    def mark(function: Any) -> Any:
-        function.nki_token = operator
+    def mark(function: F) -> F:
+        function.nki_token = operator           # type: ignore[attr-defined]
         if name:
             function.__name__, function.__qualname__, function.__doc__ = name, name, does
         return function

@@ -48,7 +48,7 @@ def is_indirect(items: object) -> bool:
     return any(is_run_time(i) for i in (items if isinstance(items, tuple) else (items,)))
 
 
-def subscript(view: View, items: object) -> Any:
+def subscript(view: View, items: object) -> "IndirectView | DynamicView":
     """A subscript that has a tile in it: rows of one dimension, or places that run-time indices move."""
     items = expand_ellipsis(items if isinstance(items, tuple) else (items,), view.ndim)
     columns = [k for k, i in enumerate(items) if isinstance(i, View) and i.shape[0] > 1]
@@ -86,11 +86,12 @@ def rows_view(view: View, items: tuple[Any, ...], at: int) -> IndirectView:
 
 
 # -- operations --------------------------------------------------------------------------------------------------------
-def mode_name(mode: Any) -> str:
+def mode_name(mode: object) -> str:
     return "error" if mode is None else getattr(mode, "name", str(mode))
 
 
-def gather(src: Any, *, dst: object = None, dtype: object = None, mask: Any = None, mode: "oob_mode | None" = None
+def gather(src: "IndirectView | DynamicView", *, dst: Any = None, dtype: object = None, mask: object = None,
+           mode: "oob_mode | None" = None
            ) -> "Tensor":
     """The addressed elements as a new SBUF tile, or into ``dst``."""
     if isinstance(src, DynamicView):
@@ -99,7 +100,8 @@ def gather(src: Any, *, dst: object = None, dtype: object = None, mask: Any = No
                        asked=dtype, destination=dst, mode=mode_name(mode))
 
 
-def scatter(dst: Any, value: Any, *, mask: object = None, mode: object = None, rmw: str = "bypass") -> None:
+def scatter(dst: "IndirectView | DynamicView", value: Any, *, mask: object = None, mode: object = None,
+            rmw: str = "bypass") -> None:
     """The value's elements to the addressed places."""
     if isinstance(dst, DynamicView):
         write(dst, value, mask=mask, mode=mode_name(mode), rmw=rmw)
@@ -110,7 +112,8 @@ def scatter(dst: Any, value: Any, *, mask: object = None, mode: object = None, r
              rmw=rmw)
 
 
-def copy_dynamic_src(src: object, *, dtype: object = None, mask: object = None, engine: str = "unknown") -> "Tensor":
+def copy_dynamic_src(src: "View | IndirectView | DynamicView", *, dtype: object = None, mask: object = None,
+                     engine: str = "unknown") -> "Tensor":
     if isinstance(src, DynamicView):
         return read(src, dtype=dtype, mask=mask, engine=engine)
     if isinstance(src, IndirectView):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What instructions of both generations take: scalar operands, biases and scales, engines, accumulation registers."""
 
-from typing import Any
+
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa import movement
@@ -18,6 +19,9 @@ from nki_mlir.language.creation import emit
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from nki_mlir.scalar.tokens import activation_token
+
+if TYPE_CHECKING:
+    from nki_mlir.language.tensor import Tensor
 
 
 class BiasType(KernelError):
@@ -44,13 +48,13 @@ class DestinationDtype(KernelError, TypeError):
     fix = "leave dtype out, or make the destination with that dtype"
 
 
-def check_destination(op: str, dst: Any, dtype: object) -> None:
+def check_destination(op: str, dst: View, dtype: object) -> None:
     """The dtype of an instruction that writes where it is told is that of the place."""
     if dtype is not None and creation.located_dtype(dtype) is not dst.dtype:
         raise DestinationDtype(op=op, asked=creation.located_dtype(dtype), found=dst.dtype).located(user_location())
 
 
-def over_row(tile: Any, shape: tuple[int, ...]) -> Any:
+def over_row(tile: View | None, shape: tuple[int, ...]) -> View | None:
     """A [P, 1] operand read by every element of its partition."""
     if tile is None or tile.shape == shape:
         return tile
@@ -65,7 +69,7 @@ def engine_name(engine: object) -> str:
     return getattr(engine, "name", str(engine)).removesuffix("_engine").lower()
 
 
-def operand(value: Any, op: str = "an instruction") -> tuple[Any, float]:
+def operand(value: Any, op: str = "an instruction") -> tuple[View | None, float]:
     """A scalar operand as (tile or None, number)."""
     if isinstance(value, View):
         return value, 0.0
@@ -94,7 +98,8 @@ def refuse_hidden_bias(op: object, bias: object, source: View) -> None:
         refuse_hidden(HiddenBias, "activation", source)
 
 
-def activation_operands(op: Any, bias: Any, scale: Any, partitions: int) -> tuple[Any, Any, float]:
+def activation_operands(op: object, bias: Any, scale: Any, partitions: int
+                        ) -> tuple[View | None, View | None, float]:
     """(bias tile, scale tile, scale number), checked by the documented rules."""
     check_table(op)
     if bias is not None and not isinstance(bias, View):
@@ -122,10 +127,11 @@ def command_name(command: object) -> str:
     return getattr(command, "name", str(command))
 
 
-def registers(engine: str, partitions: int) -> Any:
+def registers(engine: str, partitions: int) -> "Tensor":
     """The accumulation registers of an engine for the first partitions: one float32 each, kept between instructions."""
     whole = creation.tensor_of(active().state(f"{engine}_accumulators", (Machine.partitions, 1), FLOAT32))
-    return whole[0:partitions, 0:1]
+    part: Tensor = whole[0:partitions, 0:1]
+    return part
 
 
 def load_registers(held: View, tile: View | None, number: float) -> None:

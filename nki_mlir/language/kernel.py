@@ -73,7 +73,7 @@ class Kernel:
     ``by_reference``: outputs are parameters that the kernel writes; decided from the function's result where None.
     """
 
-    func: Callable
+    func: Callable[..., object]
     grid: tuple[int, ...] = ()
     has_grid: bool = False
     mode: str = "auto"
@@ -93,7 +93,7 @@ class Kernel:
     reported = staticmethod(lambda error: error)            # an error of the core as the generation's own
 
     def __post_init__(self) -> None:
-        functools.update_wrapper(self, self.func, updated=())   # type: ignore[arg-type]
+        functools.update_wrapper(self, self.func, updated=())
         self.__name__ = name_of(self.func)
         remember(underlying(self.func))
 
@@ -223,7 +223,7 @@ class Kernel:
         from nki_mlir.frontend.capture import capture
         programs: list[Traced] = []
 
-        def body(builder: Any, wrapped: Callable) -> tuple[list[Buffer], Any]:
+        def body(builder: Any, wrapped: Callable[..., object]) -> tuple[list[Buffer], Any]:
             parameters = [builder.parameter(s.shape, s.dtype, s.name) for s in bound.specs]
             programs.append(self.trace(builder, wrapped, bound, parameters))
             return programs[-1].buffers, programs[-1].structure

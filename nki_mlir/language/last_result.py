@@ -2,10 +2,12 @@
 """How the last result was made: what an assignment that follows at once needs to know."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
-from nki_mlir.frontend.builder import lift_to, plain_mask
+from nki_mlir.dialects.op import Op
+from nki_mlir.frontend.builder import Views, lift_to, plain_mask
 from nki_mlir.frontend.index import Mask
+from nki_mlir.frontend.tensor import View
 
 
 @dataclass(slots=True)
@@ -15,13 +17,13 @@ class LastResult:
     ``result`` is what the kernel holds: ``operand`` without the axes ``dropped``.
     """
 
-    result: Any
-    operand: Any
-    op: Any                     # the last one by then: its own, or one before it where the mask is False
-    cls: Any
-    views: dict[str, Any]
-    mask: Any                   # False where it was false everywhere
-    attributes: dict[str, Any]
+    result: View
+    operand: View
+    op: Op | None                  # the last one by then: its own, or one before it where the mask is False
+    cls: type[Op]
+    views: Views
+    mask: object                 # False where it was false everywhere
+    attributes: dict[str, object]
     explicit_dtype: bool
     dropped: tuple[int, ...] = ()
 
@@ -31,7 +33,7 @@ class LastResult:
         return (self.mask is not None or self.attributes.get("mode") == "skip"
                 or any(v is not None and v.mask is not None for v in self.views.values()))
 
-    def where_written(self) -> Any:
+    def where_written(self) -> Mask | Literal[False] | None:
         """The mask on the axes of ``operand``: it leaves out the results that nothing goes into."""
         mask = plain_mask(self.mask)
         if self.op is None or mask is False or (mask is not None and mask.negated) or not self.is_masked:

@@ -159,7 +159,8 @@ class Decorators:
             return self.measured(kernel, "MeasuredKernel", "baremetal", kwargs)
         return self.decorated(kernel, changes_of("baremetal", kwargs))
 
-    def benchmark(self, kernel: Callable | None = None, warmup: int = 10, iters: int = 100, **kwargs: Any) -> Any:
+    def benchmark(self, kernel: Callable[..., object] | None = None, warmup: int = 10, iters: int = 100,
+                  **kwargs: Any) -> Any:
         """A kernel whose calls leave a modelled latency, and the files of baremetal.
 
         Arguments:
@@ -183,7 +184,8 @@ class Decorators:
             return lambda function: self.benchmark(function, warmup, iters, **kwargs)
         return self.measured(kernel, "BenchmarkedKernel", "benchmark", kwargs)
 
-    def profile(self, func: Callable | None = None, *, working_directory: Any = None, save_neff_name: str = "file.neff",
+    def profile(self, func: Callable[..., object] | None = None, *, working_directory: Any = None,
+                save_neff_name: str = "file.neff",
                 save_trace_name: str = "profile.ntff", additional_compile_opt: str = "", overwrite: bool = False,
                 profile_nth: int = 1, num_execs: int | None = None, **kwargs: Any) -> Any:
         """A kernel whose calls write the program, a summary of its modelled time and its profile into a folder.
@@ -264,7 +266,7 @@ Example:
 """
 
 
-def directive(name: str, kernel_of: Callable[[Any], Any]) -> Callable:
+def directive(name: str, kernel_of: Callable[[Any], Any]) -> Callable[..., Any]:
     """A decorator of ``nki.compiler``, which marks a kernel."""
     def decorate(func: object = None, **options: object) -> Any:
         if func is None:

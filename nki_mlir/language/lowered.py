@@ -7,7 +7,7 @@ Nothing is computed before it is asked for, and nothing twice.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nki_mlir.language.kernel import Kernel
     from nki_mlir.targets.neuron.timing import Timing
 
+T = TypeVar("T")
 LEVELS = ("nki", "waist", "nisa", "isa")
 
 
@@ -175,21 +176,18 @@ class Lowered:
     def streams(self) -> "list[Program]":
         """The instruction streams that are timed: a program for each core that the kernel takes."""
         from nki_mlir.targets import neuron  # start-up: loads MLIR
-        found: list[Program] = self._once("streams", lambda: neuron.streams(
+        return self._once("streams", lambda: neuron.streams(
             self.specialization.captured, self.specialization.grid, neuron.emission()))
-        return found
 
     def time(self) -> "Timing":
         """How long it takes on the timed machine, and where its time goes: as of ``nki-run --time``."""
         from nki_mlir.targets import neuron  # start-up: loads MLIR
-        found: Timing = self._once("time", lambda: neuron.timed(self.streams))
-        return found
+        return self._once("time", lambda: neuron.timed(self.streams))
 
     def profile(self) -> Profile:
         """The profile: its page is shown in a notebook, ``write(folder)`` leaves it as files."""
         from nki_mlir.targets.neuron.profile import profile_of  # start-up: needed where it is asked for
-        found: Profile = self._once("profile", lambda: Profile(profile_of(self.streams)))
-        return found
+        return self._once("profile", lambda: Profile(profile_of(self.streams)))
 
     @property
     def cost(self) -> KernelCost:
@@ -198,10 +196,11 @@ class Lowered:
         return KernelCost(figures["total_ns"], point["operations"], figures["hbm_bytes"], figures["instructions"],
                     figures["instructions_per_engine"], figures["busy_ns"])
 
-    def _once(self, name: str, make: Callable[[], object]) -> Any:
+    def _once(self, name: str, make: Callable[[], T]) -> T:
         if name not in self.memo:
             self.memo[name] = make()
-        return self.memo[name]
+        made: T = self.memo[name]
+        return made
 
     def _modules(self, level: str) -> list[Any]:
         if level not in LEVELS:

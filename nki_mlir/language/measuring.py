@@ -6,6 +6,7 @@ The kernel is also run once, so that its outputs are well defined.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -182,7 +183,7 @@ class ProfiledKernel(MeasuredKernel):
 def copy_as(kernel: Kernel, cls: type[Kernel], **settings: object) -> "MeasuredKernel":
     """The kernel as a subclass, with a cache of its own."""
     kept = [part.name for part in fields(Kernel) if part.init and part.name != "specializations"]
-    generated: Any = of_generation
+    generated: Callable[[object, object], Callable[..., MeasuredKernel]] = of_generation
     return generated(cls, type(kernel))(**{name: getattr(kernel, name) for name in kept}, **settings)
 
 

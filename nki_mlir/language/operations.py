@@ -15,8 +15,9 @@ from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nki import elementwise, movement, reduction
 from nki_mlir.dialects.nki import matmul as products
+from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.verifier import OverlappingWrite, ShapeMismatch, TooLarge, TooManyPartitions, WrongMemory
-from nki_mlir.frontend.builder import active, repeats_behind
+from nki_mlir.frontend.builder import Views, active, repeats_behind
 from nki_mlir.frontend.errors import TooManyDimensions
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.locations import user_location
@@ -42,11 +43,12 @@ from nki_mlir.scalar.tokens import activation_token, alu_token, token_name
 from nki_mlir.targets.interpreter.patterns import Pattern
 
 if TYPE_CHECKING:
+    from nki_mlir.language.run_time_index import DynamicView
     from nki_mlir.language.tensor import Tensor
 
 
 # -- moving data -------------------------------------------------------------------------------------------------------
-def load(src: Any, *, mask: object = None, dtype: Any = None) -> "Tensor":
+def load(src: View, *, mask: object = None, dtype: object = None) -> "Tensor":
     """HBM to a new SBUF tile."""
     require_space("load", "src", src, HBM)
     source = as_operand(src)
@@ -55,7 +57,7 @@ def load(src: Any, *, mask: object = None, dtype: Any = None) -> "Tensor":
     return compute(movement.LoadOp, source.shape, src.dtype, {"src": source}, mask, asked=dtype)
 
 
-def store(dst: Any, value: object, *, mask: object = None) -> None:
+def store(dst: View, value: object, *, mask: object = None) -> None:
     """SBUF (or PSUM) tile, or a number, to HBM."""
     require_space("store", "dst", dst, HBM)
     value = plain_number(value)
@@ -79,26 +81,28 @@ class DestinationTooSmall(OverlappingWrite):
     fix = "assign a part of the value that has the destination's shape"
 
 
-def match_destination(value: View, target: Any, op: str) -> View:
+def match_destination(value: View, target: "View | DynamicView", op: str) -> View:
     """The value, which may repeat into a larger target, but is never cut."""
     if not same_extents(value.shape, target.shape) and math.prod(value.shape) > math.prod(target.shape):
         raise DestinationTooSmall(op=op, target=list(target.shape), value=list(value.shape))
     return value
 
 
-def copy(src: Any, *, mask: Any = None, dtype: Any = None) -> Any:
+def copy(src: View, *, mask: object = None, dtype: object = None) -> "Tensor":
     source = as_operand(src)
     return compute(movement.CopyOp, source.shape, src.dtype, {"src": source}, mask, asked=dtype)
 
 
-def compute(cls: Any, shape: tuple[int, ...], dtype: Any, views: dict[str, Any], mask: Any = None, *, space: str = SBUF,
-            asked: Any = None, destination: Any = None, **attributes: Any) -> Any:
+def compute(cls: type[Op], shape: tuple[int, ...], dtype: object, views: Views, mask: object = None, *,
+            space: str = SBUF, asked: object = None, destination: Any = None,
+            **attributes: object) -> "Tensor":
     """Emit an operation that makes a new tile ``dst``, or writes ``destination``; ``asked`` is the dtype that the
     kernel gave."""
     dtype = dtype if asked is None else asked
     if destination is not None:
         emit(cls, {"dst": destination, **views}, mask, **attributes)
-        return destination
+        written: Tensor = destination
+        return written
     if 0 in shape:
         return empty_tile(shape, dtype, space)
     result = result_tensor(shape, dtype, space)
@@ -109,14 +113,14 @@ def compute(cls: Any, shape: tuple[int, ...], dtype: Any, views: dict[str, Any],
     return result
 
 
-def empty_tile(shape: tuple[int, ...], dtype: object, space: str) -> Any:
+def empty_tile(shape: tuple[int, ...], dtype: object, space: str) -> "Tensor":
     """What is computed of an empty part of a tensor."""
     whole = new_tensor(tuple(max(n, 1) for n in shape), dtype, space)
     return whole.like(dims=tuple(d._replace(count=n) for d, n in zip(whole.dims, shape)))
 
 
 # -- computing ---------------------------------------------------------------------------------------------------------
-def as_tile(value: Any, like: View, dtype: DType | None = None) -> Any:
+def as_tile(value: Any, like: View, dtype: DType | None = None) -> "Tensor":
     """A number or index expression as a tile that broadcasts against ``like``."""
     shape = (like.shape[0], *(1 for _ in like.shape[1:]))
     if isinstance(value, Index) and not value.is_constant:
@@ -166,14 +170,14 @@ def on_bits(op: str) -> bool:
     return ALU[op].group in ("bitwise", "shift")
 
 
-def of_one_kind(op: str, left: Any, right: Any) -> dict[str, Any]:
+def of_one_kind(op: str, left: View, right: View) -> dict[str, View]:
     """Two operands, without a sign where bits with one meet 32 bits without: a conversion would not keep them."""
     if (left.dtype is UINT32 or right.dtype is UINT32) and on_bits(op) and promote(left.dtype, right.dtype) is FLOAT32:
         left, right = (t if t.dtype is UINT32 else without_sign(t) for t in (left, right))
     return {"lhs": left, "rhs": right}
 
 
-def without_sign(tile: Any) -> Any:
+def without_sign(tile: View) -> View:
     """The bits of signed integers, 32 of them."""
     return (tile if tile.dtype is INT32 else copy(tile, dtype=INT32)).reinterpreted(UINT32)
 
@@ -183,7 +187,7 @@ def _is_integer(kind: object) -> bool:
 
 
 def binary(op: object, left: Any, right: Any, *, mask: object = None, dtype: object = None, boolean: bool = False,
-           destination: object = None, partition_broadcast: bool = True) -> Any:
+           destination: View | None = None, partition_broadcast: bool = True) -> "Tensor":
     """``left (op) right``, each a tile or a number, with NumPy broadcasting."""
     op = alu_token(op).name
     left, right = plain_number(left), plain_number(right)
@@ -217,7 +221,7 @@ def binary(op: object, left: Any, right: Any, *, mask: object = None, dtype: obj
                    **common)
 
 
-def one_element() -> Any:
+def one_element() -> "Tensor":
     """What numbers broadcast against where no operand is a tile."""
     return new_tensor((1, 1), FLOAT32)
 
@@ -298,7 +302,7 @@ def free_axes(x: View, axis: Any) -> tuple[int, ...]:
     return tuple(sorted({a % x.ndim for a in axes}))
 
 
-def reduce(op: object, x: Any, axis: object, *, mask: object = None, dtype: object = None, keepdims: bool = False
+def reduce(op: object, x: View, axis: object, *, mask: object = None, dtype: object = None, keepdims: bool = False
            ) -> "Tensor":
     """x reduced over free axes; a result of rank 1 keeps a trailing axis of 1."""
     name = alu_token(op).name
@@ -310,7 +314,7 @@ def reduce(op: object, x: Any, axis: object, *, mask: object = None, dtype: obje
     return drop_axes(result, axes, keepdims)
 
 
-def drop_axes(result: Any, axes: tuple[int, ...], keepdims: bool) -> "Tensor":
+def drop_axes(result: "Tensor", axes: tuple[int, ...], keepdims: bool) -> "Tensor":
     """Without the reduced axes, but with two dimensions at least."""
     if keepdims:
         return result
@@ -324,7 +328,7 @@ def drop_axes(result: Any, axes: tuple[int, ...], keepdims: bool) -> "Tensor":
     return held
 
 
-def matmul(x: object, y: Any, *, transpose_x: bool = False, mask: object = None) -> "Tensor":
+def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = None) -> "Tensor":
     """x @ y (or x.T @ y with ``transpose_x``) in PSUM, float32."""
     stationary, moving = as_operand(x), as_operand(y)
     if not transpose_x:
@@ -349,7 +353,7 @@ def to_sbuf(x: View) -> View:
     return x if x.buffer.space == SBUF else copy(x)
 
 
-def transpose(x: Any, *, mask: object = None, dtype: DType | None = None) -> "Tensor":
+def transpose(x: View, *, mask: object = None, dtype: DType | None = None) -> "Tensor":
     """A 2-D tile with partition and free axis exchanged."""
     source = as_operand(x)
     if source.ndim != 2:
@@ -370,7 +374,7 @@ def tile_index(expression: object) -> Index:
     return index if index.shape else index.spread((1, 1))
 
 
-def device_print(prefix: str, x: Any, *, mask: object = None) -> None:
+def device_print(prefix: str, x: View, *, mask: object = None) -> None:
     """The tile is printed whole, 0 where the mask does not hold; conditions on loop variables decide whether it is."""
     if isinstance(mask, Mask) and mask.shape:
         apart = () if mask.negated else tuple(term for term in mask.terms if not any(term[0].axes))
@@ -393,5 +397,6 @@ def concrete_value(view: View) -> np.ndarray | None:
     handle = view.buffer.handle
     if not isinstance(handle, np.ndarray) or view.partition.symbols or view.free.symbols:
         return None
-    return Pattern(tile_of(view.as_tile(), {})).at(handle, ()).copy().reshape(view.shape)
+    elements: np.ndarray = Pattern(tile_of(view.as_tile(), {})).at(handle, ()).copy()
+    return elements.reshape(view.shape)
 

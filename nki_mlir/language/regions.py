@@ -4,11 +4,14 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from types import UnionType
+from typing import Generic, TypeVar
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.language.signatures.binding import Description
+
+T = TypeVar("T")
 
 
 class MemoryRegion(str):
@@ -38,35 +41,35 @@ def region_of(buffer: Buffer) -> MemoryRegion:
     return shared_hbm if buffer.role == "output" else REGIONS[buffer.space]
 
 
-class MakesTensors:
+class MakesTensors(Generic[T]):
     """A function that makes tensors of a class, and in annotations and ``isinstance`` stands for that class."""
 
-    def __init__(self, function: Callable[..., object], kind: type) -> None:
+    def __init__(self, function: Callable[..., T], kind: type[T]) -> None:
         self.kind = kind
         self.hold(function)
 
-    def hold(self, function: Callable[..., object]) -> None:
+    def hold(self, function: Callable[..., T]) -> None:
         """Be this function. ``help()`` shows the documentation of an object, which has to have the signature, too."""
         functools.update_wrapper(self, function)
         self.function = function
         heading, said = f"{function.__name__}{inspect.signature(function)}\n\n", function.__doc__
         self.__doc__ = said.below(heading) if isinstance(said, Description) else f"{heading}{said}"
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+    def __call__(self, *arguments: object, **keywords: object) -> T:
         return self.function(*arguments, **keywords)
 
     def __instancecheck__(self, value: object) -> bool:
         return isinstance(value, self.kind)
 
-    def __or__(self, other: object) -> Any:
+    def __or__(self, other: type | None) -> UnionType | type[T]:
         return self.kind | other
 
-    def __ror__(self, other: object) -> Any:
+    def __ror__(self, other: type | None) -> UnionType | type[T]:
         return other | self.kind
 
     def __repr__(self) -> str:
         return f"nl.{self.__name__}"            # type: ignore[attr-defined]
 
 
-def makes(kind: type) -> Callable[[Callable[..., Any]], MakesTensors]:
+def makes(kind: type[T]) -> Callable[[Callable[..., T]], MakesTensors[T]]:
     return lambda function: MakesTensors(function, kind)

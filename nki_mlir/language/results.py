@@ -69,7 +69,7 @@ def _structure(builder: object, value: object, buffers: list[Buffer], at: Locati
     return "tuple" if isinstance(value, (tuple, list)) and list(tree) == list(range(len(tree))) else repr(tree)
 
 
-def _tree(builder: object, value: object, buffers: list[Buffer], at: Location) -> Any:
+def _tree(builder: Any, value: object, buffers: list[Buffer], at: Location) -> Any:
     match value:
         case View():
             buffers.append(_output(builder, value, at))
@@ -100,7 +100,7 @@ def _output(builder: Any, view: View, at: Location) -> Buffer:
     return buffer
 
 
-def _copied_out(builder: Any, tile: View, at: Any) -> Buffer:
+def _copied_out(builder: "Builder", tile: View, at: Location) -> Buffer:
     """An output that holds what the tile holds when the kernel ends."""
     if math.prod(builder.grid) != 1:
         raise BadResult(what=f"the kernel returns {tile.buffer.name}, a tile in {tile.buffer.space}, of which each "

@@ -8,7 +8,7 @@ Such a value is like an integer that is not known: it takes its dimension away, 
 import math
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,7 +25,10 @@ from nki_mlir.frontend.strides import ONE_MORE, Limit, expand_ellipsis, slice_sp
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
-from nki_mlir.scalar.dtypes import INT32, UINT32
+from nki_mlir.scalar.dtypes import INT32, UINT32, DType
+
+if TYPE_CHECKING:
+    from nki_mlir.language.tensor import Tensor
 
 
 class ManyRunTimeIndices(KernelError, IndexError):
@@ -51,20 +54,21 @@ class DynamicIndex:
         return ops.broadcast_shape(self.offset.shape, self.index.shape, what="add")
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         return ops.result_dtype("add", self.offset, self.index, None, False)
 
-    def __add__(self, other: Any) -> "DynamicIndex":
+    def __add__(self, other: Any) -> "DynamicIndex | Tensor":
         integers = isinstance(other, View) and {other.dtype, self.offset.dtype} <= {INT32, UINT32}
         if integers and math.prod(other.shape) == 1:
             return DynamicIndex(ops.binary("add", self.offset, other), self.index)
         if not isinstance(other, (int, np.integer, Index)):
-            return self.as_sum() + other
+            total: Tensor = self.as_sum() + other
+            return total
         return DynamicIndex(self.offset, self.index + other)
 
     __radd__ = __add__
 
-    def __sub__(self, other: object) -> "DynamicIndex":
+    def __sub__(self, other: object) -> "DynamicIndex | Tensor":
         return self + -other if isinstance(other, (int, np.integer, Index)) else self.as_sum() - other
 
     def as_sum(self) -> Any:
@@ -85,7 +89,7 @@ class RunTime:
     size: int | None = None
 
     @staticmethod
-    def of(item: Any) -> "RunTime | None":
+    def of(item: object) -> "RunTime | None":
         size = item.size if isinstance(item, DynamicSlice) else None
         start = item.start if isinstance(item, DynamicSlice) else item
         if isinstance(start, DynamicIndex):
@@ -148,7 +152,7 @@ class DynamicView:
         tiles = [t.reshape((t.shape[0], 1)) for t in tiles]
         if len(tiles) == 1 and tiles[0].dtype in (INT32, UINT32):
             return tiles[0]
-        made = ops.new_tensor((max(t.shape[0] for t in tiles), len(tiles)), INT32)
+        made = creation.new_tensor((max(t.shape[0] for t in tiles), len(tiles)), INT32)
         for k, tile in enumerate(tiles):
             column = made.subscript((slice(None), slice(k, k + 1)))
             ops.compute(movement.CopyOp, column.shape, INT32, {"src": tile.broadcast_to(column.shape)}, None,
@@ -336,8 +340,8 @@ def restricted(view: View, order: Sequence[int]) -> View:
 
 
 # -- operations --------------------------------------------------------------------------------------------------------
-def read(src: DynamicView, *, dst: Any = None, dtype: object = None, mask: Any = None, mode: str = "error",
-         engine: str = "unknown") -> Any:
+def read(src: DynamicView, *, dst: Any = None, dtype: object = None, mask: object = None,
+         mode: str = "error", engine: str = "unknown") -> "Tensor":
     """The elements as a new tile, or into ``dst``."""
     cls, own = ((instructions.TensorCopyDynamicSrcOp, {"engine": engine}) if src.by_engine else
                 (instructions.DmaDynamicReadOp, {"mode": mode}))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random numbers and gathers: functions of the language in both generations that are no loop nest over tiles."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa import random, shuffle
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nki_mlir.language.tensor import Tensor
 
 
-def gather_flattened(data: Any, indices: object, *, mask: object = None, dtype: object = None) -> "Tensor":
+def gather_flattened(data: View, indices: object, *, mask: object = None, dtype: object = None) -> "Tensor":
     """Per partition: data's free elements, flattened, at ``indices``."""
     source, places = creation.as_operand(data), creation.as_operand(indices)
     made = ops.compute(shuffle.GatherFlattenedOp, places.shape, data.dtype, {"src": source, "index": places}, mask,
@@ -32,24 +32,24 @@ class BadProbability(KernelError, ValueError):
     fix = "give a number of 0 to 1"
 
 
-def generator_state() -> Any:
+def generator_state() -> "Tensor":
     return creation.tensor_of(active().state("random_state", (1, 2), UINT32))
 
 
-def random_seed(seed: Any, *, mask: object = None) -> None:
+def random_seed(seed: "View | float", *, mask: object = None) -> None:
     """Seed the generator with a number or a [1, 1] tile; the same seed gives the same numbers."""
     if not isinstance(seed, View):
         seed = creation.filled((1, 1), float(int(seed) & 0x7FFFFFFF), INT32)
     emit(random.RandomSeedOp, {"state": generator_state(), "seed": seed}, mask)
 
 
-def rand(shape: object, dtype: object) -> Any:
+def rand(shape: object, dtype: object) -> "Tensor":
     """A tile of uniform numbers in [0, 1)."""
     extents, _ = creation.plain_shape(shape)
     return ops.compute(random.RandOp, extents, dtype, {"state": generator_state()}, asked=dtype)
 
 
-def dropout(data: Any, prob: object, *, dtype: object = None, mask: object = None) -> Any:
+def dropout(data: View, prob: object, *, dtype: object = None, mask: object = None) -> "Tensor":
     """data with elements set to zero with a probability, a number or a [P, 1] tile; nothing is rescaled."""
     source = creation.as_operand(data)
     tile, number = operand(prob)

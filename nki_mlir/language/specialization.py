@@ -64,7 +64,8 @@ class Specialization:
                 for fixed, variant in self.captured.variants.items():
                     digest.update(repr(fixed).encode() + str(variant.module).encode())
             self.programs["key"] = digest.hexdigest()
-        return self.programs["key"]
+        key: str = self.programs["key"]
+        return key
 
     @made_alone
     def effects(self) -> list[Any]:
@@ -101,7 +102,8 @@ class Specialization:
             with ALONE:
                 if on not in self.programs:
                     self.programs[on] = executor(on)(self.captured, self.grid)
-        return self.programs[on]
+        program: Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None] = self.programs[on]
+        return program
 
 
 def executor(on: str) -> Callable[[Any, tuple[int, ...]], Callable[..., Any]]:

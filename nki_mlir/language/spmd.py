@@ -16,12 +16,13 @@ from nki_mlir.frontend.builder import active, current
 from nki_mlir.frontend.errors import UnsupportedMask
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language import operations as ops
-from nki_mlir.language.creation import as_operand, emit, filled, integer
+from nki_mlir.language.creation import as_operand, emit, filled, integer, new_tensor
 from nki_mlir.scalar.dtypes import FLOAT32, DType, dtype_of
 from nki_mlir.scalar.tokens import alu_token
 
 if TYPE_CHECKING:
     from nki_mlir.frontend.mask import Mask
+    from nki_mlir.frontend.tensor import View
     from nki_mlir.language.tensor import Tensor
     from nki_mlir.scalar.alu.op import AluOperator
 
@@ -48,7 +49,7 @@ def program_id(axis: int) -> Any:
     return builder.program_id(axis)
 
 
-def num_programs(axes: Any = None) -> int:
+def num_programs(axes: object = None) -> int:
     """Programs along an axis or several, or of the whole grid."""
     grid = active("nl.num_programs").grid
     if axes is None:
@@ -62,8 +63,8 @@ def program_ndim() -> int:
     return 0 if builder is None else len(builder.grid)
 
 
-def all_reduce(x: object, op: object, program_axes: Any, *, dtype: DType | None = None, mask: "Mask | None" = None
-               ) -> Any:
+def all_reduce(x: object, op: object, program_axes: object, *, dtype: DType | None = None, mask: "Mask | None" = None
+               ) -> "Tensor":
     """``op`` over the x of all programs along axes of the grid, a tile that each of them gets."""
     grid = active("nl.all_reduce").grid
     axes = _axes_of(program_axes, len(grid))
@@ -72,14 +73,14 @@ def all_reduce(x: object, op: object, program_axes: Any, *, dtype: DType | None 
         source = neutral_outside(source, alu_token(op), mask)
     elif source.buffer.space != SBUF:
         source = ops.copy(source)
-    made = ops.new_tensor(source.shape, dtype_of(dtype) if dtype is not None else source.dtype)
+    made = new_tensor(source.shape, dtype_of(dtype) if dtype is not None else source.dtype)
     numbers = np.moveaxis(np.arange(math.prod(grid)).reshape(grid), axes, range(len(axes)))
     groups = numbers.reshape(math.prod(grid[a] for a in axes), -1).T.tolist()
     emit(AllReduceOp, {"dst": made, "src": source}, op=alu_token(op).name, groups=json.dumps(groups), over=PROGRAMS)
     return made if mask is None else ops.copy(made, mask=mask)
 
 
-def neutral_outside(source: Any, op: "AluOperator", mask: object) -> "Tensor":
+def neutral_outside(source: "View", op: "AluOperator", mask: object) -> "Tensor":
     """The tile with values that change nothing where a mask leaves it out: other programs get nothing from there."""
     neutral = op.identity(FLOAT32 if source.dtype.is_float else source.dtype)
     if neutral is None:

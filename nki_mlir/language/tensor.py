@@ -80,7 +80,7 @@ class Tensor(TensorObject, View):
     def __index__(self) -> int:
         raise DeviceValue().located(user_location())
 
-    __int__ = __float__ = __index__             # type: ignore[assignment]
+    __int__ = __float__ = __index__
 
     def __iter__(self) -> Any:
         return (self[k] for k in range(self.shape[0]))
@@ -104,7 +104,7 @@ class Tensor(TensorObject, View):
             return creation.located(indirect.subscript, self, items)
         return creation.located(self.subscript, items)
 
-    def reshape(self, *shape: Any, **keywords: Any) -> "Tensor":       # type: ignore[override]
+    def reshape(self, *shape: Any, **keywords: Any) -> "Tensor":
         """Another shape of the same elements, or of their bits as ``dtype``; no data moved. ``par_dim(n)`` marks the
         partition dimension."""
         if keywords.get("dtype") is not None:
@@ -128,7 +128,7 @@ class Tensor(TensorObject, View):
         placed = sorted({a % rank for a in axes if -rank <= a < rank})
         if len(placed) < len(axes):
             raise BadNewAxis(axis=axis, rank=rank).located(user_location())
-        return self.with_unit_dims(placed, rank)      # type: ignore[return-value]
+        return self.with_unit_dims(placed, rank)
 
     def view(self, dtype: Any, shape: Any = None) -> "Tensor":
         """The same bytes as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them."""
@@ -166,7 +166,8 @@ class Tensor(TensorObject, View):
 
     def _one(self, dim: int, item: object) -> "Tensor":
         place = creation.integer(dim, "a dimension") % self.ndim
-        return self[tuple(item if k == place else slice(None) for k in range(self.ndim))]
+        part: Tensor = self[tuple(item if k == place else slice(None) for k in range(self.ndim))]
+        return part
 
     def expand_dim(self, dim: int) -> "Tensor":
         """A view with a dimension of extent 1 put in."""
@@ -210,7 +211,8 @@ class Tensor(TensorObject, View):
         if operator is None or method != "__call__" or isinstance(operands[0], View):
             name = function.__name__ if method == "__call__" else REDUCTIONS.get(function.__name__, function.__name__)
             raise HostFunction(name=name).located(user_location())
-        return getattr(self, operator)(operands[0])
+        made: Tensor = getattr(self, operator)(operands[0])
+        return made
 
     # -- comparisons with None are Python's ----------------------------------------------------------------------------
     def __eq__(self, other: object) -> Any:
@@ -282,6 +284,6 @@ for _method, _op in UNARY.items():
 for _method in (*BINARY, *_COMPARING, *(f"r{_m}" for _m in BINARY)):
     if _method not in ("add", "radd", "sub"):
         setattr(DynamicIndex, f"__{_method}__", _of_sum(f"__{_method}__"))
-Tensor.__pos__ = lambda self: self                                      # type: ignore[attr-defined, operator]
+Tensor.__pos__ = lambda self: self                                      # type: ignore[operator]
 
 creation.register_tensor_class(Tensor)

@@ -16,7 +16,7 @@ class UnknownName(NkiMlirError, AttributeError):
     fix = "dir() of it lists what there is"
 
     @property
-    def name(self) -> str:                      # type: ignore[override]
+    def name(self) -> str:
         """The error's own. Python sets the attribute that was asked for, and would print its suggestion once more."""
         return self.code
 

@@ -17,7 +17,7 @@ from nki_mlir.language.creation import located_dtype, plain_shape
 from nki_mlir.language.operations import HostArray
 from nki_mlir.language.regions import MakesTensors
 from nki_mlir.language.signatures import kinds
-from nki_mlir.language.signatures.binding import BindingForm, Function, bound
+from nki_mlir.language.signatures.binding import BindingForm, Function, R, bound
 from nki_mlir.language.signatures.generation import Generation
 from nki_mlir.language.signatures.kinds import ParameterKind
 from nki_mlir.language.signatures.table import histories
@@ -110,7 +110,7 @@ def missing_from(owner: str, names: dict[str, object]) -> Callable[[str], NoRetu
     return missing
 
 
-def of_class(function: Callable[..., object]) -> Any:
+def of_class(function: Callable[..., R]) -> Callable[..., R]:
     """Decorator of a function in a class of ``nki.compiler``."""
     return bound(function, f"nki.compiler.{function.__qualname__}", BETA)
 

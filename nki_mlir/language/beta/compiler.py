@@ -10,12 +10,13 @@ from typing import Any
 
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.frontend.builder import active
+from nki_mlir.language import regions
 from nki_mlir.language.allocation import Allocation, psum_modulo, sbuf_modulo
-from nki_mlir.language.beta import language
 from nki_mlir.language.beta.calls import of_class
 from nki_mlir.language.creation import integer
 from nki_mlir.language.kernel import unwrap
 from nki_mlir.language.launching import directive
+from nki_mlir.language.regions import MemoryRegion
 
 
 class sbuf:
@@ -35,13 +36,13 @@ class sbuf:
     """
 
     @staticmethod
-    def auto_alloc() -> Any:
+    def auto_alloc() -> MemoryRegion:
         """The compiler chooses the address: the same as ``nl.sbuf``."""
-        return language.sbuf
+        return regions.sbuf
 
     @staticmethod
     @of_class
-    def alloc(func: Callable) -> Allocation:
+    def alloc(func: Callable[..., tuple[int, int]]) -> Allocation:
         """``func(idx, pdim_size, fdim_size)`` gives (start partition, byte) for each block."""
         return Allocation(SBUF, func)
 
@@ -72,9 +73,9 @@ class psum:
     """
 
     @staticmethod
-    def auto_alloc() -> Any:
+    def auto_alloc() -> MemoryRegion:
         """The compiler chooses the bank: the same as ``nl.psum``."""
-        return language.psum
+        return regions.psum
 
     @staticmethod
     @of_class
@@ -134,7 +135,7 @@ class no_reorder:
         active("no_reorder").properties["no_reorder"] -= 1
 
 
-class allocation_scope(nullcontext):
+class allocation_scope(nullcontext[None]):
     """A scope of allocations. It has no effect.
 
     Example:

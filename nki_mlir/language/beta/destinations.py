@@ -10,7 +10,7 @@ from nki_mlir.language.beta.calls import BadCall
 from nki_mlir.language.signatures.binding import Function
 
 
-def call(function: Function, arguments: dict[str, Any]) -> None:
+def call(function: Function, arguments: dict[str, Any]) -> object:
     """``dst`` = what the function of that name gives for the other arguments."""
     given, dst = dict(arguments), arguments.get("dst")
     given.pop("name", None)
@@ -18,7 +18,8 @@ def call(function: Function, arguments: dict[str, Any]) -> None:
         del given["dst"]
     else:
         dst = None
-    given = OTHERWISE.get(function.title, lambda dst, given: given)(dst, given)
+    if function.title in OTHERWISE:
+        given = OTHERWISE[function.title](dst, given)
     made = function.call_own(given)
     if dst is None:
         return made

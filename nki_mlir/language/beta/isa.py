@@ -39,7 +39,8 @@ def computing(name: str, cls: type[Op], entry: regular.Regular) -> Any:
         first = next(iter(tiles.values()))
         if entry.positions and (entry.positions == "dst" or given[entry.positions] is not None):
             require_from_first(name, mask, first.shape, *range(1, first.ndim))
-        shape, kind = first.shape, entry.dtype or first.dtype
+        shape: tuple[int, ...] = first.shape
+        kind = entry.dtype or first.dtype
         if dst is not None:
             check_destination(name, dst, asked)
         elif entry.shape is not None:

@@ -13,7 +13,7 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nisa import accumulating, elementwise, movement, permutation, reduction, selection, shuffle
 from nki_mlir.dialects.nisa import matmul as products
 from nki_mlir.dialects.nki.reduction import reduced_shape
-from nki_mlir.dialects.verifier import PartitionMismatch
+from nki_mlir.dialects.verifier import PartitionMismatch, ShapeMismatch
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.errors import UnsupportedMask
 from nki_mlir.frontend.index import Index, Mask
@@ -51,7 +51,7 @@ class UnpairedOperand(KernelError, TypeError):
     fix = "give both op1 and operand1, or neither"
 
 
-def tensor_tensor(data1, data2, op, *, dtype, mask, engine) -> "Tensor":
+def tensor_tensor(data1: Any, data2: Any, op: Any, *, dtype: Any, mask: Any, engine: Any) -> "Tensor":
     """data1 (op) data2, elementwise, on the Vector or GpSimd engine."""
     left, right = creation.as_operand(data1), creation.as_operand(data2)
     shape = ops.broadcast_shape(left.shape, right.shape, what="tensor_tensor")
@@ -64,7 +64,8 @@ def tensor_tensor(data1, data2, op, *, dtype, mask, engine) -> "Tensor":
                        asked=dtype, op=name, engine=engine_name(engine))
 
 
-def tensor_scalar(data, op0, operand0, reverse0, op1, operand1, reverse1, *, dtype, mask, engine) -> "Tensor":
+def tensor_scalar(data: Any, op0: Any, operand0: Any, reverse0: Any, op1: Any, operand1: Any, reverse1: Any, *,
+                  dtype: Any, mask: Any, engine: Any) -> "Tensor":
     """(data op0 operand0) op1 operand1; operands are numbers or [P, 1] tiles."""
     source = creation.as_operand(data)
     if (operand1 is None) != (op1 is None) and (op1 is None or alu_token(op1).arity == 2):
@@ -88,12 +89,13 @@ def activation_source(op: object, data: object, bias: object, scale: object
     return source, views, {"fn": activation_token(op).name, "imm": number}
 
 
-def activation(op, data, *, bias, scale, reduce_op, reduce_res, reduce_cmd, dtype, mask, buffer=None) -> Any:
+def activation(op: Any, data: Any, *, bias: Any, scale: Any, reduce_op: Any, reduce_res: Any, reduce_cmd: Any,
+               dtype: Any, mask: Any, buffer: Any = None) -> Any:
     """op(data * scale + bias) on the Scalar engine, with its accumulation registers where ``reduce_cmd`` says so."""
     kind = data.dtype if dtype is None else dtype
     dst = None if buffer is None else language.ndarray(data.shape, kind, buffer=buffer)
     source, views, attributes = activation_source(op, data, bias, scale)
-    cls, command = elementwise.ActivationOp, command_name(reduce_cmd)       # type: ignore[var-annotated]
+    cls, command = elementwise.ActivationOp, command_name(reduce_cmd)
     if command != "idle" or reduce_res is not None:
         cls = selection.ActivationAccumulateOp                              # type: ignore[assignment]
         views |= {"accumulator": registers("scalar", source.shape[0]), "reduce_res": reduce_res}
@@ -101,7 +103,8 @@ def activation(op, data, *, bias, scale, reduce_op, reduce_res, reduce_cmd, dtyp
     return ops.compute(cls, source.shape, kind, views, mask, asked=dtype, destination=dst, **attributes)
 
 
-def activation_reduce(op, data, *, reduce_op, reduce_res, bias, scale, dtype, mask) -> "Tensor":
+def activation_reduce(op: Any, data: Any, *, reduce_op: Any, reduce_res: Any, bias: Any, scale: Any, dtype: Any,
+                      mask: Any) -> "Tensor":
     """op(data * scale + bias), and its sum over the free axes into reduce_res."""
     source, views, attributes = activation_source(op, data, bias, scale)
     return ops.compute(reduction.ActivationReduceOp, source.shape, data.dtype,
@@ -109,7 +112,8 @@ def activation_reduce(op, data, *, reduce_op, reduce_res, bias, scale, dtype, ma
                        reduce_op=alu_token(reduce_op).name, **attributes)
 
 
-def tensor_scalar_reduce(*, data, op0, operand0, reduce_op, reduce_res, reverse0, dtype, mask) -> "Tensor":
+def tensor_scalar_reduce(*, data: Any, op0: Any, operand0: Any, reduce_op: Any, reduce_res: Any, reverse0: Any,
+                         dtype: Any, mask: Any) -> "Tensor":
     """data op0 operand0, and its reduction over the free axes into reduce_res."""
     source = creation.as_operand(data)
     tile0, imm0 = operand(operand0)
@@ -119,7 +123,7 @@ def tensor_scalar_reduce(*, data, op0, operand0, reduce_op, reduce_res, reverse0
                        reduce_op=alu_token(reduce_op).name)
 
 
-def tensor_reduce(op, data, axis, *, mask, dtype, negate, keepdims) -> "Tensor":
+def tensor_reduce(op: Any, data: Any, axis: Any, *, mask: Any, dtype: Any, negate: Any, keepdims: Any) -> "Tensor":
     """data reduced over free axes, times -1 with ``negate``."""
     source = creation.as_operand(data)
     axes = ops.free_axes(source, axis)
@@ -128,7 +132,8 @@ def tensor_reduce(op, data, axis, *, mask, dtype, negate, keepdims) -> "Tensor":
     return ops.drop_axes(result, axes, keepdims)
 
 
-def tensor_copy_predicated(*, src, dst, predicate, reverse_pred, mask, dtype) -> "Tensor":
+def tensor_copy_predicated(*, src: Any, dst: "Tensor", predicate: Any, reverse_pred: Any, mask: Any,
+                           dtype: Any) -> "Tensor":
     """dst = src where the predicate is not 0."""
     check_destination("tensor_copy_predicated", dst, dtype)
     source = src if isinstance(src, View) else ops.as_tile(src, dst, dst.dtype)
@@ -137,7 +142,7 @@ def tensor_copy_predicated(*, src, dst, predicate, reverse_pred, mask, dtype) ->
     return dst
 
 
-def affine_select(pred, on_true_tile, on_false_value, *, mask, dtype) -> "Tensor":
+def affine_select(pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: Any, dtype: Any) -> "Tensor":
     """on_true_tile where one affine comparison holds, else the value."""
     source = creation.as_operand(on_true_tile)
     if isinstance(pred, (bool, np.bool_)):
@@ -151,14 +156,14 @@ def affine_select(pred, on_true_tile, on_false_value, *, mask, dtype) -> "Tensor
                        predicate=expression.spread(source.shape), equal=equal, value=float(on_false_value))
 
 
-def memset(shape, value, dtype, *, mask, engine) -> "Tensor":
+def memset(shape: Any, value: Any, dtype: Any, *, mask: Any, engine: Any) -> "Tensor":
     """A constant tile; dimension 0 is the partition."""
     extents, _ = creation.plain_shape(shape)
     return ops.compute(movement.MemsetOp, extents, dtype, {}, mask, asked=dtype, value=float(value),
                        engine=engine_name(engine))
 
 
-def iota(expr, dtype, *, mask) -> "Tensor":
+def iota(expr: Any, dtype: Any, *, mask: Any) -> "Tensor":
     """The values of an affine index expression as a tile."""
     spread = ops.tile_index(expr)
     return ops.compute(movement.IotaOp, spread.shape, dtype, {}, mask, asked=dtype, expression=spread)
@@ -188,8 +193,9 @@ def check_position(position: Any, size: Any, stationary: View) -> None:
         raise BadPosition(position=tuple(position), size=tuple(size), rule=rule).located(user_location())
 
 
-def nc_matmul(stationary, moving, *, is_stationary_onezero, is_moving_onezero, is_transpose, tile_position, tile_size,
-              mask, perf_mode=None) -> "Tensor":
+def nc_matmul(stationary: Any, moving: Any, *, is_stationary_onezero: Any, is_moving_onezero: Any, is_transpose: Any,
+              tile_position: Any, tile_size: Any,
+              mask: Any, perf_mode: Any = None) -> "Tensor":
     """stationary.T @ moving as a float32 tile in PSUM. Hints change no values; ``perf_mode`` is the operands' form.
 
     With ``is_transpose`` moving is an identity: elements are moved.
@@ -243,7 +249,7 @@ class BadTransposeEngine(KernelError, ValueError):
     fix = "use nisa.tensor_engine, nisa.vector_engine (up to 32 x 32), or leave the choice to the compiler"
 
 
-def nc_transpose(data, *, mask, dtype, engine) -> "Tensor":
+def nc_transpose(data: Any, *, mask: Any, dtype: Any, engine: Any) -> "Tensor":
     """data with partition and free axis exchanged; extra free axes are collapsed."""
     source = creation.as_operand(data)
     if len(source.shape) > 2:
@@ -263,7 +269,7 @@ def nc_transpose(data, *, mask, dtype, engine) -> "Tensor":
     return ops.copy(made, dtype=dtype, mask=mask.transposed() if isinstance(mask, Mask) else mask)
 
 
-def dma_copy(*, dst, src, mask, dst_rmw_op, oob_mode, dge_mode) -> None:
+def dma_copy(*, dst: Any, src: Any, mask: Any, dst_rmw_op: Any, oob_mode: Any, dge_mode: Any) -> None:
     """dst = src between HBM and SBUF, either way, converted on the way; either side may be indexed by a tile."""
     if isinstance(src, indirect.ADDRESSED):
         if not isinstance(dst, indirect.ADDRESSED) and dst_rmw_op is None:
@@ -303,7 +309,7 @@ class TransposedAxes(KernelError):
     fix = "leave axes out, or permute the tensor's view"
 
 
-def dma_transpose(src, *, axes, mask, dtype, dge_mode=enums.dge_mode.unknown) -> Any:
+def dma_transpose(src: Any, *, axes: Any, mask: Any, dtype: Any, dge_mode: Any = enums.dge_mode.unknown) -> Any:
     """src with its axes permuted, through DMA; (1, 0), (2, 1, 0) or (3, 1, 2, 0) where axes are not given."""
     if isinstance(src, indirect.ADDRESSED):
         src = indirect.gather(src)
@@ -313,15 +319,16 @@ def dma_transpose(src, *, axes, mask, dtype, dge_mode=enums.dge_mode.unknown) ->
         active("nisa.dma_transpose").report(TransposedAxes(axes=permutation, legal=defaults[src.ndim]),
                                             contested=False)
     if sorted(permutation) != list(range(src.ndim)):
-        raise ops.ShapeMismatch(what=f"dma_transpose with axes {axes} of a tensor of shape {src.shape}").located(
+        raise ShapeMismatch(what=f"dma_transpose with axes {axes} of a tensor of shape {src.shape}").located(
             user_location())
     shape = tuple(src.shape[k] for k in permutation)
     return ops.compute(shuffle.DmaTransposeOp, shape, src.dtype, {"src": src}, mask, asked=dtype,
                        permutation=permutation)
 
 
-def tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1=None, reduce_cmd=enums.reduce_cmd.reset_reduce, *,
-                             mask=None) -> None:
+def tensor_scalar_cumulative(dst: Any, src: Any, op0: Any, op1: Any, imm0: Any, imm1: Any = None,
+                             reduce_cmd: Any = enums.reduce_cmd.reset_reduce, *,
+                             mask: Any = None) -> None:
     """dst[i] = op1(op0(src[i], imm0), dst[i-1]) along the free axis; ``load_reduce`` starts from ``imm1``."""
     command, held = command_name(reduce_cmd), registers("vector", src.shape[0])
     if command == "load_reduce":
@@ -332,12 +339,12 @@ def tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1=None, reduce_cmd=enu
          op0=alu_token(op0).name, op1=alu_token(op1).name, imm0=number, reduce_cmd=command)
 
 
-def tensor_copy_dynamic_src(src, *, mask, dtype, engine) -> Any:
+def tensor_copy_dynamic_src(src: Any, *, mask: Any, dtype: Any, engine: Any) -> Any:
     """A copy from a free offset that a [1, 1] tile holds."""
     return indirect.copy_dynamic_src(src, mask=mask, dtype=dtype, engine=engine_name(engine))
 
 
-def tensor_copy_dynamic_dst(*, dst, src, mask, dtype, engine) -> Any:
+def tensor_copy_dynamic_dst(*, dst: Any, src: Any, mask: Any, dtype: Any, engine: Any) -> Any:
     """A copy to a free offset that a [1, 1] tile holds."""
     check_destination("tensor_copy_dynamic_dst", dst, dtype)
     return indirect.copy_dynamic_dst(dst, src, mask=mask, engine=engine_name(engine))

@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, SBUF
+from nki_mlir.dialects.verifier import ShapeMismatch
 from nki_mlir.frontend.index import Mask
 from nki_mlir.frontend.index_tensors import arange, ds, mgrid
+from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tracing import NkiRange
 from nki_mlir.language import creation, indirect, special, spmd
 from nki_mlir.language import operations as ops
@@ -39,25 +42,25 @@ tile_size = TileSize()
 par_dim = ParDim
 
 
-class BadRange(ops.KernelError, TypeError):
+class BadRange(KernelError, TypeError):
     code = "NKI-RANGE"
     message = "the range of a loop has {given} bounds"
     fix = "give (stop), (start, stop) or (start, stop, step)"
 
 
-class ZeroStep(ops.KernelError, ValueError):
+class ZeroStep(KernelError, ValueError):
     code = "NKI-RANGE-STEP"
     message = "the step of a loop is 0"
     fix = "give a positive or a negative step"
 
 
-def _bounds(bounds: tuple) -> list[int]:
+def _bounds(bounds: tuple[object, ...]) -> list[int]:
     """The bounds of a loop."""
     if not 1 <= len(bounds) <= 3:
-        raise BadRange(given=len(bounds)).located(ops.user_location())
+        raise BadRange(given=len(bounds)).located(user_location())
     made = [creation.integer(b, "a bound of a loop") for b in bounds]
     if made[2:] == [0]:
-        raise ZeroStep().located(ops.user_location())
+        raise ZeroStep().located(user_location())
     return made
 
 
@@ -78,7 +81,7 @@ def static_range(*bounds: object, **directives: object) -> list[int]:
 
 
 # -- creating tensors --------------------------------------------------------------------------------------------------
-class UnknownBuffer(ops.KernelError, ValueError):
+class UnknownBuffer(KernelError, ValueError):
     code = "NKI-BUFFER"
     message = "{found!r} is no buffer"
     fix = "use nl.sbuf, nl.psum, nl.hbm, nl.shared_hbm or an allocation of nki.compiler"
@@ -91,18 +94,18 @@ def _space(buffer: object) -> dict[str, Any]:
         return {"space": buffer.space, "allocation": buffer}
     region = buffer if isinstance(buffer, MemoryRegion) else REGIONS.get(buffer) if isinstance(buffer, str) else None
     if region is None:
-        raise UnknownBuffer(found=buffer).located(ops.user_location())
+        raise UnknownBuffer(found=buffer).located(user_location())
     return {"space": region.space, "shared": region.shared}
 
 
-class HbmInitialValue(ops.KernelError):
+class HbmInitialValue(KernelError):
     code = "err_hbm_tensor_with_init_value_not_supported"
     message = "an HBM tensor is created with an initial value"
     fix = "make it with nl.ndarray and store to it"
 
 
 @makes(Tensor)
-def ndarray(shape, dtype, *, buffer, name) -> Tensor:
+def ndarray(shape: Any, dtype: Any, *, buffer: Any, name: Any) -> Tensor:
     """A tensor whose elements are not set; on-chip memory reads as zero."""
     return creation.new_tensor(shape, dtype, name=name, **_space(buffer))
 
@@ -110,61 +113,61 @@ def ndarray(shape, dtype, *, buffer, name) -> Tensor:
 def _filled(shape: object, value: float, dtype: object, buffer: object, name: str) -> Tensor:
     where = _space(buffer)
     if "allocation" in where:
-        raise InitialisedAllocation().located(ops.user_location())
+        raise InitialisedAllocation().located(user_location())
     if where["space"] == HBM:
-        raise HbmInitialValue().located(ops.user_location())
+        raise HbmInitialValue().located(user_location())
     return creation.filled(shape, value, dtype, name=name, **where)
 
 
-def zeros(shape, dtype, *, buffer, name) -> Tensor:
+def zeros(shape: Any, dtype: Any, *, buffer: Any, name: Any) -> Tensor:
     """A tensor of zeros, on chip."""
     return _filled(shape, 0.0, dtype, buffer, name)
 
 
-def ones(shape, dtype, *, buffer, name) -> Tensor:
+def ones(shape: Any, dtype: Any, *, buffer: Any, name: Any) -> Tensor:
     """A tensor of ones, on chip."""
     return _filled(shape, 1.0, dtype, buffer, name)
 
 
-def full(shape, fill_value, dtype, *, buffer, name) -> Tensor:
+def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any, name: Any) -> Tensor:
     """A tensor of one value, on chip."""
     return _filled(shape, float(fill_value), dtype, buffer, name)
 
 
-def zeros_like(a, dtype, *, buffer, name) -> Tensor:
+def zeros_like(a: Any, dtype: Any, *, buffer: Any, name: Any) -> Tensor:
     """Zeros with the shape of another tensor, on chip."""
     return _filled(a.shape, 0.0, dtype or a.dtype, buffer, name)
 
 
-def empty_like(a, dtype, *, buffer, name) -> Tensor:
+def empty_like(a: Any, dtype: Any, *, buffer: Any, name: Any) -> Tensor:
     """A tensor that is not set, with the shape of another."""
     return creation.new_tensor(a.shape, dtype or a.dtype, name=name, **_space(buffer))
 
 
-def shared_identity_matrix(n, dtype) -> Tensor:
+def shared_identity_matrix(n: Any, dtype: Any) -> Tensor:
     """The n x n identity as an HBM constant."""
     return shared_constant(np.eye(n), dtype)
 
 
 # -- moving data -------------------------------------------------------------------------------------------------------
-def load(src, *, mask, dtype, mode=None) -> Tensor:
+def load(src: Any, *, mask: Any, dtype: Any, mode: Any = None) -> Tensor:
     """HBM to a new SBUF tile, cast to ``dtype``; rows addressed by an index tile are gathered."""
     if isinstance(src, indirect.ADDRESSED):
         return indirect.gather(src, mask=mask, dtype=dtype, mode=mode)
     return ops.load(src, mask=mask, dtype=dtype)
 
 
-def load_transpose2d(src, *, mask, dtype) -> Tensor:
+def load_transpose2d(src: Any, *, mask: Any, dtype: Any) -> Tensor:
     """A 2-D [N, M] HBM view as a tile [M, N]."""
     if isinstance(src, indirect.ADDRESSED):
-        raise IndirectNotSupported(op="load_transpose2d").located(ops.user_location())
+        raise IndirectNotSupported(op="load_transpose2d").located(user_location())
     ops.require_space("load_transpose2d", "src", src, HBM)
     if src.ndim != 2:
-        raise ops.ShapeMismatch(what=f"load_transpose2d takes a 2-D view, got {src.shape}").located(ops.user_location())
+        raise ShapeMismatch(what=f"load_transpose2d takes a 2-D view, got {src.shape}").located(user_location())
     return ops.load(src.permuted((1, 0)), mask=mask.transposed() if isinstance(mask, Mask) else mask, dtype=dtype)
 
 
-def store(dst, value, *, mask, mode=None) -> Tensor | None:
+def store(dst: Any, value: Any, *, mask: Any, mode: Any = None) -> Tensor | None:
     """On-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered."""
     if isinstance(dst, indirect.ADDRESSED):
         indirect.scatter(dst, value, mask=mask, mode=mode)
@@ -173,19 +176,19 @@ def store(dst, value, *, mask, mode=None) -> Tensor | None:
     return ops.stored(dst.buffer)
 
 
-def atomic_rmw(dst, value, op, *, mask) -> None:
+def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any) -> None:
     """dst = op(dst, value) for rows addressed by an index tile; equal indices accumulate. ``op`` is np.add."""
     if not isinstance(dst, indirect.ADDRESSED):
-        raise ops.ShapeMismatch(what="atomic_rmw takes a destination indexed by a tile").located(ops.user_location())
+        raise ShapeMismatch(what="atomic_rmw takes a destination indexed by a tile").located(user_location())
     indirect.scatter(dst, value, mask=mask, rmw=alu_token(op).name)
 
 
-def broadcast_to(src, *, shape) -> Tensor:
+def broadcast_to(src: Tensor, *, shape: Any) -> Tensor:
     """A tile repeated along its dimensions of 1, the partition too."""
     return src.broadcast_to(shape)
 
 
-def expand_dims(data, axis) -> Tensor:
+def expand_dims(data: Tensor, axis: Any) -> Tensor:
     """A view with a dimension of 1 put in."""
     return data.expand_dims(axis)
 
@@ -196,42 +199,43 @@ def _binary(name: str) -> Callable[..., Any]:
 
     @token(name, name, f"``{name}(x, y)`` elementwise" + (
         ": 1 where it holds, else 0." if boolean else "; tiles or numbers, broadcast as in NumPy."))
-    def operate(x, y, *, dtype, mask) -> Tensor:
+    def operate(x: Any, y: Any, *, dtype: Any, mask: Any) -> Tensor:
         return ops.binary(name, x, y, dtype=dtype, mask=mask, boolean=boolean)
     return operate
 
 
 def _positional(name: str) -> Callable[..., object]:
     @token(name, name, f"``{name}(x, y)`` elementwise.")
-    def operate(x, y, dtype, mask) -> Tensor:
+    def operate(x: Any, y: Any, dtype: Any, mask: Any) -> Tensor:
         return ops.binary(name, x, y, dtype=dtype, mask=mask)
     return operate
 
 
 def _unary(name: str) -> Callable[..., object]:
     @token(name, name, f"``{name}(x)`` of every element.")
-    def operate(x, *, dtype, mask) -> Tensor:
+    def operate(x: Any, *, dtype: Any, mask: Any) -> Tensor:
         return ops.unary(name, x, dtype=dtype, mask=mask)
     return operate
 
 
 @token("copy")
-def copy(src, *, mask, dtype) -> Tensor:
+def copy(src: Any, *, mask: Any, dtype: Any) -> Tensor:
     """A new SBUF tile of the same layout."""
     return ops.copy(src, mask=mask, dtype=dtype)
 
 
-def where(condition, x, y, *, dtype, mask) -> Tensor:
+def where(condition: Any, x: Any, y: Any, *, dtype: Any, mask: Any) -> Tensor:
     """x where condition is not 0, else y."""
     return ops.select(condition, x, y, dtype=dtype, mask=mask)
 
 
-def dropout(x, rate, *, dtype, mask) -> Tensor:
+def dropout(x: Any, rate: Any, *, dtype: Any, mask: Any) -> Tensor:
     """x with elements set to zero with a probability; nothing is rescaled."""
     return special.dropout(x, rate, dtype=dtype, mask=mask)
 
 
-def all_reduce(x, op, program_axes, *, dtype, mask, parallel_reduce, asynchronous) -> Tensor:
+def all_reduce(x: Any, op: Any, program_axes: Any, *, dtype: Any, mask: Any, parallel_reduce: Any,
+               asynchronous: Any) -> Tensor:
     """``op`` over the x of all programs of the grid along these axes; every one of them gets the result."""
     return spmd.all_reduce(x, op, program_axes, dtype=dtype, mask=mask)
 
@@ -239,13 +243,13 @@ def all_reduce(x, op, program_axes, *, dtype, mask, parallel_reduce, asynchronou
 # -- reductions --------------------------------------------------------------------------------------------------------
 def _reduction(name: str, op: str) -> Callable[..., object]:
     @token(op, name, f"``{name}`` over free axes, accumulated in float32.")
-    def operate(x, axis, *, dtype, mask, keepdims) -> Tensor:
+    def operate(x: Any, axis: Any, *, dtype: Any, mask: Any, keepdims: Any) -> Tensor:
         return ops.reduce(op, x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
     return operate
 
 
 @token("logical_and")
-def all(x, axis, *, dtype, mask) -> Tensor:
+def all(x: Any, axis: Any, *, dtype: Any, mask: Any) -> Tensor:
     """1 where no element along free axes is 0, else 0."""
     return ops.reduce("logical_and", x, axis, dtype=dtype, mask=mask)
 

@@ -4,10 +4,11 @@
 import importlib
 from typing import Any
 
+from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current import write_history
-from nki_mlir.language.current.errors import NkiTypeError, require, user_location
+from nki_mlir.language.current.errors import NkiTypeError, require
 from nki_mlir.language.current.regions import MemoryRegion
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.tensor import NkiTensor

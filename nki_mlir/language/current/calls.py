@@ -16,7 +16,7 @@ from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, of_
 from nki_mlir.language.current.regions import MemoryRegion, region_value
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.signatures import kinds
-from nki_mlir.language.signatures.binding import BindingForm, Function, bound
+from nki_mlir.language.signatures.binding import BindingForm, Function, R, bound
 from nki_mlir.language.signatures.generation import Generation
 from nki_mlir.language.signatures.kinds import ParameterKind, dtype_value, is_number
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
@@ -94,6 +94,7 @@ def dtype_argument(dtype: object) -> DType:
     found = dtype_value(dtype)
     if found is kinds.REFUSED:
         raise NkiTypeError(f"unsupported dtype '{dtype}'").located(user_location())
+    assert isinstance(found, DType)
     return found
 
 
@@ -106,7 +107,7 @@ def table_name(function: Callable[..., object]) -> str:
     return f"nki.{part}.{name}"
 
 
-def reported(function: Callable[..., object]) -> Any:
+def reported(function: Callable[..., R]) -> Callable[..., R]:
     """The function, callable in any release's form, with errors of the core as this generation's."""
     return bound(function, table_name(function), CURRENT)
 

@@ -21,10 +21,11 @@ from nki_mlir.dialects.nisa.collectives import (
     VaryingOp,
 )
 from nki_mlir.dialects.op import Op
+from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import is_shape, reported
-from nki_mlir.language.current.errors import NkiTypeError, invalid, require, user_location
+from nki_mlir.language.current.errors import NkiTypeError, invalid, require
 from nki_mlir.language.current.instruction import alu, instruction
 from nki_mlir.language.current.isa_dma import check_priority
 from nki_mlir.language.current.regions import is_hbm
@@ -98,7 +99,7 @@ def transfer(what: str, cls: type[Op], dst: NkiTensor, *sources: NkiTensor, **at
 
 
 @instruction
-def all_reduce(srcs, dsts, replica_group, op, priority) -> None:
+def all_reduce(srcs: Any, dsts: Any, replica_group: Any, op: Any, priority: Any) -> None:
     """Each dst = the reduction of everyone's src."""
     check("all_reduce", srcs, dsts, priority)
     fold = folding("all_reduce", op)
@@ -112,7 +113,7 @@ def check_dim(op: str, srcs: Any, dim: int, *sbuf_dims: int) -> None:
 
 
 @instruction
-def all_gather(srcs, dsts, replica_group, collective_dim, priority) -> None:
+def all_gather(srcs: Any, dsts: Any, replica_group: Any, collective_dim: Any, priority: Any) -> None:
     """Each dst = everyone's src, one after the other."""
     check("all_gather", srcs, dsts, priority)
     check_dim("all_gather", srcs, collective_dim, 0, 1)
@@ -121,7 +122,7 @@ def all_gather(srcs, dsts, replica_group, collective_dim, priority) -> None:
 
 
 @instruction
-def reduce_scatter(srcs, dsts, replica_group, collective_dim, op, priority) -> None:
+def reduce_scatter(srcs: Any, dsts: Any, replica_group: Any, collective_dim: Any, op: Any, priority: Any) -> None:
     """Each dst = this rank's part of the reduction of everyone's src."""
     check("reduce_scatter", srcs, dsts, priority)
     check_dim("reduce_scatter", srcs, collective_dim)
@@ -131,7 +132,7 @@ def reduce_scatter(srcs, dsts, replica_group, collective_dim, op, priority) -> N
 
 
 @instruction
-def all_to_all(srcs, dsts, replica_group, collective_dim, priority) -> None:
+def all_to_all(srcs: Any, dsts: Any, replica_group: Any, collective_dim: Any, priority: Any) -> None:
     """Each dst = this rank's part of everyone's src, one after the other."""
     check("all_to_all", srcs, dsts, priority, hbm=True)
     check_dim("all_to_all", srcs, collective_dim)
@@ -141,7 +142,7 @@ def all_to_all(srcs, dsts, replica_group, collective_dim, priority) -> None:
 
 # -- permutations ------------------------------------------------------------------------------------------------------
 @instruction
-def collective_permute(srcs, dsts, source_target_pairs, priority) -> None:
+def collective_permute(srcs: Any, dsts: Any, source_target_pairs: Any, priority: Any) -> None:
     """dst of b = src of a for each pair (a, b); a rank that is no target keeps its dst."""
     op = "collective_permute"
     check(op, srcs, dsts, priority, single=True, hbm=True)
@@ -164,7 +165,8 @@ def plain(by_channel: Any) -> list[Any]:
 
 
 @instruction
-def collective_permute_implicit(srcs_by_channel, dsts_by_channel, replica_group, channel_ids, priority) -> None:
+def collective_permute_implicit(srcs_by_channel: Any, dsts_by_channel: Any, replica_group: Any, channel_ids: Any,
+                                priority: Any) -> None:
     """Around a ring: dst = src of the predecessor, for each channel."""
     op = "collective_permute_implicit"
     srcs, dsts = plain(srcs_by_channel), plain(dsts_by_channel)
@@ -175,8 +177,9 @@ def collective_permute_implicit(srcs_by_channel, dsts_by_channel, replica_group,
 
 
 @instruction
-def collective_permute_implicit_reduce(srcs0_by_channel, srcs1_by_channel, dsts_by_channel, replica_group, op,
-                                       channel_ids, priority) -> None:
+def collective_permute_implicit_reduce(srcs0_by_channel: Any, srcs1_by_channel: Any, dsts_by_channel: Any,
+                                       replica_group: Any, op: Any,
+                                       channel_ids: Any, priority: Any) -> None:
     """Around a ring: dst = op(src0, src1) of the predecessor, for each channel."""
     kind = "collective_permute_implicit_reduce"
     left, right, dsts = plain(srcs0_by_channel), plain(srcs1_by_channel), plain(dsts_by_channel)
@@ -188,7 +191,8 @@ def collective_permute_implicit_reduce(srcs0_by_channel, srcs1_by_channel, dsts_
 
 
 @reported
-def collective_permute_implicit_current_processing_rank_id(iteration_id, replica_group, channel_id, name
+def collective_permute_implicit_current_processing_rank_id(iteration_id: Any, replica_group: Any, channel_id: Any,
+                                                           name: Any
             ) -> VirtualRegister:
     """The rank whose data a ring has brought here after that many steps, in a register."""
     op = "collective_permute_implicit_current_processing_rank_id"
@@ -199,7 +203,7 @@ def collective_permute_implicit_current_processing_rank_id(iteration_id, replica
 
 
 @reported
-def rank_id(name) -> VirtualRegister:
+def rank_id(name: Any) -> VirtualRegister:
     """This rank's number in a register."""
     made = VirtualRegister()
     emit(RankIdOp, {"dst": made.state})
@@ -215,7 +219,8 @@ def varying(op: str, src: NkiTensor, dst: NkiTensor, metadata: Any, groups: obje
 
 
 @instruction
-def all_gather_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls, priority) -> None:
+def all_gather_v(srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any, recv_counts_known: Any,
+                 has_rdispls: Any, priority: Any) -> None:
     """Each rank's part of src, to all; sender s lands at s * (size of dst / ranks)."""
     check("all_gather_v", srcs, dsts, priority, single=True, hbm=True)
     require(not has_rdispls, "all_gather_v does not take has_rdispls=True")
@@ -224,7 +229,8 @@ def all_gather_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known, 
 
 
 @instruction
-def all_to_all_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls, priority) -> None:
+def all_to_all_v(srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any, recv_counts_known: Any,
+                 has_rdispls: Any, priority: Any) -> None:
     """To each rank its own part of src; parts are placed by displacement, or in slots of equal size."""
     check("all_to_all_v", srcs, dsts, priority, single=True, hbm=True)
     varying("all_to_all_v", srcs[0], dsts[0], metadata_tensor, groups=replica_group, to_all=False,

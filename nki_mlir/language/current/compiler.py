@@ -38,7 +38,8 @@ class CompiledKernel:
         return self.kernel(*arguments, **keywords)
 
 
-def compile_kernel(fn: Callable, inputs: Any, outputs: Any = None, compile_opts: Any = None, **hyperparameters: Any
+def compile_kernel(fn: Callable[..., object], inputs: Any, outputs: Any = None, compile_opts: Any = None,
+                   **hyperparameters: Any
                    ) -> CompiledKernel:
     """Capture a kernel.
 

@@ -39,13 +39,14 @@ def check_address(address: Any, buffer: MemoryRegion, shape: Sequence[int], dtyp
 
 @makes(NkiTensor)
 @reported
-def ndarray(shape, dtype, buffer, name, address) -> NkiTensor:
+def ndarray(shape: Any, dtype: Any, buffer: Any, name: Any, address: Any) -> NkiTensor:
     """A tensor whose elements are not set."""
     builder = active("nl.ndarray")
     extents = tuple(integer(n, "shape") for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     require(extents and all(n > 0 for n in extents), f"a tensor of shape {list(extents)} has an empty dimension")
     if hasattr(buffer, "memory"):                               # a place that the kernel has made
-        return buffer.view(dtype, extents, name)
+        view: NkiTensor = buffer.view(dtype, extents, name)
+        return view
     place, kind = region(buffer), dtype_argument(dtype)
     if name:
         used = builder.properties.setdefault("tensor_names", set())
@@ -61,37 +62,37 @@ def _filled(shape: object, value: float, dtype: object, buffer: object, name: st
 
 
 @reported
-def zeros(shape, dtype, buffer, name) -> NkiTensor:
+def zeros(shape: Any, dtype: Any, buffer: Any, name: Any) -> NkiTensor:
     """A tensor of zeros."""
     return _filled(shape, 0.0, dtype, buffer, name)
 
 
 @reported
-def ones(shape, dtype, buffer, name) -> NkiTensor:
+def ones(shape: Any, dtype: Any, buffer: Any, name: Any) -> NkiTensor:
     """A tensor of ones."""
     return _filled(shape, 1.0, dtype, buffer, name)
 
 
 @reported
-def full(shape, fill_value, dtype, buffer, name) -> NkiTensor:
+def full(shape: Any, fill_value: Any, dtype: Any, buffer: Any, name: Any) -> NkiTensor:
     """A tensor of one value."""
     return _filled(shape, fill_value, dtype, buffer, name)
 
 
 @reported
-def zeros_like(x, dtype, buffer, name) -> NkiTensor:
+def zeros_like(x: Any, dtype: Any, buffer: Any, name: Any) -> NkiTensor:
     """Zeros with the shape, and unless given dtype and buffer, of another tensor."""
     return _filled(x.shape, 0.0, x.dtype if dtype is None else dtype, x.buffer if buffer is None else buffer, name)
 
 
 @reported
-def empty_like(x, dtype, buffer, name) -> NkiTensor:
+def empty_like(x: Any, dtype: Any, buffer: Any, name: Any) -> NkiTensor:
     """A tensor that is not set, with the shape, and unless given dtype and buffer, of another."""
     return ndarray(x.shape, x.dtype if dtype is None else dtype, x.buffer if buffer is None else buffer, name)
 
 
 @reported
-def shared_constant(constant, dtype=None) -> NkiTensor:
+def shared_constant(constant: Any, dtype: Any = None) -> NkiTensor:
     """An array, or the one in a ``.npy`` file, as a tensor in HBM."""
     require(not isinstance(constant, (NkiTensor, View)), "shared_constant takes an array of the host, not a tensor")
     if isinstance(constant, str):
@@ -109,7 +110,7 @@ def shared_constant(constant, dtype=None) -> NkiTensor:
 
 
 @reported
-def shared_identity_matrix(n, dtype, dst) -> NkiTensor:
+def shared_identity_matrix(n: Any, dtype: Any, dst: Any) -> NkiTensor:
     """The n x n identity in SBUF, or in ``dst``."""
     kind = dtype_argument(dtype)
     require(0 < n <= low.PARTITIONS, f"an identity matrix has 1 to {low.PARTITIONS} rows, got {n}")
@@ -121,7 +122,7 @@ def shared_identity_matrix(n, dtype, dst) -> NkiTensor:
 
 
 @reported
-def rand(shape, dtype, buffer, name) -> NkiTensor:
+def rand(shape: Any, dtype: Any, buffer: Any, name: Any) -> NkiTensor:
     """Uniform numbers in [0, 1)."""
     made = ndarray(shape, dtype, buffer, name)
     numbers = low.adopt(special.rand((made.shape[0], made.size // made.shape[0]), FLOAT32))
@@ -130,7 +131,7 @@ def rand(shape, dtype, buffer, name) -> NkiTensor:
 
 
 @reported
-def random_seed(seed) -> None:
+def random_seed(seed: Any) -> None:
     """Seed the generator with a [1, 1] tile."""
     if not isinstance(seed, NkiTensor):
         invalid(f"random_seed: expecting 'tensor', got '{type(seed).__name__}'")

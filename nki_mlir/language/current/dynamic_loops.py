@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.locations import variables
+from nki_mlir.frontend.locations import user_location, variables
 from nki_mlir.language import operations as ops
 from nki_mlir.language.current.calls import reported
-from nki_mlir.language.current.errors import NkiValidationError, older, require, user_location
+from nki_mlir.language.current.errors import NkiValidationError, older, require
 from nki_mlir.language.current.isa_register import put, register_alloc, register_move
 from nki_mlir.language.current.loop_statements import closure_of, for_statement, holds, not_carried
 from nki_mlir.language.current.register import VirtualRegister
@@ -55,8 +55,10 @@ def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[]
     with nesting():
         if not builder.symbolic:
             limit = upper.value if isinstance(upper, VirtualRegister) else upper
-            note_idle(counter.value < limit)                    # type: ignore[operator]
-            for count, value in enumerate(range(counter.value, limit, step)):   # type: ignore[arg-type]
+            begin = counter.value
+            assert begin is not None and limit is not None          # registers have numbers in a simulation
+            note_idle(begin < limit)
+            for count, value in enumerate(range(begin, limit, step)):
                 put(counter.state, value, "a loop variable")
                 with not_carried(state if count == 0 else dict):
                     yield counter
@@ -76,7 +78,7 @@ def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[]
 
 
 @reported
-def dynamic_range(start, stop, step) -> Iterator[VirtualRegister]:
+def dynamic_range(start: Any, stop: Any, step: Any) -> Iterator[VirtualRegister]:
     """A loop whose bounds may be registers. Deprecated: ``fori_loop``."""
     older("nl.dynamic_range is deprecated, use nl.fori_loop")
     lower, upper = (0, start) if stop is None else (start, stop)
@@ -86,14 +88,14 @@ def dynamic_range(start, stop, step) -> Iterator[VirtualRegister]:
 
 
 @reported
-def fori_loop(lower, upper, body_fun, step) -> None:
+def fori_loop(lower: Any, upper: Any, body_fun: Any, step: Any) -> None:
     """``body_fun(i)`` for i = lower, lower + step, ... below upper, which may be registers."""
     for i in counted(lower, upper, step, closure_of(body_fun)):
         require(body_fun(i) is None, "the body of fori_loop returns nothing; keep state in tensors")
 
 
 @reported
-def while_loop(init, body_fun) -> None:
+def while_loop(init: Any, body_fun: Any) -> None:
     """``r = init; while r != 0: r = body_fun(r)`` with registers."""
     require(isinstance(init, VirtualRegister), f"while_loop init: expecting 'register', got '{type(init).__name__}'")
     builder: Any = active("nl.while_loop")

@@ -6,6 +6,7 @@ from typing import Any
 from nki_mlir.dialects.nisa import elementwise, reduction
 from nki_mlir.dialects.nisa.selection import ActivationAccumulateOp
 from nki_mlir.dialects.nki.reduction import reduced_shape
+from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import require_generation
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
@@ -25,7 +26,7 @@ COMMANDS = dict.fromkeys(("activation", "activate2"), ("idle", "reset", "reduce"
 
 
 @instruction
-def tensor_reduce(dst, op, data, axis, negate, keepdims) -> None:
+def tensor_reduce(dst: Any, op: Any, data: Any, axis: Any, negate: Any, keepdims: Any) -> None:
     """dst = data reduced over the last free axes, times -1 with ``negate``."""
     source = low.reading(low.is_tensor(data, "tensor_reduce", "data"))
     axes = low.free_axes("tensor_reduce", source, axis)
@@ -43,7 +44,7 @@ def tensor_reduce(dst, op, data, axis, negate, keepdims) -> None:
 
 
 @instruction
-def tensor_partition_reduce(dst, op, data) -> None:
+def tensor_partition_reduce(dst: Any, op: Any, data: Any) -> None:
     """dst[0, ...] = data reduced over its partitions."""
     kind = "tensor_partition_reduce"
     source = low.flat_tile(kind, "data", data)
@@ -64,7 +65,7 @@ def rows_of(op: str, reduce_res: NkiTensor) -> View:
     return low.flat_tile(op, "reduce_res", reduce_res)
 
 
-def accumulated(op: str, cls: object, dst: View, views: dict[str, Any], engine: str, reduce_res: Any, command: str,
+def accumulated(op: str, cls: type[Op], dst: View, views: dict[str, Any], engine: str, reduce_res: Any, command: str,
                 **attributes: Any) -> None:
     """Emit an instruction with the registers, and the tile that reads them where one is given."""
     views = {"dst": dst, "accumulator": core.registers(engine, dst.shape[0]), **views}
@@ -119,7 +120,8 @@ def activation_operands(op: str, fn: str, bias: Any, scale: object, beside: View
 
 
 @instruction
-def activation(dst, op, data, bias, scale, reduce_op, reduce_res, reduce_cmd) -> None:
+def activation(dst: Any, op: Any, data: Any, bias: Any, scale: Any, reduce_op: Any, reduce_res: Any,
+               reduce_cmd: Any) -> None:
     """dst = op(data * scale + bias); the registers follow ``reduce_cmd`` and are read into ``reduce_res``."""
     fn = activation_name(op, "activation op")
     require(fn != "prelu", "activation op prelu is for nisa.activate2")
@@ -141,7 +143,7 @@ def check_sum(op: str, reduce_op: object) -> None:
 
 
 @instruction
-def activation_reduce(dst, op, data, reduce_op, reduce_res, bias, scale) -> None:
+def activation_reduce(dst: Any, op: Any, data: Any, reduce_op: Any, reduce_res: Any, bias: Any, scale: Any) -> None:
     """dst = op(data * scale + bias), and its sum over the free axes into ``reduce_res``."""
     kind = "activation_reduce"
     fn, token = activation_name(op, f"{kind} op"), alu(reduce_op, f"{kind} reduce_op")

@@ -3,6 +3,7 @@
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp, SendrecvOp
 from nki_mlir.frontend.builder import active
@@ -27,7 +28,7 @@ def other_cores(what: str, numbers: Sequence[int]) -> bool:
 
 
 @instruction
-def core_barrier(data, cores, engine) -> None:
+def core_barrier(data: Any, cores: Any, engine: Any) -> None:
     """Wait for the other cores; what was written to ``data`` before is seen by all after.
 
     A tile, or a tensor in private HBM, is a core's own: with one, all that the cores share is meant.
@@ -44,7 +45,7 @@ def core_barrier(data, cores, engine) -> None:
 
 
 @instruction
-def sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, dma_engine) -> None:
+def sendrecv(src: Any, dst: Any, send_to_rank: Any, recv_from_rank: Any, pipe_id: Any, dma_engine: Any) -> None:
     """Send src to a core and receive dst from one."""
     for label, t in (("src", src), ("dst", dst)):
         low.is_tensor(t, "sendrecv", label)

@@ -57,7 +57,8 @@ def combine(dst: NkiTensor, src: NkiTensor, op: str, mode: str) -> None:
 
 
 @instruction
-def dma_copy(dst, src, priority, oob_mode, dge_mode, engine, *, dst_rmw_op=None) -> None:
+def dma_copy(dst: Any, src: Any, priority: Any, oob_mode: Any, dge_mode: Any, engine: Any, *,
+             dst_rmw_op: Any = None) -> None:
     """dst = src between HBM and SBUF, either way, converted on the way; either side may be addressed at run time.
 
     With ``dst_rmw_op``, of releases 0.2, dst = dst_rmw_op(dst, src).
@@ -79,7 +80,7 @@ def dma_copy(dst, src, priority, oob_mode, dge_mode, engine, *, dst_rmw_op=None)
 
 
 @instruction
-def dma_transpose(dst, src, axes, priority, dge_mode, oob_mode) -> None:
+def dma_transpose(dst: Any, src: Any, axes: Any, priority: Any, dge_mode: Any, oob_mode: Any) -> None:
     """dst = src with its axes permuted: (1, 0), (2, 1, 0) or (3, 1, 2, 0)."""
     op = "dma_transpose"
     for label, t in (("dst", dst), ("src", src)):
@@ -136,7 +137,7 @@ def fetched(op: str, made: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
 
 
 @instruction
-def dma_compute(dst, srcs, reduce_op, scales, unique_indices, oob_mode) -> None:
+def dma_compute(dst: Any, srcs: Any, reduce_op: Any, scales: Any, unique_indices: Any, oob_mode: Any) -> None:
     """dst = the sum of srcs. With dst among two srcs and run-time addresses: a sum in place."""
     op = "dma_compute"
     require(isinstance(srcs, (list, tuple)) and 1 <= len(srcs) <= Machine.dma_sources_max,

@@ -41,7 +41,7 @@ def check_operand(op: str, name: str, operand: object, label: str) -> None:
 
 
 @instruction
-def tensor_tensor(dst, data1, data2, op, engine) -> None:
+def tensor_tensor(dst: Any, data1: Any, data2: Any, op: Any, engine: Any) -> None:
     """dst = data1 (op) data2."""
     token = alu(op, "tensor_tensor op")
     if not ALU[token].floats:
@@ -56,7 +56,8 @@ def tensor_tensor(dst, data1, data2, op, engine) -> None:
 
 
 @instruction
-def tensor_scalar(dst, data, op0, operand0, reverse0, op1, operand1, reverse1, engine) -> None:
+def tensor_scalar(dst: Any, data: Any, op0: Any, operand0: Any, reverse0: Any, op1: Any, operand1: Any, reverse1: Any,
+                  engine: Any) -> None:
     """dst = (data op0 operand0) op1 operand1; an operand is a number or a [P, 1] tile."""
     op = "tensor_scalar"
     require(op1 is not None or operand1 is None, f"{op} operand1 is given without op1")
@@ -75,7 +76,8 @@ def tensor_scalar(dst, data, op0, operand0, reverse0, op1, operand1, reverse1, e
 
 
 @instruction
-def scalar_tensor_tensor(dst, data, op0, operand0, op1, operand1, reverse0, reverse1, *, dtype=None) -> None:
+def scalar_tensor_tensor(dst: Any, data: Any, op0: Any, operand0: Any, op1: Any, operand1: Any, reverse0: Any,
+                         reverse1: Any, *, dtype: Any = None) -> None:
     """dst = (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile."""
     op = "scalar_tensor_tensor"
     first, second = alu(op0, f"{op} op0"), alu(op1, f"{op} op1")
@@ -89,7 +91,7 @@ def scalar_tensor_tensor(dst, data, op0, operand0, op1, operand1, reverse0, reve
 
 
 @instruction
-def tensor_copy(dst, src, engine, *, dtype=None) -> None:
+def tensor_copy(dst: Any, src: Any, engine: Any, *, dtype: Any = None) -> None:
     """dst = src on chip; with ``dtype``, of release 0.2, rounded to that first."""
     low.is_tensor(src, "tensor_copy", "src")
     with rounded(dst, "tensor_copy", dtype) as out:
@@ -108,21 +110,21 @@ def rounded(dst: Any, op: str, dtype: Any) -> Iterator[Any]:
 
 
 @reported
-def tensor_copy_dynamic_src(dst, src, engine, name) -> Any:
+def tensor_copy_dynamic_src(dst: Any, src: Any, engine: Any, name: Any) -> Any:
     """Of older releases: ``tensor_copy`` of a view with ``scalar_offset``."""
     older("nisa.tensor_copy_dynamic_src(dst, src) is now nisa.tensor_copy(dst, src.ap(..., scalar_offset=...))")
     return tensor_copy(dst, src, engine, name=name)
 
 
 @reported
-def tensor_copy_dynamic_dst(dst, src, engine, name) -> Any:
+def tensor_copy_dynamic_dst(dst: Any, src: Any, engine: Any, name: Any) -> Any:
     """Of older releases: ``tensor_copy`` to a view with ``scalar_offset``."""
     older("nisa.tensor_copy_dynamic_dst(dst, src) is now nisa.tensor_copy(dst.ap(..., scalar_offset=...), src)")
     return tensor_copy(dst, src, engine, name=name)
 
 
 @instruction
-def tensor_copy_predicated(dst, src, predicate, reverse_pred) -> None:
+def tensor_copy_predicated(dst: Any, src: Any, predicate: Any, reverse_pred: Any) -> None:
     """dst = src where predicate is not 0 (with ``reverse_pred``: is 0); src is a tile or a number."""
     op = "tensor_copy_predicated"
     require(isinstance(predicate, NkiTensor) and predicate.dtype in (UINT8, UINT16, UINT32),
@@ -141,7 +143,7 @@ def tensor_copy_predicated(dst, src, predicate, reverse_pred) -> None:
 
 
 @instruction
-def memset(dst, value, engine) -> None:
+def memset(dst: Any, value: Any, engine: Any) -> None:
     """dst = value, which an integer tile rounds to the nearest even integer."""
     target = low.is_tensor(dst, "memset", "dst")
     if target.dtype in MICROSCALING and target.dtype.is_integer:
@@ -155,7 +157,7 @@ def memset(dst, value, engine) -> None:
 
 
 @instruction
-def dropout(dst, data, prob) -> None:
+def dropout(dst: Any, data: Any, prob: Any) -> None:
     """dst = data, set to zero with probability ``prob``; nothing is rescaled."""
     require(isinstance(prob, NkiTensor) or 0 <= prob <= 1, f"dropout prob {prob} is no probability")
     with low.writing(dst, "dropout") as out:

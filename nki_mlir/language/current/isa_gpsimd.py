@@ -62,7 +62,7 @@ def affine(op: str, pattern: Sequence[Sequence[int]], channel_multiplier: int, o
 
 
 @instruction
-def iota(dst, pattern, offset, channel_multiplier) -> None:
+def iota(dst: Any, pattern: Any, offset: Any, channel_multiplier: Any) -> None:
     """dst[p, i...] = offset + p * channel_multiplier + the sum of step * i."""
     with low.writing(dst, "iota") as out:
         require(out.buffer is sbuf, "iota dst must be in SBUF")
@@ -83,7 +83,8 @@ def iota(dst, pattern, offset, channel_multiplier) -> None:
 
 
 @instruction
-def affine_select(dst, pattern, channel_multiplier, on_true_tile, on_false_value, cmp_op, offset) -> None:
+def affine_select(dst: Any, pattern: Any, channel_multiplier: Any, on_true_tile: Any, on_false_value: Any, cmp_op: Any,
+                  offset: Any) -> None:
     """dst = on_true_tile where the pattern's value compares with 0, else on_false_value."""
     op = "affine_select"
     low.in_sbuf(op, dst=dst, on_true_tile=on_true_tile)
@@ -125,7 +126,7 @@ def check_places(op: str, label: str, tensor: object) -> None:
 
 
 @instruction
-def nc_match_replace8(dst, data, vals, imm, dst_idx) -> None:
+def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: Any, dst_idx: Any) -> None:
     """dst = data with an occurrence of each of 8 values, the last value first, replaced by ``imm``."""
     op = "nc_match_replace8"
     with low.writing(dst, op, flat=True) as out:
@@ -149,7 +150,7 @@ def nc_match_replace8(dst, data, vals, imm, dst_idx) -> None:
 
 # -- shuffles and gathers ----------------------------------------------------------------------------------------------
 @instruction
-def nc_stream_shuffle(dst, src, shuffle_mask) -> None:
+def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: Any) -> None:
     """In each 32 partitions dst[i] = src[shuffle_mask[i]]; 255 leaves dst[i]."""
     op = "nc_stream_shuffle"
     source = low.flat_tile(op, "src", src)
@@ -178,7 +179,7 @@ def check_starts(op: str, **views: View) -> None:
 
 
 @instruction
-def local_gather(dst, src_buffer, index, num_elem_per_idx, num_valid_indices) -> None:
+def local_gather(dst: Any, src_buffer: Any, index: Any, num_elem_per_idx: Any, num_valid_indices: Any) -> None:
     """dst[p] = elements of src_buffer[p] at offsets that 16 partitions share."""
     op = "local_gather"
     source, indices = low.flat_tile(op, "src_buffer", src_buffer), low.flat_tile(op, "index", index)
@@ -200,7 +201,7 @@ def local_gather(dst, src_buffer, index, num_elem_per_idx, num_valid_indices) ->
 
 
 @instruction
-def sequence_bounds(dst, segment_ids) -> None:
+def sequence_bounds(dst: Any, segment_ids: Any) -> None:
     """dst [1, 2, n]: first and one past last place of the run of equal ids at each place."""
     op = "sequence_bounds"
     low.in_sbuf(op, dst=dst, segment_ids=segment_ids)
@@ -215,7 +216,7 @@ def sequence_bounds(dst, segment_ids) -> None:
 
 
 @instruction
-def topk(val_dst, idx_dst, src, n) -> None:
+def topk(val_dst: Any, idx_dst: Any, src: Any, n: Any) -> None:
     """The largest values of lists that 16 partitions hold, ascending, and their places."""
     op = "topk"
     with (low.writing(val_dst, op, "val_dst", reads=True, flat=True) as values,
@@ -233,7 +234,7 @@ def generator(engine: str) -> View:
 
 
 @instruction
-def rng(dst, engine) -> None:
+def rng(dst: Any, engine: Any) -> None:
     """dst = random bits, of an integer type."""
     chosen = e.engine_name(engine, "rng", "vector", "gpsimd")
     with low.writing(dst, "rng", flat=True) as out:
@@ -242,7 +243,7 @@ def rng(dst, engine) -> None:
 
 
 @instruction
-def rand2(dst, min, max) -> None:
+def rand2(dst: Any, min: Any, max: Any) -> None:
     """dst = uniform numbers from min to max, which are numbers or [P, 1] tiles."""
     if not isinstance(min, NkiTensor) and not isinstance(max, NkiTensor):
         require(min < max, f"rand2 takes min < max, got {min} and {max}")
@@ -252,7 +253,7 @@ def rand2(dst, min, max) -> None:
         emit(random.RandOp, {"dst": uniform, "state": special.generator_state()})
         low_end, high_end = low.scalar("rand2", "min", min, target), low.scalar("rand2", "max", max, target)
         if isinstance(low_end, View) or isinstance(high_end, View):
-            width = ops.binary("subtract", high_end, low_end, dtype=FLOAT32)
+            width: View | float = ops.binary("subtract", high_end, low_end, dtype=FLOAT32)
         else:
             width = float(high_end) - float(low_end)
         (tile0, imm0), (tile1, imm1) = core.operand(width), core.operand(low_end)
@@ -261,7 +262,7 @@ def rand2(dst, min, max) -> None:
 
 
 @instruction
-def set_rng_seed(src_seeds) -> None:
+def set_rng_seed(src_seeds: Any) -> None:
     """Seed the Vector engine's generator with a [1, 1] tile."""
     require(isinstance(src_seeds, NkiTensor) and src_seeds.size == 1, "set_rng_seed takes a tensor of one element")
     require(src_seeds.itemsize == 4, f"set_rng_seed takes a seed of 32 bits, not {src_seeds.dtype}")
@@ -278,7 +279,7 @@ def _state_words(op: str, tensor: Any, engine: str) -> View:
 
 
 @instruction
-def rand_set_state(src_seeds, engine) -> None:
+def rand_set_state(src_seeds: Any, engine: Any) -> None:
     """Put back a generator state that ``rand_get_state`` gave, or seed from a tile of words."""
     chosen = e.engine_name(engine, "rand_set_state", "gpsimd", "vector")
     words = _state_words("rand_set_state", src_seeds, chosen)
@@ -286,7 +287,7 @@ def rand_set_state(src_seeds, engine) -> None:
 
 
 @instruction
-def rand_get_state(dst, engine) -> None:
+def rand_get_state(dst: Any, engine: Any) -> None:
     """dst = the generator's state."""
     chosen = e.engine_name(engine, "rand_get_state", "gpsimd", "vector")
     with low.writing(dst, "rand_get_state", flat=True) as out:

@@ -49,8 +49,9 @@ def as_float(operand: NkiTensor, like: NkiTensor) -> NkiTensor:
 
 
 @instruction
-def nc_matmul(dst, stationary, moving, is_stationary_onezero, is_moving_onezero, is_transpose, accumulate,
-              tile_position, tile_size, perf_mode) -> None:
+def nc_matmul(dst: Any, stationary: Any, moving: Any, is_stationary_onezero: Any, is_moving_onezero: Any,
+              is_transpose: Any, accumulate: Any,
+              tile_position: Any, tile_size: Any, perf_mode: Any) -> None:
     """dst = stationary.T @ moving in PSUM. Without ``accumulate``, what has been written is added to."""
     op = "nc_matmul"
     rows, columns = check_position(op, tile_position, tile_size)
@@ -186,7 +187,8 @@ def boxes(counts: Sequence[int], start: int, end: int) -> Iterator[list[tuple[in
 
 
 @instruction
-def nc_matmul_mx(dst, stationary, moving, stationary_scale, moving_scale, tile_position, tile_size, accumulate) -> None:
+def nc_matmul_mx(dst: Any, stationary: Any, moving: Any, stationary_scale: Any, moving_scale: Any, tile_position: Any,
+                 tile_size: Any, accumulate: Any) -> None:
     """dst = the product of two microscaled matrices in PSUM."""
     op = "nc_matmul_mx"
     rows, columns = check_position(op, tile_position, tile_size)
@@ -217,16 +219,16 @@ def check_scales(op: str, label: str, scale: View, data: View) -> None:
             f"{data.shape[1]} columns")
 
 
-def element_of(op: str, label: str, tensor: Any) -> str:
+def element_of(op: str, label: str, tensor: NkiTensor) -> str:
     """The small float that a packed type holds."""
     low.is_tensor(tensor, op, label)
-    element = tensor.dtype.name.removesuffix("_x4")
+    element: str = tensor.dtype.name.removesuffix("_x4")
     require(tensor.dtype.name.endswith("_x4"), f"{op} {label} must be a packed type (..._x4), it is {tensor.dtype}")
     return element
 
 
 @instruction
-def quantize_mx(dst, src, dst_scale) -> None:
+def quantize_mx(dst: Any, src: Any, dst_scale: Any) -> None:
     """dst = src as packed 8-bit floats, with the groups' scales in dst_scale."""
     op = "quantize_mx"
     element = element_of(op, "dst", dst)
@@ -239,7 +241,7 @@ def quantize_mx(dst, src, dst_scale) -> None:
 
 
 @instruction
-def nc_transpose(dst, data, engine) -> None:
+def nc_transpose(dst: Any, data: Any, engine: Any) -> None:
     """dst[f, p] = data[p, f]: by the Tensor engine to PSUM, or by the Vector engine up to 32 x 32."""
     op = "nc_transpose"
     source = low.flat_tile(op, "data", data)

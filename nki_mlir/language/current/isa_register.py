@@ -2,7 +2,10 @@
 """Register instructions: values between registers, constants and tensors."""
 
 
+from typing import Any
+
 from nki_mlir.dialects.nisa import movement
+from nki_mlir.frontend.tensor import View
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
@@ -35,13 +38,13 @@ def _one(op: str, label: str, tensor: object) -> NkiTensor:
     return tensor
 
 
-def put(state: object, value: object, what: str) -> None:
+def put(state: View, value: object, what: str) -> None:
     wrapped = (integer(value, what) + (1 << 31)) % (1 << 32) - (1 << 31)
     emit(movement.MemsetOp, {"dst": state}, value=float(wrapped))
 
 
 @reported
-def register_alloc(x) -> VirtualRegister:
+def register_alloc(x: Any) -> VirtualRegister:
     """A new register, with a value where one is given."""
     made = VirtualRegister()
     if isinstance(x, NkiTensor):
@@ -54,7 +57,7 @@ def register_alloc(x) -> VirtualRegister:
 
 
 @instruction
-def register_move(dst, src) -> None:
+def register_move(dst: Any, src: Any) -> None:
     """dst = a number or another register."""
     state = writable(dst, "register_move")
     if isinstance(src, VirtualRegister):
@@ -64,7 +67,7 @@ def register_move(dst, src) -> None:
 
 
 @instruction
-def register_load(dst, src) -> None:
+def register_load(dst: Any, src: Any) -> None:
     """dst = the element of a tensor of one element."""
     state = writable(dst, "register_load")
     tensor = _one("register_load", "src", src)
@@ -75,7 +78,7 @@ def register_load(dst, src) -> None:
 
 
 @instruction
-def register_store(dst, src) -> None:
+def register_store(dst: Any, src: Any) -> None:
     """The one element of a tensor = a register."""
     tensor = _one("register_store", "dst", dst)
     require(isinstance(src, VirtualRegister), f"register_store src: expecting 'register', got '{type(src).__name__}'")

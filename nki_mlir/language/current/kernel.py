@@ -14,6 +14,7 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.environment import TARGET, EnvironmentVariable
 from nki_mlir.frontend.builder import Builder, active, current
+from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.value_numbers import ValueNumbers
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
@@ -21,7 +22,7 @@ from nki_mlir.language.current import regions, simulator
 from nki_mlir.language.current.assignment import assign
 from nki_mlir.language.current.bare_names import bare_names
 from nki_mlir.language.current.calls import reported
-from nki_mlir.language.current.errors import NkiTypeError, integer, of_core, require, user_location, warn
+from nki_mlir.language.current.errors import NkiTypeError, integer, of_core, require, warn
 from nki_mlir.language.current.lowering import allocate, carrier, core_view
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
@@ -108,7 +109,7 @@ class Kernel(CoreKernel):
     def eager_program(self) -> Callable[..., Builder]:
         return partial(simulator.EagerCore, target=self.platform)
 
-    def run(self, arguments: tuple, keywords: dict[str, Any], on: str, key: object = None) -> Any:
+    def run(self, arguments: tuple[object, ...], keywords: dict[str, Any], on: str, key: object = None) -> Any:
         if on == "eager":
             return simulator.simulate(self, arguments, keywords, self.simulation_target)
         return super().run(arguments, keywords, on, key)
@@ -298,7 +299,7 @@ def cpu_simulate(kernel: object) -> Simulation:
 
 
 @reported
-def program_id(axis) -> int:
+def program_id(axis: Any) -> int:
     """The number of this core in the launch; 0 along an axis that the launch does not have."""
     builder = current.get()
     require(builder is not None, "nl.program_id was called outside of a kernel")
@@ -309,7 +310,7 @@ def program_id(axis) -> int:
 
 
 @reported
-def num_programs(axes) -> int:
+def num_programs(axes: Any) -> int:
     """The number of cores of the launch; 1 along an axis that it does not have, all of them where ``axes`` is None."""
     builder = current.get()
     require(builder is not None, "nl.num_programs was called outside of a kernel")

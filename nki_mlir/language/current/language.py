@@ -4,10 +4,11 @@
 from typing import Any, NoReturn
 
 from nki_mlir.frontend.index_tensors import arange, mgrid
+from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.creation import unique_name
 from nki_mlir.language.current import creation, dynamic_loops, functions, indexing, kernel, regions, register
 from nki_mlir.language.current.calls import reported
-from nki_mlir.language.current.errors import NkiTypeError, integer, older, require, unknown_name, user_location
+from nki_mlir.language.current.errors import NkiTypeError, integer, older, require, unknown_name
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.objects import NKIObject
 from nki_mlir.language.signatures.binding import Contents
@@ -55,13 +56,13 @@ def _span(name: str, start: object, stop: object, step: Any) -> range:
 
 
 @reported
-def affine_range(start, stop, step) -> range:
+def affine_range(start: Any, stop: Any, step: Any) -> range:
     """``range``: loops of the kernel's Python are unrolled."""
     return _span("affine_range", start, stop, step)
 
 
 @reported
-def sequential_range(start, stop, step) -> Any:
+def sequential_range(start: Any, stop: Any, step: Any) -> Any:
     """``range``; with registers as bounds ``dynamic_range``, as in older releases."""
     if isinstance(start, register.VirtualRegister) or isinstance(stop, register.VirtualRegister):
         return dynamic_loops.dynamic_range(start, stop, step)
@@ -69,13 +70,13 @@ def sequential_range(start, stop, step) -> Any:
 
 
 @reported
-def static_range(start, stop, step) -> range:
+def static_range(start: Any, stop: Any, step: Any) -> range:
     """``range``: loops of the kernel's Python are unrolled."""
     return _span("static_range", start, stop, step)
 
 
 @reported
-def par_dim(x) -> int:
+def par_dim(x: int) -> int:
     """The number itself: dimension 0 is the partition."""
     older("par_dim is deprecated")
     return x

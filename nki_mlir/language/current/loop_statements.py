@@ -126,7 +126,7 @@ def while_statement() -> tuple[FrameType, ast.While] | None:
 def asked_by_while() -> bool:
     """Whether it is a ``while`` that asks for the truth of a register: the loop may be the device's."""
     frame = user_frame()
-    asking = active("a register").properties.setdefault("asking_places", {})
+    asking: dict[object, bool] = active("a register").properties.setdefault("asking_places", {})
     key = None if frame is None else (frame.f_code, frame.f_lasti)
     if key not in asking:
         found = while_statement()

@@ -11,13 +11,14 @@ import numpy as np
 from nki_mlir.dialects.nisa import dynamic_access, movement, run_time_index
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index
+from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.strides import Dim
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import instructions as core
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import write_history
 from nki_mlir.language.current.access_pattern import check_reach
-from nki_mlir.language.current.errors import device, integer, invalid, require, user_location
+from nki_mlir.language.current.errors import device, integer, invalid, require
 from nki_mlir.language.current.pairing import aligned, with_rank
 from nki_mlir.language.current.regions import MemoryRegion, private_hbm, psum, sbuf
 from nki_mlir.language.current.register import VirtualRegister
@@ -67,8 +68,10 @@ def concrete_value(tensor: NkiTensor) -> np.ndarray | None:
     check_reach(tensor)
     flat = tensor.storage.buffer.handle.reshape(-1).view(tensor.dtype.numpy)
     size = tensor.itemsize
-    return np.ndarray(tuple(tensor.shape), tensor.dtype.numpy, flat, tensor.offset * size,
-                      tuple(s * size for s in tensor.strides)).copy()
+    seen = np.ndarray(tuple(tensor.shape), tensor.dtype.numpy, flat, tensor.offset * size,
+                      tuple(s * size for s in tensor.strides))
+    copied: np.ndarray = seen.copy()
+    return copied
 
 
 # -- views -------------------------------------------------------------------------------------------------------------

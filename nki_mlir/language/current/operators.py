@@ -8,13 +8,17 @@
 import os
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from nki_mlir.language.current.errors import NkiTypeError, integer, require, user_location
+from nki_mlir.frontend.locations import user_location
+from nki_mlir.language.current.errors import NkiTypeError, integer, require
 from nki_mlir.language.tensor_object import BINARY, UNARY, TensorObject
 from nki_mlir.scalar.dtypes import FLOAT32
+
+if TYPE_CHECKING:
+    from nki_mlir.language.current.tensor import NkiTensor
 
 
 class Operators(TensorObject):
@@ -94,7 +98,7 @@ class Operators(TensorObject):
                                                 zip(self.strides, self.shape, wanted)])
 
 
-def leading_part(tensor: Any, shape: Sequence[int]) -> Any:
+def leading_part(tensor: "NkiTensor", shape: Sequence[int]) -> "NkiTensor | None":
     """The first elements of each partition's row, as many as a smaller shape has; None where it is not smaller."""
     least = tensor.on_chip and len(shape) > 1 and all(n > 0 for n in shape) and shape[0] == tensor.shape[0]
     count = prod(shape[1:])

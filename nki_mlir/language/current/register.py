@@ -46,7 +46,7 @@ class VirtualRegister:
                            "scalar_offset=, as a loop bound, or compute on it in SBUF with nisa.register_store"
                            ).located(user_location())
 
-    __int__ = __index__ = __float__ = _no_number        # type: ignore[assignment]
+    __int__ = __index__ = __float__ = _no_number
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __mod__ = __neg__ = _no_number
     __lt__ = __le__ = __gt__ = __ge__ = _no_number
 

@@ -80,17 +80,21 @@ def framework(value: object) -> str | None:
 
 def to_numpy(value: Any) -> np.ndarray:
     """The array, of the same memory where it can be."""
+    array: np.ndarray
     match framework(value):
         case "torch":
             torch: Any = sys.modules["torch"]
             held = value.detach().cpu()
             if held.dtype.is_floating_point and held.dtype not in (torch.float16, torch.float32, torch.float64):
                 bits = held.view((torch.uint8, torch.int16)[held.dtype.itemsize - 1])
-                return bits.numpy().view(dtype_of(str(held.dtype).removeprefix("torch.")).numpy)
-            return held.numpy()
+                array = bits.numpy().view(dtype_of(str(held.dtype).removeprefix("torch.")).numpy)
+            else:
+                array = held.numpy()
         case "jax":
-            return np.array(value)
-    return value
+            array = np.array(value)
+        case _:
+            array = value
+    return array
 
 
 def from_numpy(array: np.ndarray, name: str | None) -> Any:

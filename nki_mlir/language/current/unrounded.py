@@ -128,15 +128,17 @@ class ExactMemory:
 
 
 def address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
+    start: int = array.__array_interface__["data"][0]
+    return start
 
 
 def touched(view: np.ndarray, memory: np.ndarray, size: int) -> np.ndarray:
     """Which elements of ``size`` bytes the view of the memory has a byte of."""
-    found = np.zeros(memory.nbytes, np.bool_)
+    found: np.ndarray = np.zeros(memory.nbytes, np.bool_)
     np.ndarray((*view.shape, view.itemsize), np.bool_, found, address(view) - address(memory),
                (*view.strides, 1))[...] = True
-    return found.reshape(-1, size).max(1)
+    any_byte: np.ndarray = found.reshape(-1, size).max(1)
+    return any_byte
 
 
 def check_apart(arrays: Sequence[np.ndarray]) -> None:

@@ -9,11 +9,12 @@ from math import prod
 from typing import Any
 
 from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current import strides as layout
 from nki_mlir.language.current.calls import dtype_argument, is_shape, reported
 from nki_mlir.language.current.creation import check_address, ndarray
-from nki_mlir.language.current.errors import NkiTypeError, integer, require, user_location
+from nki_mlir.language.current.errors import NkiTypeError, integer, require
 from nki_mlir.language.current.regions import MemoryRegion, machine
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
@@ -111,7 +112,7 @@ class Window:
         return NkiTensor(storage, extents, strides, start, kind)
 
 
-class Address(tuple):
+class Address(tuple[int, ...]):
     """Where a tensor lies: (partition, byte), or nothing where the allocator chooses. Its bits are viewed by it."""
 
     tensor: NkiTensor

@@ -45,7 +45,9 @@ def _elements(buffer: Buffer, flags: np.ndarray, itemsize: int, partition: int, 
     if itemsize != buffer.dtype.itemsize:
         return flags[partition:partition + dims[0].count] if buffer.on_chip else flags
     strides = [d.partition * flags.shape[1] + d.free for d in dims]
-    return np.ndarray(tuple(d.count for d in dims), np.bool_, flags, partition * flags.shape[1] + free, strides)
+    start = partition * flags.shape[1] + free
+    seen: np.ndarray = np.ndarray(tuple(d.count for d in dims), np.bool_, flags, start, strides)
+    return seen
 
 
 def note(view: View) -> None:

@@ -10,7 +10,8 @@ import inspect
 import os
 from collections.abc import Callable, Sequence
 from functools import update_wrapper, wraps
-from typing import Any, NamedTuple, SupportsIndex
+from types import CodeType
+from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.frontend.builder import require_generation
@@ -32,6 +33,7 @@ from nki_mlir.language.signatures.table import (
 )
 
 STRICT = "NKI_MLIR_STRICT"
+R = TypeVar("R")            # what a function gives, in whichever form it is called
 
 
 class BoundArgument(NamedTuple):
@@ -106,12 +108,12 @@ class Function:
         self.signature = inspect.signature(function)
         self.parameters = dict(list(self.signature.parameters.items())[self.skip:])
         self.own = self.as_signature()
-        self.plans: dict[tuple, BindingPlan] = {}
+        self.plans: dict[tuple[object, ...], BindingPlan] = {}
         needs = [need for need in needs_of(name) if need.parameter in ("", *self.newest.names)]
         if needs:
             self.function = self.guarded(needs)
 
-    def guarded(self, needs: Sequence[Need]) -> Callable:
+    def guarded(self, needs: Sequence[Need]) -> Callable[..., object]:
         """The function, which first reports what the machine does not have."""
         function, names = self.function, self.own.positional
         defaults = {n: p.default for n, p in self.parameters.items()}
@@ -168,7 +170,8 @@ class Function:
     def kind(self, parameter: str) -> ParameterKind | None:
         """What a parameter takes: as the function's entry says, else by its name. Methods have names of their own."""
         if parameter in self.own_kinds:
-            return getattr(kinds, self.own_kinds[parameter])
+            kind: ParameterKind = getattr(kinds, self.own_kinds[parameter])
+            return kind
         return None if self.skip else KINDS.get(parameter)
 
     def bound_argument(self, at: int | str, parameter: Parameter | None, target: str) -> BoundArgument:
@@ -333,12 +336,12 @@ def placed(form: BindingForm, values: list[object]) -> tuple[tuple[object, ...],
             {g.parameter: v for g, v in zip(form.arguments, values) if isinstance(g.at, str) and g.parameter})
 
 
-def bound(function: Callable, table_name: str, generation: Generation) -> Any:
+def bound(function: Callable[..., R], table_name: str, generation: Generation) -> Callable[..., R]:
     """The function, callable in the forms of all releases; a method's arguments are counted behind ``self``."""
     if not hasattr(function, "__signature__"):
         with_defaults(function, table_name, generation)
     record = Function(function, table_name, generation, bound_first=is_method(function))
-    function, plans, skip = record.function, record.plans, record.skip
+    run, plans, skip = record.function, record.plans, record.skip
 
     def call(*arguments: Any, **keywords: Any) -> Any:
         key = (len(arguments), *keywords)
@@ -362,7 +365,7 @@ def bound(function: Callable, table_name: str, generation: Generation) -> Any:
                                 break
                             named = named | {name: made}
                     else:
-                        return function(*values, **named)
+                        return run(*values, **named)
             own = arguments[:skip]
             given, keywords, form = record.resolve(plan, arguments[skip:], keywords)
             if form is not plan.forms[0] or not form.direct:
@@ -370,7 +373,7 @@ def bound(function: Callable, table_name: str, generation: Generation) -> Any:
                     generation.report(record.departure(form))
                 if form.crosses:
                     return generation.cross(record, form, keywords)
-            return function(*own, *given, **keywords)
+            return run(*own, *given, **keywords)
         except KernelError as error:
             translated = generation.translated(error)
             if translated is error:
@@ -382,6 +385,6 @@ def bound(function: Callable, table_name: str, generation: Generation) -> Any:
     return call
 
 
-def is_method(function: Any) -> bool:
-    code = function.__code__
+def is_method(function: Callable[..., object]) -> bool:
+    code: CodeType = function.__code__
     return code.co_argcount > 0 and code.co_varnames[0] == "self"

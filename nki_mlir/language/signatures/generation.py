@@ -72,7 +72,7 @@ def signature_of(newest: Signature, generation: Generation, without: str = "") -
         for p in newest.parameters if p.name != without])
 
 
-def with_defaults(function: Callable, name: str, generation: Generation) -> None:
+def with_defaults(function: Callable[..., object], name: str, generation: Generation) -> None:
     """Give a function the defaults of its newest signature. Where that has none, it may have one itself."""
     newest = signatures(name, generation.name)[:1]
     defaults = {p.name: p.default for s in newest for p in s.parameters if p.default is not None}
