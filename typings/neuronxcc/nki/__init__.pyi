@@ -7,10 +7,6 @@ from typing import Any
 import numpy as np
 
 
-class Decorators:
-    """The decorators of a package: ``kernel_of`` makes its kernel of a function, ``simulator`` is its executor."""
-
-
 def baremetal(kernel=None, **kwargs) -> Any:
     """A kernel on NumPy arrays, which leaves the program in files where names are given for them.
 
