@@ -22,6 +22,7 @@ from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, RaceWarning, U
 from nki_mlir.language.arguments import Bound
 from nki_mlir.language.results import Traced, assemble, check_written, report_missing, updated
 from nki_mlir.targets.mesh import run_programs
+from nki_mlir.targets.small_products import on_one_thread
 
 if TYPE_CHECKING:
     from nki_mlir.language.kernel import Kernel
@@ -98,7 +99,8 @@ def attempt(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray], program: P
         finally:
             current.reset(token)
     try:
-        programs = run_programs(run, len(builders))
+        with on_one_thread():
+            programs = run_programs(run, len(builders))
     except NkiMlirError:
         judge(launch.checks, ())
         raise

@@ -17,6 +17,7 @@ from nki_mlir.targets.interpreter.execute import compile_op
 from nki_mlir.targets.interpreter.steps import Env, Step, steps
 from nki_mlir.targets.interpreter.unwritten import Uses
 from nki_mlir.targets.mesh import run_programs
+from nki_mlir.targets.small_products import on_one_thread
 from nki_mlir.waist.reader import Reader
 
 ALLOCATIONS = ("memref.alloc", "memref.alloca")
@@ -147,4 +148,5 @@ def run_grid(program: Callable[[Sequence[int]], Program], grid: Sequence[int], i
              shared: Sequence[np.ndarray]) -> None:
     """Every program of the grid, one after the other unless they meet."""
     points = list(np.ndindex(*grid))
-    run_programs(lambda number: program(points[number])(points[number], inputs, shared), len(points))
+    with on_one_thread():
+        run_programs(lambda number: program(points[number])(points[number], inputs, shared), len(points))

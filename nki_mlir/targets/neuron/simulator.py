@@ -45,6 +45,7 @@ from nki_mlir.targets.interpreter.unwritten import tracked
 from nki_mlir.targets.mesh import Exchange, Exchanges, no_meeting, waiting_text
 from nki_mlir.targets.neuron.deadlock import Waiter, deadlock, described
 from nki_mlir.targets.neuron.execution import Executors, element, new_memory
+from nki_mlir.targets.small_products import on_one_thread
 
 T = TypeVar("T")
 
@@ -391,6 +392,7 @@ def simulate_cores(programs: Sequence[Program], inputs: Sequence[np.ndarray], ou
     return cores
 
 
+@on_one_thread()
 def run(cores: Sequence[Core], seed: int | None = None, step_limit: int = 100_000_000) -> None:
     """Let all cores run to their end."""
     scheduler = RoundRobin() if seed is None else Adversary(seed)

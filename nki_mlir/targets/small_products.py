@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""NumPy's matrix products on one thread, while kernels run whose products are tiles.
+
+A tile's product takes 25 to 200 us on one core. On several, threads wait for each other in a loop: that gains little
+on an idle machine, and takes many times as long where other processes have the cores.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+
+class _Running:
+    """How many runs there are. The first of them takes the threads away, the last one gives them back."""
+
+    def __init__(self) -> None:
+        self.count, self.lock = 0, threading.Lock()
+        self.before: list[int] = []
+
+    def enter(self) -> None:
+        with self.lock:
+            self.count += 1
+            if self.count == 1:
+                self.before = [library.get_num_threads() for library in _libraries()]
+                _set_threads([1] * len(self.before))
+
+    def leave(self) -> None:
+        with self.lock:
+            self.count -= 1
+            if self.count == 0:
+                _set_threads(self.before)
+
+
+_running = _Running()
+
+
+@cache
+def _libraries() -> list[Any]:
+    """What NumPy multiplies with, where one number of threads is the whole process's."""
+    from threadpoolctl import ThreadpoolController  # start-up: looks for what libraries are loaded
+    found = ThreadpoolController().select(internal_api="openblas").lib_controllers
+    return [library for library in found if library.threading_layer == "pthreads"]
+
+
+def _set_threads(numbers: Sequence[int]) -> None:
+    for library, number in zip(_libraries(), numbers):
+        # The package listens to the first thread that asked only. Here the last run to end may be another's.
+        free = getattr(library, "clear_controlling_thread", lambda force: None)
+        free(force=True)
+        library.set_num_threads(number)
+        free(force=True)
+
+
+@contextmanager
+def on_one_thread() -> Iterator[None]:
+    """Products that NumPy computes meanwhile, also those of other threads, take one core."""
+    _running.enter()
+    try:
+        yield
+    finally:
+        _running.leave()
