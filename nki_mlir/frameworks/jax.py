@@ -13,6 +13,7 @@ import numpy as np
 
 from nki_mlir.frameworks.calls import callee_for
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
+from nki_mlir.frameworks.jax_partition import partitioned
 from nki_mlir.frameworks.jax_primitive import KernelNotDifferentiable, bind, registered_handler
 from nki_mlir.frameworks.registry import PlainResults
 from nki_mlir.frontend.locations import user_location
@@ -87,4 +88,4 @@ def export_checks() -> list[Any]:
     return [jax.export.DisabledSafetyCheck.custom_call(target) for target in TARGETS]
 
 
-__all__ = ["JaxKernel", "export_checks"]
+__all__ = ["JaxKernel", "export_checks", "partitioned"]

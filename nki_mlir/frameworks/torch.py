@@ -19,6 +19,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import guard_scalar
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics.errors import warn_once
 from nki_mlir.frameworks import torch_batching  # noqa: F401  makes an operator
 from nki_mlir.frameworks.calls import callee_for
 from nki_mlir.frameworks.debug_output import write_call
@@ -40,6 +41,10 @@ class NotOnCpu(NkiMlirError, ValueError):
     code = "NKI-TORCH-DEVICE"
     message = "a tensor on device {device} is passed to kernel {name}; kernels run on the CPU here"
     fix = "move it first: x.cpu()"
+
+
+class SymbolicShapeWarning(UserWarning):
+    """A dimension that an export is to leave open becomes a number, because a kernel is compiled for its shapes."""
 
 
 class _TensorMark:
@@ -64,6 +69,8 @@ def call(kernel: Kernel, arguments: tuple[Any, ...], keywords: dict[str, object]
     positional, named = map_leaves(arguments, is_tensor, take), map_leaves(keywords, is_tensor, take)
     device = next(t.device for t in tensors if isinstance(t, torch.Tensor))
     tensors = [torch.from_numpy(t).to(device) if isinstance(t, np.ndarray) else t for t in tensors]
+    if not torch.compiler.is_dynamo_compiling() and torch.compiler.is_exporting():
+        warn_of_symbols(kernel.__name__, tensors)
     kinds = tuple([(tuple([guard_scalar(n) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
     if torch.compiler.is_dynamo_compiling():
         recorded = torch.is_grad_enabled() and any([t.requires_grad for t in tensors])
@@ -84,6 +91,16 @@ def call(kernel: Kernel, arguments: tuple[Any, ...], keywords: dict[str, object]
     else:
         made = torch.ops.nki.call([tensors[n] for n in others], name)
     return put(structure, [tensors[n] if kind == "tensor" else made[n] for kind, n in returned])
+
+
+def warn_of_symbols(name: str, tensors: list[torch.Tensor]) -> None:
+    """Name the kernel and its operand: PyTorch's own error, which may follow, has only the dimension."""
+    found = next(((k, d, n) for k, t in enumerate(tensors) for d, n in enumerate(t.shape) if type(n) is not int), None)
+    if found is not None:
+        number, dim, size = found
+        warn_once(f"kernel {name} is compiled for its shapes: dimension {dim} of tensor {number} is {size}, and "
+                  f"becomes {guard_scalar(size)}; export the model once for each size (Dim.STATIC or Dim.AUTO), or use "
+                  "torch.compile, which compiles anew", SymbolicShapeWarning, user_location())
 
 
 def is_number(value: object) -> bool:

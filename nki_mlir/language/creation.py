@@ -121,7 +121,7 @@ def new_tensor(shape: object, dtype: object, space: str = SBUF, *, shared: bool 
     """A tensor of its own memory. Block dimensions stand before a ``par_dim``; ``allocation`` gives their addresses."""
     builder = active("a tensor creation")
     extents, partition_dim = plain_shape(shape)
-    if any([n < 1 for n in extents]):
+    if any([n < (space != HBM) for n in extents]):       # batches of nothing are in HBM; a tile has elements
         raise ShapeMismatch(what=f"a tensor of shape {extents} has an empty dimension").located(user_location())
     if space != HBM:
         located(check_on_chip_shape, extents, partition_dim or 0)

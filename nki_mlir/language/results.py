@@ -58,7 +58,8 @@ def traced(builder: "Builder", returned: Any, parameters: Sequence[Buffer], muta
             raise MutableNotReturned(name=parameter.name).located(builder.first_writes[parameter])
         if parameter.name not in mutable and immutable:
             raise ImmutableParameter(name=parameter.name).located(builder.first_writes[parameter])
-    unwritten = {k for k, b in enumerate(buffers) if b.role != "input" and b not in builder.first_writes}
+    unwritten = {k for k, b in enumerate(buffers) if b.role != "input" and b not in builder.first_writes
+                 and 0 not in b.shape}
     return Traced(buffers, structure, unwritten, builder.properties.get("idle_loops", []))
 
 

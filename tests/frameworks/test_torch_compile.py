@@ -5,6 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from nki_mlir.frameworks.torch import SymbolicShapeWarning  # noqa: E402
 from nki_mlir.language.beta import nki  # noqa: E402
 
 from . import kernels  # noqa: E402
@@ -101,6 +102,27 @@ def test_export__keeps_the_kernels(strict):
     exported = torch.export.export(Model(), (A, B), strict=strict)
     assert sum(n.target is torch.ops.nki.call.default for n in exported.graph.nodes) == 3
     equal(exported.module()(A, B), Model()(A, B))
+
+
+class Scaled(torch.nn.Module):
+    def forward(self, x):
+        return kernels.scaled(x, 2.0) + 1
+
+
+@pytest.mark.parametrize("dim, refused", [(torch.export.Dim("n", min=2, max=64), True), (torch.export.Dim.DYNAMIC, True),
+                                          (torch.export.Dim.AUTO, False)])
+def test_export__of_a_symbolic_shape_names_the_kernel(dim, refused):
+    """A warning says what PyTorch's error does not; ``AUTO`` asks for a number where it has to be one."""
+    model, shapes = Scaled(), {"x": {0: dim}}
+    with pytest.warns(SymbolicShapeWarning, match=r"kernel scaled is compiled for its shapes: dimension 0 of tensor 0 is "
+                                                  r"\w+, and becomes 4; export the model once for each size") as caught:
+        if refused:
+            with pytest.raises(Exception, match="as dynamic but your code specialized it to be a constant"):
+                torch.export.export(model, (torch.ones(4, 8),), dynamic_shapes=shapes)
+        else:
+            exported = torch.export.export(model, (torch.ones(4, 8),), dynamic_shapes=shapes)
+            assert torch.equal(exported.module()(torch.ones(4, 8)), torch.full((4, 8), 3.0))
+    assert [w.filename for w in caught if w.category is SymbolicShapeWarning] == [__file__]
 
 
 def test_export__runs_in_a_process_without_the_kernel(child, tmp_path):

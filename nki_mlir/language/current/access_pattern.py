@@ -53,6 +53,8 @@ def pairs(pattern: Any, what: str) -> list[tuple[int, int]]:
 def check_reach(tensor: NkiTensor, free_only: bool = False) -> None:
     """The elements of a tensor that is used are inside the storage, on chip inside its partitions and their rows."""
     if not tensor.size:
+        if not prod(tensor.storage.buffer.shape):               # all there is
+            return
         invalid(f"{tensor.name} is used in part, and that part, of shape {list(tensor.shape)}, is empty")
     row, start = tensor.storage.row(tensor.dtype), tensor.offset
     steps, place = list(zip(tensor.strides, tensor.shape)), "the tensor"

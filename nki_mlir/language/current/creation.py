@@ -14,7 +14,7 @@ from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import dtype_argument, reported
 from nki_mlir.language.current.errors import integer, invalid, require
-from nki_mlir.language.current.regions import MemoryRegion, machine, region
+from nki_mlir.language.current.regions import MemoryRegion, machine, region, region_value
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.regions import makes
@@ -43,7 +43,9 @@ def ndarray(shape: Any, dtype: Any, buffer: Any, name: Any, address: Any) -> Nki
     """A tensor whose elements are not set."""
     builder = active("nl.ndarray")
     extents = tuple(integer(n, "shape") for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
-    require(extents and all(n > 0 for n in extents), f"a tensor of shape {list(extents)} has an empty dimension")
+    # Batches of nothing are in HBM; a tile has elements.
+    least = int(region_value(buffer) not in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm))
+    require(extents and all(n >= least for n in extents), f"a tensor of shape {list(extents)} has an empty dimension")
     if hasattr(buffer, "memory"):                               # a place that the kernel has made
         view: NkiTensor = buffer.view(dtype, extents, name)
         return view

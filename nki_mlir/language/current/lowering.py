@@ -42,6 +42,8 @@ def allocate(shape: Any, dtype: DType, region: MemoryRegion = sbuf, *, name: str
              address: tuple[int, int] | None = None, identity: bool = False) -> NkiTensor:
     """A tensor of its own memory."""
     builder = active("a tensor creation")
+    if region.space != "hbm" and not prod(shape):
+        invalid(f"a tile of shape {list(shape)} has an empty dimension")
     attributes = None if address is None else {"nki.address": tuple(address)}
     buffer = builder.allocate(tuple(shape), carrier(dtype), region.space, shared=region is MemoryRegion.shared_hbm,
                               name=name, attributes=attributes)

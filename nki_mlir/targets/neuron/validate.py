@@ -58,7 +58,7 @@ class Validator:
             places = [v.index for v in program.of_kind(kind)]
             require(places == list(range(len(places))), f"the {kind} variables are not numbered 0, 1, ...")
         for v in program.variables:
-            require(all(n > 0 for n in v.shape) and v.nbytes <= HBM_LIMIT, f"variable {v.name} has no possible shape")
+            require(all(n >= 0 for n in v.shape) and v.nbytes <= HBM_LIMIT, f"variable {v.name} has no possible shape")
             require(len(v.data) == (v.nbytes if v.kind == "constant" else 0),
                     f"variable {v.name} has {len(v.data)} bytes of data, its shape takes {v.nbytes}")
         require(len(program.semaphores) <= machine.semaphores,

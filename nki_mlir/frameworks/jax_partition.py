@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels whose operands are divided among devices: rules for the partitioner of ``jax.jit`` with sharded arrays."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import jax
+from jax.experimental.custom_partitioning import custom_partitioning
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frontend.locations import user_location
+
+
+class PartitionRule(NkiMlirError, ValueError):
+    code = "NKI-JAX-PARTITION"
+    message = "rule '{rule}': {what}"
+    fix = "give the dimensions of each operand and result a name, as in 'rows columns, columns -> rows columns'"
+
+
+class DivisionRule:
+    """A rule: the names of the dimensions of operands and results, and those along which devices may divide them."""
+
+    def __init__(self, text: str, split: str) -> None:
+        sides = text.split("->")
+        if len(sides) != 2:
+            raise PartitionRule(rule=text, what="it has no '->', or several").located(user_location())
+        self.operands, self.results = ([part.split() for part in side.split(",")] for side in sides)
+        self.text, self.split = text, tuple(split.split())
+        every = {name for dims in (*self.operands, *self.results) for name in dims}
+        for name in self.split:
+            if name not in every:
+                raise PartitionRule(rule=text, what=f"no dimension is called {name}").located(user_location())
+        for name in every - set(self.split):
+            if not name.isidentifier():
+                raise PartitionRule(rule=text, what=f"{name!r} is no name").located(user_location())
+        self.fixed = tuple(sorted(every - set(self.split)))
+
+    def check(self, operands: Sequence[Any], results: Sequence[Any]) -> None:
+        """Raises where arrays have other dimensions than the rule."""
+        for what, names, arrays in (("operands", self.operands, operands), ("results", self.results, results)):
+            ranks = [len(a.shape) for a in arrays]
+            if ranks != [len(dims) for dims in names]:
+                raise PartitionRule(rule=self.text, what=f"{what} have {ranks} dimensions").located(user_location())
+
+    def axes(self, operands: Sequence[Any]) -> dict[str, Any]:
+        """The axes of the mesh that each dimension is divided by: those of the first operand that is divided there."""
+        found: dict[str, Any] = {}
+        taken: set[str] = set()
+        for dims, operand in zip(self.operands, operands):
+            spec = tuple(operand.sharding.spec) if operand.sharding is not None else ()
+            for name, axes in zip(dims, spec):
+                one = {axes} if isinstance(axes, str) else set(axes or ())
+                if one and name in self.split and name not in found and not one & taken:
+                    found[name] = axes
+                    taken |= one
+        return found
+
+
+def partitioned(function: Callable[..., Any], rule: str, split: str) -> Callable[..., Any]:
+    """A function of arrays that calls kernels, which ``jax.jit`` divides among devices as its operands are.
+
+    Without it, a kernel's operands are gathered and its results are whole on each device. The function is traced for
+    the part that a device has, as under ``shard_map``: along the dimensions in ``split`` it has to compute each
+    part by itself.
+
+    Arguments:
+        function: takes and gives arrays, by position
+        rule: the dimensions of operands and results by name: "rows columns, columns -> rows columns"
+        split: the names of those along which devices may divide the work: "rows"; others are whole on each
+
+    Result:
+        The function, for use under jax.jit.
+
+    Errors:
+        A rule that does not fit the arrays is an error.
+
+    Example:
+        f = jax.jit(partitioned(nki.jit(double), "rows columns -> rows columns", split="rows"))
+        assert np.array_equal(f(jnp.ones((4, 8), jnp.float32)), np.full((4, 8), 2.0))
+    """
+    known = DivisionRule(rule, split)
+
+    def several(*operands: Any) -> tuple[Any, ...]:
+        made = function(*operands)
+        return tuple(made) if isinstance(made, (tuple, list)) else (made,)
+    call = custom_partitioning(several)
+
+    def shardings(mesh: Any, operands: Sequence[Any]) -> list[tuple[Any, ...]]:
+        axes = known.axes(operands)
+        of = lambda dims: jax.sharding.NamedSharding(
+            mesh, jax.sharding.PartitionSpec(*(axes.get(name) for name in dims)))
+        return [tuple(map(of, known.operands)), tuple(map(of, known.results))]
+
+    def partition(mesh: Any, operands: Sequence[Any], results: Any) -> tuple[Any, ...]:
+        given, made = shardings(mesh, operands)
+        return mesh, several, made, given
+    options: dict[str, Any] = {"sharding_rule": rule, "need_replication_factors": known.fixed}
+    takes = inspect.signature(call.def_partition).parameters
+    infer = lambda mesh, operands, results: shardings(mesh, operands)[1]
+    call.def_partition(partition, infer_sharding_from_operands=infer,
+                       **{name: value for name, value in options.items() if name in takes})
+
+    @wraps(function)
+    def run(*operands: Any) -> Any:
+        shapes = jax.eval_shape(function, *operands)
+        alone = not isinstance(shapes, (tuple, list))
+        known.check(operands, [shapes] if alone else shapes)
+        results = call(*operands)
+        return results[0] if alone else type(shapes)(results)
+    return run
