@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nki-lsp`` as an editor talks to it."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nki_mlir.cli.language_server import Server, errors_of
+from nki_mlir.version import __version__
+
+FILE = Path(__file__).parent.parent.parent / "examples" / "mlir" / "tensor_add.mlir"
+TEXT = FILE.read_text()
+URI = FILE.as_uri()
+
+
+def framed(*messages: dict) -> bytes:
+    data = [json.dumps({"jsonrpc": "2.0", **m}).encode() for m in messages]
+    return b"".join(b"Content-Length: %d\r\nContent-Type: x\r\n\r\n%s" % (len(d), d) for d in data)
+
+
+def talk(*messages: dict) -> tuple[int, list[dict]]:
+    """The exit status, and what the server says."""
+    sink = io.BytesIO()
+    status = Server(io.BytesIO(framed(*messages)), sink).serve()
+    said, data = [], io.BytesIO(sink.getvalue())
+    while line := data.readline():
+        assert data.readline() == b"\r\n"
+        said.append(json.loads(data.read(int(line.partition(b":")[2]))))
+    return status, said
+
+
+def opened(text: str, version: int = 0) -> dict:
+    return {"method": "textDocument/didOpen", "params": {"textDocument": {"uri": URI, "text": text}}}
+
+
+def asked(method: str, text: str, word: str, count: int = 0) -> dict:
+    """A request at the count-th occurrence of a word."""
+    at = -1
+    for _ in range(count + 1):
+        at = text.index(word, at + 1)
+    line = text.count("\n", 0, at)
+    before = text[text.rfind("\n", 0, at) + 1:at]
+    return {"id": 7, "method": f"textDocument/{method}", "params": {
+        "textDocument": {"uri": URI}, "position": {"line": line, "character": len(before.encode("utf-16-le")) // 2 + 1}}}
+
+
+def test_a_session__begins_and_ends():
+    status, said = talk({"id": 1, "method": "initialize", "params": {}}, {"method": "initialized", "params": {}},
+                        {"id": 2, "method": "nothing"}, {"id": 3, "method": "shutdown"}, {"method": "exit"})
+    assert status == 0 and [m["id"] for m in said] == [1, 2, 3]
+    assert said[0]["result"]["serverInfo"] == {"name": "nki-lsp", "version": __version__}
+    assert said[0]["result"]["capabilities"]["hoverProvider"] is True
+    assert said[1]["error"]["code"] == -32601 and said[2]["result"] is None
+    assert talk()[0] == 1                               # it ended without a word
+
+
+def test_errors__come_as_the_text_changes():
+    wrong = TEXT.replace('"nki.store"', '"nki.stroe"', 1)
+    assert wrong != TEXT
+    change = {"method": "textDocument/didChange", "params": {
+        "textDocument": {"uri": URI}, "contentChanges": [{"text": wrong}]}}
+    close = {"method": "textDocument/didClose", "params": {"textDocument": {"uri": URI}}}
+    _, said = talk(opened(TEXT), change, close)
+    assert [m["method"] for m in said] == ["textDocument/publishDiagnostics"] * 3
+    first, second, third = (m["params"]["diagnostics"] for m in said)
+    assert first == third == []
+    line = wrong[:wrong.index("nki.stroe")].count("\n")
+    one, = second
+    assert one["range"]["start"]["line"] == line and one["severity"] == 1
+    assert "nki.stroe" in one["message"]
+
+
+def test_errors__of_rules_and_of_parts_have_their_lines():
+    two = f"{TEXT}// -----\n{TEXT}"
+    assert errors_of(two, "x.mlir") == []
+    broken = two[:len(TEXT)] + two[len(TEXT):].replace("[1, 128]", "[1, 999]", 1)
+    (line, _, message), = errors_of(broken, "x.mlir")
+    assert line == TEXT.count("\n") + 1 + TEXT[:TEXT.index('"nki.load"')].count("\n")
+    assert "999" in message
+    assert errors_of("\n  func.func @f() { %0 = ", "x.mlir") == [(1, 23, "expected operation name in quotes")]
+
+
+def test_hover__says_what_an_operation_is():
+    text = TEXT
+    _, said = talk(opened(text), asked("hover", text, "nki.load"), asked("hover", text, "module"))
+    value = said[1]["result"]["contents"]["value"]
+    assert value.startswith("### nki.load\n\n") and "- `dst`: a tile that is written" in value
+    assert "- `src`: a tile that is read" in value
+    assert said[2]["result"] is None
+    unit = '// \U0001f600 "nisa.activation"\n'
+    _, said = talk(opened(unit), asked("hover", unit, "nisa.activation"))
+    value = said[1]["result"]["contents"]["value"]
+    assert "On scalar; assembly `ACTIVATE`, opcode `0x13`." in value and "- `fn`: str" in value
+
+
+def test_values__are_found_where_they_are_made():
+    text = """func.func @f(%a: index, %b: index) {
+  %x, %y = "some.op"() : () -> (index, index)
+  scf.for %i = %a to %b step %y {
+    %c = arith.addi %i, %x : index
+    %d = arith.addi %c, %c : index
+  }
+  return
+}
+"""
+    for word, count, line in (("%c, ", 0, 3), ("%y {", 0, 1), ("%x : ", 0, 1), ("%i, ", 0, 2), ("%b step", 0, 0)):
+        _, said = talk(opened(text), asked("definition", text, word, count), asked("hover", text, word, count))
+        assert said[1]["result"]["range"]["start"]["line"] == line, word
+        assert text.split("\n")[line].strip() in said[2]["result"]["contents"]["value"]
+    _, said = talk(opened(text), asked("definition", text, "return"))
+    assert said[1]["result"] is None
+
+
+def test_the_command__speaks_on_its_streams():
+    done = subprocess.run([sys.executable, "-m", "nki_mlir.cli.language_server", "--stdio"], capture_output=True,
+                          input=framed({"id": 1, "method": "initialize", "params": {}}, opened(TEXT),
+                                       {"id": 2, "method": "shutdown"}, {"method": "exit"}))
+    assert done.returncode == 0 and done.stderr == b""
+    assert done.stdout.count(b"Content-Length: ") == 3 and b'"diagnostics": []' in done.stdout
+
+
+@pytest.mark.parametrize("text", ["", "// nothing\n", "// -----\n"])
+def test_empty_texts__have_no_errors(text):
+    assert errors_of(text, "x.mlir") == []
