@@ -40,7 +40,7 @@ def _give_back(lease: Any) -> None:
             _waiting += size
 
 
-def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Like ``np.empty``: C order, with elements that are anything. Large ones begin at a page."""
     global _waiting
     kind = np.dtype(dtype)

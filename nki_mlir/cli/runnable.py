@@ -42,11 +42,11 @@ class Runnable(ABC):
         """Its results; the inputs stay as they are."""
 
     @abstractmethod
-    def streams(self, options: Any) -> list[Any]:
+    def streams(self, options: object) -> list[Any]:
         """Its instruction streams, made with options of the emission: a program for each core that it takes."""
 
     @abstractmethod
-    def module(self) -> tuple[Any, list[Any]]:
+    def module(self) -> tuple[object, list[object]]:
         """A module at the nki, linalg or nisa level, and the inputs of its function."""
 
 
@@ -113,7 +113,7 @@ class KernelSource(Runnable):
 
     executors, runs_on_plugins = EXECUTORS, True
 
-    def __init__(self, kernel: Any, positional: list[object], keywords: dict[str, object]) -> None:
+    def __init__(self, kernel: "Kernel", positional: list[object], keywords: dict[str, object]) -> None:
         self.kernel, self.positional, self.keywords = kernel, positional, keywords
 
     def run(self, on: str) -> Results:
@@ -129,7 +129,7 @@ class KernelSource(Runnable):
         spec = kernel.specialize(kernel.bind(tuple(self.positional), self.keywords, is_array, describe_array))
         return neuron.streams(spec.captured, spec.grid, options)
 
-    def module(self) -> tuple[Any, list[Any]]:
+    def module(self) -> tuple[object, list[object]]:
         modules, inputs = captured(self.kernel, self.positional, self.keywords)
         return modules[0], inputs
 
@@ -171,11 +171,11 @@ class GraphSource(Runnable):
         run = stablehlo.simulate_linked if on == "isa" else stablehlo.run_linked
         return [(f"result {k}", r) for k, r in enumerate(run(self.text, self.positional))]
 
-    def streams(self, options: Any) -> list[Any]:
+    def streams(self, options: object) -> list[Any]:
         from nki_mlir.frameworks import stablehlo  # start-up: loads MLIR
         return stablehlo.linked_streams(self.text, options, self.name)
 
-    def module(self) -> tuple[Any, list[Any]]:
+    def module(self) -> tuple[object, list[object]]:
         raise NotVerified(what="a graph")
 
 
@@ -201,7 +201,7 @@ class StreamsSource(Runnable):
     def streams(self, options: Any) -> list[Any]:
         return self.programs
 
-    def module(self) -> tuple[Any, list[Any]]:
+    def module(self) -> tuple[object, list[object]]:
         raise NotVerified(what="instruction streams")
 
 
@@ -230,12 +230,13 @@ def checked_input(array: object, name: str, shape: tuple[int, ...], dtype: objec
     return array
 
 
-def copied(values: list[Any]) -> list[Any]:
+def copied(values: Sequence[object]) -> list[Any]:
     """Arrays are copied, since kernels may update them."""
     return [v.copy() if isinstance(v, np.ndarray) else v for v in values]
 
 
-def captured(kernel: "Kernel", positional: list[object], keywords: dict[str, Any]) -> tuple[list[object], list[Any]]:
+def captured(kernel: "Kernel", positional: list[object],
+             keywords: dict[str, object]) -> tuple[list[object], list[object]]:
     """The distinct modules of a kernel for these arguments, and the tensors among them."""
     from nki_mlir.language.kernel import describe_array, is_array  # start-up: needed where it is asked for
     bound = kernel.bind(tuple(positional), keywords, is_array, describe_array)
@@ -251,7 +252,7 @@ def set_target(module: "Module", target: str) -> None:
         module.operation.attributes["nki.target"] = ir.StringAttr.get(target)
 
 
-def run_module(module: Any, inputs: list[Any], on: str) -> Results:
+def run_module(module: Any, inputs: Sequence[object], on: str) -> Results:
     """The results (and updated inputs) of a module's kernel function on an executor."""
     from nki_mlir.dialects.kernel_function import the_kernel  # start-up: loads MLIR
     from nki_mlir.frontend.capture import Captured, Variant

@@ -13,6 +13,7 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Context, Module
+    from nki_mlir.language.kernel import Kernel
 
 
 class SourceError(NkiMlirError):
@@ -147,7 +148,7 @@ def diagnostic(raw: Any, name: str) -> Diagnostic:
     return Diagnostic(name if file in ("-", "") else file, line, column, "error", raw.message.replace("\0", ""))
 
 
-def load_kernel(source: str, target: str | None = None, grid: tuple[int, ...] = ()) -> Any:
+def load_kernel(source: str, target: str | None = None, grid: tuple[int, ...] = ()) -> "Kernel":
     """The kernel that ``FILE.py:FUNCTION`` names, for a target and a launch grid.
 
     The vendor's module names are made importable before its file is run.

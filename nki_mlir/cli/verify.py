@@ -8,7 +8,6 @@
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
 
@@ -29,7 +28,7 @@ def expected_errors(text: str) -> list[tuple[int | None, str]]:
 
 
 def errors_of(error: NkiMlirError) -> list[tuple[int | None, str]]:
-    diagnostics: Sequence[Any] = getattr(error, "diagnostics", ())
+    diagnostics = getattr(error, "diagnostics", ())
     if diagnostics:
         return [(d.line, d.message) for d in diagnostics]
     return [(error.at.line if error.at else None, error.headline)]

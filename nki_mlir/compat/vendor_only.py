@@ -7,7 +7,7 @@ Any name can be imported from them, and is an error when it is called.
 import importlib.abc
 import importlib.machinery
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frontend.locations import user_location
@@ -42,7 +42,7 @@ class Stub:
     def __getitem__(self, grid: object) -> "Stub":
         return self
 
-    def __call__(self, *arguments: object, **keywords: Any) -> NoReturn:
+    def __call__(self, *arguments: object, **keywords: object) -> NoReturn:
         raise VendorOnly(name=self._name).located(user_location())
 
     def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[object, ...]:

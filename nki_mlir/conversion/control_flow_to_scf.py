@@ -68,7 +68,7 @@ def is_part(value: Value) -> bool:
     return op.name == "tensor.extract_slice" or is_part(op.operands[0])
 
 
-def extract(tensor: Any, kind: Any) -> Any:
+def extract(tensor: ir.Value, kind: ir.Type) -> Any:
     """The element of a tensor without dimensions."""
     return ir.Operation.create("tensor.extract", results=[kind], operands=[tensor]).result
 

@@ -110,7 +110,7 @@ class _Block:
 
     def unseen(self, operation: Operation) -> bool:
         """Whether an instruction has an operand in PSUM and runs on the GpSimd engine because no other can run it."""
-        op: Any = read_op(operation)
+        op = read_op(operation)
         return (op.engine == Engine.UNKNOWN.value and op.runs_on is Engine.GPSIMD
                 and not self.emitter.machine.gpsimd_sees_psum and any(t.space == PSUM for _, t in op.operands()))
 
@@ -126,7 +126,7 @@ class _Block:
 
     def structured(self) -> None:
         places = [k for k, op in enumerate(self.operations) if op.name in ("linalg.generic", "linalg.fill")]
-        start: Any = None               # the operation that wrote the start value of the fold that follows
+        start = None               # the operation that wrote the start value of the fold that follows
         taken: set[int] = set()
         for k in places:
             if k in taken:
@@ -161,7 +161,7 @@ class _Block:
                 return None
         return None
 
-    def starts(self, nest: TileNest, op: Any, following: Any) -> bool:
+    def starts(self, nest: TileNest, op: ir.Operation, following: ir.Operation) -> bool:
         """Whether an operation writes the identity of the fold that follows, which then needs no start value."""
         if not isinstance(nest.body, Constant) or op.operands[len(op.operands) - 1] != following.operands[
                 len(following.operands) - 1]:

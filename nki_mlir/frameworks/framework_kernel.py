@@ -165,7 +165,7 @@ class FrameworkKernel:
     def kernel(self) -> Kernel:
         """The kernel with this object's grid and target. Captures are kept on the function, if they are kept."""
         kernel = unwrap(self.func)
-        cache: dict[Any, Specialization] = kernel.func.__dict__.setdefault(CACHE, {}) if self.enable_cache else {}
+        cache = kernel.func.__dict__.setdefault(CACHE, {}) if self.enable_cache else {}
         by_reference = None if self.kernel_return is None else not self.kernel_return
         return replace(kernel, grid=self.grid, has_grid=True, target=self.platform_target or kernel.target,
                        by_reference=by_reference if by_reference is not None else kernel.by_reference,

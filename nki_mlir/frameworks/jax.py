@@ -26,7 +26,7 @@ from nki_mlir.scalar.dtypes import DType, dtype_of
 registered_handler()                # executables from a cache or an export may come before the first kernel
 
 
-def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, Any]) -> Any:
+def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:
     """The kernel's results as JAX arrays, in the structure in which it returns them."""
     bound = kernel.bind(arguments, keywords, is_tensor, describe)
     # An output parameter keeps the elements that the kernel does not write: it is an operand unless it writes them all.
@@ -67,7 +67,7 @@ class JaxKernel(FrameworkKernel):
         return is_tensor(t) or isinstance(t, jax.ShapeDtypeStruct)
 
 
-def export_checks() -> list[Any]:
+def export_checks() -> list[object]:
     """``disabled_checks`` of ``jax.export.export`` for functions that call kernels or custom operators.
 
     Arguments:

@@ -27,7 +27,8 @@ def _kernel_of(function: object) -> Kernel:
     return replace(unwrap(function), by_reference=True)
 
 
-def nki_call(func: Any, *args: object, grid: object = None, out_shape: Any = None, platform_target: str | None = None,
+def nki_call(func: Any, *args: object, grid: object = None, out_shape: object = None,
+             platform_target: str | None = None,
              **kwargs: object) -> Any:
     """Call a kernel that takes ``args`` and then one parameter for each output, which it writes.
 

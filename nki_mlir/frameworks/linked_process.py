@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -52,10 +51,10 @@ def main() -> None:
     from nki_mlir.frameworks.stablehlo import LinkedProgram  # start-up: loads MLIR
     requests, answers = open(0, "rb", closefd=False), sys.stdout.buffer
     sys.stdout = sys.stderr                     # what kernels print is no answer
-    programs: dict[str, Any] = {}
+    programs = {}
     while requests.peek(1):
         module, arrays = pickle.load(requests)
-        answer: Any
+        answer: object
         try:
             if module not in programs:
                 programs[module] = LinkedProgram(module)

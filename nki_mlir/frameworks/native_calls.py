@@ -160,7 +160,7 @@ def results_apart(module: Module) -> None:
     """One buffer as two results of a function ends the process in the pass that makes results parameters."""
     memref = load("dialects.memref")
     for end in operations_of(module, lambda name: name == "func.return"):
-        seen: list[Any] = []
+        seen = []
         for k, value in enumerate(end.operands):
             if value in seen:
                 with ir.InsertionPoint(end), end.location:

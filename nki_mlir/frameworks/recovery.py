@@ -108,7 +108,7 @@ def configs_of_stablehlo(source: str | bytes) -> list[str]:
     """The configs of a module's custom calls, in order; of bytecode that another build of MLIR wrote, by search."""
     found: list[str] = []
 
-    def visit(op: Operation) -> Any:
+    def visit(op: Operation) -> ir.WalkResult:
         if op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value == TARGET:
             found.append(config_of(op))
         return ir.WalkResult.ADVANCE

@@ -121,7 +121,7 @@ def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np
     return LinkedProgram(module, "isa")(*arguments)
 
 
-def linked_streams(module: str | bytes, options: Any, file: str = "-") -> list[Program]:
+def linked_streams(module: str | bytes, options: object, file: str = "-") -> list[Program]:
     """The instruction streams of a StableHLO module of a file with its kernels; instructions know what they are of."""
     with ALONE, graph_context(), ir.Location.unknown():
         graph = read_graph(module)

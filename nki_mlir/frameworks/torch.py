@@ -51,7 +51,7 @@ class _TensorMark:
     """Marks ``(_Place, n)``: the n-th tensor, in arguments whose tensors were taken out."""
 
 
-def call(kernel: Kernel, arguments: tuple[Any, ...], keywords: dict[str, object]) -> Any:
+def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:
     """The kernel's results as tensors, in the structure in which it returns them."""
     if not torch.compiler.is_dynamo_compiling():
         known = launched(kernel, arguments, keywords)
@@ -59,7 +59,7 @@ def call(kernel: Kernel, arguments: tuple[Any, ...], keywords: dict[str, object]
             return known[0]
     tensors: list[torch.Tensor] = []
 
-    def take(value: Any) -> Any:
+    def take(value: Any) -> tuple[type, int]:
         tensors.append(value)
         return (_TensorMark, len(tensors) - 1)
     grid = kernel.grid

@@ -46,7 +46,7 @@ def roll(a: torch.Tensor, shifts: list[int], dims: Sequence[int] = ()) -> torch.
     return a.clone()
 
 
-def of_bytes(op: Any) -> Callable[..., Any]:
+def of_bytes(op: Any) -> Callable[..., object]:
     """Computed as int32 where all tensors are of bytes, which upstream takes for integers with a sign here."""
     def found(*arguments: Any, **keywords: Any) -> Any:
         if any(isinstance(a, torch.Tensor) and a.dtype != torch.uint8 for a in arguments):
@@ -58,7 +58,7 @@ def of_bytes(op: Any) -> Callable[..., Any]:
     return found
 
 
-def truth(op: Any) -> Callable[..., Any]:
+def truth(op: Any) -> Callable[..., object]:
     """``any`` and ``all`` of bytes, which are bytes: upstream takes the bits together."""
     def found(a: torch.Tensor, *arguments: Any, **keywords: Any) -> Any:
         return op(a != 0, *arguments, **keywords).to(a.dtype) if a.dtype == torch.uint8 else NotImplemented
@@ -69,7 +69,7 @@ def absolute(a: torch.Tensor) -> Any:
     return a.clone() if a.dtype == torch.uint8 else NotImplemented
 
 
-def shift(op: Any) -> Callable[[torch.Tensor, Any], torch.Tensor]:
+def shift(op: Any) -> Callable[[torch.Tensor, object], torch.Tensor]:
     return lambda a, b: op(*same_dtype(a, b))
 
 

@@ -89,7 +89,7 @@ class PlannedCall:
 _LAUNCHES: dict[object, PlannedCall] = {}
 
 
-def launched(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> tuple[Any] | None:
+def launched(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> tuple[object] | None:
     """The results of a call, in a tuple; None where it has to go through the operator."""
     tensors: list[torch.Tensor] = []
     launch = _LAUNCHES.get(key_of(kernel, arguments, keywords, tensors))

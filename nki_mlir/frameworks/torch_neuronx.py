@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``torch_neuronx``: its PyTorch entry points: ``nki_jit``, ``wrap_nki``, ``nki_op``."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +91,8 @@ def nki_op(name: str, fn: Callable[..., object] | None = None, /, *, mutates_arg
     made = torch.library.custom_op(name, fn, mutates_args=mutated)
     made.register_fake(fn)
 
-    def inside(mode: Any, op: "Operation", types: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def inside(mode: Any, op: "Operation", types: object, arguments: tuple[Any, ...],
+               keywords: Mapping[str, object]) -> Any:
         with mode:
             return fn(*arguments, **keywords)
     made.register_torch_dispatch(FunctionalTensorMode, inside)

@@ -43,7 +43,7 @@ class SyncTensorsGraph(torch.nn.Module):
         self.calls, self.results = calls, results
 
     def forward(self, *parameters: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        made: dict[Origin, Any] = {Origin(-1, n): value for n, value in enumerate(parameters)}
+        made = {Origin(-1, n): value for n, value in enumerate(parameters)}
         needed = needed_calls(self.calls, self.results)
         for number, call in enumerate(self.calls):
             if number in needed:

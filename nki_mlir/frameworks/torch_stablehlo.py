@@ -142,7 +142,7 @@ def constants_in_place() -> Any:
     importer = load("extras.fx_importer")
 
     class Hooks(importer.FxImporterHooks):           # type: ignore[name-defined, misc]
-        def resolve_literal(self, gni: object, literal: object, info: object) -> Any:
+        def resolve_literal(self, gni: object, literal: object, info: object) -> ir.Value | None:
             if not isinstance(literal, torch.Tensor):
                 return None
             element = importer.TORCH_DTYPE_TO_MLIR_TYPE[literal.dtype]()
@@ -176,7 +176,7 @@ def to_custom_calls(module: Module) -> None:
             replace_operator(op, own[name])
 
 
-def custom_operators() -> dict[str, Any]:
+def custom_operators() -> dict[str, object]:
     """The custom C++ operators that are defined in PyTorch, by name as the importer writes it."""
     binding = sys.modules.get("nki_mlir.customop.torch_binding")
     return {} if binding is None else {name.replace("::", "."): op for name, op in binding.registered().items()}
@@ -229,7 +229,7 @@ def replace(op: Operation) -> None:
     op.erase()
 
 
-def custom_call(record: KernelRecord, operands: list[Value]) -> list[Any]:
+def custom_call(record: KernelRecord, operands: list[Value]) -> list[ir.Value]:
     """The call on values of PyTorch's dialect; its results are builtin tensors."""
     types = [ir.Type.parse(tensor_type(spec)) for spec in record.operands]
     values = [ir.Operation.create("torch_c.to_builtin_tensor", results=[kind], operands=[value]).result

@@ -14,7 +14,6 @@ from collections import deque
 from math import prod
 from pathlib import Path
 from string import Template
-from typing import Any
 
 import numpy as np
 
@@ -110,7 +109,7 @@ class Handler:
         return self.array([callee.entry.address, len(record.operands), len(record.results), buffers.ctypes.data,
                            len(order), order.ctypes.data, clear.ctypes.data, *key])
 
-    def array(self, values: list[Any]) -> np.ndarray:
+    def array(self, values: list[object]) -> np.ndarray:
         made = np.array(values, np.int64)
         self.keep_alive.append(made)
         return made

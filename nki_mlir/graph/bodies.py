@@ -75,10 +75,10 @@ class GraphBody(BodyReader):
 
     def __init__(self, op: Operation, outside: Callable[[object], Linear]) -> None:
         super().__init__(op, outside)
-        self.loads: list[tuple[Any, list[Linear]]] = []
+        self.loads: list[tuple[object, list[Linear]]] = []
         self.gathers: list[tuple[Any, Node, list[Linear]]] = []     # the buffer, its row, the other subscripts
 
-    def read(self, value: Any, op: Any) -> Node:
+    def read(self, value: ir.Value, op: ir.Operation) -> Node:
         if op.name == "memref.load":
             return self.loaded(op)
         if not op.name.startswith("scalar."):
@@ -108,7 +108,7 @@ class GraphBody(BodyReader):
                 return wrapped(divided(*(converted(v, INT32) for v in operands))[0], held(last))
         raise refused(op, f"'{name}' on {last.mlir}")
 
-    def convert(self, op: Any, value: Node, frm: DType, to: DType) -> Node:
+    def convert(self, op: ir.Operation, value: Node, frm: DType, to: DType) -> Node:
         """The value in another type, rounded and saturated."""
         if to is BOOL and isinstance(value, Convert) and value.value.dtype is BOOL:
             return value.value
@@ -137,7 +137,7 @@ class GraphBody(BodyReader):
             return converted(value, held(to))
         return unsigned(value, to.bits) if to.kind is Encoding.UNSIGNED else wrapped(converted(value, INT32), to)
 
-    def loaded(self, op: Any) -> Node:
+    def loaded(self, op: ir.Operation) -> Node:
         """An element of a buffer as one more input: at linear subscripts, or in a row that is computed from data."""
         buffer, *subscripts = op.operands
         dtype = element_dtype(op.results[0].type)
@@ -152,7 +152,7 @@ class GraphBody(BodyReader):
             raise refused(op, "a subscript that is computed from data, other than the first of a gather") from None
         return Input(dtype, GATHERED - len(self.gathers))
 
-    def position(self, value: Any) -> Node:
+    def position(self, value: ir.Value) -> Node:
         """An index value that is computed from data, as an int32."""
         op = defining(value)
         if op is not None and op.name == "arith.index_cast":

@@ -28,7 +28,7 @@ def keep_in_buffers(function: Operation) -> None:
                 {"scf.for": _for, "scf.while": _while, "scf.if": _if, "scf.index_switch": _switch}[op.name](op)
 
 
-def buffers(op: Any) -> list[Any]:
+def buffers(op: ir.Operation) -> list[Any]:
     """A new buffer for each result."""
     made = []
     for result in op.results:

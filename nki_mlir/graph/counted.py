@@ -109,7 +109,7 @@ def _as_for(op: Operation, iterations: int, counters: dict[int, Counter]) -> Non
     op.erase()
 
 
-def _value(variable: Any, counter: Counter, kind: Any) -> Any:
+def _value(variable: Any, counter: Counter, kind: ir.Type) -> Any:
     """A counter in an iteration, as a tensor."""
     symbol = ir.AffineExpr.get_symbol(0)
     mapping = ir.AffineMapAttr.get(ir.AffineMap.get(0, 1, [symbol * counter.step + counter.first]))

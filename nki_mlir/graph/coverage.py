@@ -17,7 +17,7 @@ from nki_mlir.graph.views import start_in_buffer
 MOST_ELEMENTS, MOST_ITERATIONS = 1 << 24, 1 << 14
 
 
-def access_counts(buffer: Any, accesses: Sequence[tuple[object, Any]]) -> np.ndarray | None:
+def access_counts(buffer: Any, accesses: Sequence[tuple[ir.Operation, ir.Value]]) -> np.ndarray | None:
     """The times that each element is accessed, for operations with the views they access; None where not known."""
     size = prod(ir.MemRefType(buffer.type).shape)
     if size > MOST_ELEMENTS:
@@ -40,7 +40,7 @@ def access_counts(buffer: Any, accesses: Sequence[tuple[object, Any]]) -> np.nda
     return counts
 
 
-def enclosing_loops(op: Any) -> list[tuple[Value, range]] | None:
+def enclosing_loops(op: ir.Operation) -> list[tuple[Value, range]] | None:
     """Variables and values of the static loops around an operation; None where anything else is around it."""
     found = []
     parent = op.parent.operation

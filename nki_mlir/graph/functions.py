@@ -48,7 +48,7 @@ def results_as_arguments(function: Operation) -> None:
     sign(function, inputs, outputs)
 
 
-def sign(function: Any, inputs: int, outputs: int) -> None:
+def sign(function: ir.Operation, inputs: int, outputs: int) -> None:
     """Mark a function as a kernel."""
     block = function.regions[0].blocks[0]
     text, number = ir.StringAttr.get, ir.IntegerType.get_signless(64)
@@ -65,7 +65,7 @@ def sign(function: Any, inputs: int, outputs: int) -> None:
                 del function.attributes[name]
 
 
-def copy(source: Any, target: Value) -> None:
+def copy(source: ir.Value, target: Value) -> None:
     """A structured operation that copies."""
     rank = len(ir.MemRefType(target.type).shape)
     same = ir.AffineMapAttr.get(ir.AffineMap.get_identity(rank))
@@ -155,7 +155,7 @@ def as_buffers(arguments: Sequence[Any], values: list[Value]) -> list[Value]:
     return taken
 
 
-def copied(value: Any) -> Any:
+def copied(value: ir.Value) -> ir.Value:
     """A buffer of its own with the elements of a view, which a kernel only reads."""
     kind = ir.MemRefType(value.type)
     plain = ir.MemRefType.get(kind.shape, kind.element_type, None, kind.memory_space)

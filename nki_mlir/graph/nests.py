@@ -4,7 +4,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import Unsupported
@@ -74,7 +73,7 @@ def read_nest(op: Operation) -> tuple[TileNest, list[Gather]]:
     return nest, [replace(g, row=row, inputs=nest.inputs) for g, row in zip(reader.gathers, reader.before)]
 
 
-def in_hbm(op: Any) -> bool:
+def in_hbm(op: ir.Operation) -> bool:
     """Whether all that an operation works on is in HBM."""
     kinds = [ir.MemRefType(v.type) for v in op.operands if isinstance(v.type, ir.MemRefType)]
     return all(k.memory_space == ir.StringAttr.get(HBM, op.context) for k in kinds)

@@ -42,7 +42,7 @@ def constant(number: int) -> Number:
     return Number(None, (number, number))
 
 
-def fits(span: Span, kind: Any) -> bool:
+def fits(span: Span, kind: ir.Type) -> bool:
     """Whether the values are of an integer type, and of registers."""
     limits = range_of_type(kind)
     return limits is not None and max(limits[0], REGISTER[0]) <= span[0] and span[1] <= min(limits[1], REGISTER[1])
@@ -82,7 +82,7 @@ class _Counting:
 
     def __init__(self) -> None:
         self.make = Attributes()
-        self.known: dict[Any, Number | None] = {}           # by tensor
+        self.known: dict[ir.Value, Number | None] = {}           # by tensor
 
     # -- what is a number ----------------------------------------------------------------------------------------------
     def element(self, tensor: Value) -> Number | None:

@@ -7,7 +7,6 @@ those that fall outside are left out.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from nki_mlir.bindings import Module, Operation, ir, load, operations_of
 
@@ -38,7 +37,7 @@ def rewrite_sequential(module: Module) -> None:
 def outline(module: Module, op: Operation, name: str) -> None:
     """The region of an operation as a function, with the constants that it takes from outside."""
     block = op.regions[0].blocks[0]
-    known: dict[Any, Any] = {}
+    known = {}
     for inner in [one.operation for one in block.operations]:
         for k, value in enumerate(inner.operands):
             if not isinstance(value.owner, ir.Block) and value.owner.operation.block != block:

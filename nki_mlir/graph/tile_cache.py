@@ -20,10 +20,10 @@ HARMLESS = (*VIEWS, "memref.get_global", "arith.", "affine.apply", "memref.load"
 class Elements:
     """Elements of an HBM buffer, in order: from ``start`` and ``terms`` (values with their factors) on."""
 
-    buffer: Any
+    buffer: ir.Value
     dtype: DType
     start: int
-    terms: frozenset[tuple[Any, int]]
+    terms: frozenset[tuple[object, int]]
     dims: tuple[tuple[int, int], ...]
 
     def span(self) -> tuple[int, int]:
@@ -50,7 +50,7 @@ class TileCache:
     def __init__(self, bytes: int) -> None:
         self.bytes = bytes
         self.tiles: dict[Elements, Tile] = {}               # the least recently used first
-        self.block: Any = None
+        self.block: object = None
         self.following: list[Operation] = []
 
     def begin(self, op: Any) -> None:

@@ -23,7 +23,7 @@ class Tiles:
     def __init__(self, cache: TileCache) -> None:
         self.writer, self.cache = Writer(), cache
 
-    def at(self, operation: Any, symbols: tuple[Any, ...]) -> None:
+    def at(self, operation: object, symbols: tuple[Any, ...]) -> None:
         self.writer.at(operation)
         self.symbols = symbols
 

@@ -96,7 +96,7 @@ def reinterpreted(buffer: Any, sizes: Sequence[int], strides: Sequence[int], off
     ).results[0]
 
 
-def viewed_as(buffer: Any, kind: ir.MemRefType, start: Start) -> Any:
+def viewed_as(buffer: object, kind: ir.MemRefType, start: Start) -> ir.Value:
     """The part of a buffer that a view of this type and start is of another one, whose elements lie alike."""
     strides, _ = kind.get_strides_and_offset()
     return reinterpreted(buffer, kind.shape, strides, offset_of(start))

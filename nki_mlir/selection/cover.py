@@ -167,7 +167,7 @@ class Cover:
     def activation(self, node: Activation, axes: frozenset[int]) -> Candidate:
         """fn(src * scale + bias) where the expression has that form."""
         inner = node.value
-        fields: dict[str, Any] = {"fn": node.fn}
+        fields: dict[str, object] = {"fn": node.fn}
         if isinstance(inner, Alu) and inner.fn == "add" and inner not in self.known:
             for src, bias in (inner.args, inner.args[::-1]):
                 if not isinstance(bias, Constant) and self.narrow(bias, axes):
@@ -217,7 +217,7 @@ class Cover:
         return all(fn not in ON_GPSIMD for fn in functions) and (all(bits) or not any(bits))
 
     def tensor_scalar(self, chain: list[Step], node: Alu, axes: frozenset[int], widened: bool) -> dict[str, object]:
-        fields: dict[str, Any] = {"src": self.read(chain[0][0], node.dtype, axes, widened)}
+        fields: dict[str, object] = {"src": self.read(chain[0][0], node.dtype, axes, widened)}
         for k, (_, fn, operand, left) in enumerate(chain):
             fields |= {f"op{k}": fn, f"reverse{k}": left, **self.scalar_operand(operand, k, node.dtype, axes, widened)}
         return fields

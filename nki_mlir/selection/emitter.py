@@ -36,15 +36,16 @@ class Emitter:
         self.machine, self.make = machine, Attributes()
         self.segments, self.equal = ir.DenseI32ArrayAttr.get([0, 0]), ir.IntegerAttr.get(self.make.i64, EQ)
         self.evacuations = 0            # copies out of PSUM so far: they alternate between two engines
-        self.hoisted: dict[Any, Tile] = {}      # operands that were brought there for a loop
+        self.hoisted: dict[object, Tile] = {}      # operands that were brought there for a loop
 
     def at(self, operation: Any, symbols: tuple[Any, ...], ranges: Ranges, extra: dict[str, Any]) -> None:
         self.location, self.insertion_point = operation.location, ir.InsertionPoint(operation)
         self.symbols, self.ranges, self.extra = symbols, ranges, extra
         self.bound((), ())
-        self.moved: dict[Any, Tile] = {}        # operands that were brought to where an engine reaches them
+        self.moved: dict[object, Tile] = {}        # operands that were brought to where an engine reaches them
 
-    def create(self, name: str, operands: Sequence[Any], results: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    def create(self, name: str, operands: Sequence[Any], results: Sequence[Any],
+               attributes: Mapping[str, object]) -> ir.Value:
         return ir.Operation.create(name, operands=operands, results=results, attributes=attributes, loc=self.location,
                                    ip=self.insertion_point).results[0]
 

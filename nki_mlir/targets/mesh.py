@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
+
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.meeting import MEMBERS, ONE_RANK, PROGRAMS, RANKS
 
@@ -102,7 +104,7 @@ class Mesh:
         self.waiting: dict[int, Exchange] = {}
         self.turn: int | None = None                    # whose it is, where they take turns
         self.failed = False
-        self.results: dict[int, Any] = {}
+        self.results: dict[int, np.ndarray] = {}
         self.errors: dict[int, BaseException] = {}
         self.threads: list[threading.Thread] = []
         self.context: Context = copy_context()

@@ -182,7 +182,7 @@ def element_type(value: Value) -> Any:
     return ir.MemRefType(value.type).element_type
 
 
-def part_of(value: Value, view: Value) -> Any:
+def part_of(value: Value, view: Value) -> ir.Value:
     """The part of a whole buffer that ``view`` is of a buffer of the same size; a number as it is."""
     if not isinstance(value.type, ir.MemRefType):
         return value

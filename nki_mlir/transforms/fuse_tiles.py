@@ -59,7 +59,7 @@ def fuse_function(kernel: KernelFunction, wanted: Callable[[Any], bool] = lambda
 def structured_work(kernel: KernelFunction) -> tuple[int, int]:
     """How many structured operations a kernel has, and how many elements all of them make, where loops are static."""
     count = work = 0
-    times: dict[Any, int] = {}                          # how often the blocks run
+    times: dict[object, int] = {}                          # how often the blocks run
 
     def visit(op: Operation) -> Any:
         nonlocal count, work

@@ -35,7 +35,7 @@ class Linked:
 class LinkKernels(Pass, name="link-kernels"):
     """Replace custom calls of kernels by calls of functions, which are put into the module."""
 
-    def run(self, module: Any) -> None:
+    def run(self, module: ir.Module) -> None:
         link(module)
 
 
@@ -54,7 +54,7 @@ class Linker:
 
     def __init__(self, module: Module) -> None:
         self.module = module
-        self.linked: dict[Any, Linked] = {}
+        self.linked: dict[object, Linked] = {}
         self.symbols = {op.attributes["sym_name"].value for op in self.operations() if "sym_name" in op.attributes}
 
     def operations(self) -> list[Any]:

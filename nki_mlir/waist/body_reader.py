@@ -2,7 +2,6 @@
 """Reads the expression that a structured operation yields, as a tree."""
 
 from collections.abc import Callable
-from typing import Any
 
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import Unsupported
@@ -22,7 +21,7 @@ class BodyReader:
     def __init__(self, op: Operation, outside: Callable[[Value], Linear]) -> None:
         self.block, self.operands, self.outside = op.regions[0].blocks[0], list(op.operands), outside
         self.inputs = op.attributes["operandSegmentSizes"][0]
-        self.known: dict[Any, Node] = {}
+        self.known: dict[ir.Value, Node] = {}
 
     def expression(self) -> Node:
         return self.value(self.block.operations[len(self.block.operations) - 1].operation.operands[0])

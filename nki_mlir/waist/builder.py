@@ -38,7 +38,7 @@ class Reduction:
     last: Expression | None = None
     first: "Reduction | None" = None
 
-    def add(self, s: ScalarBody, total: object, value: object, *known: Any) -> object:
+    def add(self, s: ScalarBody, total: object, value: object, *known: object) -> object:
         return s.alu(self.step, total, self.element(s, value, *known))
 
 
@@ -98,7 +98,7 @@ class StructuredBuilder:
         overlaps = any(may_overlap(rows, t, op.ranges) for _, t in op.operands() if t is not rows)
         total = work.accumulator(rows, fold, overlaps)
 
-        def value(s: ScalarBody, ins: Sequence[Any]) -> Any:
+        def value(s: ScalarBody, ins: Sequence[ir.Value]) -> Any:
             return work.expression(s, sources, ins)
         if op.mask:                         # one result at a time: what depends on a mask has several forms
             known = work.folds(rows_name, total, fold, work.inputs(), value)
@@ -109,7 +109,7 @@ class StructuredBuilder:
             known = []
             work.fill(rows_name, total, fold.start)
 
-            def body(s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+            def body(s: ScalarBody, ins: Sequence[ir.Value], outs: Sequence[ir.Value]) -> list[Any]:
                 made = value(s, ins)
                 return [s.convert(made, work.compute, dst.dtype), fold.add(s, outs[1], made)]
             self.writer.generic(work.nest, work.inputs(), [work.operand(name, target), work.folded(rows_name, total)],
@@ -138,7 +138,7 @@ class StructuredBuilder:
         elif total is not dst:
             work.start_from(name, dst, total)
 
-        def body(s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        def body(s: ScalarBody, ins: Sequence[ir.Value], outs: Sequence[ir.Value]) -> list[Any]:
             left, right = (s.convert(v, t.dtype, FLOAT32) for v, t in zip(ins, (a, b)))
             return [s.alu("add", outs[0], s.alu("multiply", left, right))]
         self.writer.generic(work.nest, [work.operand(first, a), work.operand(second, b)], [work.folded(name, total)],
@@ -203,7 +203,8 @@ class _Work:
             s.convert(v, t.dtype, self.compute) for v, (_, t) in zip(values, sources)]
         return self.op.body(s, *given, *map(s.position, self.op.index_forms()))     # type: ignore[attr-defined]
 
-    def value(self, s: ScalarBody, read: Sequence[tuple[str, Tile]], ins: Sequence[Any], out: Any, dtype: DType) -> Any:
+    def value(self, s: ScalarBody, read: Sequence[tuple[str, Tile]], ins: Sequence[ir.Value], out: Any,
+              dtype: DType) -> Any:
         """The new value of ``dst``; what it holds before is an output's value, not an input's."""
         places = {id(t): v for (_, t), v in zip(read, ins)}
         sources = self.op.sources()
@@ -295,7 +296,7 @@ class _Work:
             *given, out = (OperandView(o.value, o.dtype, tuple(place[a] for a in o.axes)) for o in (*given, out))
             nest = IterationSpace(len(place))
 
-        def body(s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+        def body(s: ScalarBody, ins: Sequence[ir.Value], outs: Sequence[ir.Value]) -> list[Any]:
             value = change(s, s.convert(ins[0], source.dtype, self.compute), *ins[1:len(given)])
             return [s.convert(value, self.compute, target.dtype)]
         self.writer.generic(nest, [*given, *inputs], [out], self.compute, body)

@@ -2,7 +2,7 @@
 """Forms along whole rows, a row being the elements of one partition: recurrences, and values computed of rows."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nki_mlir.dialects.access import SBUF, Tile, may_overlap, same_place
 from nki_mlir.dialects.op import Op
@@ -10,10 +10,13 @@ from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.waist.scalar_body import ScalarBody
 from nki_mlir.waist.writer import IterationSpace, OperandView, Writer
 
+if TYPE_CHECKING:
+    from nki_mlir.bindings import ir
+
 Value = Callable[..., Any]              # (scalar builder, values...) -> value
 
 
-def converted(s: ScalarBody, values: Sequence[Any], views: Sequence[OperandView]) -> list[Any]:
+def converted(s: ScalarBody, values: "Sequence[ir.Value]", views: Sequence[OperandView]) -> "list[ir.Value]":
     return [s.convert(v, view.dtype, FLOAT32) for v, view in zip(values, views)]
 
 
@@ -78,10 +81,10 @@ class Recurrence(Protocol):
     initial: Tile | None
     imm: float
 
-    def next(self, s: Any, carry: Any, first: Any, second: Any) -> Any: ...
+    def next(self, s: object, carry: "ir.Value", first: "ir.Value", second: "ir.Value") -> Any: ...
 
 
-def recurrence(rows: Rows, op: Recurrence, ranges: Any) -> None:
+def recurrence(rows: Rows, op: Recurrence, ranges: tuple[tuple[int, int], tuple[int, int]]) -> None:
     """Loops whose free axes go in order, around a value that each partition carries from element to element."""
     writer, dst = rows.writer, op.dst
     carry = rows.each(lambda s, x: x, op.initial) if op.initial is not None else rows.constant(op.imm)
@@ -90,7 +93,7 @@ def recurrence(rows: Rows, op: Recurrence, ranges: Any) -> None:
     given, rank = [rows.view(op.data0), rows.view(op.data1)], len(dst.shape)
     in_order = IterationSpace(rank, frozenset(range(1, rank)))
 
-    def body(s: ScalarBody, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+    def body(s: ScalarBody, ins: "Sequence[ir.Value]", outs: "Sequence[ir.Value]") -> list[object]:
         made = op.next(s, outs[1], *converted(s, ins, given))
         return [s.convert(made, FLOAT32, dst.dtype), made]
     writer.generic(in_order, given, [rows.view(target), rows.row(carry)], FLOAT32, body)

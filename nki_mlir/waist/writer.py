@@ -7,7 +7,7 @@ its time here.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from nki_mlir.bindings import Attribute, Value, ir
 from nki_mlir.dialects.access import Linear, Mask, Tile, full_tile
@@ -15,6 +15,9 @@ from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.view import view_type
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.waist.scalar_body import ScalarBody
+
+if TYPE_CHECKING:
+    from nki_mlir.dialects.attributes import AccessAttr
 
 Body = Callable[..., Sequence[Any]]     # (scalar builder, input values, output values) -> new output values
 
@@ -24,7 +27,7 @@ T = TypeVar("T")
 class OperandView(NamedTuple):
     """A view of a tile, and the iteration axis of each of its dims."""
 
-    value: Any
+    value: object
     dtype: DType
     axes: tuple[int, ...]
 
@@ -37,7 +40,7 @@ class IterationSpace:
     reduced: frozenset[int] = frozenset()
     mask: Mask = ()
     limits: Mask = ()
-    symbols: tuple[Any, ...] = ()
+    symbols: tuple[object, ...] = ()
 
     def used(self, forms: Sequence[Linear]) -> list[int]:
         """The positions of the symbols that the restrictions and some forms need."""
@@ -54,16 +57,16 @@ class Writer:
     def __init__(self) -> None:
         self.make = Attributes()
         self.memo: dict[Any, Any] = {}          # layouts, maps, segment sizes
-        self.views: dict[Any, Any] = {}         # of the operation being converted
+        self.views: dict[object, object] = {}         # of the operation being converted
 
     def at(self, operation: Any, masked: bool = False) -> None:
         self.location, self.insertion_point = operation.location, ir.InsertionPoint(operation)
         self.views, self.masked = {}, masked
-        self.emitted: list[Any] = []            # in place of the operation, bodies not counted
+        self.emitted: list[ir.Operation] = []            # in place of the operation, bodies not counted
         self.outside = self.insertion_point
 
     def create(self, name: str, operands: Sequence[Any], results: Sequence[Any] = (), attributes: Any = None,
-               regions: int = 0) -> Any:
+               regions: int = 0) -> ir.Operation:
         op = ir.Operation.create(name, results, operands, attributes, None, regions, self.location,
                                  self.insertion_point)
         if self.insertion_point is self.outside:
@@ -91,7 +94,7 @@ class Writer:
         segments = {"operandSegmentSizes": self._segments(0, 0)}
         return full_tile(self.create("memref.alloc", [], [kind], segments).results[0], shape, dtype, space)
 
-    def view(self, tile: Tile, axes: tuple[int, ...], symbols: Sequence[Any], without: frozenset[int] = frozenset()
+    def view(self, tile: Tile, axes: tuple[int, ...], symbols: Sequence[ir.Value], without: frozenset[int] = frozenset()
              ) -> OperandView:
         """The tile as a memref; dims along the axes in ``without`` (of extent 1) are left out."""
         dims = tuple([d for d, axis in enumerate(axes) if axis not in without])
@@ -104,10 +107,11 @@ class Writer:
                                           ).results[0]
         return OperandView(self.views[key], tile.dtype, tuple([axes[d] for d in dims]))
 
-    def _view_parts(self, tile: Tile, used: list[int], dims: tuple[int, ...]) -> tuple[Any, dict[str, Any]]:
+    def _view_parts(self, tile: Tile, used: list[int],
+                    dims: tuple[int, ...]) -> "tuple[ir.Type, dict[str, ir.Attribute | AccessAttr]]":
         place = {position: k for k, position in enumerate(used)}
         access = tile.access.over(lambda form: _renumbered(form, place))
-        attributes: dict[str, Any] = {"access": self.make.access(access, len(used))}
+        attributes = {"access": self.make.access(access, len(used))}
         if len(dims) < len(tile.shape):
             attributes["dims"] = ir.DenseI64ArrayAttr.get(dims)
         if self.masked:
@@ -126,7 +130,8 @@ class Writer:
                             ip=ir.InsertionPoint(block))
 
     def generic(self, nest: IterationSpace, inputs: Sequence[OperandView], outputs: Sequence[OperandView],
-                compute: DType, body: Body, forms: Sequence[Linear] = (), extra: dict[str, Any] | None = None) -> None:
+                compute: DType, body: Body, forms: Sequence[Linear] = (),
+                extra: Mapping[str, object] | None = None) -> None:
         """One ``linalg.generic``. Its last inputs are the symbols that the mask, the limits and ``forms`` need."""
         used = nest.used(forms)
         symbols = [nest.symbols[position] for position in used]

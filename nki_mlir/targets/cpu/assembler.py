@@ -121,7 +121,7 @@ class Assembler:
         return None
 
     # -- structure -----------------------------------------------------------------------------------------------------
-    def loop(self, op: Any, operations: Iterator[object]) -> None:
+    def loop(self, op: ir.Operation, operations: Iterator[object]) -> None:
         _carries_nothing(op)
         low, high, step = (self.values.form(v) for v in list(op.operands)[:3])
         static = not (low.symbols or high.symbols or step.symbols)
@@ -247,7 +247,7 @@ class Assembler:
             self.lives.use(view.root, len(self.code.items))
         return view
 
-    def view(self, value: Any, start: int) -> MemrefView:
+    def view(self, value: ir.Value, start: int) -> MemrefView:
         """The memref that a computation works on, from so many bytes on."""
         if value not in self.values.views:
             raise Unsupported(feature="a number that is no constant in a structured operation on the CPU",
@@ -341,7 +341,7 @@ class Assembler:
         symbols = [self.values.form(v) for v in read.symbols]
         places = {field.name: view.address.plus(_combined(tile.offset, symbols), tile.dtype.itemsize)
                   for (field, tile), view in zip(read.operands(), views)}
-        table: Any = read.table                     # type: ignore[attr-defined]
+        table = read.table                     # type: ignore[attr-defined]
         piece, source = read.piece_field, read.addressed_by_data            # type: ignore[attr-defined]
         record = np.zeros(2, np.int64)              # of one failure: threads that fail at once may show the other's
 

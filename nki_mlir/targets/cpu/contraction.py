@@ -8,7 +8,6 @@ each step loads the vectors of ``b`` once and one element of ``a`` a row.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from nki_mlir.bindings import ir
 from nki_mlir.scalar.conversion_expansion import expand_convert
@@ -148,7 +147,7 @@ class Contraction:
         return result
 
     # -- loops and addresses -------------------------------------------------------------------------------------------
-    def loop(self, start: int, end: int, step: int, body: Callable[[Value], Any]) -> None:
+    def loop(self, start: int, end: int, step: int, body: Callable[[Value], object]) -> None:
         op = self.code.scf.ForOp(self.code.i64(start), self.code.i64(end), self.code.i64(step))
         with ir.InsertionPoint(op.body):
             body(op.induction_variable)
@@ -158,7 +157,7 @@ class Contraction:
         code, result = self.code, []
         for operand, pointer in zip(self.nest.operands, pointers):
             step = operand.strides[axis]
-            offset: Any = place * step if isinstance(place, int) else code.times(place, step) if step else 0
+            offset = place * step if isinstance(place, int) else code.times(place, step) if step else 0
             result.append(code.at(pointer, offset, code.element(operand.dtype)))
         return result
 

@@ -20,7 +20,7 @@ class ByteInterval:
     Of these it touches ``size`` bytes at a time, at the steps and counts of ``dims``; all of them where none are given.
     """
 
-    root: Any
+    root: object
     address: Linear
     low: int
     high: int

@@ -90,7 +90,8 @@ class FunctionEmitter(ScalarEmitter):
         return turned
 
     # -- pointers ------------------------------------------------------------------------------------------------------
-    def _llvm(self, name: str, operands: Sequence[Value], result: Type | None = None, **attributes: object) -> Any:
+    def _llvm(self, name: str, operands: Sequence[Value], result: Type | None = None,
+              **attributes: object) -> ir.Operation | ir.Value:
         op = ir.Operation.create(f"llvm.{name}", operands=list(operands), results=[] if result is None else [result],
                                  attributes=attributes)
         return op.results[0] if result is not None else op

@@ -77,7 +77,7 @@ class Loops:
         turned = {k: self.code.transposed([self.fetch_along(k, point, lane) for lane in range(lanes)])
                   for k in self.blocked if k < inputs and k not in point.known}
         self.held = {k - inputs: [] for k in self.blocked if k >= inputs}
-        start: Any = point.positions[axis]
+        start = point.positions[axis]
         for n in range(lanes):
             there = self.moved(point, axis, n)
             positions = {**point.positions, axis: self.code.linear(n, [(start, 1)])}
@@ -142,7 +142,7 @@ class Loops:
         code, pointers = self.code, []
         for operand, pointer in zip(self.nest.operands, point.pointers):
             step = operand.strides[axis]
-            offset: Any = place * step if isinstance(place, int) else code.times(place, step) if step else 0
+            offset = place * step if isinstance(place, int) else code.times(place, step) if step else 0
             pointers.append(code.at(pointer, offset, code.element(operand.dtype)))
         return replace(point, pointers=tuple(pointers), positions={**point.positions, axis: place})
 

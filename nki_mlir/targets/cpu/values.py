@@ -56,11 +56,11 @@ class Values:
 
     def __init__(self, kernel: KernelFunction, axes: int, code: Assembly) -> None:
         self.code = code
-        self.forms: dict[Any, Linear] = {}          # index and i1 values
-        self.views: dict[Any, MemrefView] = {}
+        self.forms: dict[object, Linear] = {}          # index and i1 values
+        self.views: dict[object, MemrefView] = {}
         self.ranges: dict[int, tuple[int, int]] = Ranges()
         self.facts: list[Linear] = []               # forms that are >= 0 where the next operation stands
-        self.conditions: dict[Any, tuple[tuple[Linear, bool], ...]] = {}    # i1 values: forms >= 0, or == 0
+        self.conditions: dict[object, tuple[tuple[Linear, bool], ...]] = {}    # i1 values: forms >= 0, or == 0
         self.globals: list[np.ndarray] = []         # arrays whose addresses are in the program
         block = kernel.op.regions[0].blocks[0]
         for argument, spec in zip(block.arguments, kernel.arguments):
@@ -74,7 +74,7 @@ class Values:
                                               prod(spec.shape) * spec.dtype.itemsize, Linear(), spec.name)
 
     # -- index values --------------------------------------------------------------------------------------------------
-    def form(self, value: Any) -> Linear:
+    def form(self, value: object) -> Linear:
         if value not in self.forms:
             raise Unsupported(feature="an index that is computed from other values on the CPU",
                               instead="compute it from loop variables and program ids")
@@ -166,7 +166,7 @@ class Values:
                 return self.compute(op.name.removeprefix("arith."), a, b, known=(low, high))
         return self.compute(op.name.removeprefix("arith."), a, b)
 
-    def cast(self, op: Any) -> Linear:
+    def cast(self, op: ir.Operation) -> Linear:
         """The same number; where that may be negative and has no sign, its bits. Truth values are 0 and 1."""
         form, kind = self.form(op.operands[0]), op.operands[0].type
         if op.name not in ("arith.index_castui", "arith.extui") or self.interval(form)[0] >= 0 or not isinstance(
@@ -189,7 +189,7 @@ class Values:
         base, buffer = self.code.allocate(size, memory, depth)
         self.views[value] = MemrefView(buffer, base, size, Linear())
 
-    def constant(self, op: Any) -> None:
+    def constant(self, op: ir.Operation) -> None:
         array = np.ascontiguousarray(global_array(op))
         self.globals.append(array)
         self.views[op.results[0]] = MemrefView("constants", Linear(array.ctypes.data), array.nbytes, Linear())
@@ -203,7 +203,7 @@ class Values:
             offset = offset.plus(self.form(value), c * size)
         return MemrefView(source.root, source.base, source.size, offset, source.name)
 
-    def element(self, op: Any) -> tuple[MemrefView, Linear]:
+    def element(self, op: ir.Operation) -> tuple[MemrefView, Linear]:
         """The view that a ``memref.load`` reads, and how many bytes into its memory."""
         view = self.views[op.operands[0]]
         dtype, _, strides, _ = layout_of(op.operands[0].type)

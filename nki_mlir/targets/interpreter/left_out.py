@@ -65,7 +65,7 @@ def left_out(modules: Iterable[Module], whole: Collection[int] = ()) -> dict[int
     return found
 
 
-def mark(use: Any, value: object, written: np.ndarray) -> bool:
+def mark(use: ir.OpOperand, value: object, written: np.ndarray) -> bool:
     """Mark what a use of an output writes; whether that is known."""
     operation = use.owner.operation
     if not is_tile_op(operation):
@@ -182,7 +182,7 @@ class OperationPoints:
         return self.along(np.arange(self.extents[number]), number)
 
     def of(self, form: Linear) -> Any:
-        total: Any = np.full((1,) * self.rank, form.const, np.int64)
+        total = np.full((1,) * self.rank, form.const, np.int64)
         for position, factor in form.symbols:
             total = total + factor * self.value(self.space.op.symbols[position])
         for axis, factor in form.axes:
@@ -195,7 +195,7 @@ class OperationPoints:
             self.known[value] = self.computed(value)
         return self.known[value]
 
-    def computed(self, value: Any) -> np.ndarray:
+    def computed(self, value: ir.Value) -> np.ndarray:
         operation = value.owner.operation
         if operation.name == "memref.load" or not is_scalar(operation.name):
             raise UndecidedWrites

@@ -2,7 +2,7 @@
 """Executes a module with NumPy: each function is compiled once to closures over slots, then run."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from nki_mlir.targets.mesh import run_programs
 from nki_mlir.targets.small_products import on_one_thread
 from nki_mlir.waist.reader import Reader
 
+if TYPE_CHECKING:
+    from nki_mlir.bindings import ir
+
 ALLOCATIONS = ("memref.alloc", "memref.alloca")
 
 
@@ -27,7 +30,7 @@ class FunctionCompiler:
     """One function. Every SSA value gets a slot; every operation becomes a closure that reads and writes slots."""
 
     def __init__(self, function: Operation) -> None:
-        self.slots: dict[Any, int] = {}
+        self.slots: dict[object, int] = {}
         self.touched: set[int] = set()          # slots that the current operation uses, and what is inside of it
         self.steps = steps()
         self.known: dict[Any, Any] = {}         # runners of tile operations, and of structures
@@ -59,7 +62,7 @@ class FunctionCompiler:
             ends.setdefault(end, []).append(slot)
         return [s for k, step in enumerate(compiled, 1) for s in (step, *([forget(ends[k])] if k in ends else []))]
 
-    def step(self, op: Any) -> Step | None:
+    def step(self, op: "ir.Operation") -> Step | None:
         if is_tile_op(op):
             return self.located(op, self.tile_operation(op))
         compile_step = self.steps.get(op.name)

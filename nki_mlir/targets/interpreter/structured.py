@@ -104,7 +104,7 @@ class Generic:
         return BodyContraction(left, right, *(tuple(sorted(axes)) for axes in (rows, columns, summed)))
 
     # -- running -------------------------------------------------------------------------------------------------------
-    def run(self, given: Sequence[Any], symbols: Sequence[int]) -> None:
+    def run(self, given: Sequence[tuple[np.ndarray, int]], symbols: Sequence[int]) -> None:
         """``given`` are the memrefs and numbers that it works on."""
         starts: Sequence[int] = self.origin
         counts: Sequence[int] = self.nest.extents
@@ -189,7 +189,7 @@ class Generic:
         """One after the other over the axes that some output does not have, at once over the rest."""
         for point in np.ndindex(*(box[1][a] for a in self.stepped)):
             starts, counts = list(box[0]), list(box[1])
-            part: list[Any] = [slice(None)] * self.rank
+            part = [slice(None)] * self.rank
             for axis, p in zip(self.stepped, point):
                 starts[axis] += p
                 counts[axis] = 1

@@ -101,7 +101,7 @@ def lowered(captured: Any) -> "dict[tuple[tuple[int, ...], ...], Operation]":
     from nki_mlir.bindings import ir  # start-up: loads MLIR
     from nki_mlir.passes.pass_manager import run_passes
     from nki_mlir.passes.pipelines import passes_to
-    made: dict[int, Any] = {}
+    made = {}
     for variant in captured.variants.values():
         module = variant.module
         if id(module) in made:

@@ -7,7 +7,6 @@ The meaning is the op class's own, through the interpreter's ``compile_op``. An 
 import mmap
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -50,7 +49,7 @@ class Executors:
 
     def __init__(self) -> None:
         self.runners: dict[tuple[object, ...], Runner] = {}
-        self.uses: dict[tuple[Any, ...], Uses] = {}                   # of HBM
+        self.uses: dict[tuple[object, ...], Uses] = {}                   # of HBM
         self.of_op: dict[int, tuple[Op, Runner, Uses | None]] = {}      # by identity: the op is kept alive
 
     def starts(self, op: Op, registers: Sequence[int]) -> list[int]:

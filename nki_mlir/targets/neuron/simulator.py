@@ -14,7 +14,7 @@ import random
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -109,7 +109,7 @@ class Core:
         self.program, self.number, self.exchanges = program, number, exchanges
         machine = machine_named(program.target)
         used = {SBUF: program.sbuf_bytes, PSUM: program.psum_bytes} if exchanges is not None else {}
-        self.memory: dict[Any, np.ndarray] = {
+        self.memory: dict[object, np.ndarray] = {
             space: new_memory(space, machine, POISON, used.get(space)) for space in (SBUF, PSUM)}
         for kind, given in (("input", inputs), ("output", outputs)):
             variables = program.of_kind(kind)
@@ -204,7 +204,7 @@ class Core:
     def control(self, op: Control, engine: Engine) -> None:
         registers = self.registers[engine]
 
-        def value(scalar: Any) -> int:
+        def value(scalar: int | Register) -> int:
             return registers[scalar.number] if isinstance(scalar, Register) else scalar
 
         match op:

@@ -44,7 +44,7 @@ class Validator:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.machine = machine_named(program.target)
-        self.seen: set[Any] = set()
+        self.seen: set[object] = set()
 
     def header(self) -> None:
         """Everything but the streams."""

@@ -51,8 +51,8 @@ def read_code(kernel: KernelFunction, like: Code | None = None) -> Code:
 
 class _Reader:
     def __init__(self, kernel: KernelFunction, like: Code | None) -> None:
-        self.buffers: dict[Any, DeviceBuffer] = {}        # by SSA value
-        self.values: dict[Any, Value] = {}
+        self.buffers: dict[object, DeviceBuffer] = {}        # by SSA value
+        self.values: dict[object, Value] = {}
         self.code = Code(kernel.name, machine_named(kernel.target), like.globals if like else [], Block(),
                          kernel.grid)
         block = kernel.op.regions[0].blocks[0]
@@ -71,7 +71,7 @@ class _Reader:
                 DeviceBuffer(spec.name, "hbm", spec.shape, spec.dtype, role, spec.index))
         self.block(block, self.code.body)
 
-    def block(self, block: Any, into: Block) -> Block:
+    def block(self, block: ir.Block, into: Block) -> Block:
         for op in block.operations:
             self.operation(op.operation, into)
         return into
@@ -135,7 +135,7 @@ class _Reader:
         condition = self.values[list(before.operations)[-1].operation.operands[0]]
         return While(test, condition, self.block(after, Block()), location_of(op))
 
-    def load(self, op: Any) -> Load:
+    def load(self, op: ir.Operation) -> Load:
         """An element as a number."""
         buffer, starts = self.buffers[op.operands[0]], [self.values[v] for v in list(op.operands)[1:]]
         if buffer.space == HBM or not buffer.dtype.is_integer or not all(isinstance(n, int) for n in starts):
@@ -151,7 +151,7 @@ class _Reader:
         loaded = Tile(buffer, buffer.space, buffer.shape, buffer.dtype, access, buffer.name)
         return Load(variable, loaded, location_of(op))
 
-    def value(self, op: Any) -> Value:
+    def value(self, op: ir.Operation) -> Value:
         name = op.name
         if name in CASTS:
             return self.values[op.operands[0]]
@@ -206,7 +206,7 @@ class _Reader:
         partition, byte = given[-2:]
         return partition, byte + (given[0] * self.code.machine.psum_bank_bytes if len(given) == 3 else 0)
 
-    def constant(self, op: Any) -> DeviceBuffer:
+    def constant(self, op: ir.Operation) -> DeviceBuffer:
         name = op.attributes["name"].value
         shape, dtype, space = memref_parts(op.results[0].type)
         data = np.ascontiguousarray(global_array(op)).tobytes()

@@ -110,7 +110,7 @@ class DeviceBuffer:
     fixed: bool = False
     addresses: tuple[tuple[int, int], ...] = ()
     location: Location | None = None
-    attributes: dict[str, Any] = field(default_factory=dict)
+    attributes: dict[str, object] = field(default_factory=dict)
 
     @property
     def bytes_per_partition(self) -> int:
@@ -140,7 +140,7 @@ class Loop:
     span: range
     body: "Block"
     location: Location | None = None
-    attributes: dict[str, Any] = field(default_factory=dict)
+    attributes: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(eq=False)

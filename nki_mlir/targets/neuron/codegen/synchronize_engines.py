@@ -157,7 +157,7 @@ class _Emitter:
     def segments(self, block: Block) -> Iterator[object]:
         """The waits of runs of steps, cut where a semaphore would overflow, and the nodes between them."""
         run: list[InstructionStep] = []
-        counts: dict[Any, int] = {}
+        counts: dict[object, int] = {}
         for node in block.nodes:
             if not isinstance(node, InstructionStep):
                 if run:
@@ -165,7 +165,7 @@ class _Emitter:
                 yield node
                 run, counts = [], {}
                 continue
-            lane: Any = group_of(node) if is_dma(type(node.op)) else engine_of(node)
+            lane: object = group_of(node) if is_dma(type(node.op)) else engine_of(node)
             limit = SEMAPHORE_MAX // COMPLETIONS if isinstance(lane, tuple) else SEMAPHORE_MAX
             if counts.get(lane, 0) >= limit:
                 yield self.planned(run)

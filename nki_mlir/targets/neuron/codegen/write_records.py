@@ -59,7 +59,7 @@ class _RecordsWriter:
         self.index = ir.IndexType.get()
         self.unknown = ir.Location.unknown()
         self.buffers: dict[DeviceBuffer, Any] = {}
-        self.values: dict[Any, Any] = {}
+        self.values: dict[object, object] = {}
         self.constants: dict[int, Any] = {}
         self.block_now = kernel.op.regions[0].blocks[0]
         self.location = self.unknown

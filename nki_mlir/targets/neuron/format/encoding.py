@@ -6,6 +6,7 @@ class's fields, then its attributes. All numbers are little-endian. Offsets of d
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
@@ -195,7 +196,8 @@ def entry(table: Any, number: int, what: str) -> Any:
 class Decoder:
     """Decodes the instructions of one program."""
 
-    def __init__(self, machine: Machine, variables: list[Variable], strings: list[str], locations: list[Any]) -> None:
+    def __init__(self, machine: Machine, variables: list[Variable], strings: list[str],
+                 locations: Sequence[object]) -> None:
         self.machine, self.variables, self.strings, self.locations = machine, variables, strings, locations
 
     def instruction(self, code: Bytes, engine: Engine) -> Instruction:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reads assembly text. Errors are ``FILE:LINE:COL: error: ...``."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.isa.instruction import BY_ASM, Control, Instruction, Update, Wait, by_mnemonic
@@ -107,7 +108,7 @@ class _Parser:
             raise line.fail("data follow a .constant")
         self.program.variables[-1].data.extend(bytes.fromhex(line.expect(r"(?:[0-9a-f]{2})+", "hexadecimal bytes")[0]))
 
-    def _numbered(self, line: Line, known: list[Any]) -> None:
+    def _numbered(self, line: Line, known: Sequence[object]) -> None:
         if int(line.expect(r"\d+", "a number")[0]) != len(known):
             raise line.fail(f"the next number is {len(known)}")
 
@@ -148,7 +149,7 @@ class _Parser:
             waits.append(Wait(number, int(line.expect(r">=(\d+)", ">= and a value")[1])))
         mnemonic = line.expect(r"[A-Z]\w*", "a mnemonic")[0]
         line.named = line.start
-        cls: Any = by_mnemonic().get(mnemonic)
+        cls = by_mnemonic().get(mnemonic)
         if cls is None:
             raise line.fail(f"there is no instruction {mnemonic}")
         fields = self.fields(line)
