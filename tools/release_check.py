@@ -24,6 +24,7 @@ from rich.console import Console
 ROOT = Path(__file__).parent.parent
 PYTHONS = [f"python3.{minor}" for minor in range(10, 15)]
 DEVELOPMENT = ("tests/", "lit_tests/", "tools/", "bench/", "docs/", "examples/", "dialects/")   # not in the wheel
+TUTORIAL = "docs/site/tutorials/first-kernel.md"
 console = Console(highlight=False)
 
 
@@ -92,7 +93,7 @@ def check_content(wheel: Path, sdist: Path) -> None:
 
 
 def check_use(python: str, wheel: Path, folder: Path, extras: str) -> str:
-    """Install the wheel, and use it from an empty directory."""
+    """Install the wheel, and use it from an empty directory: as the first tutorial says, then as `release_use.py`."""
     environment = folder / "environment"
     run(python, "-m", "venv", environment, where=folder)
     own = environment / "bin" / "python"
@@ -101,8 +102,12 @@ def check_use(python: str, wheel: Path, folder: Path, extras: str) -> str:
     empty = folder / "empty"
     empty.mkdir()
     shutil.copy(ROOT / "tools" / "release_use.py", empty)
-    return run(own, "-I", "release_use.py", *(["--frameworks"] if extras else []), where=empty,
-               PATH=f"{own.parent}{os.pathsep}{os.environ['PATH']}", HOME=str(folder))
+    shutil.copy(ROOT / "tools" / "docs_site" / "cells.py", empty)
+    (empty / "tutorials").mkdir()
+    shutil.copy(ROOT / TUTORIAL, empty / "tutorials")
+    place = {"PATH": f"{own.parent}{os.pathsep}{os.environ['PATH']}", "HOME": str(folder)}
+    run(own, "-I", "cells.py", Path("tutorials", Path(TUTORIAL).name), where=empty, **place)
+    return run(own, "-I", "release_use.py", *(["--frameworks"] if extras else []), where=empty, **place)
 
 
 def usable(names: Sequence[str]) -> list[str]:

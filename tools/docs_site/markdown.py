@@ -19,7 +19,8 @@ def prose(text: str) -> str:
 def signature(function: Any, name: str) -> str:
     """How a function is called; classes and enumerations among the defaults by their names."""
     text = re.sub(r"<(?:class|function) '?(?:\w+\.)*(\w+)'?(?: at \w+)?>", r"\1", str(inspect.signature(function)))
-    text = name + re.sub(r"<([\w.]+): [^>]*>", r"\1", text)
+    text = name + re.sub(r"<([\w.]+): [^>]*>", r"\1", text).replace("(self, ", "(").replace("(self)", "()")
+    text = re.sub(r"((?:: |-> ))'([^']+)'", r"\1\2", text)             # annotations that are written as texts
     if len(text) <= 88:
         return text
     rest = textwrap.fill(text[len(name) + 1:], 84, break_on_hyphens=False)

@@ -152,18 +152,26 @@ def modules() -> Pages:
     return pages
 
 
+def class_lines(cls: type) -> list[str]:
+    """A class by its docstring, with its public methods and properties."""
+    lines = [f"## `{cls.__name__}`", "", prose(inspect.getdoc(cls) or ""), ""]
+    for name, member in vars(cls).items():
+        said = inspect.getdoc(member) or ""
+        if name[0] != "_" and said and (inspect.isfunction(member) or isinstance(member, property)):
+            lines += entry(f"{cls.__name__}.{name}", signature_of(name, member), said, level=3)
+    return lines
+
+
 def package_page() -> str:
     """``nki_mlir`` itself, and what ``kernel.lower`` gives."""
     import nki_mlir
     from nki_mlir.language.kernel import Kernel
-    from nki_mlir.language.lowered import Lowered
-    lines = [*entry("nki_mlir.spec", signature_of("spec", nki_mlir.spec), inspect.getdoc(nki_mlir.spec) or ""),
+    from nki_mlir.language.lowered import KernelCost, Lowered, Profile
+    lines = ["A module `nki_mlir.plugin` has the names for [plugins](../../documents/plugins.md).", "",
+             *entry("nki_mlir.spec", signature_of("spec", nki_mlir.spec), inspect.getdoc(nki_mlir.spec) or ""),
              *entry("nki_mlir.opt", signature_of("opt", nki_mlir.opt), inspect.getdoc(nki_mlir.opt) or ""),
              *entry("kernel.lower", signature_of("lower", Kernel.lower), inspect.getdoc(Kernel.lower) or ""),
-             "## `Lowered`", "", prose(first(inspect.getdoc(Lowered) or "")), ""]
-    for name, member in vars(Lowered).items():
-        if name[0] != "_" and (inspect.isfunction(member) or inspect.isdatadescriptor(member)):
-            lines += entry(f"lowered.{name}", signature_of(name, member), inspect.getdoc(member) or "", level=3)
+             *(line for cls in (Lowered, Profile, KernelCost) for line in class_lines(cls))]
     return page("`nki_mlir`", first(inspect.getdoc(nki_mlir) or ""), "", *contents("compat"), *lines)
 
 
@@ -181,6 +189,14 @@ def commands() -> Pages:
     return {"commands": page("Commands", "What `--help` of each says.", "", *lines)}
 
 
+def pass_paragraph(name: str, text: str) -> list[str]:
+    """A part of a pass's docstring: its sentence, what a module is before and after, or prose."""
+    if text.startswith("before"):
+        return code(text, "text")
+    text = text.removeprefix(f"{name}: ")
+    return [prose(text[0].upper() + text[1:]), ""]
+
+
 def pass_tests(name: str) -> list[Path]:
     return sorted((ROOT / "lit_tests").rglob(f"{name}.mlir"))
 
@@ -191,7 +207,7 @@ def pass_example(name: str) -> list[str]:
         case = next((c for c in file.read_text().split("// -----") if "CHECK" in c), "").strip()
         text = "\n".join(line for line in case.splitlines() if not re.match(r"// (SPDX|RUN)", line))
         return [f"From `{file.relative_to(ROOT)}`, which is tested: the module that goes in, with the lines that must "
-                "come out as `CHECK`.", "", *code(text, "text")]
+                "come out as `CHECK`.", "", *code(text.strip(), "mlir")]
     return []
 
 
@@ -202,7 +218,8 @@ def passes() -> Pages:
         levels = [getattr(level, "title", level) for level in (cls.reads, cls.writes)]
         about = "any level" if levels[0] is None else f"{levels[0]} to {levels[1]}" if len({*levels}) > 1 else levels[0]
         doc = (inspect.getdoc(sys.modules[cls.__module__]) or one.text).split("\n\n")
-        lines += [f"## `{one.name}`", "", *(p for text in doc for p in (prose(text), "")), f"**Levels.** {about}.", ""]
+        lines += [f"## `{one.name}`", "", *(p for text in doc for p in pass_paragraph(one.name, text)),
+                  f"**Levels.** {about}.", ""]
         if one.options:
             lines += ["| option | default | |", "|---|---|---|",
                       *(f"| `{n}` | `{default}` | {prose(text)} |" for n, default, text in one.options), ""]
@@ -244,8 +261,25 @@ def errors() -> Pages:
     return pages
 
 
+INTRODUCTION = """Made from the code when the site is built. Examples were run, and below them is what they gave.
+
+| looking for | |
+|---|---|
+| functions of kernels | [`nl`](current/nl/index.md), [`nisa`](current/nisa/index.md), [`nki`](current/nki.md) |
+| what tensors are viewed by, collectives | [views](current/tensor/views.md), [`ncc`](current/ncc/collectives.md) |
+| the same of the beta generation | [beta](beta/index.md) |
+| lowering, passes and profiles from Python | [`nki_mlir`](package/index.md) |
+| JAX, PyTorch, StableHLO, C++ operators | [frameworks](frameworks/index.md) |
+| a command and its options | [commands](commands.md) |
+| what a pass does | [passes](passes.md) |
+| an operation in IR | [dialects](dialects/index.md) |
+| the code of an error | [errors](errors/index.md) |
+| whether a name is there, and what runs it | [coverage](coverage.md) |
+"""
+
+
 def index() -> str:
-    return page("Reference", "Made from the code when the site is built.", "", *contents(
+    return page("Reference", INTRODUCTION, "", *contents(
         "current/index", "beta/index", "package/index", "frameworks/index", "commands", "passes", "dialects/index",
         "errors/index", "coverage"))
 
