@@ -47,7 +47,8 @@ def test_cells__differ_where_a_page_is_wrong(tmp_path: Path, monkeypatch: pytest
     page = tmp_path / "page.md"
     page.write_text("Sums.\n\n```{code-cell} python\nx = 2\nprint(x + 1)\n```\n% 4\n\n```{code-cell} python\nx\n```\n% 2\n")
     found, = cells.differences(page)
-    assert str(found) == "page.md:3: prints\n3\nnot\n4"
+    assert str(found) == ("page.md:3: prints\n3\nnot\n4\n"
+                          "If that is right: python -m tools.docs_site.cells --update page.md")
     page.write_text(page.read_text().replace("x + 1", "'error 1.2e-07'").replace("% 4", "% error 3.4e-06"))
     assert not cells.differences(page)
     page.write_text(page.read_text().replace("'error 1.2e-07'", "x + 1"))
@@ -56,6 +57,14 @@ def test_cells__differ_where_a_page_is_wrong(tmp_path: Path, monkeypatch: pytest
     page.write_text("```{code-cell} python\n1 / 0\n```\n")
     with pytest.raises(cells.CellFailed, match="ZeroDivisionError"):
         cells.run(page)
+
+
+@pytest.mark.parametrize("one, other, is_same", [
+    ("4 heads 22.1 us", "4 heads 20.4 us", True), ("4 heads 22.1 us", "4 heads 40.4 us", False),
+    ("1.29x (23% of the time)", "1.40x (24% of the time)", True), ("3 us", "3 us more", False),
+    ("error 1.2e-07", "error 3.4e-06", True), ("error 1.2e-01", "error 1.3e-01", False), ("[1. 2.]", "[1. 3.]", False)])
+def test_outputs__are_the_same_but_for_rounding_and_the_model_of_time(one: str, other: str, is_same: bool) -> None:
+    assert cells.same(one, other) is is_same
 
 
 def test_notebook__has_the_page_as_cells() -> None:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "docs" / "site"
 CELL = re.compile(r"^```\{code-cell\}[^\n]*\n((?::[^\n]*\n)*)\n?(.*?)^```\n((?:%[^\n]*\n)*)", re.DOTALL | re.MULTILINE)
+FIGURE = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?= us\b|x\b|%| GB/s| ns\b)")
 MARK = "\x1e"
 # What runs a page's cells as a notebook does, and prints a mark after each.
 RUNNER = """
@@ -66,7 +67,8 @@ class Difference(NamedTuple):
     expected: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: prints\n{self.printed}\nnot\n{self.expected}"
+        return f"{self.file}:{self.line}: prints\n{self.printed}\nnot\n{self.expected}\n" \
+               f"If that is right: python -m tools.docs_site.cells --update {self.file}"
 
 
 class CellFailed(Exception):
@@ -104,9 +106,18 @@ def plain(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.strip("\n").split("\n"))
 
 
-def comparable(text: str) -> str:
-    """Errors of rounding differ from machine to machine: they count as equal below 1e-3."""
-    return re.sub(r"\d\.\de-(?:0[4-9]|\d\d)\b", "rounding", text)
+def same(printed: str, expected: str) -> bool:
+    """Whether two outputs say the same.
+
+    Errors of rounding differ from machine to machine: below 1e-3 they count as equal. Figures of the timed machine,
+    which have a unit, follow its model and the order of instructions: within a quarter, or ten percent of the whole,
+    they count as equal.
+    """
+    texts = [re.sub(r"\d\.\de-(?:0[4-9]|[1-9]\d)\b", "rounding", text) for text in (printed, expected)]
+    ours, theirs = ([(float(found[0]), text[found.end()] == "%") for found in FIGURE.finditer(text)] for text in texts)
+    one, other = (" ".join(FIGURE.sub("figure", text).split()) for text in texts)
+    return one == other and all(abs(a - b) <= (10 if is_share else max(a, b) / 4)
+                                for (a, is_share), (b, _) in zip(ours, theirs, strict=True))
 
 
 def differences(file: Path) -> list[Difference]:
@@ -114,7 +125,7 @@ def differences(file: Path) -> list[Difference]:
     text = file.read_text()
     return [Difference(str(file.relative_to(ROOT)), text[:cell.begin].count("\n") + 1, printed, cell.printed)
             for cell, printed in zip(cells(text), run(file), strict=True)
-            if comparable(printed) != comparable(cell.printed)]
+            if not same(printed, cell.printed)]
 
 
 def update(file: Path) -> None:
