@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 
 __all__ = ["__version__", "load_ipython_extension", "opt", "spec"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 packages.register("nki_mlir.transforms", "nki_mlir.conversion", "nki_mlir.targets.neuron.codegen")
 
 

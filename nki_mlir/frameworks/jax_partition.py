@@ -7,9 +7,11 @@ from functools import wraps
 from typing import Any
 
 import jax
+import jax.custom_batching
 from jax.experimental.custom_partitioning import custom_partitioning
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frameworks.jax_primitive import KernelNotDifferentiable
 from nki_mlir.frontend.locations import user_location
 
 
@@ -102,11 +104,34 @@ def partitioned(function: Callable[..., Any], rule: str, split: str) -> Callable
     call.def_partition(partition, infer_sharding_from_operands=infer,
                        **{name: value for name, value in options.items() if name in takes})
 
+    whole = transformable(call, getattr(function, "__name__", "of a function"))
+
     @wraps(function)
     def run(*operands: Any) -> Any:
         shapes = jax.eval_shape(function, *operands)
         alone = not isinstance(shapes, (tuple, list))
         known.check(operands, [shapes] if alone else shapes)
-        results = call(*operands)
+        try:
+            results = whole(*operands)
+        except KernelNotDifferentiable as error:
+            raise error.located(user_location()) from None
         return results[0] if alone else type(shapes)(results)
     return run
+
+
+def transformable(call: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The function under ``jax.vmap``, one call after the other, and ``jax.grad``, which it has no rule for."""
+    def batched(_: int, mapped: Sequence[bool], *operands: Any) -> tuple[Any, Any]:
+        def one(slices: list[Any]) -> Any:
+            left = iter(slices)
+            return call(*(next(left) if is_mapped else o for o, is_mapped in zip(operands, mapped)))
+        results = jax.lax.map(one, [o for o, is_mapped in zip(operands, mapped) if is_mapped])
+        return results, tuple(True for _ in results)
+
+    def differentiate(primals: Any, tangents: Any) -> Any:
+        raise KernelNotDifferentiable(name=name)
+    over_batches = jax.custom_batching.custom_vmap(call)
+    over_batches.def_vmap(batched)
+    made = jax.custom_jvp(over_batches)
+    made.defjvp(differentiate)
+    return made

@@ -11,6 +11,7 @@ import numpy as np  # noqa: E402
 
 from nki_mlir.frameworks.jax import partitioned  # noqa: E402
 from nki_mlir.frameworks.jax_partition import PartitionRule  # noqa: E402
+from nki_mlir.frameworks.jax_primitive import KernelNotDifferentiable  # noqa: E402
 
 from . import kernels  # noqa: E402
 
@@ -79,6 +80,22 @@ def test_on_one_device__it_is_the_function():
     f = partitioned(lambda a: kernels.scaled(a, 2.0), "n d -> n d", split="n")
     assert np.array_equal(f(a), 2 * a) and np.array_equal(jax.jit(f)(a), 2 * a)
     assert f.__name__ == "<lambda>"
+
+
+def test_transformations__have_rules():
+    """A batch is one call after the other, also under ``jit``; a derivative is the caller's, or an error by name."""
+    a = np.arange(128, dtype=np.float32).reshape(2, 4, 16)
+    f = partitioned(lambda a, b: kernels.sum_and_difference(a, b), "n d, n d -> n d, n d", split="n")
+    for one in (jax.vmap(f, in_axes=(0, None)), jax.jit(jax.vmap(f, in_axes=(0, None)))):
+        total, difference = one(a, a[0])
+        assert np.array_equal(total, a + a[0]) and np.array_equal(difference, a - a[0])
+    g = partitioned(lambda a: kernels.scaled(a, 2.0), "n d -> n d", split="n")
+    with pytest.raises(KernelNotDifferentiable, match="kernel <lambda> is differentiated") as caught:
+        jax.grad(lambda a: g(a).sum())(a[0])
+    assert caught.value.at is not None and caught.value.at.file == __file__
+    h = jax.custom_vjp(g)
+    h.defvjp(lambda a: (g(a), None), lambda _, t: (g(t),))
+    assert np.array_equal(jax.jit(jax.grad(lambda a: h(a).sum()))(a[0]), np.full((4, 16), 2.0))
 
 
 @pytest.mark.parametrize("rule, split, what", [

@@ -134,6 +134,7 @@ def test_help__shows_the_way():
     assert nki_mlir.__doc__ is not None
     for way in ("kernel.lower(", "as_text", ".streams", ".time()", ".profile()", ".cost", "nki_mlir.opt(", "nki_mlir.spec("):
         assert way in nki_mlir.__doc__
+    assert dir(nki_mlir) == ["__version__", "load_ipython_extension", "opt", "spec"]
 
 
 # -- displays ----------------------------------------------------------------------------------------------------------
