@@ -26,12 +26,12 @@ def add_completion(parser: argparse.ArgumentParser) -> None:
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
     """The text for a shell. Options that take one of some words complete those after ``=``."""
     words, name = [], parser.prog
+    if shell == "fish":
+        return "".join(f"complete -c {name} {fish(action)}\n" for action in parser._actions if action.option_strings)
     for action in parser._actions:
         for option in action.option_strings:
             words.append(option)
             words += [f"{option}={choice}" for choice in action.choices or () if option.startswith("--")]
-    if shell == "fish":
-        return "".join(f"complete -c {name} -l {word[2:]}\n" for word in words if word.startswith("--"))
     function = f"_{name.replace('-', '_')}"
     lines = [f"{function}() {{",
              '    local word="${COMP_LINE:0:COMP_POINT}"; word="${word##* }"',
@@ -43,3 +43,10 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
              f"complete -F {function} {name}", ""]
     head = ["autoload -U +X bashcompinit && bashcompinit"] if shell == "zsh" else []
     return "\n".join([*head, *lines])
+
+
+def fish(action: argparse.Action) -> str:
+    """An option, with its words where it takes one of some, as ``complete`` of fish takes it."""
+    names = [f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}" for option in action.option_strings]
+    words = [str(choice) for choice in action.choices or ()]
+    return " ".join([*names, *([f"-x -a '{' '.join(words)}'"] if words else [])])

@@ -10,6 +10,7 @@ import argparse
 import json
 import re
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlparse
@@ -21,7 +22,7 @@ from nki_mlir.version import __version__
 
 OPERATION = re.compile(r"\b(?:nki|nisa|scalar|isa)\.\w+")
 VALUE = re.compile(r"%[\w$.-]+")
-METHOD_NOT_FOUND = -32601
+METHOD_NOT_FOUND, INTERNAL_ERROR = -32601, -32603
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -55,15 +56,21 @@ class Server:
     def serve(self) -> int:
         """Answer until the editor leaves; 0 where it said so before."""
         while not self.ended and (message := self.read()) is not None:
-            handler = self.handlers.get(message.get("method", ""))
-            if "id" not in message:
-                if handler is not None:
-                    handler(message.get("params"))
-            elif handler is None:
-                self.send({"id": message["id"], "error": {"code": METHOD_NOT_FOUND, "message": "no such method"}})
-            else:
-                self.send({"id": message["id"], "result": handler(message.get("params"))})
+            answer = self.answer(message)
+            if "id" in message:
+                self.send({"id": message["id"], **answer})
         return 0 if self.ending else 1
+
+    def answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The result of a message, or an error: what goes wrong with one does not end the session."""
+        handler = self.handlers.get(message.get("method", ""))
+        if handler is None:
+            return {"error": {"code": METHOD_NOT_FOUND, "message": "no such method"}}
+        try:
+            return {"result": handler(message.get("params"))}
+        except Exception as error:
+            traceback.print_exc()
+            return {"error": {"code": INTERNAL_ERROR, "message": f"{type(error).__name__}: {error}"}}
 
     def read(self) -> Any:
         """The next message; None at the end of the input."""

@@ -58,6 +58,14 @@ def test_a_session__begins_and_ends():
     assert talk()[0] == 1                               # it ended without a word
 
 
+def test_a_session__outlives_a_message_that_is_wrong(capsys):
+    status, said = talk({"id": 1, "method": "textDocument/hover", "params": {}}, {"method": "textDocument/didOpen"},
+                        {"id": 2, "method": "shutdown"}, {"method": "exit"})
+    assert status == 0 and [m["id"] for m in said] == [1, 2]
+    assert said[0]["error"] == {"code": -32603, "message": "KeyError: 'textDocument'"}
+    assert "TypeError" in capsys.readouterr().err
+
+
 def test_errors__come_as_the_text_changes():
     wrong = TEXT.replace('"nki.store"', '"nki.stroe"', 1)
     assert wrong != TEXT

@@ -155,6 +155,15 @@ def test_completion__knows_the_options(capsys, command):
         assert re.search(r"(--|-l )version\b", capsys.readouterr().out)
 
 
+def test_completion__of_fish_has_the_words_of_options(capsys):
+    with pytest.raises(SystemExit) as ended:
+        opt.main(["--completion=fish"])
+    assert ended.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "complete -c nki-opt -l emit -x -a 'asm mlir bin'" in lines and "complete -c nki-opt -l lower-to-isa" in lines
+    assert "complete -c nki-opt -s h -l help" in lines and "complete -c nki-opt -s o" in lines
+
+
 def test_completion__completes(capsys, tmp_path):
     bash = shutil.which("bash")
     assert bash is not None
