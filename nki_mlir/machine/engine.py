@@ -14,6 +14,8 @@ class Engine(Enum):
     SYNC = "sync"
     UNKNOWN = "unknown"         # left to the compiler; resolved before emission
 
+    __hash__ = object.__hash__          # each is one object; Enum hashes names, in Python
+
     @property
     def asm(self) -> str:
         return _ASM[self]

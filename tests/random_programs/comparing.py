@@ -4,7 +4,7 @@
 What they return is compared: bit for bit, or within the stated bounds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager, nullcontext
 from unittest.mock import patch
 
@@ -24,7 +24,10 @@ EXECUTORS = ("eager", "interpreter", "jit", "isa")
 def executing(on: str):
     """The executor to ask for. Of instruction streams, the order may be another one: ``isa in order 3``."""
     executor, _, order = on.partition(" in order ")
-    with patch.object(simulator, "RoundRobin", lambda: simulator.Adversary(int(order))) if order else nullcontext():
+    def at_random(cores: Sequence[simulator.Core], step_limit: int) -> None:
+        simulator.at_random(cores, simulator.Adversary(int(order)), step_limit)
+
+    with patch.object(simulator, "in_turn", at_random) if order else nullcontext():
         yield executor
 
 

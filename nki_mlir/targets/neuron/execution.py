@@ -27,14 +27,15 @@ from nki_mlir.targets.neuron.validate import form_of
 PADDING = 64
 
 
-def new_memory(space: str, machine: Machine, fill: int, used: int | None = None) -> np.ndarray:
+def new_memory(space: str, machine: Machine, fill: int, used: int = 0) -> np.ndarray:
     """An on-chip memory, every byte ``fill``; its rows are ``PADDING`` bytes longer than a partition.
 
-    ``used``: the bytes of a partition that the program says it uses; the system provides no pages for the others.
+    ``used``: the bytes of a partition that the program says it uses, 0 if it says nothing; the system provides no pages
+    for the others where these are most.
     """
     partitions, size = memory_shape(space, machine)
     shape = partitions, size + PADDING
-    if used is None:
+    if not 0 < used < size // 2:
         return np.full(shape, fill, np.uint8)
     pages = mmap.mmap(-1, shape[0] * shape[1])
     if hasattr(mmap, "MADV_NOHUGEPAGE"):            # a huge page has room for several partitions
@@ -45,12 +46,23 @@ def new_memory(space: str, machine: Machine, fill: int, used: int | None = None)
 
 
 class Executors:
-    """The compiled forms of one program."""
+    """The compiled forms of one program, and on-chip memories of runs that have ended: pages are dear."""
 
     def __init__(self) -> None:
+        self.spare: list[dict[object, np.ndarray]] = []
         self.runners: dict[tuple[object, ...], Runner] = {}
         self.uses: dict[tuple[object, ...], Uses] = {}                   # of HBM
         self.of_op: dict[int, tuple[Op, Runner, Uses | None]] = {}      # by identity: the op is kept alive
+
+    def memories(self, machine: Machine, fill: int, used: dict[str, int]) -> dict[object, np.ndarray]:
+        """On-chip memories, every byte ``fill``."""
+        try:
+            found = self.spare.pop()            # another thread may run the same program
+        except IndexError:
+            return {space: new_memory(space, machine, fill, size) for space, size in used.items()}
+        for space, size in used.items():
+            found[space][:, :size or None] = fill
+        return found
 
     def starts(self, op: Op, registers: Sequence[int]) -> list[int]:
         """(partition, free offset) of each tile for these register values, then the values."""

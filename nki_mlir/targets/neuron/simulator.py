@@ -44,7 +44,7 @@ from nki_mlir.machine import Engine, machine_named
 from nki_mlir.targets.interpreter.unwritten import tracked
 from nki_mlir.targets.mesh import Exchange, Exchanges, no_meeting, waiting_text
 from nki_mlir.targets.neuron.deadlock import Waiter, deadlock, described
-from nki_mlir.targets.neuron.execution import Executors, element, new_memory
+from nki_mlir.targets.neuron.execution import Executors, element
 from nki_mlir.targets.small_products import on_one_thread
 
 T = TypeVar("T")
@@ -105,12 +105,12 @@ class Core:
     """
 
     def __init__(self, program: Program, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], number: int = 0,
-                 exchanges: Exchanges | None = None) -> None:
+                 exchanges: Exchanges | None = None, executors: Executors | None = None) -> None:
         self.program, self.number, self.exchanges = program, number, exchanges
         machine = machine_named(program.target)
-        used = {SBUF: program.sbuf_bytes, PSUM: program.psum_bytes} if exchanges is not None else {}
-        self.memory: dict[object, np.ndarray] = {
-            space: new_memory(space, machine, POISON, used.get(space)) for space in (SBUF, PSUM)}
+        self.executors = executors or Executors()
+        self.memory: dict[object, np.ndarray] = self.executors.memories(
+            machine, POISON, {SBUF: program.sbuf_bytes, PSUM: program.psum_bytes})
         for kind, given in (("input", inputs), ("output", outputs)):
             variables = program.of_kind(kind)
             if len(variables) != len(given):
@@ -127,10 +127,13 @@ class Core:
         self.pc = dict.fromkeys(self.streams, 0)
         self.registers = {e: [0] * REGISTERS for e in self.streams}
         self.queues: list[list[Transfer]] = [[] for _ in program.queues]
-        self.executors = Executors()
         self.executed = 0
         self.held = 0                               # transfers that have come to a meeting with other cores
         self.meetings: dict[Engine, tuple[Waits, Location | None]] = {}     # of engines that wait for other cores
+
+    def leave(self) -> None:
+        """Leave the on-chip memories to another run of the program."""
+        self.executors.spare.append({space: self.memory.pop(space) for space in (SBUF, PSUM)})
 
     def check_apart(self, variables: Sequence[Variable]) -> None:
         """The streams are ordered as if each variable had memory of its own."""
@@ -146,9 +149,14 @@ class Core:
     def ready(self, engine: Engine) -> bool:
         """Whether the engine's next instruction can start."""
         at, stream = self.pc[engine], self.streams[engine]
-        if engine in self.meetings:
+        if self.meetings and engine in self.meetings:
             return self.meetings[engine][0].exchange.complete
-        return at < len(stream) and all(self.semaphores[w.semaphore] >= w.value for w in stream[at].waits)
+        if at >= len(stream):
+            return False
+        for wait in stream[at].waits:
+            if self.semaphores[wait.semaphore] < wait.value:
+                return False
+        return True
 
     def step(self, engine: Engine) -> None:
         """Execute the engine's next instruction."""
@@ -287,6 +295,20 @@ class Core:
                         if entries and (not self.held or self.movable(q) or self.reporting(q))]
 
     # -- the whole -----------------------------------------------------------------------------------------------------
+    def turn(self) -> bool:
+        """A step of each engine and queue that can go on; whether there was one."""
+        before, moved = self.executed, False
+        for engine in self.streams:
+            if self.ready(engine):
+                self.step(engine)
+        for queue, entries in enumerate(self.queues):
+            movable = self.movable(queue) if self.held else entries
+            if movable:
+                self.move(movable[0])
+                self.report_moved(queue)
+                moved = True
+        return moved or self.executed > before
+
     @property
     def ended(self) -> bool:
         return all(self.pc[e] >= len(s) for e, s in self.streams.items()) and not any(self.queues)
@@ -324,28 +346,15 @@ def checked(variable: Variable, array: np.ndarray) -> np.ndarray:
 
 
 # -- schedulers --------------------------------------------------------------------------------------------------------
-class RoundRobin:
-    """Each in turn takes one step; queues move their oldest transfer."""
-
-    def __init__(self) -> None:
-        self.last = -1, 0
-
-    def choose(self, agents: list[Agent]) -> Agent:
-        chosen = next((a for a in agents if _order(a) > self.last), agents[0])
-        self.last = _order(chosen)
-        return chosen
-
-    def transfer(self, core: Core, queue: int) -> None:
-        core.move(core.movable(queue)[0])
-        core.report_moved(queue)
-
-
-_PLACE = {engine: place for place, engine in enumerate(Engine)}
-
-
-def _order(agent: Agent) -> tuple[int, int]:
-    core, own = agent
-    return core, len(_PLACE) + own if isinstance(own, int) else _PLACE[own]
+def in_turn(cores: Sequence[Core], step_limit: int) -> None:
+    """Each engine that can go on takes one step, then each queue moves its oldest transfer, and so on."""
+    running = [core for core in cores if not core.ended]
+    while running:
+        if not any([core.turn() for core in running]):          # all of them, not only the first that does something
+            raise stuck(cores)
+        if any(core.executed > step_limit for core in running):
+            raise StepLimit(steps=step_limit)
+        running = [core for core in running if not core.ended]
 
 
 class Adversary:
@@ -384,10 +393,15 @@ def simulate(program: Program, inputs: Sequence[np.ndarray], outputs: Sequence[n
 
 
 def simulate_cores(programs: Sequence[Program], inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray],
-                   seed: int | None = None, step_limit: int = 100_000_000) -> list[Core]:
-    """Run a program on each core. Inputs and outputs are in HBM that all of them share."""
+                   seed: int | None = None, step_limit: int = 100_000_000,
+                   executors: Sequence[Executors | None] | None = None) -> list[Core]:
+    """Run a program on each core. Inputs and outputs are in HBM that all of them share.
+
+    ``executors``: of each program, those of an earlier run.
+    """
     exchanges = Exchanges() if len(programs) > 1 else None
-    cores = [Core(p, inputs, outputs, number, exchanges) for number, p in enumerate(programs)]
+    compiled = executors or [None] * len(programs)
+    cores = [Core(p, inputs, outputs, number, exchanges, compiled[number]) for number, p in enumerate(programs)]
     run(cores, seed, step_limit)
     return cores
 
@@ -395,7 +409,13 @@ def simulate_cores(programs: Sequence[Program], inputs: Sequence[np.ndarray], ou
 @on_one_thread()
 def run(cores: Sequence[Core], seed: int | None = None, step_limit: int = 100_000_000) -> None:
     """Let all cores run to their end."""
-    scheduler = RoundRobin() if seed is None else Adversary(seed)
+    if seed is None:
+        in_turn(cores, step_limit)
+    else:
+        at_random(cores, Adversary(seed), step_limit)
+
+
+def at_random(cores: Sequence[Core], scheduler: Adversary, step_limit: int) -> None:
     running = [core for core in cores if not core.ended]
     while running:
         agents = [agent for core in running for agent in core.agents()]

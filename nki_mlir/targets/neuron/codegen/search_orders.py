@@ -18,8 +18,8 @@ ORDERS = tuple(Order(memory, early, ahead) for memory, early, ahead in (
     (95, True, 0), (95, True, 100), (95, True, 200), (85, False, 0), (85, False, 100), (75, True, 0), (60, True, 0),
     (60, True, 100), (30, True, 0)))
 GOOD = 1.10                     # an order may be worse than the best by so much to be timed
-TIMED = 2, 6                    # orders: at least, at most
-TIMED_STEPS = 8_000             # between these as many as have so many steps in all
+TIMED = 2, 6                    # orders: at least, at most; between these as many as have TIMED_STEPS in all
+TIMED_STEPS, HUGE = 8_000, 30_000       # of more steps the first order that fits is taken
 SMALL = 4_000                   # steps of code whose program order is timed, too; every way to pack it is tried
 EXECUTED = 500_000              # instructions of a program that is timed to choose its order
 FULL = "on-chip memory is nearly full: instructions stay in program order"
@@ -32,7 +32,7 @@ def fastest(schedules: Schedules) -> tuple[Runs, Program]:
     tried: set[Runs] = set()
     best = 0.0
     steps = sum(map(len, written))
-    most = min(max(TIMED_STEPS // max(steps, 1), TIMED[0]), TIMED[1])
+    most = 1 if steps > HUGE else min(max(TIMED_STEPS // max(steps, 1), TIMED[0]), TIMED[1])
     for runs, ns in sorted((schedules.found(order) for order in ORDERS), key=lambda found: found.ns):
         if programs and (ns > best * GOOD or len(programs) == most):
             break

@@ -10,7 +10,7 @@ and by how much. What else a kind needs is beside it in ``details``.
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nki_mlir.dialects.access import PSUM, SBUF, Tile
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Tile
 from nki_mlir.dialects.isa.instruction import (
     CompareBranch,
     Control,
@@ -24,7 +24,7 @@ from nki_mlir.dialects.isa.instruction import (
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.nisa.meeting import Meeting
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.op import Op, TileField
 from nki_mlir.machine import ENGINES, Cost, Engine, Machine, Work
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer, Transfers
 
@@ -44,6 +44,7 @@ class Occasion(NamedTuple):
 
 
 Detail = TimedTransfer | Move | RegisterAlu | CompareBranch | TensorLoad | RangeClear | Occasion
+Operands = list[tuple[TileField, Tile]]
 Span = tuple[str, int, int, int, int]               # memory, first and last partition, first byte and the one behind
 
 
@@ -99,11 +100,13 @@ class _Builder:
             elif instruction.queue is not None:
                 made.entries.append(self.transfer(made, at, op, instruction))
             else:
+                operands = op.operands()
                 after = 0
                 if shows:
-                    after = self.nearest(op, near)
-                    written = [self.span(t) for _, t in op.targets() if t.on_chip]
-                made.entries.append(self.work(made, at, op, instruction, after))
+                    spans = [(f, self.span(t)) for f, t in operands if t.space != HBM]
+                    after = self.nearest([span for f, span in spans if f.reads], near)
+                    written = [span for f, span in spans if f.writes]
+                made.entries.append(self.work(made, at, op, instruction, operands, after))
             if shows:
                 near.append(written)
                 if len(near) > NEAR:
@@ -118,7 +121,7 @@ class _Builder:
                 tuple([(w.semaphore, w.value) for w in waits]) if waits else (),
                 update.semaphore if update is not None else -1, update.amount if update is not None else 0)
 
-    def work(self, made: Stream, at: int, op: Op, instruction: Instruction, after: int) -> Entry:
+    def work(self, made: Stream, at: int, op: Op, instruction: Instruction, operands: Operands, after: int) -> Entry:
         engine = made.engine
         key = engine, op.work()
         cost = self.costs.get(key)
@@ -128,13 +131,13 @@ class _Builder:
         if isinstance(op, Meeting) and (occasion := self.occasion(op)) is not None:
             made.details[at] = occasion
             kind = MEETING
-        return self.entry(kind, cost, instruction, after, self.ports(op, engine))
+        return self.entry(kind, cost, instruction, after, self.ports(operands, engine))
 
-    def ports(self, op: Op, engine: Engine) -> int:
+    def ports(self, operands: Operands, engine: Engine) -> int:
         port = 0
-        if engine in self.psum_engines and any(t.space == PSUM for _, t in op.operands()):
+        if engine in self.psum_engines and any([t.space == PSUM for _, t in operands]):
             port = PSUM_PORT
-        if engine in self.sbuf_engines and any(t.space == SBUF for _, t in op.operands()):
+        if engine in self.sbuf_engines and any([t.space == SBUF for _, t in operands]):
             port |= SBUF_PORT
         return port
 
@@ -163,14 +166,16 @@ class _Builder:
         return Occasion(members, op.occasion())
 
     # -- results that are read at once ---------------------------------------------------------------------------------
-    def nearest(self, op: Op, near: list[list[Span]]) -> int:
-        """How far back the latest instruction is that wrote what this one reads; 0: not among the last."""
-        if not any(near):
-            return 0
-        read = [self.span(t) for f, t in op.operands() if f.reads and t.on_chip]
-        for back in range(1, len(near) + 1):
-            if any(_share(a, b) for a in near[-back] for b in read):
-                return back
+    @staticmethod
+    def nearest(read: list[Span], near: list[list[Span]]) -> int:
+        """How far back the latest instruction is that wrote what is read; 0: not among the last."""
+        back = 0
+        for written in reversed(near):
+            back += 1
+            for a in written:
+                for b in read:
+                    if _share(a, b):
+                        return back
         return 0
 
     def span(self, tile: Tile) -> Span:

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How fast the timed machine is: instructions a second without values, and values with times against the interpreter.
+
+In CPU time of one process, the best of several runs that take turns.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from nki_mlir.cli.source import load_kernel
+from nki_mlir.language.kernel import describe_array, is_array
+from nki_mlir.targets import neuron
+from nki_mlir.targets.neuron.timing.machine import TimedMachine
+
+KERNELS = Path(__file__).resolve().parent.parent / "calibration"
+RUNS = 5
+CASES = (("matmul.py:hoisted", ((1024, 1024), (1024, 1024))), ("fused.py:attention", ((128, 2048),) * 3),
+         ("rows.py:layernorm", ((2048, 2048), (2048,), (2048,))), ("rows.py:silu", ((4096, 2048),)))
+
+
+def best(functions):
+    """CPU seconds of each, the least of runs that take turns."""
+    spent = [[] for _ in functions]
+    for _ in range(RUNS):
+        for function, found in zip(functions, spent):
+            started = time.process_time()
+            function()
+            found.append(time.process_time() - started)
+    return [min(found) for found in spent]
+
+
+def measured(source, shapes):
+    """Instructions, and seconds of: the run alone, all of the timing, the interpreter, values and timing."""
+    kernel = load_kernel(str(KERNELS / source), "trn2", ())
+    arrays = [np.random.default_rng(0).random(shape, np.float32) for shape in shapes]
+    made = kernel.specialize(kernel.bind(tuple(arrays), {}, is_array, describe_array))
+    programs = neuron.streams(made.captured, made.grid)
+    outputs = [np.asarray(kernel.on("interpreter")(*arrays)).copy()]
+    values = neuron.load(made.captured, made.grid)
+    machines = iter([TimedMachine(programs) for _ in range(RUNS)])
+
+    def both():
+        values(arrays, outputs)
+        neuron.timed(programs)
+
+    seconds = best([lambda: next(machines).run(), lambda: neuron.timed(programs),
+                    lambda: kernel.on("interpreter")(*arrays), both])
+    return neuron.timed(programs).instructions, seconds
+
+
+def measure():
+    figures, lines = {}, []
+    for source, shapes in CASES:
+        count, (run, timing, interpreter, both) = measured(source, shapes)
+        name = source.partition(":")[2]
+        figures[name] = {"instructions": count, "run_per_s": count / run, "timed_per_s": count / timing,
+                         "of_interpreter": interpreter / both}
+        lines.append(f"{name}: {count:,} instructions, {count / run:,.0f} a second ({count / timing:,.0f} with the "
+                     f"columns and figures), values and time at {interpreter / both:.2f} of the interpreter's speed")
+    return {"timed_machine": figures, "lines": lines}
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(KERNELS.parent.parent))
+    print("\n".join(measure()["lines"]))
