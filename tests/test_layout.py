@@ -162,6 +162,27 @@ def anys(file: Path) -> int:
     return sum(isinstance(n, ast.Name) and n.id == "Any" for n in ast.walk(ast.parse(file.read_text())))
 
 
+NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def code_lines(file: Path) -> int:
+    """Lines of a file that have code: neither blank, nor comments alone, nor docstrings."""
+    text = file.read_text()
+    said = [n.body[0] for n in ast.walk(ast.parse(text)) if isinstance(n, SCOPES) and ast.get_docstring(n) is not None]
+    tokens = [t for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.type not in NO_CODE]
+    lines = {line for t in tokens for line in range(t.start[0], t.end[0] + 1)}
+    return len(lines - {line for node in said for line in range(node.lineno, node.end_lineno + 1)})
+
+
+MOST_ANYS = 30                                  # of 1,000 lines
+
+
+def test_types__are_seldom_anything() -> None:
+    found, lines = sum(map(anys, PACKAGE)), sum(map(code_lines, PACKAGE))
+    assert found * 1000 <= MOST_ANYS * lines, f"{found} times Any in {lines} lines: say what a value is, or object"
+
+
 @pytest.mark.parametrize("file", [f for folder in ("nki", "nisa")
                                   for f in sorted((ROOT / "nki_mlir" / "dialects" / folder).glob("*.py"))], ids=name)
 def test_op_class__has_types(file: Path) -> None:

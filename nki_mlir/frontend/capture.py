@@ -86,7 +86,7 @@ def capture(function: Callable[..., Any], body: Body, grid: tuple[int, ...] = ()
     failure: Exception | None = None
     while True:
         axes = [key[1] for key in plan.reasons if key[0] == "program_id"]
-        variants: dict[tuple[Any, ...], Variant] = {}
+        variants = {}
         texts: dict[str, Variant] = {}
         programs: list[ProgramTouches] = []
         verdict = Verdict()

@@ -125,16 +125,16 @@ class Index:
     def __mod__(self, by: object) -> Any:
         return self._divided(by, "mod")
 
-    def __divmod__(self, by: object) -> tuple[Any, object]:
+    def __divmod__(self, by: object) -> tuple[object, object]:
         return self // by, self % by
 
-    def __lshift__(self, bits: Any) -> object:
+    def __lshift__(self, bits: int) -> object:
         return self * 2 ** operator.index(bits)
 
-    def __rshift__(self, bits: Any) -> object:
+    def __rshift__(self, bits: int) -> object:
         return self // 2 ** operator.index(bits)
 
-    def __and__(self, other: Any) -> object:
+    def __and__(self, other: int) -> object:
         if isinstance(other, (int, np.integer)) and other >= 0 and other & (other + 1) == 0:
             return self % (int(other) + 1)
         return self.as_int("it is an operand of &") & other

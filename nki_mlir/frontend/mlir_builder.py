@@ -38,7 +38,7 @@ class MlirBuilder(Builder):
         self.plan, self.point, self.make = plan, point, Attributes()
         self.requests: dict[tuple[object, ...], str] = {}
         self.hints: dict[tuple[object, ...], str] = {}   # requests to make should the attempt fail
-        self.abandoned: dict[tuple[Any, ...], str] = {}       # requests to make should it succeed
+        self.abandoned: dict[tuple[object, ...], str] = {}       # requests to make should it succeed
         self.unrolled, self.counted, self.replaying = 0, 0, False
         self.unproved = 0           # operations that only a check at run time keeps in bounds
         self.dependences = CaptureDependences()
@@ -48,7 +48,7 @@ class MlirBuilder(Builder):
         self.outputs: list[Buffer] = []
         self.arguments: list[dict[str, Any]] = []         # attributes of the function's arguments
         self.branches: list[tuple[Scope, Scope]] = []
-        self.taken_back: dict[Buffer, tuple[Any, ...]] = {}
+        self.taken_back: dict[Buffer, tuple[object, ...]] = {}
         self.cache: dict[Any, Any] = {}     # locations and constants
         self.unknown = ir.Location.unknown()
         self.index_type = ir.IndexType.get()
@@ -76,7 +76,7 @@ class MlirBuilder(Builder):
                 found |= {s.key: "an exception left an if statement half way" for s in symbol.roots()}
         return found
 
-    def requests_after(self, error: Exception) -> dict[tuple[Any, ...], str]:
+    def requests_after(self, error: Exception) -> dict[tuple[object, ...], str]:
         """Requests that may make the kernel pass after all.
 
         Both branches of a symbolic ``if`` have run, a symbol's text was used, or Python took a symbol for what it is
@@ -327,7 +327,7 @@ class MlirBuilder(Builder):
         """``index // by`` or ``index % by`` as a symbol of its own."""
         symbols = self.symbols_of([index])
         form = index.linear({s: k for k, s in enumerate(symbols)})
-        expression: Any = ir.AffineExpr.get_constant(form.const)
+        expression = ir.AffineExpr.get_constant(form.const)
         for position, c in form.symbols:
             expression = expression + ir.AffineExpr.get_symbol(position) * c
         make = ir.AffineExpr.get_floor_div if kind == "floordiv" else ir.AffineExpr.get_mod

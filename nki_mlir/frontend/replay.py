@@ -62,7 +62,7 @@ class Trace:
         local: dict[Any, tuple[int, int]] = {}
         canonical: list[object] = []
         for at, entry in enumerate(self.entries[start:end]):
-            values: Sequence[Any] = ()
+            values: Sequence[object] = ()
             if isinstance(entry, BlockArguments):
                 canonical.append(BlockArguments)
                 values = entry.arguments

@@ -108,7 +108,7 @@ def subscript_index(item: Any) -> Index:
         raise BadSubscript(item=shown, kind=type(item).__name__) from None
 
 
-def slice_span(item: Any, extent: int) -> tuple[Index, int, int]:
+def slice_span(item: slice | DynamicSlice, extent: int) -> tuple[Index, int, int]:
     """(start, step, count); a symbolic start keeps its symbol, the count must fold to a number."""
     if isinstance(item, DynamicSlice):
         return subscript_index(item.start), 1, item.size

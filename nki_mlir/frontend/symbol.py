@@ -2,7 +2,10 @@
 """Integers that are unknown during capture: loop variables, program ids, and quotients and remainders of such."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nki_mlir.frontend.index import Index
 
 
 class NeedsValue(BaseException):
@@ -26,7 +29,7 @@ class Symbol:
     step: int = 1
     is_open: bool = True                # False once the loop has ended
     parents: tuple["Symbol", ...] = ()
-    formula: tuple[Any, str, int] | None = None
+    formula: "tuple[Index, str, int] | None" = None
 
     def roots(self) -> list["Symbol"]:
         """The loop variables and program ids it comes from."""

@@ -44,6 +44,8 @@ from nki_mlir.scalar.dtypes import DType
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from nki_mlir.frontend.touches import Turn
+
 PARTITIONS = Machine.partitions
 MOST_PARTS = 1 << 16
 # By the dims of a view, whether it is on chip, and subscripts: where their part starts, and its dims.
@@ -66,7 +68,7 @@ class Buffer:
     created_at: Any = None      # where the kernel made it, for tensors in HBM
     held: Any = None            # the record of its time on chip (``on_chip_memory.Held``)
     movable: bool = False       # the compiler chose its memory, and copies it where an engine needs it elsewhere
-    turn: Any = None            # the iteration it was created in
+    turn: "Turn | None" = None            # the iteration it was created in
     is_written: bool = False    # an operation has written to it
     fresh: bool = False         # a mask may have left elements out (``fresh_elements``)
 
@@ -135,7 +137,7 @@ class View:
             return self._advanced(items)
         return self._basic(items)
 
-    def _numbered(self, items: tuple[Any, ...], numbers: tuple[object, ...]) -> "Self":
+    def _numbered(self, items: tuple[object, ...], numbers: tuple[object, ...]) -> "Self":
         """The part that numbers take of a view whose elements all exist: worked out once for views of these steps."""
         key = self.dims, self.buffer.on_chip, numbers
         known = _parts.get(key)

@@ -29,7 +29,7 @@ class NotRegular(NkiMlirError):
     fix = "change the class"
 
 
-def instruction(cls: type[Op], does: str, **parameters: str) -> Callable[..., Any]:
+def instruction(cls: type[Op], does: str, **parameters: str) -> Callable[..., object]:
     """The function of an op class, as those of ``nisa``.
 
     In the beta generation it takes the tiles that are read and the attributes, and ``mask`` and ``dtype``, and gives a
@@ -58,7 +58,7 @@ def instruction(cls: type[Op], does: str, **parameters: str) -> Callable[..., An
     current = current_instruction.instruction(
         regular.function(title, entry, CURRENT, isa_regular.TEXTS, isa_regular.writing, not_given="name"))
 
-    def call(*values: Any, **named: Any) -> Any:
+    def call(*values: object, **named: object) -> Any:
         generation = current if any(isinstance(v, NkiTensor) for v in (*values, *named.values())) else beta
         return generation(*values, **named)
     call.__name__ = call.__qualname__ = cls.name

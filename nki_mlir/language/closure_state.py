@@ -184,7 +184,7 @@ class ClosureState:
                 return {None: (value.func, value.args, value.keywords)}
             case type():
                 return self._members(value) if _is_users_class(value) else None
-        kind: Any = type(value)
+        kind: object = type(value)
         if not holds_state(kind):
             inner = getattr(value, "__wrapped__", None)             # of a kernel or a cached function
             self.wrappers.append((value, inner))
@@ -195,7 +195,7 @@ class ClosureState:
 
     def _members(self, kind: type) -> dict[object, object]:
         """Bases and values of a class of the user's; its methods are followed."""
-        values: dict[Any, Any] = {"__bases__": kind.__bases__}
+        values: dict[object, object] = {"__bases__": kind.__bases__}
         for name, member in vars(kind).items():
             member = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
             if isinstance(member, FunctionType):

@@ -11,6 +11,7 @@ from nki_mlir.language import operations as ops
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 
 if TYPE_CHECKING:
+    from nki_mlir.frontend.tensor import View
     from nki_mlir.language.tensor import Tensor
 
 
@@ -19,7 +20,7 @@ def _float(x: Any) -> DType:
     return x.dtype if x.dtype.is_float else FLOAT32
 
 
-def _count(x: Any, axis: object, mask: object) -> object:
+def _count(x: "View", axis: object, mask: object) -> object:
     """How many elements a reduction combines: a number, or a tile where the mask leaves some of a row out."""
     axes = ops.free_axes(x, axis)
     if isinstance(mask, Mask) and any(e.axes[a] for e, _ in mask.spread(x.shape).terms for a in axes):
@@ -28,7 +29,7 @@ def _count(x: Any, axis: object, mask: object) -> object:
     return math.prod(x.shape[a] for a in axes)
 
 
-def mean(x: Any, axis: object, *, dtype: object = None, mask: object = None, keepdims: bool = False) -> "Tensor":
+def mean(x: object, axis: object, *, dtype: object = None, mask: object = None, keepdims: bool = False) -> "Tensor":
     """The mean over free axes; integer input gives float32. Elements that are masked out do not count."""
     x = creation.as_operand(x, "nl.mean")
     if x.mask is not None:
@@ -48,7 +49,7 @@ def var(x: object, axis: object, *, dtype: object = None, mask: Mask | None = No
     return mean(squares, axis, mask=mask, dtype=dtype or _float(x), keepdims=keepdims)
 
 
-def softmax(x: object, axis: object, *, dtype: Any = None, compute_dtype: object = None, mask: object = None
+def softmax(x: object, axis: object, *, dtype: object = None, compute_dtype: object = None, mask: object = None
             ) -> "Tensor":
     """exp(x - max(x)) / sum of it over free axes."""
     x = creation.as_operand(x, "nl.softmax")

@@ -70,7 +70,7 @@ def check_run(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray]) -> None:
 
 def executed(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray], program: Program, judge: Judge) -> list[Traced]:
     """What each program of the grid gave back. Those that return a tensor in private HBM run again, and share it."""
-    returned: set[tuple[Any, ...]] = set()                # the places of such tensors
+    returned: set[tuple[object, ...]] = set()                # the places of such tensors
     before = [a.copy() for a in arrays] if prod(kernel.grid) > 1 else []
     while True:
         try:

@@ -90,7 +90,7 @@ def mode_name(mode: object) -> str:
     return "error" if mode is None else getattr(mode, "name", str(mode))
 
 
-def gather(src: "IndirectView | DynamicView", *, dst: Any = None, dtype: object = None, mask: object = None,
+def gather(src: "IndirectView | DynamicView", *, dst: object = None, dtype: object = None, mask: object = None,
            mode: "oob_mode | None" = None
            ) -> "Tensor":
     """The addressed elements as a new SBUF tile, or into ``dst``."""

@@ -52,6 +52,7 @@ from nki_mlir.language.tensor import Tensor
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 if TYPE_CHECKING:
+    from nki_mlir.frontend.mlir_builder import MlirBuilder
     from nki_mlir.language.lowered import Lowered
 
 DEFAULT_TARGET = "trn2"
@@ -83,8 +84,8 @@ class Kernel:
     options: dict[str, Any] = field(default_factory=dict)
     specializations: dict[Any, Specialization] = field(default_factory=dict, repr=False)
     # The last capture that was found for a quick key, with what was seen around it: shared as the captures are.
-    recent: dict[Any, tuple[ClosureState, Specialization]] = field(default_factory=dict, init=False, repr=False)
-    repeated: dict[Any, RepeatedCall] = field(default_factory=dict, init=False, repr=False)
+    recent: dict[object, tuple[ClosureState, Specialization]] = field(default_factory=dict, init=False, repr=False)
+    repeated: dict[object, RepeatedCall] = field(default_factory=dict, init=False, repr=False)
 
     rolls: ClassVar[bool] = True                # whether loops of the kernel's Python may become loops of the program
     must_write: ClassVar[bool] = True           # whether a kernel without outputs is an error
@@ -152,7 +153,7 @@ class Kernel:
     def __deepcopy__(self, memory: object) -> "Kernel":
         return self                             # nothing of it changes
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """By the name of its function, as functions are pickled; captures are made again where it is loaded."""
         module, name = self.func.__module__, getattr(self.func, "__qualname__", self.__name__)
         changed = {f: getattr(self, f) for f in
@@ -223,7 +224,7 @@ class Kernel:
         from nki_mlir.frontend.capture import capture
         programs: list[Traced] = []
 
-        def body(builder: Any, wrapped: Callable[..., object]) -> tuple[list[Buffer], Any]:
+        def body(builder: "MlirBuilder", wrapped: Callable[..., object]) -> tuple[list[Buffer], object]:
             parameters = [builder.parameter(s.shape, s.dtype, s.name) for s in bound.specs]
             programs.append(self.trace(builder, wrapped, bound, parameters))
             return programs[-1].buffers, programs[-1].structure
@@ -320,7 +321,7 @@ class Kernel:
         return functools.partial(EagerBuilder, target=self.platform)
 
     @property
-    def python(self) -> Callable[..., Any]:
+    def python(self) -> Callable[..., object]:
         """Its function as builders run it."""
         if not self.rolls:
             return self.func

@@ -51,7 +51,7 @@ def changes_of(mode: str, options: dict[str, object]) -> dict[str, Any]:
     """What the options of a decorator change on a kernel."""
     if mode not in MODES:
         raise UnknownMode(mode=mode, modes=", ".join(MODES)).located(user_location())
-    changes: dict[str, Any] = {"mode": mode, "options": options}
+    changes: dict[str, object] = {"mode": mode, "options": options}
     if options.get("kernel_return") is False:
         changes["by_reference"] = True
     return changes

@@ -188,10 +188,10 @@ def copy_as(kernel: Kernel, cls: type[Kernel], **settings: object) -> "MeasuredK
 
 
 @cache
-def of_generation(cls: Any, base: Any) -> Any:
+def of_generation(cls: type, base: type) -> Any:
     """A class of this module for kernels of a subclass of ``Kernel``."""
-    own: Any = next(c for c in base.__mro__ if not issubclass(c, MeasuredKernel))
+    own = next(c for c in base.__mro__ if not issubclass(c, MeasuredKernel))
     if issubclass(cls, own):
         return cls
-    made: Any = type(cls.__name__, (cls, own), {"__doc__": cls.__doc__, "__module__": __name__})
+    made = type(cls.__name__, (cls, own), {"__doc__": cls.__doc__, "__module__": __name__})
     return dataclass(eq=False)(made)

@@ -2,7 +2,6 @@
 """``NKIObject``: the base of classes that kernels use."""
 
 import inspect
-from typing import Any
 
 
 class NKIObject:
@@ -12,7 +11,7 @@ class NKIObject:
     subclasses; it then makes the initializer. Objects with equal fields are equal.
     """
 
-    def __init__(self, *arguments: Any, **keywords: object) -> None:
+    def __init__(self, *arguments: object, **keywords: object) -> None:
         names = list(dict.fromkeys(n for c in reversed(type(self).__mro__) for n in inspect.get_annotations(c)))
         if len(arguments) > len(names):
             raise TypeError("too many arguments given (varargs not supported)")
@@ -30,7 +29,7 @@ class NKIObject:
     def __post_init__(self) -> None:
         """Runs after the fields are assigned."""
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
 
     def __hash__(self) -> int:

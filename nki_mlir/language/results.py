@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from nki_mlir.diagnostics import KernelError, Location
 from nki_mlir.diagnostics.errors import warn_once
 from nki_mlir.dialects.access import HBM
@@ -23,6 +25,7 @@ from nki_mlir.language.creation import emit
 
 if TYPE_CHECKING:
     from nki_mlir.frontend.builder import Builder
+    from nki_mlir.targets.interpreter.unwritten import Tracked
 
 
 class BadResult(KernelError, TypeError):
@@ -45,7 +48,7 @@ class Traced:
     idle_loops: Sequence[Location] = ()                             # which may be why
 
 
-def traced(builder: "Builder", returned: Any, parameters: Sequence[Buffer], mutable: Iterable[str], immutable: bool,
+def traced(builder: "Builder", returned: object, parameters: Sequence[Buffer], mutable: Iterable[str], immutable: bool,
            at: Location) -> Traced:
     """Check what a kernel's Python returned. ``immutable`` inputs may be written only where they are ``mutable``."""
     written = [p for p in parameters if p in builder.first_writes]
@@ -147,7 +150,7 @@ def warn_left_out(name: str, size: int, count: int, first: Sequence[int], at: Lo
     warn_once(text, ElementsLeftOut, at)
 
 
-def report_missing(outputs: Sequence[tuple[Any, str, Location | None]]) -> None:
+def report_missing(outputs: "Sequence[tuple[Tracked, str, Location]]") -> None:
     """Warn of what a run left out of its outputs, which are tracked memory, with names and places."""
     for memory, name, at in outputs:
         if (missing := memory.first_unwritten()) is not None:
@@ -155,7 +158,7 @@ def report_missing(outputs: Sequence[tuple[Any, str, Location | None]]) -> None:
             warn_left_out(name, memory.size, count, first, at, float(memory[tuple(first)]))
 
 
-def updated(given: Any, used: Any) -> Any:
+def updated(given: np.ndarray, used: np.ndarray) -> Any:
     """The caller's array, with what is in the one that was used for it."""
     if given is not used:
         given[...] = used.reshape(given.shape)

@@ -6,7 +6,7 @@ Such a value is like an integer that is not known: it takes its dimension away, 
 """
 
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -204,7 +204,8 @@ def run_time_view(view: View, items: tuple[object, ...]) -> DynamicView:
     return placed(view, static, found, shape, indices, own)
 
 
-def fixed(items: Sequence[Any], extents: Sequence[int], found: Container[int] = ()) -> dict[int, Any]:
+def fixed(items: Sequence[object], extents: Sequence[int],
+          found: Container[int] = ()) -> dict[int, slice | Index | DynamicSlice]:
     """The subscripts that are not of the run time: slices as they are, others as indices from the front."""
     return {k: i if isinstance(i, SLICES) else from_front(i, n)
             for k, (i, n) in enumerate(zip(items, extents)) if k not in found}
@@ -289,11 +290,11 @@ def parts(static: dict[int, Any], extents: Sequence[int]) -> tuple[tuple[int, ..
     return shape, picked
 
 
-def placed(view: View, static: dict[int, Any], found: dict[int, RunTime], shape: tuple[int, ...],
+def placed(view: View, static: Mapping[int, object], found: dict[int, RunTime], shape: tuple[int, ...],
            indices: dict[int, Index], own: int | None) -> DynamicView:
     """The view over a table: what is fixed has gone, the rest is whole, and is counted row by row."""
     by_engine = own is not None and own not in found
-    picked: list[Any] = []
+    picked = []
     limits = []
     for k in range(view.ndim):
         item = static.get(k, slice(None))

@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.arguments import TensorSpec
 from nki_mlir.language.results import warn_left_out
 from nki_mlir.scalar.dtypes import DType
+
+if TYPE_CHECKING:
+    from nki_mlir.frontend.capture import Captured
 
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
 WORTH_A_PROOF = 1 << 18         # elements: smaller results are zeroed in less time than it takes to look
@@ -46,8 +49,8 @@ class Specialization:
     inputs: list[TensorSpec]
     shared: list[TensorSpec]
     results: list[Result]
-    structure: Any
-    captured: Any
+    structure: str
+    captured: "Captured"
     programs: dict[str, Any] = field(default_factory=dict, repr=False)      # executor name -> compiled program
 
     @property

@@ -17,7 +17,7 @@ from nki_mlir.frontend.errors import UnsupportedMask
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import as_operand, emit, filled, integer, new_tensor
-from nki_mlir.scalar.dtypes import FLOAT32, DType, dtype_of
+from nki_mlir.scalar.dtypes import FLOAT32, dtype_of
 from nki_mlir.scalar.tokens import alu_token
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def program_ndim() -> int:
     return 0 if builder is None else len(builder.grid)
 
 
-def all_reduce(x: object, op: object, program_axes: object, *, dtype: DType | None = None, mask: "Mask | None" = None
+def all_reduce(x: object, op: object, program_axes: object, *, dtype: object = None, mask: "Mask | None" = None
                ) -> "Tensor":
     """``op`` over the x of all programs along axes of the grid, a tile that each of them gets."""
     grid = active("nl.all_reduce").grid

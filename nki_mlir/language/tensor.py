@@ -98,13 +98,13 @@ class Tensor(TensorObject, View):
         return self
 
     # -- views ---------------------------------------------------------------------------------------------------------
-    def __getitem__(self, items: Any) -> Any:
+    def __getitem__(self, items: object) -> Any:
         """A view; a tile in the subscript makes an indirect one, for the operations that take such."""
         if indirect.is_indirect(items):
             return creation.located(indirect.subscript, self, items)
         return creation.located(self.subscript, items)
 
-    def reshape(self, *shape: Any, **keywords: Any) -> "Tensor":
+    def reshape(self, *shape: Any, **keywords: object) -> "Tensor":
         """Another shape of the same elements, or of their bits as ``dtype``; no data moved. ``par_dim(n)`` marks the
         partition dimension."""
         if keywords.get("dtype") is not None:
@@ -130,7 +130,7 @@ class Tensor(TensorObject, View):
             raise BadNewAxis(axis=axis, rank=rank).located(user_location())
         return self.with_unit_dims(placed, rank)
 
-    def view(self, dtype: Any, shape: Any = None) -> "Tensor":
+    def view(self, dtype: object, shape: object = None) -> "Tensor":
         """The same bytes as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them."""
         made = creation.located(self.reinterpreted, creation.located_dtype(dtype))
         return made if shape is None else made.reshape(shape)
@@ -140,7 +140,7 @@ class Tensor(TensorObject, View):
         return ops.copy(self, dtype=creation.located_dtype(dtype))
 
     # -- views by the names of their dimensions, as the current generation has them ------------------------------------
-    def permute(self, *dims: Any) -> Any:
+    def permute(self, *dims: object) -> "Tensor | None":
         """The dimensions in another order. On chip the partition stays where it is."""
         order = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
         order = [creation.integer(d, "a dimension") % self.ndim for d in order]
@@ -240,7 +240,7 @@ def _of_sum(method: str) -> object:
 
 
 def _operator(op: str) -> Any:
-    def operate(self: Tensor, other: object) -> Any:
+    def operate(self: Tensor, other: object) -> "DynamicIndex | Tensor":
         if op in ("add", "subtract") and isinstance(other, Index) and other.shape:     # an index from the tile's value
             return DynamicIndex(self, other if op == "add" else -other)
         return _tile_operator(op, self, other) if isinstance(other, OPERANDS) else NotImplemented
@@ -248,7 +248,7 @@ def _operator(op: str) -> Any:
 
 
 def _reflected(op: str) -> Any:
-    def operate(self: Tensor, other: object) -> Any:
+    def operate(self: Tensor, other: object) -> "DynamicIndex | Tensor":
         if op == "add" and isinstance(other, Index) and other.shape:
             return DynamicIndex(self, other)
         return _tile_operator(op, other, self) if isinstance(other, NUMBERS) else NotImplemented

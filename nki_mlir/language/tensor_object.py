@@ -29,11 +29,11 @@ class TensorObject:
     def __copy__(self) -> Any:
         return self
 
-    def __deepcopy__(self, memory: Any) -> Any:
+    def __deepcopy__(self, memory: object) -> Any:
         """A copy of an object that holds a tensor holds the same one: its memory is the device's."""
         return self
 
-    def _text(self, memory: str, value: Any) -> str:
+    def _text(self, memory: str, value: object) -> str:
         """Its name, shape and dtype, the memory it is in, and its elements where they are known."""
         header = f"{self.name}{list(self.shape)} {self.dtype} in {memory}"
         return header if value is None else f"{header}\n{value}"

@@ -27,7 +27,7 @@ def call(function: Function, arguments: dict[str, Any]) -> object:
     return None
 
 
-def filled(dst: Any, given: dict[str, object]) -> dict[str, Any]:
+def filled(dst: Any, given: dict[str, object]) -> dict[str, object]:
     """``memset``: a tile like the destination."""
     return {"shape": dst.shape, "dtype": dst.dtype, **given}
 
@@ -40,19 +40,19 @@ def pattern(dst: Any, given: dict[str, Any]) -> Index:
     return Index.of(given.pop("offset", 0)).with_axes(tuple(axes), tuple(counts))
 
 
-def counted(dst: Any, given: dict[str, object]) -> dict[str, Any]:
+def counted(dst: Any, given: dict[str, object]) -> dict[str, object]:
     """``iota``: its expression."""
     return {"expr": pattern(dst, given), "dtype": dst.dtype, **given}
 
 
-def selected(dst: object, given: dict[str, object]) -> dict[str, Any]:
+def selected(dst: object, given: dict[str, object]) -> dict[str, object]:
     """``affine_select``: its condition."""
     form, compare = pattern(dst, given), getattr(given.pop("cmp_op", None), "nki_token", "equal")
     return {"pred": {"equal": form == 0, "greater": form > 0, "greater_equal": form >= 0, "less": form < 0,
                      "less_equal": form <= 0}[compare], **given}
 
 
-def added(dst: object, given: dict[str, object]) -> dict[str, Any]:
+def added(dst: object, given: dict[str, object]) -> dict[str, object]:
     """``nc_matmul``: whether it adds to the destination has to be said, for loops are not unrolled here."""
     if given.pop("accumulate", None) is not False:
         raise BadCall(what="nc_matmul() with dst overwrites it here, for which it has accumulate=False; "

@@ -42,7 +42,11 @@ from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.scalar.tokens import activation_token, alu_token
 
 if TYPE_CHECKING:
+    from nki_mlir.language.beta.enums import dge_mode, engine, oob_mode
+    from nki_mlir.language.indirect import IndirectView
+    from nki_mlir.language.run_time_index import DynamicView
     from nki_mlir.language.tensor import Tensor
+    from nki_mlir.scalar.dtypes import DType
 
 
 class UnpairedOperand(KernelError, TypeError):
@@ -51,7 +55,8 @@ class UnpairedOperand(KernelError, TypeError):
     fix = "give both op1 and operand1, or neither"
 
 
-def tensor_tensor(data1: Any, data2: Any, op: Any, *, dtype: Any, mask: Any, engine: Any) -> "Tensor":
+def tensor_tensor(data1: "Tensor", data2: "Tensor", op: object, *, dtype: object, mask: object,
+                  engine: "engine") -> "Tensor":
     """data1 (op) data2, elementwise, on the Vector or GpSimd engine."""
     left, right = creation.as_operand(data1), creation.as_operand(data2)
     shape = ops.broadcast_shape(left.shape, right.shape, what="tensor_tensor")
@@ -64,8 +69,9 @@ def tensor_tensor(data1: Any, data2: Any, op: Any, *, dtype: Any, mask: Any, eng
                        asked=dtype, op=name, engine=engine_name(engine))
 
 
-def tensor_scalar(data: Any, op0: Any, operand0: Any, reverse0: Any, op1: Any, operand1: Any, reverse1: Any, *,
-                  dtype: Any, mask: Any, engine: Any) -> "Tensor":
+def tensor_scalar(data: "Tensor", op0: object, operand0: "float | Tensor", reverse0: object, op1: object,
+                  operand1: object, reverse1: object, *,
+                  dtype: object, mask: object, engine: "engine") -> "Tensor":
     """(data op0 operand0) op1 operand1; operands are numbers or [P, 1] tiles."""
     source = creation.as_operand(data)
     if (operand1 is None) != (op1 is None) and (op1 is None or alu_token(op1).arity == 2):
@@ -89,7 +95,8 @@ def activation_source(op: object, data: object, bias: object, scale: object
     return source, views, {"fn": activation_token(op).name, "imm": number}
 
 
-def activation(op: Any, data: Any, *, bias: Any, scale: Any, reduce_op: Any, reduce_res: Any, reduce_cmd: Any,
+def activation(op: object, data: Any, *, bias: "float | Tensor | None", scale: object, reduce_op: Any, reduce_res: Any,
+               reduce_cmd: object,
                dtype: Any, mask: Any, buffer: Any = None) -> Any:
     """op(data * scale + bias) on the Scalar engine, with its accumulation registers where ``reduce_cmd`` says so."""
     kind = data.dtype if dtype is None else dtype
@@ -103,7 +110,8 @@ def activation(op: Any, data: Any, *, bias: Any, scale: Any, reduce_op: Any, red
     return ops.compute(cls, source.shape, kind, views, mask, asked=dtype, destination=dst, **attributes)
 
 
-def activation_reduce(op: Any, data: Any, *, reduce_op: Any, reduce_res: Any, bias: Any, scale: Any, dtype: Any,
+def activation_reduce(op: object, data: Any, *, reduce_op: Any, reduce_res: Any, bias: "Tensor | None", scale: object,
+                      dtype: Any,
                       mask: Any) -> "Tensor":
     """op(data * scale + bias), and its sum over the free axes into reduce_res."""
     source, views, attributes = activation_source(op, data, bias, scale)
@@ -112,8 +120,9 @@ def activation_reduce(op: Any, data: Any, *, reduce_op: Any, reduce_res: Any, bi
                        reduce_op=alu_token(reduce_op).name, **attributes)
 
 
-def tensor_scalar_reduce(*, data: Any, op0: Any, operand0: Any, reduce_op: Any, reduce_res: Any, reverse0: Any,
-                         dtype: Any, mask: Any) -> "Tensor":
+def tensor_scalar_reduce(*, data: "Tensor", op0: object, operand0: "Tensor", reduce_op: object, reduce_res: "Tensor",
+                         reverse0: object,
+                         dtype: object, mask: object) -> "Tensor":
     """data op0 operand0, and its reduction over the free axes into reduce_res."""
     source = creation.as_operand(data)
     tile0, imm0 = operand(operand0)
@@ -123,7 +132,8 @@ def tensor_scalar_reduce(*, data: Any, op0: Any, operand0: Any, reduce_op: Any, 
                        reduce_op=alu_token(reduce_op).name)
 
 
-def tensor_reduce(op: Any, data: Any, axis: Any, *, mask: Any, dtype: Any, negate: Any, keepdims: Any) -> "Tensor":
+def tensor_reduce(op: object, data: "Tensor", axis: object, *, mask: Mask | None, dtype: object, negate: object,
+                  keepdims: bool) -> "Tensor":
     """data reduced over free axes, times -1 with ``negate``."""
     source = creation.as_operand(data)
     axes = ops.free_axes(source, axis)
@@ -132,8 +142,9 @@ def tensor_reduce(op: Any, data: Any, axis: Any, *, mask: Any, dtype: Any, negat
     return ops.drop_axes(result, axes, keepdims)
 
 
-def tensor_copy_predicated(*, src: Any, dst: "Tensor", predicate: Any, reverse_pred: Any, mask: Any,
-                           dtype: Any) -> "Tensor":
+def tensor_copy_predicated(*, src: "float | Tensor", dst: "Tensor", predicate: "Tensor", reverse_pred: object,
+                           mask: object,
+                           dtype: object) -> "Tensor":
     """dst = src where the predicate is not 0."""
     check_destination("tensor_copy_predicated", dst, dtype)
     source = src if isinstance(src, View) else ops.as_tile(src, dst, dst.dtype)
@@ -142,7 +153,7 @@ def tensor_copy_predicated(*, src: Any, dst: "Tensor", predicate: Any, reverse_p
     return dst
 
 
-def affine_select(pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: Any, dtype: Any) -> "Tensor":
+def affine_select(pred: Mask, on_true_tile: Any, on_false_value: Any, *, mask: Any, dtype: Any) -> "Tensor":
     """on_true_tile where one affine comparison holds, else the value."""
     source = creation.as_operand(on_true_tile)
     if isinstance(pred, (bool, np.bool_)):
@@ -156,14 +167,14 @@ def affine_select(pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: An
                        predicate=expression.spread(source.shape), equal=equal, value=float(on_false_value))
 
 
-def memset(shape: Any, value: Any, dtype: Any, *, mask: Any, engine: Any) -> "Tensor":
+def memset(shape: object, value: float, dtype: object, *, mask: Any, engine: object) -> "Tensor":
     """A constant tile; dimension 0 is the partition."""
     extents, _ = creation.plain_shape(shape)
     return ops.compute(movement.MemsetOp, extents, dtype, {}, mask, asked=dtype, value=float(value),
                        engine=engine_name(engine))
 
 
-def iota(expr: Any, dtype: Any, *, mask: Any) -> "Tensor":
+def iota(expr: Index, dtype: "DType", *, mask: object) -> "Tensor":
     """The values of an affine index expression as a tile."""
     spread = ops.tile_index(expr)
     return ops.compute(movement.IotaOp, spread.shape, dtype, {}, mask, asked=dtype, expression=spread)
@@ -193,9 +204,10 @@ def check_position(position: Any, size: Any, stationary: View) -> None:
         raise BadPosition(position=tuple(position), size=tuple(size), rule=rule).located(user_location())
 
 
-def nc_matmul(stationary: Any, moving: Any, *, is_stationary_onezero: Any, is_moving_onezero: Any, is_transpose: Any,
+def nc_matmul(stationary: Any, moving: Any, *, is_stationary_onezero: object, is_moving_onezero: object,
+              is_transpose: Any,
               tile_position: Any, tile_size: Any,
-              mask: Any, perf_mode: Any = None) -> "Tensor":
+              mask: Any, perf_mode: str | None = None) -> "Tensor":
     """stationary.T @ moving as a float32 tile in PSUM. Hints change no values; ``perf_mode`` is the operands' form.
 
     With ``is_transpose`` moving is an identity: elements are moved.
@@ -206,7 +218,7 @@ def nc_matmul(stationary: Any, moving: Any, *, is_stationary_onezero: Any, is_mo
     return product(stationary, moving, mask, is_transpose)
 
 
-def product(stationary: Any, moving: Any, mask: Any, is_transpose: bool = False) -> "Tensor":
+def product(stationary: "Tensor", moving: "Tensor", mask: object, is_transpose: bool = False) -> "Tensor":
     """stationary.T @ moving in PSUM."""
     left, right = (ops.to_sbuf(t) if t.buffer.movable else t
                    for t in (creation.as_operand(stationary), creation.as_operand(moving)))
@@ -226,7 +238,7 @@ class BadPerfMode(KernelError):
     fix = "use perf_mode='double_row_gen3' from trn2 on, with 8-bit floats of shapes [K, 2, M] and [K, 2, N]"
 
 
-def double_row_matmul(stationary: Any, moving: Any, mode: object, mask: object) -> "Tensor":
+def double_row_matmul(stationary: "Tensor", moving: "Tensor", mode: object, mask: object) -> "Tensor":
     """The product over the partitions and axis 1, which is 2 in both operands."""
     name = getattr(mode, "name", str(mode))
     machine, wrong = active("nisa.nc_matmul").machine, ""
@@ -249,7 +261,7 @@ class BadTransposeEngine(KernelError, ValueError):
     fix = "use nisa.tensor_engine, nisa.vector_engine (up to 32 x 32), or leave the choice to the compiler"
 
 
-def nc_transpose(data: Any, *, mask: Any, dtype: Any, engine: Any) -> "Tensor":
+def nc_transpose(data: "Tensor", *, mask: object, dtype: object, engine: "engine") -> "Tensor":
     """data with partition and free axis exchanged; extra free axes are collapsed."""
     source = creation.as_operand(data)
     if len(source.shape) > 2:
@@ -269,7 +281,8 @@ def nc_transpose(data: Any, *, mask: Any, dtype: Any, engine: Any) -> "Tensor":
     return ops.copy(made, dtype=dtype, mask=mask.transposed() if isinstance(mask, Mask) else mask)
 
 
-def dma_copy(*, dst: Any, src: Any, mask: Any, dst_rmw_op: Any, oob_mode: Any, dge_mode: Any) -> None:
+def dma_copy(*, dst: object, src: object, mask: Any, dst_rmw_op: object, oob_mode: "oob_mode",
+             dge_mode: "dge_mode") -> None:
     """dst = src between HBM and SBUF, either way, converted on the way; either side may be indexed by a tile."""
     if isinstance(src, indirect.ADDRESSED):
         if not isinstance(dst, indirect.ADDRESSED) and dst_rmw_op is None:
@@ -309,7 +322,8 @@ class TransposedAxes(KernelError):
     fix = "leave axes out, or permute the tensor's view"
 
 
-def dma_transpose(src: Any, *, axes: Any, mask: Any, dtype: Any, dge_mode: Any = enums.dge_mode.unknown) -> Any:
+def dma_transpose(src: Any, *, axes: Any, mask: Any, dtype: Any,
+                  dge_mode: "dge_mode" = enums.dge_mode.unknown) -> "Tensor":
     """src with its axes permuted, through DMA; (1, 0), (2, 1, 0) or (3, 1, 2, 0) where axes are not given."""
     if isinstance(src, indirect.ADDRESSED):
         src = indirect.gather(src)
@@ -326,7 +340,7 @@ def dma_transpose(src: Any, *, axes: Any, mask: Any, dtype: Any, dge_mode: Any =
                        permutation=permutation)
 
 
-def tensor_scalar_cumulative(dst: Any, src: Any, op0: Any, op1: Any, imm0: Any, imm1: Any = None,
+def tensor_scalar_cumulative(dst: Any, src: Any, op0: Any, op1: Any, imm0: object, imm1: object = None,
                              reduce_cmd: Any = enums.reduce_cmd.reset_reduce, *,
                              mask: Any = None) -> None:
     """dst[i] = op1(op0(src[i], imm0), dst[i-1]) along the free axis; ``load_reduce`` starts from ``imm1``."""
@@ -339,12 +353,13 @@ def tensor_scalar_cumulative(dst: Any, src: Any, op0: Any, op1: Any, imm0: Any, 
          op0=alu_token(op0).name, op1=alu_token(op1).name, imm0=number, reduce_cmd=command)
 
 
-def tensor_copy_dynamic_src(src: Any, *, mask: Any, dtype: Any, engine: Any) -> Any:
+def tensor_copy_dynamic_src(src: "View | IndirectView | DynamicView", *, mask: Mask | None, dtype: object,
+                            engine: "engine") -> "Tensor":
     """A copy from a free offset that a [1, 1] tile holds."""
     return indirect.copy_dynamic_src(src, mask=mask, dtype=dtype, engine=engine_name(engine))
 
 
-def tensor_copy_dynamic_dst(*, dst: Any, src: Any, mask: Any, dtype: Any, engine: Any) -> Any:
+def tensor_copy_dynamic_dst(*, dst: Any, src: object, mask: Any, dtype: Any, engine: object) -> "DynamicView":
     """A copy to a free offset that a [1, 1] tile holds."""
     check_destination("tensor_copy_dynamic_dst", dst, dtype)
     return indirect.copy_dynamic_dst(dst, src, mask=mask, engine=engine_name(engine))

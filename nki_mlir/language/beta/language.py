@@ -5,7 +5,7 @@ Functions whose names are operators too (``nl.add`` as ``op=nl.add``) carry that
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +37,11 @@ from nki_mlir.language.tiles import TileSize, bfp16, finfo, fp32, static_cast
 from nki_mlir.scalar.dtypes import BY_NAME
 from nki_mlir.scalar.tokens import alu_token
 
+if TYPE_CHECKING:
+    from nki_mlir.language.indirect import IndirectView
+    from nki_mlir.language.run_time_index import DynamicView
+    from nki_mlir.scalar.dtypes import DType
+
 DTYPES = {name: BY_NAME[name].numpy for name in names_of("nki.language", BETA.name) if name in BY_NAME}
 tile_size = TileSize()
 par_dim = ParDim
@@ -65,7 +70,7 @@ def _bounds(bounds: tuple[object, ...]) -> list[int]:
 
 
 # -- iterators ---------------------------------------------------------------------------------------------------------
-def affine_range(*bounds: Any, **directives: object) -> NkiRange:
+def affine_range(*bounds: object, **directives: object) -> NkiRange:
     """A loop whose iterations are independent, up to accumulation."""
     return NkiRange(*_bounds(bounds), parallel=True)
 
@@ -119,17 +124,17 @@ def _filled(shape: object, value: float, dtype: object, buffer: object, name: st
     return creation.filled(shape, value, dtype, name=name, **where)
 
 
-def zeros(shape: Any, dtype: Any, *, buffer: Any, name: Any) -> Tensor:
+def zeros(shape: object, dtype: object, *, buffer: str | MemoryRegion | None, name: str) -> Tensor:
     """A tensor of zeros, on chip."""
     return _filled(shape, 0.0, dtype, buffer, name)
 
 
-def ones(shape: Any, dtype: Any, *, buffer: Any, name: Any) -> Tensor:
+def ones(shape: tuple[int, ...], dtype: object, *, buffer: Any, name: str) -> Tensor:
     """A tensor of ones, on chip."""
     return _filled(shape, 1.0, dtype, buffer, name)
 
 
-def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any, name: Any) -> Tensor:
+def full(shape: tuple[int, ...], fill_value: float, dtype: object, *, buffer: object, name: str) -> Tensor:
     """A tensor of one value, on chip."""
     return _filled(shape, float(fill_value), dtype, buffer, name)
 
@@ -144,20 +149,20 @@ def empty_like(a: Any, dtype: Any, *, buffer: Any, name: Any) -> Tensor:
     return creation.new_tensor(a.shape, dtype or a.dtype, name=name, **_space(buffer))
 
 
-def shared_identity_matrix(n: Any, dtype: Any) -> Tensor:
+def shared_identity_matrix(n: int, dtype: object) -> Tensor:
     """The n x n identity as an HBM constant."""
     return shared_constant(np.eye(n), dtype)
 
 
 # -- moving data -------------------------------------------------------------------------------------------------------
-def load(src: Any, *, mask: Any, dtype: Any, mode: Any = None) -> Tensor:
+def load(src: "IndirectView | DynamicView | Tensor", *, mask: object, dtype: Any, mode: Any = None) -> Tensor:
     """HBM to a new SBUF tile, cast to ``dtype``; rows addressed by an index tile are gathered."""
     if isinstance(src, indirect.ADDRESSED):
         return indirect.gather(src, mask=mask, dtype=dtype, mode=mode)
     return ops.load(src, mask=mask, dtype=dtype)
 
 
-def load_transpose2d(src: Any, *, mask: Any, dtype: Any) -> Tensor:
+def load_transpose2d(src: Tensor, *, mask: Mask | None, dtype: object) -> Tensor:
     """A 2-D [N, M] HBM view as a tile [M, N]."""
     if isinstance(src, indirect.ADDRESSED):
         raise IndirectNotSupported(op="load_transpose2d").located(user_location())
@@ -167,7 +172,8 @@ def load_transpose2d(src: Any, *, mask: Any, dtype: Any) -> Tensor:
     return ops.load(src.permuted((1, 0)), mask=mask.transposed() if isinstance(mask, Mask) else mask, dtype=dtype)
 
 
-def store(dst: Any, value: Any, *, mask: Any, mode: Any = None) -> Tensor | None:
+def store(dst: "IndirectView | DynamicView | Tensor", value: Tensor | float, *, mask: object,
+          mode: object = None) -> Tensor | None:
     """On-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered."""
     if isinstance(dst, indirect.ADDRESSED):
         indirect.scatter(dst, value, mask=mask, mode=mode)
@@ -176,44 +182,44 @@ def store(dst: Any, value: Any, *, mask: Any, mode: Any = None) -> Tensor | None
     return ops.stored(dst.buffer)
 
 
-def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any) -> None:
+def atomic_rmw(dst: "IndirectView | DynamicView", value: Tensor | float, op: object, *, mask: object) -> None:
     """dst = op(dst, value) for rows addressed by an index tile; equal indices accumulate. ``op`` is np.add."""
     if not isinstance(dst, indirect.ADDRESSED):
         raise ShapeMismatch(what="atomic_rmw takes a destination indexed by a tile").located(user_location())
     indirect.scatter(dst, value, mask=mask, rmw=alu_token(op).name)
 
 
-def broadcast_to(src: Tensor, *, shape: Any) -> Tensor:
+def broadcast_to(src: Tensor, *, shape: object) -> Tensor:
     """A tile repeated along its dimensions of 1, the partition too."""
     return src.broadcast_to(shape)
 
 
-def expand_dims(data: Tensor, axis: Any) -> Tensor:
+def expand_dims(data: Tensor, axis: int) -> Tensor:
     """A view with a dimension of 1 put in."""
     return data.expand_dims(axis)
 
 
 # -- elementwise -------------------------------------------------------------------------------------------------------
-def _binary(name: str) -> Callable[..., Any]:
+def _binary(name: str) -> Callable[..., object]:
     boolean = name in VERDICTS
 
     @token(name, name, f"``{name}(x, y)`` elementwise" + (
         ": 1 where it holds, else 0." if boolean else "; tiles or numbers, broadcast as in NumPy."))
-    def operate(x: Any, y: Any, *, dtype: Any, mask: Any) -> Tensor:
+    def operate(x: object, y: object, *, dtype: object, mask: Mask | None) -> Tensor:
         return ops.binary(name, x, y, dtype=dtype, mask=mask, boolean=boolean)
     return operate
 
 
 def _positional(name: str) -> Callable[..., object]:
     @token(name, name, f"``{name}(x, y)`` elementwise.")
-    def operate(x: Any, y: Any, dtype: Any, mask: Any) -> Tensor:
+    def operate(x: float | Tensor, y: float | Tensor, dtype: object, mask: object) -> Tensor:
         return ops.binary(name, x, y, dtype=dtype, mask=mask)
     return operate
 
 
 def _unary(name: str) -> Callable[..., object]:
     @token(name, name, f"``{name}(x)`` of every element.")
-    def operate(x: Any, *, dtype: Any, mask: Any) -> Tensor:
+    def operate(x: "DynamicView | Tensor", *, dtype: object, mask: object) -> Tensor:
         return ops.unary(name, x, dtype=dtype, mask=mask)
     return operate
 
@@ -224,7 +230,7 @@ def copy(src: Any, *, mask: Any, dtype: Any) -> Tensor:
     return ops.copy(src, mask=mask, dtype=dtype)
 
 
-def where(condition: Any, x: Any, y: Any, *, dtype: Any, mask: Any) -> Tensor:
+def where(condition: Tensor, x: float | Tensor, y: float | Tensor, *, dtype: object, mask: object) -> Tensor:
     """x where condition is not 0, else y."""
     return ops.select(condition, x, y, dtype=dtype, mask=mask)
 
@@ -234,8 +240,9 @@ def dropout(x: Any, rate: Any, *, dtype: Any, mask: Any) -> Tensor:
     return special.dropout(x, rate, dtype=dtype, mask=mask)
 
 
-def all_reduce(x: Any, op: Any, program_axes: Any, *, dtype: Any, mask: Any, parallel_reduce: Any,
-               asynchronous: Any) -> Tensor:
+def all_reduce(x: Tensor, op: object, program_axes: object, *, dtype: object, mask: Mask | None,
+               parallel_reduce: object,
+               asynchronous: object) -> Tensor:
     """``op`` over the x of all programs of the grid along these axes; every one of them gets the result."""
     return spmd.all_reduce(x, op, program_axes, dtype=dtype, mask=mask)
 
@@ -249,7 +256,7 @@ def _reduction(name: str, op: str) -> Callable[..., object]:
 
 
 @token("logical_and")
-def all(x: Any, axis: Any, *, dtype: Any, mask: Any) -> Tensor:
+def all(x: Tensor, axis: object, *, dtype: object, mask: object) -> Tensor:
     """1 where no element along free axes is 0, else 0."""
     return ops.reduce("logical_and", x, axis, dtype=dtype, mask=mask)
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``neuronxcc.starfish.support.{dtype,util}``: what tests of kernels take from there."""
 
-from typing import Any
 
 import numpy as np
 
@@ -9,7 +8,7 @@ from nki_mlir.language.beta.language import DTYPES
 from nki_mlir.language.tiles import static_cast
 
 
-def allclose(a: object, b: object, rtol: float = 1e-5, atol: float = 1e-8, **ignored: Any) -> bool:
+def allclose(a: object, b: object, rtol: float = 1e-5, atol: float = 1e-8, **ignored: object) -> bool:
     """Whether two arrays of any dtypes are close, compared as float64."""
     left, right = (np.asarray(x).astype(np.float64) for x in (a, b))
     return bool(np.allclose(left, right, rtol=rtol, atol=atol, equal_nan=bool(ignored.get("equal_nan"))))

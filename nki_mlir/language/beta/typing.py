@@ -64,7 +64,7 @@ class BadScalar(KernelError, TypeError):
     fix = "set the condition to scalar(True) in front of the loop, and to scalar(tile) at the end of its body"
 
 
-def scalar(value: Any) -> Any:
+def scalar(value: object) -> Any:
     """A run-time scalar of a [1, 1] tile, as the condition of a loop of the device.
 
     Arguments:

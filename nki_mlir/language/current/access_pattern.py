@@ -3,7 +3,6 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from nki_mlir.language.current.calls import dtype_argument
 from nki_mlir.language.current.errors import integer, invalid, out_of_range, require
@@ -42,7 +41,7 @@ def access_pattern(tensor: NkiTensor, pattern: Sequence[Sequence[int]], offset: 
     return NkiTensor(tensor.storage, counts, strides, start, kind, base, found)
 
 
-def pairs(pattern: Any, what: str) -> list[tuple[int, int]]:
+def pairs(pattern: object, what: str) -> list[tuple[int, int]]:
     """The (step, count) pairs of a pattern, outermost first."""
     items = pattern if isinstance(pattern, (list, tuple)) else ()
     require(items and all(isinstance(p, (list, tuple)) and len(p) == 2 for p in items),

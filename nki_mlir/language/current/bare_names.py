@@ -46,7 +46,7 @@ def bare_names(function: object) -> Iterator[None]:
                         del scope[name]
 
 
-def missing(function: Any) -> Iterator[tuple[dict[str, Any], str]]:
+def missing(function: Any) -> Iterator[tuple[dict[str, object], str]]:
     """(globals, name) of each of the names that a function, or one that it sees, uses and its module has not."""
     pending, seen = [underlying(function)], set()
     while pending:

@@ -22,7 +22,7 @@ WRITTEN = ("dst", "reduce_res", "dst_idx")
 def call(function: Function, arguments: dict[str, object]) -> Any:
     """What the beta generation's function of that name makes of these arguments."""
     module, _, name = function.name.rpartition(".")
-    target: Any = getattr(importlib.import_module(MODULES[module]), name, None)
+    target = getattr(importlib.import_module(MODULES[module]), name, None)
     if target is None:
         raise NkiTypeError(f"{name}() has a form of the beta generation that is not there").located(user_location())
     made = target.record.call_own({k: as_beta(v, f"{name} {k}", k in WRITTEN) for k, v in arguments.items()})

@@ -60,7 +60,7 @@ class Current(Generation):
         return error if isinstance(error, IndirectOutOfBounds) else of_core(error)
 
     def cross(self, function: Function, form: BindingForm, arguments: dict[str, object]) -> Any:
-        crossing: Any = importlib.import_module("nki_mlir.language.current.beta_calls")
+        crossing = importlib.import_module("nki_mlir.language.current.beta_calls")
         return crossing.call(function, arguments)
 
     def report(self, text: str) -> None:

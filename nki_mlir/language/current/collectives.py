@@ -41,7 +41,7 @@ from nki_mlir.scalar.dtypes import UINT32
 class ReplicaGroup(NKIObject):
     """Lists of ranks that exchange with each other; no rank is in two of them."""
 
-    groups: Any = None
+    groups: list[list[int]] | None = None
 
     def __init__(self, groups: Any = None) -> None:
         self.groups, lists = groups, () if groups is None else groups
@@ -58,7 +58,8 @@ class ReplicaGroup(NKIObject):
         return json.dumps([[int(r) for r in group] for group in self.groups or ()])
 
 
-def check(op: str, srcs: Any, dsts: Any, priority: object, single: bool = False, hbm: bool = False) -> None:
+def check(op: str, srcs: list[NkiTensor], dsts: list[NkiTensor], priority: object, single: bool = False,
+          hbm: bool = False) -> None:
     """What every collective asks of its tensors; ``single``: it takes one, ``hbm``: it takes them in HBM only."""
     for label, tensors in (("srcs", srcs), ("dsts", dsts)):
         require(isinstance(tensors, (list, tuple)) and tensors and all(isinstance(t, NkiTensor) for t in tensors),
@@ -99,7 +100,8 @@ def transfer(what: str, cls: type[Op], dst: NkiTensor, *sources: NkiTensor, **at
 
 
 @instruction
-def all_reduce(srcs: Any, dsts: Any, replica_group: Any, op: Any, priority: Any) -> None:
+def all_reduce(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "ReplicaGroup", op: object,
+               priority: object) -> None:
     """Each dst = the reduction of everyone's src."""
     check("all_reduce", srcs, dsts, priority)
     fold = folding("all_reduce", op)
@@ -107,13 +109,13 @@ def all_reduce(srcs: Any, dsts: Any, replica_group: Any, op: Any, priority: Any)
         transfer("all_reduce", AllReduceOp, dst, src, op=fold, groups=replica_group)
 
 
-def check_dim(op: str, srcs: Any, dim: int, *sbuf_dims: int) -> None:
+def check_dim(op: str, srcs: list[NkiTensor], dim: int, *sbuf_dims: int) -> None:
     allowed = (0,) if is_hbm(srcs[0].buffer) else sbuf_dims or (0,)
     require(dim in allowed, f"{op} collective_dim {dim} is none of {allowed}")
 
 
 @instruction
-def all_gather(srcs: Any, dsts: Any, replica_group: Any, collective_dim: Any, priority: Any) -> None:
+def all_gather(srcs: Any, dsts: Any, replica_group: object, collective_dim: Any, priority: Any) -> None:
     """Each dst = everyone's src, one after the other."""
     check("all_gather", srcs, dsts, priority)
     check_dim("all_gather", srcs, collective_dim, 0, 1)
@@ -122,7 +124,8 @@ def all_gather(srcs: Any, dsts: Any, replica_group: Any, collective_dim: Any, pr
 
 
 @instruction
-def reduce_scatter(srcs: Any, dsts: Any, replica_group: Any, collective_dim: Any, op: Any, priority: Any) -> None:
+def reduce_scatter(srcs: Any, dsts: Any, replica_group: "ReplicaGroup", collective_dim: Any, op: object,
+                   priority: Any) -> None:
     """Each dst = this rank's part of the reduction of everyone's src."""
     check("reduce_scatter", srcs, dsts, priority)
     check_dim("reduce_scatter", srcs, collective_dim)
@@ -132,7 +135,7 @@ def reduce_scatter(srcs: Any, dsts: Any, replica_group: Any, collective_dim: Any
 
 
 @instruction
-def all_to_all(srcs: Any, dsts: Any, replica_group: Any, collective_dim: Any, priority: Any) -> None:
+def all_to_all(srcs: Any, dsts: Any, replica_group: "ReplicaGroup", collective_dim: Any, priority: Any) -> None:
     """Each dst = this rank's part of everyone's src, one after the other."""
     check("all_to_all", srcs, dsts, priority, hbm=True)
     check_dim("all_to_all", srcs, collective_dim)
@@ -159,14 +162,15 @@ def channels(op: str, lists: Sequence[Any], channel_ids: Any) -> None:
     require(all(len(items) == len(channel_ids) for items in lists), f"{op} takes one tensor for each channel")
 
 
-def plain(by_channel: Any) -> list[Any]:
+def plain(by_channel: list[NkiTensor]) -> list[NkiTensor]:
     require(isinstance(by_channel, (list, tuple)), "a collective of channels takes a 'sequence' of tensors")
     return [t[0] if isinstance(t, (list, tuple)) else t for t in by_channel]
 
 
 @instruction
-def collective_permute_implicit(srcs_by_channel: Any, dsts_by_channel: Any, replica_group: Any, channel_ids: Any,
-                                priority: Any) -> None:
+def collective_permute_implicit(srcs_by_channel: list[NkiTensor], dsts_by_channel: list[NkiTensor],
+                                replica_group: "ReplicaGroup", channel_ids: list[int],
+                                priority: object) -> None:
     """Around a ring: dst = src of the predecessor, for each channel."""
     op = "collective_permute_implicit"
     srcs, dsts = plain(srcs_by_channel), plain(dsts_by_channel)
@@ -177,9 +181,10 @@ def collective_permute_implicit(srcs_by_channel: Any, dsts_by_channel: Any, repl
 
 
 @instruction
-def collective_permute_implicit_reduce(srcs0_by_channel: Any, srcs1_by_channel: Any, dsts_by_channel: Any,
-                                       replica_group: Any, op: Any,
-                                       channel_ids: Any, priority: Any) -> None:
+def collective_permute_implicit_reduce(srcs0_by_channel: list[NkiTensor], srcs1_by_channel: list[NkiTensor],
+                                       dsts_by_channel: list[NkiTensor],
+                                       replica_group: "ReplicaGroup", op: object,
+                                       channel_ids: list[int], priority: object) -> None:
     """Around a ring: dst = op(src0, src1) of the predecessor, for each channel."""
     kind = "collective_permute_implicit_reduce"
     left, right, dsts = plain(srcs0_by_channel), plain(srcs1_by_channel), plain(dsts_by_channel)
@@ -191,8 +196,9 @@ def collective_permute_implicit_reduce(srcs0_by_channel: Any, srcs1_by_channel: 
 
 
 @reported
-def collective_permute_implicit_current_processing_rank_id(iteration_id: Any, replica_group: Any, channel_id: Any,
-                                                           name: Any
+def collective_permute_implicit_current_processing_rank_id(iteration_id: object, replica_group: "ReplicaGroup",
+                                                           channel_id: object,
+                                                           name: object
             ) -> VirtualRegister:
     """The rank whose data a ring has brought here after that many steps, in a register."""
     op = "collective_permute_implicit_current_processing_rank_id"
@@ -203,7 +209,7 @@ def collective_permute_implicit_current_processing_rank_id(iteration_id: Any, re
 
 
 @reported
-def rank_id(name: Any) -> VirtualRegister:
+def rank_id(name: object) -> VirtualRegister:
     """This rank's number in a register."""
     made = VirtualRegister()
     emit(RankIdOp, {"dst": made.state})
@@ -211,7 +217,7 @@ def rank_id(name: Any) -> VirtualRegister:
 
 
 # -- parts of different sizes ------------------------------------------------------------------------------------------
-def varying(op: str, src: NkiTensor, dst: NkiTensor, metadata: Any, groups: object, **attributes: object) -> None:
+def varying(op: str, src: NkiTensor, dst: NkiTensor, metadata: NkiTensor, groups: object, **attributes: object) -> None:
     require(isinstance(metadata, NkiTensor) and metadata.dtype is UINT32, f"{op} metadata_tensor must be uint32")
     with low.writing(dst, op) as out:
         views = {label: low.core_view(low.reading(t)) for label, t in (("src", src), ("metadata", metadata))}
@@ -220,7 +226,7 @@ def varying(op: str, src: NkiTensor, dst: NkiTensor, metadata: Any, groups: obje
 
 @instruction
 def all_gather_v(srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any, recv_counts_known: Any,
-                 has_rdispls: Any, priority: Any) -> None:
+                 has_rdispls: object, priority: Any) -> None:
     """Each rank's part of src, to all; sender s lands at s * (size of dst / ranks)."""
     check("all_gather_v", srcs, dsts, priority, single=True, hbm=True)
     require(not has_rdispls, "all_gather_v does not take has_rdispls=True")
@@ -229,8 +235,9 @@ def all_gather_v(srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any,
 
 
 @instruction
-def all_to_all_v(srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any, recv_counts_known: Any,
-                 has_rdispls: Any, priority: Any) -> None:
+def all_to_all_v(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "ReplicaGroup",
+                 metadata_tensor: NkiTensor, recv_counts_known: object,
+                 has_rdispls: object, priority: object) -> None:
     """To each rank its own part of src; parts are placed by displacement, or in slots of equal size."""
     check("all_to_all_v", srcs, dsts, priority, single=True, hbm=True)
     varying("all_to_all_v", srcs[0], dsts[0], metadata_tensor, groups=replica_group, to_all=False,

@@ -39,7 +39,7 @@ def check_address(address: Any, buffer: MemoryRegion, shape: Sequence[int], dtyp
 
 @makes(NkiTensor)
 @reported
-def ndarray(shape: Any, dtype: Any, buffer: Any, name: Any, address: Any) -> NkiTensor:
+def ndarray(shape: object, dtype: Any, buffer: Any, name: Any, address: Any) -> NkiTensor:
     """A tensor whose elements are not set."""
     builder = active("nl.ndarray")
     extents = tuple(integer(n, "shape") for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
@@ -64,19 +64,19 @@ def _filled(shape: object, value: float, dtype: object, buffer: object, name: st
 
 
 @reported
-def zeros(shape: Any, dtype: Any, buffer: Any, name: Any) -> NkiTensor:
+def zeros(shape: tuple[int, ...], dtype: object, buffer: object, name: str) -> NkiTensor:
     """A tensor of zeros."""
     return _filled(shape, 0.0, dtype, buffer, name)
 
 
 @reported
-def ones(shape: Any, dtype: Any, buffer: Any, name: Any) -> NkiTensor:
+def ones(shape: tuple[int, ...], dtype: object, buffer: object, name: str) -> NkiTensor:
     """A tensor of ones."""
     return _filled(shape, 1.0, dtype, buffer, name)
 
 
 @reported
-def full(shape: Any, fill_value: Any, dtype: Any, buffer: Any, name: Any) -> NkiTensor:
+def full(shape: tuple[int, ...], fill_value: float, dtype: object, buffer: object, name: str) -> NkiTensor:
     """A tensor of one value."""
     return _filled(shape, fill_value, dtype, buffer, name)
 
@@ -88,13 +88,13 @@ def zeros_like(x: Any, dtype: Any, buffer: Any, name: Any) -> NkiTensor:
 
 
 @reported
-def empty_like(x: Any, dtype: Any, buffer: Any, name: Any) -> NkiTensor:
+def empty_like(x: NkiTensor, dtype: object, buffer: object, name: object) -> NkiTensor:
     """A tensor that is not set, with the shape, and unless given dtype and buffer, of another."""
     return ndarray(x.shape, x.dtype if dtype is None else dtype, x.buffer if buffer is None else buffer, name)
 
 
 @reported
-def shared_constant(constant: Any, dtype: Any = None) -> NkiTensor:
+def shared_constant(constant: object, dtype: DType | None = None) -> NkiTensor:
     """An array, or the one in a ``.npy`` file, as a tensor in HBM."""
     require(not isinstance(constant, (NkiTensor, View)), "shared_constant takes an array of the host, not a tensor")
     if isinstance(constant, str):
@@ -112,7 +112,7 @@ def shared_constant(constant: Any, dtype: Any = None) -> NkiTensor:
 
 
 @reported
-def shared_identity_matrix(n: Any, dtype: Any, dst: Any) -> NkiTensor:
+def shared_identity_matrix(n: int, dtype: object, dst: Any) -> NkiTensor:
     """The n x n identity in SBUF, or in ``dst``."""
     kind = dtype_argument(dtype)
     require(0 < n <= low.PARTITIONS, f"an identity matrix has 1 to {low.PARTITIONS} rows, got {n}")
@@ -124,7 +124,7 @@ def shared_identity_matrix(n: Any, dtype: Any, dst: Any) -> NkiTensor:
 
 
 @reported
-def rand(shape: Any, dtype: Any, buffer: Any, name: Any) -> NkiTensor:
+def rand(shape: object, dtype: DType, buffer: MemoryRegion, name: object) -> NkiTensor:
     """Uniform numbers in [0, 1)."""
     made = ndarray(shape, dtype, buffer, name)
     numbers = low.adopt(special.rand((made.shape[0], made.size // made.shape[0]), FLOAT32))
@@ -133,7 +133,7 @@ def rand(shape: Any, dtype: Any, buffer: Any, name: Any) -> NkiTensor:
 
 
 @reported
-def random_seed(seed: Any) -> None:
+def random_seed(seed: NkiTensor) -> None:
     """Seed the generator with a [1, 1] tile."""
     if not isinstance(seed, NkiTensor):
         invalid(f"random_seed: expecting 'tensor', got '{type(seed).__name__}'")

@@ -3,7 +3,6 @@
 
 import enum
 import functools
-from typing import Any
 
 from nki_mlir.language.current.errors import invalid
 
@@ -58,7 +57,7 @@ tensor_engine, vector_engine, scalar_engine = engine.tensor, engine.vector, engi
 gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
 
 
-def engine_name(value: Any, op: str = "", *has: str) -> str:
+def engine_name(value: "engine", op: str = "", *has: str) -> str:
     """The core's name of an engine argument; ``unknown`` is the first of those that the instruction ``has``."""
     name = "unknown" if value is None else value.name
     if has and name not in ("unknown", *has):

@@ -58,7 +58,7 @@ def require(holds: object, text: str, why: str = "", fix: str = "") -> None:
         invalid(text, why, fix)
 
 
-def device(holds: Any, text: str) -> None:
+def device(holds: object, text: str) -> None:
     """A rule of the device: what becomes of a kernel that breaks it is ``NKI_MLIR_DEVICE_RULES``'s to say."""
     if not holds:
         active().report(NkiValidationError(text), contested=False)

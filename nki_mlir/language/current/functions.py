@@ -2,7 +2,7 @@
 """The functions of ``nki.language`` on tiles: each makes a new tile, and carries the name of its operator."""
 
 import builtins
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nki_mlir.dialects.nisa.matmul import NcTransposeOp
@@ -39,7 +39,7 @@ def result_type(dtype: object, *operands: object) -> DType:
 def _binary(name: str) -> Callable[..., object]:
     @reported
     @token(name, name, f"``{name}(x, y)`` elementwise; one of them may be a number.")
-    def operate(x: Any, y: Any, dtype: Any) -> NkiTensor:
+    def operate(x: float | NkiTensor, y: float | NkiTensor, dtype: object) -> NkiTensor:
         tiles = [on_chip(name, label, t) for label, t in (("x", x), ("y", y)) if isinstance(t, NkiTensor)]
         if not tiles:
             kinds = f"'{type(x).__name__}' and '{type(y).__name__}'"
@@ -72,7 +72,7 @@ EVERYWHERE = {"sin": "sin_reduced"}        # what brings its argument into the d
 def _unary(name: str) -> Callable[..., object]:
     @reported
     @token(name, name, f"``{name}(x)`` of every element.")
-    def operate(x: Any, dtype: Any) -> NkiTensor:
+    def operate(x: NkiTensor, dtype: object) -> NkiTensor:
         source = on_chip(name, "x", x)
         if name == "rsqrt" and x.buffer is psum:
             older("nl.rsqrt does not read PSUM; use nisa.activation(op=nl.rsqrt)")
@@ -89,7 +89,7 @@ globals().update(ELEMENTWISE)
 
 # -- data movement -----------------------------------------------------------------------------------------------------
 @reported
-def load(src: Any, dtype: Any) -> NkiTensor:
+def load(src: NkiTensor, dtype: object) -> NkiTensor:
     """HBM to a new SBUF tile."""
     require(not low.is_tensor(src, "load", "src").on_chip, f"load src is in {src.buffer.value}, not in HBM")
     require(src.shape[0] <= low.PARTITIONS,
@@ -100,7 +100,7 @@ def load(src: Any, dtype: Any) -> NkiTensor:
 
 
 @reported
-def load_transpose2d(src: Any, dtype: Any) -> NkiTensor:
+def load_transpose2d(src: NkiTensor, dtype: object) -> NkiTensor:
     """A 2-D HBM view as a transposed tile."""
     require(isinstance(src, NkiTensor) and src.ndim == 2 and not src.on_chip, "load_transpose2d takes a 2-D HBM tensor")
     made = low.allocate(src.shape[::-1], result_type(dtype, src))
@@ -109,7 +109,7 @@ def load_transpose2d(src: Any, dtype: Any) -> NkiTensor:
 
 
 @reported
-def store(dst: Any, value: Any) -> None:
+def store(dst: NkiTensor, value: NkiTensor) -> None:
     """SBUF tile to HBM."""
     require(not low.is_tensor(dst, "store", "dst").on_chip, f"store dst is in {dst.buffer.value}, not in HBM")
     assignment.dma(dst, value, op="store")
@@ -117,7 +117,7 @@ def store(dst: Any, value: Any) -> None:
 
 @reported
 @token("copy")
-def copy(x: Any, dtype: Any) -> NkiTensor:
+def copy(x: NkiTensor, dtype: object) -> NkiTensor:
     """A new SBUF tile of the same layout."""
     source = on_chip("copy", "x", x)
     made = low.allocate(source.shape, result_type(dtype, x))
@@ -126,7 +126,7 @@ def copy(x: Any, dtype: Any) -> NkiTensor:
 
 
 @reported
-def transpose(x: Any, dtype: Any) -> NkiTensor:
+def transpose(x: NkiTensor, dtype: object) -> NkiTensor:
     """A 2-D tile with partition and free axis exchanged, in PSUM."""
     source = on_chip("transpose", "x", x)
     require(source.ndim == 2 and source.shape[1] <= low.PARTITIONS,
@@ -145,14 +145,14 @@ def transpose(x: Any, dtype: Any) -> NkiTensor:
 
 
 @reported
-def matmul(x: Any, y: Any, transpose_x: Any) -> NkiTensor:
+def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool) -> NkiTensor:
     """x @ y, or x.T @ y with ``transpose_x``, float32 in PSUM."""
     left, right = on_chip("matmul", "x", x), on_chip("matmul", "y", y)
     return low.adopt(ops.matmul(low.core_view(left), low.core_view(right), transpose_x=transpose_x))
 
 
 @reported
-def gather_flattened(data: Any, indices: Any, axis: Any, dtype: Any) -> NkiTensor:
+def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: object, dtype: object) -> NkiTensor:
     """Per partition: data's free elements, flattened, at ``indices``."""
     require(axis == 0, "gather_flattened has axis 0")
     source, places = low.flat_tile("gather_flattened", "data", data), low.flat_tile("gather_flattened", "indices",
@@ -162,7 +162,7 @@ def gather_flattened(data: Any, indices: Any, axis: Any, dtype: Any) -> NkiTenso
 
 
 @reported
-def broadcast_to(x: NkiTensor, shape: Any, dtype: Any) -> NkiTensor:
+def broadcast_to(x: NkiTensor, shape: tuple[int, ...], dtype: Any) -> NkiTensor:
     """x repeated along its dimensions of 1; itself where it has the shape."""
     wanted, kind = tuple(integer(n, "shape") for n in shape), result_type(dtype, x)
     if wanted == tuple(x.shape) and kind is x.dtype:
@@ -174,7 +174,7 @@ def broadcast_to(x: NkiTensor, shape: Any, dtype: Any) -> NkiTensor:
 
 
 @reported
-def expand_dims(x: NkiTensor, axis: Any) -> NkiTensor:
+def expand_dims(x: NkiTensor, axis: object) -> NkiTensor:
     """A view with a dimension of 1 put in."""
     return x.expand_dim(axis)
 
@@ -187,10 +187,10 @@ def tile_and_axes(op: str, x: object, axis: object) -> tuple[View, list[int]]:
     return low.core_view(source), list(axes)
 
 
-def _reduction(name: str, op: str) -> Callable[..., Any]:
+def _reduction(name: str, op: str) -> Callable[..., object]:
     @reported
     @token(op, name, f"``{name}`` over the last free axes, accumulated in float32.")
-    def operate(x: Any, axis: Any, dtype: Any, keepdims: Any) -> NkiTensor:
+    def operate(x: object, axis: int | Sequence[int], dtype: Any, keepdims: bool) -> NkiTensor:
         return low.adopt(ops.reduce(op, *tile_and_axes(name, x, axis), dtype=result_type(dtype, x), keepdims=keepdims))
     return operate
 
@@ -200,7 +200,7 @@ globals().update({name: _reduction(name, op) for name, op in REDUCTIONS.items()}
 
 @reported
 @token("logical_and")
-def all(x: Any, axis: Any, dtype: Any) -> NkiTensor:
+def all(x: NkiTensor, axis: object, dtype: object) -> NkiTensor:
     """1 where all elements over the last free axes are not 0."""
     made = ops.reduce("logical_and", *tile_and_axes("all", x, axis), dtype=result_type(dtype, x))
     return low.adopt(made, verdict=True)
@@ -208,26 +208,27 @@ def all(x: Any, axis: Any, dtype: Any) -> NkiTensor:
 
 @reported
 @token("average")
-def mean(x: Any, axis: Any, dtype: Any, keepdims: Any) -> NkiTensor:
+def mean(x: object, axis: int | Sequence[int], dtype: Any, keepdims: bool) -> NkiTensor:
     """The mean over the last free axes."""
     return low.adopt(composites.mean(*tile_and_axes("mean", x, axis), dtype=result_type(dtype, x), keepdims=keepdims))
 
 
 @reported
-def var(x: Any, axis: Any, dtype: Any, keepdims: Any) -> NkiTensor:
+def var(x: NkiTensor, axis: object, dtype: object, keepdims: object) -> NkiTensor:
     """The population variance over the last free axes, which stay with size 1."""
     return low.adopt(composites.var(*tile_and_axes("var", x, axis), dtype=result_type(dtype, x), keepdims=True))
 
 
 # -- composites --------------------------------------------------------------------------------------------------------
 @reported
-def softmax(x: Any, axis: Any, dtype: Any) -> NkiTensor:
+def softmax(x: NkiTensor, axis: object, dtype: object) -> NkiTensor:
     """exp(x - max(x)) / its sum, over the last free axes."""
     return low.adopt(composites.softmax(*tile_and_axes("softmax", x, axis), dtype=result_type(dtype, x)))
 
 
 @reported
-def rms_norm(x: Any, w: Any, axis: Any, n: Any, epsilon: Any, dtype: Any, compute_dtype: Any) -> NkiTensor:
+def rms_norm(x: object, w: NkiTensor, axis: object, n: int, epsilon: float, dtype: Any,
+             compute_dtype: Any) -> NkiTensor:
     """x / sqrt(sum of x squared / n + epsilon) * w."""
     (source, axes), weight = tile_and_axes("rms_norm", x, axis), low.core_view(on_chip("rms_norm", "w", w))
     return low.adopt(composites.rms_norm(source, weight, axes, n, epsilon, dtype=result_type(dtype, x),
@@ -235,7 +236,7 @@ def rms_norm(x: Any, w: Any, axis: Any, n: Any, epsilon: Any, dtype: Any, comput
 
 
 @reported
-def dropout(x: Any, rate: Any, dtype: Any) -> NkiTensor:
+def dropout(x: NkiTensor, rate: float, dtype: object) -> NkiTensor:
     """x with elements set to zero with probability ``rate``."""
     require(isinstance(rate, NkiTensor) or 0 <= rate <= 1, f"dropout rate {rate} is no probability")
     view = low.core_view(on_chip("dropout", "x", x))
@@ -243,7 +244,7 @@ def dropout(x: Any, rate: Any, dtype: Any) -> NkiTensor:
 
 
 @reported
-def where(condition: Any, x: Any, y: Any, dtype: Any) -> NkiTensor:
+def where(condition: NkiTensor, x: NkiTensor, y: float | NkiTensor, dtype: object) -> NkiTensor:
     """x where condition is not 0, else y; tiles or numbers. The result has the dtype of x, of y where x is a number."""
     chosen = low.core_view(on_chip("where", "condition", condition))
     parts = [low.core_view(on_chip("where", label, v)) if isinstance(v, NkiTensor) else v
@@ -254,6 +255,6 @@ def where(condition: Any, x: Any, y: Any, dtype: Any) -> NkiTensor:
 
 
 @reported
-def device_print(print_prefix: Any, tensor: Any) -> None:
+def device_print(print_prefix: str, tensor: object) -> None:
     """Print a tensor when the kernel runs off the device."""
     ops.device_print(print_prefix, low.core_view(low.reading(low.is_tensor(tensor, "device_print", "tensor"))))

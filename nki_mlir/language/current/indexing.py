@@ -7,7 +7,6 @@ the beta generation, describe a view each.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ class RegisterSlice:
     size: int
 
 
-def ds(start: object, size: int) -> Any:
+def ds(start: object, size: int) -> "slice | RegisterSlice":
     """The slice ``start : start + size``."""
     if isinstance(start, (VirtualRegister, NkiTensor)):
         one_index(start, "ds start")
@@ -128,11 +127,11 @@ def _rows(view: NkiTensor, dim: int, index: NkiTensor) -> NkiTensor:
 
 
 # -- index vectors -----------------------------------------------------------------------------------------------------
-def has_vectors(items: Sequence[Any]) -> bool:
+def has_vectors(items: Sequence[object]) -> bool:
     return any(isinstance(i, Index) for i in items)
 
 
-def picked(tensor: NkiTensor, items: Sequence[Any]) -> NkiTensor:
+def picked(tensor: NkiTensor, items: Sequence[object]) -> NkiTensor:
     """Element ``(items[0][i, j], items[1][i, j], ...)`` at ``(i, j)``: one integer or index vector a dimension."""
     try:
         return _picked(tensor, items)
@@ -140,7 +139,7 @@ def picked(tensor: NkiTensor, items: Sequence[Any]) -> NkiTensor:
         raise of_core(error) from None
 
 
-def _picked(tensor: NkiTensor, items: Sequence[Any]) -> NkiTensor:
+def _picked(tensor: NkiTensor, items: Sequence[object]) -> NkiTensor:
     if len(items) != tensor.ndim or any(isinstance(i, slice) for i in items):
         invalid("a subscript mixes slices with index tensors",
                 fix="give an integer or an index tensor for each dimension, or slices and integers only")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reductions, and instructions that run the accumulation registers of their engine."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.dialects.nisa import elementwise, reduction
 from nki_mlir.dialects.nisa.selection import ActivationAccumulateOp
@@ -19,6 +20,10 @@ from nki_mlir.language.current.instruction import activation_name, alu, instruct
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import FLOAT32, TFLOAT32
 
+if TYPE_CHECKING:
+    from nki_mlir.language.current.enums import reduce_cmd
+    from nki_mlir.language.current.language import OperatorName
+
 COMMANDS = dict.fromkeys(("activation", "activate2"), ("idle", "reset", "reduce", "reset_reduce")) | dict.fromkeys(
     ("tensor_scalar_reduce", "tensor_scalar_cumulative"), ("reset_reduce", "reduce", "load_reduce")) | dict.fromkeys(
     ("range_select", "select_reduce"), ("idle", "reduce", "reset_reduce")) | {
@@ -26,7 +31,7 @@ COMMANDS = dict.fromkeys(("activation", "activate2"), ("idle", "reset", "reduce"
 
 
 @instruction
-def tensor_reduce(dst: Any, op: Any, data: Any, axis: Any, negate: Any, keepdims: Any) -> None:
+def tensor_reduce(dst: NkiTensor, op: object, data: NkiTensor, axis: object, negate: object, keepdims: object) -> None:
     """dst = data reduced over the last free axes, times -1 with ``negate``."""
     source = low.reading(low.is_tensor(data, "tensor_reduce", "data"))
     axes = low.free_axes("tensor_reduce", source, axis)
@@ -44,7 +49,7 @@ def tensor_reduce(dst: Any, op: Any, data: Any, axis: Any, negate: Any, keepdims
 
 
 @instruction
-def tensor_partition_reduce(dst: Any, op: Any, data: Any) -> None:
+def tensor_partition_reduce(dst: NkiTensor, op: "Callable[..., object] | OperatorName", data: NkiTensor) -> None:
     """dst[0, ...] = data reduced over its partitions."""
     kind = "tensor_partition_reduce"
     source = low.flat_tile(kind, "data", data)
@@ -76,14 +81,14 @@ def accumulated(op: str, cls: type[Op], dst: View, views: dict[str, Any], engine
         emit(cls, {**views, "reduce_res": rows_of(op, rows)}, reduce_cmd=command, **attributes)
 
 
-def command_of(op: str, command: Any) -> str:
+def command_of(op: str, command: "reduce_cmd") -> str:
     """A ``reduce_cmd`` argument, which is one of those that the instruction has."""
     require(command.name in COMMANDS[op], f"{op} has no reduce_cmd {command.name}",
             fix=f"one of {', '.join(f'nisa.reduce_cmd.{c}' for c in COMMANDS[op])}")
     return str(command.name)
 
 
-def loaded(op: str, command: str, init: Any, partitions: int) -> str:
+def loaded(op: str, command: str, init: object, partitions: int) -> str:
     """The command; ``load_reduce`` puts its value into the registers first and then is a reduce."""
     if command != "load_reduce":
         require(init is None or (not isinstance(init, NkiTensor) and init == 0),
@@ -97,7 +102,8 @@ def loaded(op: str, command: str, init: Any, partitions: int) -> str:
 
 
 # -- activations -------------------------------------------------------------------------------------------------------
-def activation_operands(op: str, fn: str, bias: Any, scale: object, beside: View) -> tuple[dict[str, Any], ...]:
+def activation_operands(op: str, fn: str, bias: Any, scale: object,
+                        beside: View) -> tuple[dict[str, View | None], dict[str, float | str]]:
     """An activation's bias, made a float tile where it is none, and scale as operands; its attributes."""
     scale = low.scalar(op, "scale", scale, beside)
     if bias is not None and not isinstance(bias, NkiTensor) and float(bias) == 0:
@@ -120,8 +126,9 @@ def activation_operands(op: str, fn: str, bias: Any, scale: object, beside: View
 
 
 @instruction
-def activation(dst: Any, op: Any, data: Any, bias: Any, scale: Any, reduce_op: Any, reduce_res: Any,
-               reduce_cmd: Any) -> None:
+def activation(dst: NkiTensor, op: object, data: NkiTensor, bias: float | NkiTensor | None, scale: object,
+               reduce_op: object, reduce_res: NkiTensor | None,
+               reduce_cmd: "reduce_cmd") -> None:
     """dst = op(data * scale + bias); the registers follow ``reduce_cmd`` and are read into ``reduce_res``."""
     fn = activation_name(op, "activation op")
     require(fn != "prelu", "activation op prelu is for nisa.activate2")
@@ -143,7 +150,8 @@ def check_sum(op: str, reduce_op: object) -> None:
 
 
 @instruction
-def activation_reduce(dst: Any, op: Any, data: Any, reduce_op: Any, reduce_res: Any, bias: Any, scale: Any) -> None:
+def activation_reduce(dst: NkiTensor, op: object, data: NkiTensor, reduce_op: object, reduce_res: NkiTensor, bias: Any,
+                      scale: float) -> None:
     """dst = op(data * scale + bias), and its sum over the free axes into ``reduce_res``."""
     kind = "activation_reduce"
     fn, token = activation_name(op, f"{kind} op"), alu(reduce_op, f"{kind} reduce_op")

@@ -2,7 +2,7 @@
 """DMA instructions: copies, transposes and sums between HBM and SBUF."""
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 from nki_mlir.dialects.nisa import dma_compute as sums
 from nki_mlir.dialects.nisa import elementwise, shuffle
@@ -20,10 +20,13 @@ from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, UINT32
 
+if TYPE_CHECKING:
+    from nki_mlir.language.current.enums import dge_mode, engine, oob_mode
+
 DEFAULT_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 
-def check_modes(op: str, dst: Any, src: Any, oob_mode: e.oob_mode, dge_mode: e.dge_mode) -> str:
+def check_modes(op: str, dst: NkiTensor, src: NkiTensor, oob_mode: e.oob_mode, dge_mode: e.dge_mode) -> str:
     """The name of the out-of-bounds mode, after the rules on who makes the descriptors."""
     if dge_mode is e.dge_mode.hwdge:
         require(dst.dtype is src.dtype, f"{op} with dge_mode hwdge moves bytes: dst is {dst.dtype}, src {src.dtype}")
@@ -40,7 +43,7 @@ def check_skip(op: str, oob_mode: object, *tensors: NkiTensor) -> None:
             f"{op} with oob_mode skip needs an address that is known at run time only")
 
 
-def check_priority(priority: Any) -> None:
+def check_priority(priority: object) -> None:
     require(priority is None or priority in range(4), f"priority {priority} is none of 0, 1, 2, 3")
 
 
@@ -57,8 +60,9 @@ def combine(dst: NkiTensor, src: NkiTensor, op: str, mode: str) -> None:
 
 
 @instruction
-def dma_copy(dst: Any, src: Any, priority: Any, oob_mode: Any, dge_mode: Any, engine: Any, *,
-             dst_rmw_op: Any = None) -> None:
+def dma_copy(dst: NkiTensor, src: NkiTensor, priority: object, oob_mode: "oob_mode", dge_mode: "dge_mode",
+             engine: "engine", *,
+             dst_rmw_op: object = None) -> None:
     """dst = src between HBM and SBUF, either way, converted on the way; either side may be addressed at run time.
 
     With ``dst_rmw_op``, of releases 0.2, dst = dst_rmw_op(dst, src).
@@ -80,7 +84,8 @@ def dma_copy(dst: Any, src: Any, priority: Any, oob_mode: Any, dge_mode: Any, en
 
 
 @instruction
-def dma_transpose(dst: Any, src: Any, axes: Any, priority: Any, dge_mode: Any, oob_mode: Any) -> None:
+def dma_transpose(dst: NkiTensor, src: NkiTensor, axes: object, priority: object, dge_mode: "dge_mode",
+                  oob_mode: "oob_mode") -> None:
     """dst = src with its axes permuted: (1, 0), (2, 1, 0) or (3, 1, 2, 0)."""
     op = "dma_transpose"
     for label, t in (("dst", dst), ("src", src)):
@@ -137,7 +142,8 @@ def fetched(op: str, made: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
 
 
 @instruction
-def dma_compute(dst: Any, srcs: Any, reduce_op: Any, scales: Any, unique_indices: Any, oob_mode: Any) -> None:
+def dma_compute(dst: NkiTensor, srcs: list[NkiTensor], reduce_op: object, scales: object, unique_indices: object,
+                oob_mode: "oob_mode") -> None:
     """dst = the sum of srcs. With dst among two srcs and run-time addresses: a sum in place."""
     op = "dma_compute"
     require(isinstance(srcs, (list, tuple)) and 1 <= len(srcs) <= Machine.dma_sources_max,

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from nki_mlir.language.current.instruction import alu, instruction
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, MICROSCALING, UINT8, UINT16, UINT32
+
+if TYPE_CHECKING:
+    from nki_mlir.language.current.enums import engine
 
 
 def unary_operand(op: str, name: str, operand: object, label: str) -> Any:
@@ -41,7 +44,7 @@ def check_operand(op: str, name: str, operand: object, label: str) -> None:
 
 
 @instruction
-def tensor_tensor(dst: Any, data1: Any, data2: Any, op: Any, engine: Any) -> None:
+def tensor_tensor(dst: NkiTensor, data1: NkiTensor, data2: NkiTensor, op: object, engine: "engine") -> None:
     """dst = data1 (op) data2."""
     token = alu(op, "tensor_tensor op")
     if not ALU[token].floats:
@@ -56,8 +59,9 @@ def tensor_tensor(dst: Any, data1: Any, data2: Any, op: Any, engine: Any) -> Non
 
 
 @instruction
-def tensor_scalar(dst: Any, data: Any, op0: Any, operand0: Any, reverse0: Any, op1: Any, operand1: Any, reverse1: Any,
-                  engine: Any) -> None:
+def tensor_scalar(dst: NkiTensor, data: NkiTensor, op0: object, operand0: object, reverse0: object, op1: object,
+                  operand1: object, reverse1: object,
+                  engine: "engine") -> None:
     """dst = (data op0 operand0) op1 operand1; an operand is a number or a [P, 1] tile."""
     op = "tensor_scalar"
     require(op1 is not None or operand1 is None, f"{op} operand1 is given without op1")
@@ -76,7 +80,7 @@ def tensor_scalar(dst: Any, data: Any, op0: Any, operand0: Any, reverse0: Any, o
 
 
 @instruction
-def scalar_tensor_tensor(dst: Any, data: Any, op0: Any, operand0: Any, op1: Any, operand1: Any, reverse0: Any,
+def scalar_tensor_tensor(dst: Any, data: Any, op0: object, operand0: Any, op1: object, operand1: Any, reverse0: Any,
                          reverse1: Any, *, dtype: Any = None) -> None:
     """dst = (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile."""
     op = "scalar_tensor_tensor"
@@ -110,21 +114,21 @@ def rounded(dst: Any, op: str, dtype: Any) -> Iterator[Any]:
 
 
 @reported
-def tensor_copy_dynamic_src(dst: Any, src: Any, engine: Any, name: Any) -> Any:
+def tensor_copy_dynamic_src(dst: object, src: object, engine: object, name: object) -> Any:
     """Of older releases: ``tensor_copy`` of a view with ``scalar_offset``."""
     older("nisa.tensor_copy_dynamic_src(dst, src) is now nisa.tensor_copy(dst, src.ap(..., scalar_offset=...))")
     return tensor_copy(dst, src, engine, name=name)
 
 
 @reported
-def tensor_copy_dynamic_dst(dst: Any, src: Any, engine: Any, name: Any) -> Any:
+def tensor_copy_dynamic_dst(dst: object, src: object, engine: object, name: object) -> Any:
     """Of older releases: ``tensor_copy`` to a view with ``scalar_offset``."""
     older("nisa.tensor_copy_dynamic_dst(dst, src) is now nisa.tensor_copy(dst.ap(..., scalar_offset=...), src)")
     return tensor_copy(dst, src, engine, name=name)
 
 
 @instruction
-def tensor_copy_predicated(dst: Any, src: Any, predicate: Any, reverse_pred: Any) -> None:
+def tensor_copy_predicated(dst: NkiTensor, src: float | NkiTensor, predicate: NkiTensor, reverse_pred: object) -> None:
     """dst = src where predicate is not 0 (with ``reverse_pred``: is 0); src is a tile or a number."""
     op = "tensor_copy_predicated"
     require(isinstance(predicate, NkiTensor) and predicate.dtype in (UINT8, UINT16, UINT32),
@@ -143,7 +147,7 @@ def tensor_copy_predicated(dst: Any, src: Any, predicate: Any, reverse_pred: Any
 
 
 @instruction
-def memset(dst: Any, value: Any, engine: Any) -> None:
+def memset(dst: NkiTensor, value: Any, engine: Any) -> None:
     """dst = value, which an integer tile rounds to the nearest even integer."""
     target = low.is_tensor(dst, "memset", "dst")
     if target.dtype in MICROSCALING and target.dtype.is_integer:
@@ -157,7 +161,7 @@ def memset(dst: Any, value: Any, engine: Any) -> None:
 
 
 @instruction
-def dropout(dst: Any, data: Any, prob: Any) -> None:
+def dropout(dst: NkiTensor, data: NkiTensor, prob: float | NkiTensor) -> None:
     """dst = data, set to zero with probability ``prob``; nothing is rescaled."""
     require(isinstance(prob, NkiTensor) or 0 <= prob <= 1, f"dropout prob {prob} is no probability")
     with low.writing(dst, "dropout") as out:

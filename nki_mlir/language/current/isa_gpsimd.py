@@ -3,7 +3,7 @@
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.dialects.nisa import elementwise, lists, movement, random, random_bits, search, shuffle
 from nki_mlir.dialects.nisa.selection import SequenceBoundsOp
@@ -27,6 +27,9 @@ from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT8, UINT16, UINT32
+
+if TYPE_CHECKING:
+    from nki_mlir.language.current.enums import engine
 
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
 
@@ -62,7 +65,7 @@ def affine(op: str, pattern: Sequence[Sequence[int]], channel_multiplier: int, o
 
 
 @instruction
-def iota(dst: Any, pattern: Any, offset: Any, channel_multiplier: Any) -> None:
+def iota(dst: NkiTensor, pattern: list[list[int]], offset: int | VirtualRegister, channel_multiplier: int) -> None:
     """dst[p, i...] = offset + p * channel_multiplier + the sum of step * i."""
     with low.writing(dst, "iota") as out:
         require(out.buffer is sbuf, "iota dst must be in SBUF")
@@ -83,7 +86,8 @@ def iota(dst: Any, pattern: Any, offset: Any, channel_multiplier: Any) -> None:
 
 
 @instruction
-def affine_select(dst: Any, pattern: Any, channel_multiplier: Any, on_true_tile: Any, on_false_value: Any, cmp_op: Any,
+def affine_select(dst: object, pattern: Any, channel_multiplier: Any, on_true_tile: object, on_false_value: Any,
+                  cmp_op: object,
                   offset: Any) -> None:
     """dst = on_true_tile where the pattern's value compares with 0, else on_false_value."""
     op = "affine_select"
@@ -126,7 +130,7 @@ def check_places(op: str, label: str, tensor: object) -> None:
 
 
 @instruction
-def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: Any, dst_idx: Any) -> None:
+def nc_match_replace8(dst: object, data: object, vals: object, imm: Any, dst_idx: object) -> None:
     """dst = data with an occurrence of each of 8 values, the last value first, replaced by ``imm``."""
     op = "nc_match_replace8"
     with low.writing(dst, op, flat=True) as out:
@@ -150,7 +154,7 @@ def nc_match_replace8(dst: Any, data: Any, vals: Any, imm: Any, dst_idx: Any) ->
 
 # -- shuffles and gathers ----------------------------------------------------------------------------------------------
 @instruction
-def nc_stream_shuffle(dst: Any, src: Any, shuffle_mask: Any) -> None:
+def nc_stream_shuffle(dst: object, src: object, shuffle_mask: Any) -> None:
     """In each 32 partitions dst[i] = src[shuffle_mask[i]]; 255 leaves dst[i]."""
     op = "nc_stream_shuffle"
     source = low.flat_tile(op, "src", src)
@@ -179,7 +183,7 @@ def check_starts(op: str, **views: View) -> None:
 
 
 @instruction
-def local_gather(dst: Any, src_buffer: Any, index: Any, num_elem_per_idx: Any, num_valid_indices: Any) -> None:
+def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_idx: Any, num_valid_indices: Any) -> None:
     """dst[p] = elements of src_buffer[p] at offsets that 16 partitions share."""
     op = "local_gather"
     source, indices = low.flat_tile(op, "src_buffer", src_buffer), low.flat_tile(op, "index", index)
@@ -201,7 +205,7 @@ def local_gather(dst: Any, src_buffer: Any, index: Any, num_elem_per_idx: Any, n
 
 
 @instruction
-def sequence_bounds(dst: Any, segment_ids: Any) -> None:
+def sequence_bounds(dst: Any, segment_ids: object) -> None:
     """dst [1, 2, n]: first and one past last place of the run of equal ids at each place."""
     op = "sequence_bounds"
     low.in_sbuf(op, dst=dst, segment_ids=segment_ids)
@@ -216,7 +220,7 @@ def sequence_bounds(dst: Any, segment_ids: Any) -> None:
 
 
 @instruction
-def topk(val_dst: Any, idx_dst: Any, src: Any, n: Any) -> None:
+def topk(val_dst: object, idx_dst: object, src: Any, n: Any) -> None:
     """The largest values of lists that 16 partitions hold, ascending, and their places."""
     op = "topk"
     with (low.writing(val_dst, op, "val_dst", reads=True, flat=True) as values,
@@ -234,7 +238,7 @@ def generator(engine: str) -> View:
 
 
 @instruction
-def rng(dst: Any, engine: Any) -> None:
+def rng(dst: NkiTensor, engine: "engine") -> None:
     """dst = random bits, of an integer type."""
     chosen = e.engine_name(engine, "rng", "vector", "gpsimd")
     with low.writing(dst, "rng", flat=True) as out:
@@ -243,7 +247,7 @@ def rng(dst: Any, engine: Any) -> None:
 
 
 @instruction
-def rand2(dst: Any, min: Any, max: Any) -> None:
+def rand2(dst: NkiTensor, min: Any, max: Any) -> None:
     """dst = uniform numbers from min to max, which are numbers or [P, 1] tiles."""
     if not isinstance(min, NkiTensor) and not isinstance(max, NkiTensor):
         require(min < max, f"rand2 takes min < max, got {min} and {max}")
@@ -262,14 +266,14 @@ def rand2(dst: Any, min: Any, max: Any) -> None:
 
 
 @instruction
-def set_rng_seed(src_seeds: Any) -> None:
+def set_rng_seed(src_seeds: NkiTensor) -> None:
     """Seed the Vector engine's generator with a [1, 1] tile."""
     require(isinstance(src_seeds, NkiTensor) and src_seeds.size == 1, "set_rng_seed takes a tensor of one element")
     require(src_seeds.itemsize == 4, f"set_rng_seed takes a seed of 32 bits, not {src_seeds.dtype}")
     special.random_seed(low.tile("set_rng_seed", "src_seeds", src_seeds))
 
 
-def _state_words(op: str, tensor: Any, engine: str) -> View:
+def _state_words(op: str, tensor: NkiTensor, engine: str) -> View:
     words = 24 if engine == "vector" else 6
     view = low.flat_tile(op, "state", tensor)
     require(view.buffer.space == "sbuf" or (engine == "vector" and op == "rand_get_state"),
@@ -279,7 +283,7 @@ def _state_words(op: str, tensor: Any, engine: str) -> View:
 
 
 @instruction
-def rand_set_state(src_seeds: Any, engine: Any) -> None:
+def rand_set_state(src_seeds: NkiTensor, engine: "engine") -> None:
     """Put back a generator state that ``rand_get_state`` gave, or seed from a tile of words."""
     chosen = e.engine_name(engine, "rand_set_state", "gpsimd", "vector")
     words = _state_words("rand_set_state", src_seeds, chosen)
@@ -287,7 +291,7 @@ def rand_set_state(src_seeds: Any, engine: Any) -> None:
 
 
 @instruction
-def rand_get_state(dst: Any, engine: Any) -> None:
+def rand_get_state(dst: NkiTensor, engine: "engine") -> None:
     """dst = the generator's state."""
     chosen = e.engine_name(engine, "rand_get_state", "gpsimd", "vector")
     with low.writing(dst, "rand_get_state", flat=True) as out:

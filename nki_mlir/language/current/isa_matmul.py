@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.dialects.nisa import microscaling, movement, permutation
 from nki_mlir.dialects.nisa.matmul import NcMatmulOp, NcTransposeOp
@@ -20,6 +20,9 @@ from nki_mlir.language.current.pairing import aligned, box_of
 from nki_mlir.language.current.regions import machine, psum, sbuf
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E8M0FNU, FLOAT32, UINT8
+
+if TYPE_CHECKING:
+    from nki_mlir.language.current.enums import engine
 
 
 def check_position(op: str, tile_position: object, tile_size: Any) -> tuple[int, int]:
@@ -49,9 +52,9 @@ def as_float(operand: NkiTensor, like: NkiTensor) -> NkiTensor:
 
 
 @instruction
-def nc_matmul(dst: Any, stationary: Any, moving: Any, is_stationary_onezero: Any, is_moving_onezero: Any,
-              is_transpose: Any, accumulate: Any,
-              tile_position: Any, tile_size: Any, perf_mode: Any) -> None:
+def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_onezero: object, is_moving_onezero: object,
+              is_transpose: bool, accumulate: bool | None,
+              tile_position: tuple[int, ...], tile_size: tuple[int, ...], perf_mode: object) -> None:
     """dst = stationary.T @ moving in PSUM. Without ``accumulate``, what has been written is added to."""
     op = "nc_matmul"
     rows, columns = check_position(op, tile_position, tile_size)
@@ -187,7 +190,8 @@ def boxes(counts: Sequence[int], start: int, end: int) -> Iterator[list[tuple[in
 
 
 @instruction
-def nc_matmul_mx(dst: Any, stationary: Any, moving: Any, stationary_scale: Any, moving_scale: Any, tile_position: Any,
+def nc_matmul_mx(dst: Any, stationary: NkiTensor, moving: NkiTensor, stationary_scale: NkiTensor,
+                 moving_scale: NkiTensor, tile_position: Any,
                  tile_size: Any, accumulate: Any) -> None:
     """dst = the product of two microscaled matrices in PSUM."""
     op = "nc_matmul_mx"
@@ -228,7 +232,7 @@ def element_of(op: str, label: str, tensor: NkiTensor) -> str:
 
 
 @instruction
-def quantize_mx(dst: Any, src: Any, dst_scale: Any) -> None:
+def quantize_mx(dst: NkiTensor, src: NkiTensor, dst_scale: NkiTensor) -> None:
     """dst = src as packed 8-bit floats, with the groups' scales in dst_scale."""
     op = "quantize_mx"
     element = element_of(op, "dst", dst)
@@ -241,7 +245,7 @@ def quantize_mx(dst: Any, src: Any, dst_scale: Any) -> None:
 
 
 @instruction
-def nc_transpose(dst: Any, data: Any, engine: Any) -> None:
+def nc_transpose(dst: NkiTensor, data: NkiTensor, engine: "engine") -> None:
     """dst[f, p] = data[p, f]: by the Tensor engine to PSUM, or by the Vector engine up to 32 x 32."""
     op = "nc_transpose"
     source = low.flat_tile(op, "data", data)

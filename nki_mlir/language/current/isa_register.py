@@ -2,7 +2,6 @@
 """Register instructions: values between registers, constants and tensors."""
 
 
-from typing import Any
 
 from nki_mlir.dialects.nisa import movement
 from nki_mlir.frontend.tensor import View
@@ -44,7 +43,7 @@ def put(state: View, value: object, what: str) -> None:
 
 
 @reported
-def register_alloc(x: Any) -> VirtualRegister:
+def register_alloc(x: object) -> VirtualRegister:
     """A new register, with a value where one is given."""
     made = VirtualRegister()
     if isinstance(x, NkiTensor):
@@ -57,7 +56,7 @@ def register_alloc(x: Any) -> VirtualRegister:
 
 
 @instruction
-def register_move(dst: Any, src: Any) -> None:
+def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
     """dst = a number or another register."""
     state = writable(dst, "register_move")
     if isinstance(src, VirtualRegister):
@@ -67,7 +66,7 @@ def register_move(dst: Any, src: Any) -> None:
 
 
 @instruction
-def register_load(dst: Any, src: Any) -> None:
+def register_load(dst: VirtualRegister, src: NkiTensor) -> None:
     """dst = the element of a tensor of one element."""
     state = writable(dst, "register_load")
     tensor = _one("register_load", "src", src)
@@ -78,7 +77,7 @@ def register_load(dst: Any, src: Any) -> None:
 
 
 @instruction
-def register_store(dst: Any, src: Any) -> None:
+def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
     """The one element of a tensor = a register."""
     tensor = _one("register_store", "dst", dst)
     require(isinstance(src, VirtualRegister), f"register_store src: expecting 'register', got '{type(src).__name__}'")

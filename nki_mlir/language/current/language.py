@@ -56,13 +56,13 @@ def _span(name: str, start: object, stop: object, step: Any) -> range:
 
 
 @reported
-def affine_range(start: Any, stop: Any, step: Any) -> range:
+def affine_range(start: object, stop: object, step: object) -> range:
     """``range``: loops of the kernel's Python are unrolled."""
     return _span("affine_range", start, stop, step)
 
 
 @reported
-def sequential_range(start: Any, stop: Any, step: Any) -> Any:
+def sequential_range(start: object, stop: object, step: object) -> Any:
     """``range``; with registers as bounds ``dynamic_range``, as in older releases."""
     if isinstance(start, register.VirtualRegister) or isinstance(stop, register.VirtualRegister):
         return dynamic_loops.dynamic_range(start, stop, step)
@@ -70,7 +70,7 @@ def sequential_range(start: Any, stop: Any, step: Any) -> Any:
 
 
 @reported
-def static_range(start: Any, stop: Any, step: Any) -> range:
+def static_range(start: object, stop: object, step: object) -> range:
     """``range``: loops of the kernel's Python are unrolled."""
     return _span("static_range", start, stop, step)
 

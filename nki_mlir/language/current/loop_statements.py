@@ -53,7 +53,7 @@ def _snapshot(value: object, depth: int = 0) -> tuple[Any, object]:
             return value, [_snapshot(v, depth + 1) for v in value]
         case dict():
             return value, {k: _snapshot(v, depth + 1) for k, v in value.items()}
-    kind: Any = type(value)
+    kind: object = type(value)
     if holds_state(kind) and hasattr(value, "__dict__"):
         return value, _snapshot(vars(value), depth + 1)[1]
     return value, None
@@ -136,7 +136,7 @@ def asked_by_while() -> bool:
     return asking[key]
 
 
-def holds(register: Any, loops: list[OpenLoop], opened: Callable[[ExitStack], Any], closing: Callable[[object], None]
+def holds(register: object, loops: list[OpenLoop], opened: Callable[[ExitStack], Any], closing: Callable[[object], None]
           ) -> bool | None:
     """What ``while register`` is to see: True, then the body runs, then False. None where no ``while`` asks.
 

@@ -137,7 +137,7 @@ def index_view(found: Indirection) -> View:
     return view.like(dims=(view.dims[0], Dim(0, view.dims[-1].free, prod(index.shape[1:]))))
 
 
-def pattern_attributes(tensor: NkiTensor, found: Indirection) -> dict[str, Any]:
+def pattern_attributes(tensor: NkiTensor, found: Indirection) -> dict[str, object]:
     """Where the elements of a run-time pattern lie in a row of its table."""
     steps = list(tensor.strides)
     start = tensor.offset
@@ -149,7 +149,7 @@ def pattern_attributes(tensor: NkiTensor, found: Indirection) -> dict[str, Any]:
             "scale": found.scale, "extent": found.extent}
 
 
-def partition_attributes(tensor: NkiTensor, found: Indirection) -> dict[str, Any]:
+def partition_attributes(tensor: NkiTensor, found: Indirection) -> dict[str, object]:
     """Where the elements of an on-chip tensor lie that are in partitions of the run time, over all its partitions."""
     check_reach(tensor, free_only=True)
     shape = tuple(tensor.shape)
@@ -316,7 +316,7 @@ def number_and_tile(op: str, label: str, value: object, beside: View) -> tuple[A
     return core.operand(scalar(op, label, value, beside))
 
 
-def tile(op: str, label: str, value: Any) -> View:
+def tile(op: str, label: str, value: object) -> View:
     """One operand by itself, with its own shape."""
     return core_view(reading(is_tensor(value, op, label), op))
 

@@ -63,7 +63,7 @@ def is_psum(buffer: object) -> bool:
     return region(buffer) is psum
 
 
-def is_hbm(buffer: Any) -> bool:
+def is_hbm(buffer: object) -> bool:
     """Whether a buffer is HBM of either kind."""
     return region(buffer) in (private_hbm, shared_hbm)
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from nki_mlir.language.results import assemble
 from nki_mlir.scalar.dtypes import DType, dtype_of
 from nki_mlir.targets.interpreter.execute import Runner
 from nki_mlir.targets.mesh import Mesh
+
+if TYPE_CHECKING:
+    from nki_mlir.language.current.kernel import Kernel
 
 
 def sentinel(dtype: DType) -> float:
@@ -83,7 +86,7 @@ def to_numpy(value: Any) -> np.ndarray:
     array: np.ndarray
     match framework(value):
         case "torch":
-            torch: Any = sys.modules["torch"]
+            torch = sys.modules["torch"]
             held = value.detach().cpu()
             if held.dtype.is_floating_point and held.dtype not in (torch.float16, torch.float32, torch.float64):
                 bits = held.view((torch.uint8, torch.int16)[held.dtype.itemsize - 1])
@@ -100,7 +103,7 @@ def to_numpy(value: Any) -> np.ndarray:
 def from_numpy(array: np.ndarray, name: str | None) -> Any:
     if name != "torch":
         return array
-    torch: Any = sys.modules["torch"]
+    torch = sys.modules["torch"]
     if array.dtype.isbuiltin == 1:
         return torch.from_numpy(array)
     return torch.from_numpy(array.view((np.uint8, np.int16)[array.itemsize - 1])).view(getattr(torch, array.dtype.name))
@@ -136,7 +139,7 @@ def simulate(kernel: Any, arguments: tuple[object, ...], keywords: dict[str, obj
     return assemble(structure, [back[id(v)] if id(v) in back else from_numpy(np.asarray(v), name) for v in values])
 
 
-def simulate_ranks(kernel: Any, arguments: Sequence[tuple[object, ...]], target: str | None = None,
+def simulate_ranks(kernel: "Kernel", arguments: Sequence[tuple[object, ...]], target: str | None = None,
                    executor: str = "eager") -> list[Any]:
     """A kernel with collectives, once for each rank: rank r gets ``arguments[r]``. Returns what each returns.
 

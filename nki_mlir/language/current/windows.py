@@ -52,7 +52,7 @@ class Window:
     memory: WindowMemory | None = None
 
     @classmethod
-    def of(cls, buffer: MemoryRegion, key: Any) -> "Window":
+    def of(cls, buffer: MemoryRegion, key: object) -> "Window":
         require(buffer.space != "hbm", f"{buffer.value} has no partitions: only nl.sbuf and nl.psum are sliced")
         keys = key if isinstance(key, tuple) else (key,)
         extents = machine().partitions, _bytes_of(buffer)
@@ -93,7 +93,7 @@ class Window:
         return Window(self.buffer, moved, extent, self.memory)
 
     @reported
-    def view(self, dtype: Any, shape: Any, name: str = "") -> NkiTensor:
+    def view(self, dtype: object, shape: Any, name: str = "") -> NkiTensor:
         """A tensor in this place."""
         kind = dtype_argument(dtype)
         require(is_shape(shape), f"view shape: expecting 'sequence' of integers, got {shape!r}")
@@ -123,7 +123,7 @@ class Address(tuple[int, ...]):
         made.tensor = tensor
         return made
 
-    def reshape(self, dtype: Any, shape: Any) -> NkiTensor:
+    def reshape(self, dtype: object, shape: object) -> NkiTensor:
         """The bits at this place as another dtype and shape."""
         return self.tensor.view(dtype, shape)
 

@@ -8,7 +8,6 @@ Loops of the kernel's Python are unrolled, so that this history is known when an
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ READ = "read_psum"
 
 def _flags(view: View, kind: str = "written_psum") -> np.ndarray:
     """The flags of a view's elements, of its shape."""
-    history: dict[Any, np.ndarray] = active().properties.setdefault(kind, {})
+    history = active().properties.setdefault(kind, {})
     if view.buffer not in history:
         history[view.buffer] = _no_flags(view.buffer)
     return _elements(view.buffer, history[view.buffer], *_elements_of(view))

@@ -43,7 +43,7 @@ def of_dtype(dtype: DType) -> str:
     return f"floats of {dtype.bits} bits, {dtype.mantissa} of them mantissa, up to {most:.6g}"
 
 
-def sentence(name: str, value: Any) -> str:
+def sentence(name: str, value: object) -> str:
     """One sentence about a public name."""
     if isinstance(value, (DType, np.dtype)):
         return of_dtype(dtype_of(value))

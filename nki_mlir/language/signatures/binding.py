@@ -8,7 +8,7 @@ What binding does for a number of positional arguments and a set of keywords is 
 
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper, wraps
 from types import CodeType
 from typing import Any, NamedTuple, SupportsIndex, TypeVar
@@ -237,7 +237,7 @@ class Function:
         return BindingForm(signature, tuple(given), placed, direct, crosses)
 
     def plan(self, count: int, keywords: tuple[str, ...]) -> BindingPlan:
-        found: dict[Any, BindingForm] = {}
+        found: dict[object, BindingForm] = {}
         for signature, crosses in self.candidates():
             form = self.binds(signature, count, keywords, crosses)
             if form is not None:
@@ -281,7 +281,7 @@ class Function:
     def resolve(self, plan: BindingPlan, arguments: tuple[object, ...], keywords: dict[str, object]
                 ) -> tuple[tuple[Any, ...], dict[str, Any], BindingForm]:
         """The arguments of the function, by the first form that takes them; the error where none does."""
-        refused: tuple[BoundArgument, Any] | None = None
+        refused: tuple[BoundArgument, object] | None = None
         for form in plan.forms:
             values = []
             for g in form.arguments:
@@ -301,7 +301,7 @@ class Function:
         values = [arguments[g.at] if isinstance(g.at, int) else keywords[g.at] for g in form.arguments]
         return *placed(form, values), form
 
-    def unknown(self, keywords: dict[str, Any]) -> str:
+    def unknown(self, keywords: Mapping[str, object]) -> str:
         """What is wrong with a keyword that nothing has: the nearest parameter, and the releases that have it."""
         every = [self.own, *(s for g in (BETA, CURRENT) for s in signatures(self.name, g))]
         names = dict.fromkeys(n for s in every for n in s.names)

@@ -25,11 +25,11 @@ call it, and what to do on older ones::
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 TEXTS = ("language.txt", "isa.txt", "others.txt")
 RELEASES = ("2.20", "2.21", "2.22", "2.23", "2.24", "2.25", "2.26", "2.26.1", "2.27", "2.28", "2.29", "2.29.1", "2.30",
@@ -76,7 +76,7 @@ class Need(NamedTuple):
     what: str
     instead: str
 
-    def is_asked(self, given: dict[str, Any]) -> bool:
+    def is_asked(self, given: dict[str, object]) -> bool:
         value = given.get(self.parameter)
         return not self.parameter or (getattr(value, "name", value) == self.value if self.value else value is not None)
 
@@ -186,13 +186,13 @@ def names_of(module: str, generation: str = CURRENT) -> tuple[str, ...]:
                  and set(releases_with(whole)) & (beta if generation == BETA else last))
 
 
-def published(module: str, generation: str, *sources: ModuleType) -> dict[str, Any]:
+def published(module: str, generation: str, *sources: ModuleType) -> dict[str, object]:
     """What a public module has of the modules that make it up."""
     return {name: vars(source)[name] for source in sources for name in names_of(module, generation)
             if name in vars(source)}
 
 
-def listing(home: dict[str, Any], module: str, generation: str, *more: str) -> Callable[[], list[str]]:
+def listing(home: Mapping[str, object], module: str, generation: str, *more: str) -> Callable[[], list[str]]:
     """The ``__dir__`` of a public module: what any of its releases has, and what public code has beside that."""
     public = sorted({*names_of(module, generation), *more} & home.keys())
     return lambda: public
