@@ -47,6 +47,7 @@ def with_download(file: Path, text: str) -> str:
 
 def executed(text: str) -> str:
     """A page whose cells are run."""
+    text = re.sub(r"^:output: (\w+)\n", r"---\nmystnb:\n  text_lexer: \1\n---\n", text, flags=re.MULTILINE)
     return f"---\nfile_format: mystnb\nkernelspec:\n  name: python3\n---\n{text}"
 
 
@@ -54,7 +55,7 @@ def quoted(text: str) -> str:
     """A page whose cells are not run: with what it says they print."""
     parts, last = [], 0
     for cell in cells.cells(text):
-        parts += [text[last:cell.begin], *code(cell.code), *(code(cell.printed, "text") if cell.printed else [])]
+        parts += [text[last:cell.begin], *code(cell.code), *(code(cell.printed, cell.language) if cell.printed else [])]
         last = cell.end
     return "\n".join([*parts, text[last:]])
 

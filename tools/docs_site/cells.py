@@ -49,10 +49,11 @@ for number, (code, fails) in enumerate(json.load(open(sys.argv[1]))):
 
 
 class Cell(NamedTuple):
-    """``fails``: the cell is there to show an error."""
+    """``fails``: the cell is there to show an error. ``language``: of what it prints, for highlighting."""
 
     code: str
     printed: str
+    language: str
     fails: bool
     begin: int
     end: int
@@ -84,7 +85,9 @@ def cells(text: str) -> Iterator[Cell]:
     for found in CELL.finditer(text):
         options, code, printed = found.groups()
         lines = [line[2:] for line in printed.splitlines()]
-        yield Cell(code, "\n".join(lines), "raises-exception" in options, found.start(), found.end())
+        language = re.search(r"^:output: (\w+)$", options, re.MULTILINE)
+        yield Cell(code, "\n".join(lines), language[1] if language else "text", "raises-exception" in options,
+                   found.start(), found.end())
 
 
 def run(file: Path) -> list[str]:
