@@ -424,17 +424,6 @@ module {
       %6 = irdl.base "#builtin.integer"
       irdl.attributes {"access" = %2, "mask" = %3, "engine" = %4, "groups" = %5, "steps" = %6}
     }
-    irdl.operation @dma_compute {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      %3 = irdl.any
-      irdl.operands(dst: %0, lhs: %1, rhs: %2, symbols: variadic %3)
-      %4 = irdl.base "#builtin.array"
-      %5 = irdl.base "#builtin.integer_set"
-      %6 = irdl.base "#builtin.string"
-      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6}
-    }
     irdl.operation @dma_gather {
       %0 = irdl.any
       %1 = irdl.any
@@ -587,6 +576,17 @@ module {
       %5 = irdl.base "#builtin.string"
       irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
     }
+    irdl.operation @nc_matmul_transpose {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, stationary: %1, moving: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6}
+    }
     irdl.operation @quantize_mx {
       %0 = irdl.any
       %1 = irdl.any
@@ -655,12 +655,12 @@ module {
       %5 = irdl.base "#builtin.string"
       irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
     }
-    irdl.operation @nc_matmul_transpose {
+    irdl.operation @dma_compute {
       %0 = irdl.any
       %1 = irdl.any
       %2 = irdl.any
       %3 = irdl.any
-      irdl.operands(dst: %0, stationary: %1, moving: %2, symbols: variadic %3)
+      irdl.operands(dst: %0, lhs: %1, rhs: %2, symbols: variadic %3)
       %4 = irdl.base "#builtin.array"
       %5 = irdl.base "#builtin.integer_set"
       %6 = irdl.base "#builtin.string"

@@ -8,11 +8,11 @@ needs no initial zeros. ``covered`` is an answer of a proof: False means not pro
 from dataclasses import dataclass
 from math import prod
 
-from nki_mlir.bindings import Block, Operation, Value, ir
+from nki_mlir.bindings import Block, Operation, Value, ir, operations_of
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.kernel_function import KernelFunction
-from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, symbol_range, walk
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, symbol_range
+from nki_mlir.dialects.op import REGISTRY, Op
 
 
 @dataclass
@@ -28,24 +28,21 @@ def argument_effects(kernel: KernelFunction) -> list[ArgumentEffects]:
     """Effects on each argument of the function, in order (program ids have none)."""
     block = kernel.op.regions[0].blocks[0]
     found = [ArgumentEffects() for _ in block.arguments]
-
-    def visit(operation: Operation) -> None:
+    for operation in operations_of(kernel.op, lambda name: True)[1:]:
         if is_tile_op(operation):
             op = read_op(operation)
             for field, tile in op.operands():
                 place = argument_number(tile.handle, block)
-                if place is None:
-                    continue
-                effects = found[place]
-                effects.reads |= field.reads
-                effects.writes |= field.writes
-                effects.covered |= field.writes and covers(operation, op, tile)
-            return
+                if place is not None:
+                    effects = found[place]
+                    effects.reads |= field.reads
+                    effects.writes |= field.writes
+                    effects.covered |= field.writes and covers(operation, op, tile)
+            continue
         for value in operation.operands:        # an operation that is no tile operation may do anything with a buffer
             place = argument_number(value, block)
             if place is not None and isinstance(value.type, ir.MemRefType):
                 found[place].reads = found[place].writes = True
-    walk(block, visit)
     return found
 
 
@@ -103,14 +100,10 @@ def symbol_values(symbol: Value) -> range | None:
 def multiply_accumulates(kernel: KernelFunction) -> int:
     """Multiply-accumulate operations of one launch, from its matrix products."""
     total = 0
-
-    def visit(operation: Operation) -> None:
-        nonlocal total
-        if is_tile_op(operation) and operation.name.endswith("matmul"):
-            runs, parent = 1, operation.parent.operation
-            while parent.name != "func.func":
-                runs *= len(loop_span(parent) or ()) if parent.name == "scf.for" else 1
-                parent = parent.parent.operation
-            total += runs * prod(read_op(operation).iteration().extents)
-    walk(kernel.op.regions[0].blocks[0], visit)
+    for operation in operations_of(kernel.op, lambda name: name in REGISTRY and name.endswith("matmul")):
+        runs, parent = 1, operation.parent.operation
+        while parent.name != "func.func":
+            runs *= len(loop_span(parent) or ()) if parent.name == "scf.for" else 1
+            parent = parent.parent.operation
+        total += runs * prod(read_op(operation).iteration().extents)
     return total * prod(kernel.grid)

@@ -13,16 +13,12 @@ MEMSET = "nki.memset"
 
 def fold_constants(operations: Iterable[Operation], constant: Callable[[int], Value]) -> None:
     """Let the users of index computations that have a constant value use ``constant(value)``; the computations stay."""
-    for operation in operations:
-        op = operation.operation
+    for op in operations:
         if op.name.startswith(("arith.", "affine.apply")) and op.name != "arith.constant" and isinstance(
                 op.results[0].type, ir.IndexType):
             value = constant_of(op.results[0])
             if value is not None:
                 op.results[0].replace_all_uses_with(constant(value))
-        for region in op.regions:
-            for block in region.blocks:
-                fold_constants(list(block.operations), constant)
 
 
 def erase_dead_code(function: Operation) -> None:

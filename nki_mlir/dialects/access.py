@@ -221,6 +221,10 @@ class Tile:
         made._layout = self.layout
         return made
 
+    def patterned(self, **parts: Any) -> "Tile":
+        """The tile with other parts of its pattern."""
+        return replace(self, access=replace(self.access, **parts))
+
     @property
     def shape(self) -> tuple[int, ...]:
         return self.access.shape

@@ -15,8 +15,8 @@ from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Mask as Constraints
 from nki_mlir.dialects.access import same_place
 from nki_mlir.dialects.meeting import PROGRAMS
-from nki_mlir.dialects.nisa.dma_compute import DmaComputeOp
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp, Meeting
+from nki_mlir.dialects.nisa.movement import DmaComputeOp
 from nki_mlir.dialects.op import Op, TileField
 from nki_mlir.frontend.mask import Mask
 from nki_mlir.frontend.symbol import Symbol

@@ -76,7 +76,7 @@ class Placement:
     def lines(tile: Tile, start: int, count: int, width: int) -> Tile:
         """Rows of an HBM buffer that lies row by row."""
         free = tile.access.free.plus(Linear(start * width))
-        return replace(tile, access=replace(tile.access, free=free, dims=((width, count), (1, width))))
+        return tile.patterned(free=free, dims=((width, count), (1, width)))
 
     # -- boxes ---------------------------------------------------------------------------------------------------------
     def boxes(self, nest: TileNest, sizes: Sequence[int]) -> Iterator[TileNest]:
@@ -207,9 +207,7 @@ class Placement:
                 counts[axis] -= half
         last = replace(values, access=values.access.box([0] * len(counts), counts))
         line = self.tiles.buffer([nest.extents[a] for a in kept], fold.dtype)
-        without = tuple(a for a in axes if a in kept)
-        self.tiles.copy(line, replace(last, access=replace(last.access, dims=tuple(
-            last.access.dims[a] for a in without))))
+        self.tiles.copy(line, last.patterned(dims=tuple(last.access.dims[a] for a in axes if a in kept)))
         sizes = [nest.extents[a] for a in kept]
         own = tuple(range(len(kept)))
         self.tiles.compute(_over(nest, sizes, both), [(total, own), (line, own)], total, own, both)

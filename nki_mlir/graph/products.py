@@ -68,9 +68,9 @@ def write_product(tiles: Tiles, machine: Machine, product: Product, start: float
     """One product of matrices."""
     width = machine.psum_free_max if not lies_across(product.nest.inputs[product.right], product.inner,
                                                      product.columns) else machine.partitions
-    for strip in windows(product.nest, product.rows, machine.partitions):
+    for strip in product.nest.windows(product.rows, machine.partitions):
         kept: dict[int, Tile] = {}
-        for part in windows(strip, product.columns, min(width, machine.moving_free_max)):
+        for part in strip.windows(product.columns, min(width, machine.moving_free_max)):
             total = tiles.buffer((part.extents[product.rows], part.extents[product.columns]), FLOAT32, PSUM)
             for k, piece in enumerate(pieces(part, product.inner, machine.partitions)):
                 if k not in kept:
@@ -81,10 +81,6 @@ def write_product(tiles: Tiles, machine: Machine, product: Product, start: float
                     tiles.fill(total, 0, (1, 2))
                 multiply(tiles, total, kept.get(k, left), right)
             finish(tiles, part, product, total, start)
-
-
-def windows(nest: TileNest, axis: int, size: int) -> list[TileNest]:
-    return nest.windows(axis, size)
 
 
 def pieces(nest: TileNest, inner: int, size: int) -> Iterator[TileNest]:

@@ -149,20 +149,16 @@ class Cover:
         if node.fn == "reciprocal":
             yield ReciprocalOp, VECTOR, {"src": self.read(node.args[0], node.dtype, axes)}
             return
-        if (chain := self.chain(node, axes)) is not None:
-            for widened in (False, True):
-                for engine in (VECTOR, GPSIMD):
-                    if engine is GPSIMD or node.fn not in ON_GPSIMD:
-                        yield TensorScalarOp, engine, self.tensor_scalar(chain, node, axes, widened)
-            return
-        if (fused := self.scalar_tensor_tensor(node, axes)) is not None:
+        chain = self.chain(node, axes)
+        if chain is None and (fused := self.scalar_tensor_tensor(node, axes)) is not None:
             yield fused
-        sides = dict(zip(("lhs", "rhs"), node.args))
         for widened in (False, True):
-            fields = {name: self.read(arg, node.dtype, axes, widened) for name, arg in sides.items()}
-            for engine in (VECTOR, GPSIMD):
-                if engine is GPSIMD or node.fn not in ON_GPSIMD:
-                    yield TensorTensorOp, engine, {**fields, "op": node.fn}
+            for engine in (GPSIMD,) if node.fn in ON_GPSIMD else (VECTOR, GPSIMD):
+                if chain is not None:
+                    yield TensorScalarOp, engine, self.tensor_scalar(chain, node, axes, widened)
+                else:
+                    left, right = (self.read(arg, node.dtype, axes, widened) for arg in node.args)
+                    yield TensorTensorOp, engine, {"lhs": left, "rhs": right, "op": node.fn}
 
     def activation(self, node: Activation, axes: frozenset[int]) -> Candidate:
         """fn(src * scale + bias) where the expression has that form."""

@@ -224,18 +224,16 @@ class Emitter:
 
     def evacuated(self, tile: Tile) -> Tile:
         """A PSUM tile in SBUF, at the same partitions if an engine cannot begin at its own."""
-        one_lane = replace(tile, access=replace(tile.access, dims=((1, 1), *tile.access.dims[1:])))
+        one_lane = tile.patterned(dims=((1, 1), *tile.access.dims[1:]))
         source = one_lane if tile.access.dims[0][0] == 0 else tile
         if self.reachable(source):
             target = self.buffer_like(source, tile.dtype)
             self.copy(target, source)
-            dims = (tile.access.dims[0], *target.access.dims[1:])
-            return replace(target, access=replace(target.access, dims=dims))
+            return target.patterned(dims=(tile.access.dims[0], *target.access.dims[1:]))
         everything = self.from_first_partition(source)
         target = self.buffer_like(everything, tile.dtype)
         self.copy(target, everything)
-        return replace(target, access=replace(target.access, partition=tile.access.partition,
-                                              dims=(tile.access.dims[0], *target.access.dims[1:])))
+        return target.patterned(partition=tile.access.partition, dims=(tile.access.dims[0], *target.access.dims[1:]))
 
     def finish(self, tile: Tile, value: Tile) -> None:
         """Copy a result to where the engine could not write it."""
@@ -245,8 +243,8 @@ class Emitter:
         everything = self.from_first_partition(tile)
         changed = self.buffer_like(everything, tile.dtype)
         self.copy(changed, everything)
-        self.copy(replace(changed, access=replace(changed.access, partition=tile.access.partition,
-                                                  dims=(tile.access.dims[0], *changed.access.dims[1:]))), value)
+        own = changed.patterned(partition=tile.access.partition, dims=(tile.access.dims[0], *changed.access.dims[1:]))
+        self.copy(own, value)
         return self.copy(everything, changed)
 
     def from_first_partition(self, tile: Tile) -> Tile:
@@ -254,18 +252,18 @@ class Emitter:
         start = tile.access.partition
         assert start is not None
         count = start.interval(self.ranges)[1] + tile.partitions
-        return replace(tile, access=replace(tile.access, partition=Linear(), dims=((1, count), *tile.access.dims[1:])))
+        return tile.patterned(partition=Linear(), dims=((1, count), *tile.access.dims[1:]))
 
 
 def without_repeats(tile: Tile, like: Tile | None = None) -> Tile:
     """The tile with one element along the free dims in which it (or ``like``) repeats."""
     steps = (like or tile).access.dims[1:]
     dims = tuple((step, n) if moves else (1, 1) for (step, n), (moves, _) in zip(tile.access.dims[1:], steps))
-    return replace(tile, access=replace(tile.access, dims=(tile.access.dims[0], *dims)))
+    return tile.patterned(dims=(tile.access.dims[0], *dims))
 
 
 def repeated(tile: Tile, shape: Sequence[int]) -> Tile:
     """The tile in a larger shape: free dims of extent 1 repeat."""
     dims = tuple((0, n) if count == 1 and n > 1 else (step, count)
                  for (step, count), n in zip(tile.access.dims[1:], shape[1:]))
-    return replace(tile, access=replace(tile.access, dims=(tile.access.dims[0], *dims)))
+    return tile.patterned(dims=(tile.access.dims[0], *dims))

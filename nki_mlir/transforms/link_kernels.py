@@ -112,12 +112,11 @@ class Linker:
                 op.operation.attributes["sym_name"] = ir.StringAttr.get(renamed[old])
                 if op.operation.name == "func.func":
                     op.operation.attributes["sym_visibility"] = ir.StringAttr.get("private")
-            for inner in operations_of(own, lambda name: True):
-                inner.location = place
-                for attribute in ("name", "callee"):
-                    if inner.name in ("memref.get_global", "func.call") and attribute in inner.attributes:
-                        symbol = renamed[inner.attributes[attribute].value]
-                        inner.attributes[attribute] = ir.FlatSymbolRefAttr.get(symbol)
+            relocate(own, place)
+            for inner in operations_of(own, lambda name: name in ("memref.get_global", "func.call")):
+                attribute = "name" if inner.name == "memref.get_global" else "callee"
+                symbol = renamed[inner.attributes[attribute].value]
+                inner.attributes[attribute] = ir.FlatSymbolRefAttr.get(symbol)
         parts += self.append(own)
         return program
 
@@ -131,10 +130,8 @@ class Linker:
 
 def relocate(module: Module, place: ir.Location) -> None:
     """Give all operations of a module one location."""
-    def visit(op: Operation) -> ir.WalkResult:
+    for op in operations_of(module, lambda name: True):
         op.location = place
-        return ir.WalkResult.ADVANCE
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
 
 
 # -- what a custom call says -------------------------------------------------------------------------------------------

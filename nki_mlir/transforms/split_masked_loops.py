@@ -13,14 +13,14 @@ more stay masks. Bounds that were left to run time (``nki.limits``) go where the
 keeps is an error.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nki_mlir.analysis.dead_code import ancestor_in, erase_dead_code, fold_constants
 from nki_mlir.analysis.index_values import SymbolValues, constant_of, roots, span_of, truth_of
 from nki_mlir.analysis.loop_cuts import Condition, parts_of
 from nki_mlir.analysis.mask_boxes import Box, box_of, extremes, lawful, resolved
-from nki_mlir.bindings import Block, Module, Operation, Value, ir
+from nki_mlir.bindings import Block, Module, Operation, Value, ir, operations_of
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.dialects.attributes import NO_MASK, Attributes
@@ -118,7 +118,7 @@ class _FunctionSplit:
         if len(part) == 1:
             for op in below(operations):
                 op.replace_uses_of_with(value, self.constant(part[0]))
-            fold_constants(operations, self.constant)
+            fold_constants(below(operations), self.constant)
 
     # -- loops ---------------------------------------------------------------------------------------------------------
     def operations(self, operations: list[Operation], executes: bool) -> None:
@@ -164,7 +164,7 @@ class _FunctionSplit:
         for op in operations:
             op.move_before(loop)
         loop.erase()
-        fold_constants(operations, self.constant)
+        fold_constants(below(operations), self.constant)
         self.operations(operations, executes)
 
     def branch(self, op: Operation, executes: bool) -> None:
@@ -249,13 +249,9 @@ def contents(block: Block) -> list[Operation]:
     return [op.operation for op in block.operations][:-1]
 
 
-def below(operations: Iterable[Operation]) -> Iterator[Any]:
+def below(operations: Iterable[Operation]) -> list[Any]:
     """The operations and all inside of them."""
-    for operation in operations:
-        yield operation.operation
-        for region in operation.operation.regions:
-            for block in region.blocks:
-                yield from below(block.operations)
+    return [inner for op in operations for inner in operations_of(op, lambda name: True)]
 
 
 def is_masked(op: Operation) -> bool:

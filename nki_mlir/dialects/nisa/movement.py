@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Data movement instructions: tensor_copy, memset, iota, dma_copy."""
+"""Data movement instructions: tensor_copy, memset, iota, dma_copy, and sums that DMA engines compute on the way."""
 
 
-from nki_mlir.dialects.access import SBUF
+from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.nki.movement import Copying, Counting, Filling
-from nki_mlir.dialects.op import NisaOp
+from nki_mlir.dialects.op import Elementwise, In, NisaOp, Out, ScalarFunctions, V
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.variants import of_tiles
 from nki_mlir.dialects.verifier import Check
@@ -62,3 +62,21 @@ class DmaCopyOp(NisaOp, Copying, name="dma_copy", engines=(SYNC, SCALAR, GPSIMD)
     def verify(self, check: Check) -> None:
         check.all_in(("hbm", "sbuf"), "dst", "src")
         check.same_shape("dst", "src")
+
+
+class DmaComputeOp(NisaOp, Elementwise, name="dma_compute", engines=(Engine.SYNC, Engine.GPSIMD),
+                   mnemonic="DMA_COMPUTE",
+                   opcode=0x7D):
+    """dst = lhs + rhs in float32, between HBM and SBUF either way."""
+
+    dst: Out
+    lhs: In
+    rhs: In
+    destinations = (SBUF,)
+
+    def verify(self, check: Check) -> None:
+        check.all_in((HBM, SBUF), "dst", "lhs", "rhs")
+        check.same_shape("dst", "lhs", "rhs")
+
+    def body(self, s: ScalarFunctions[V], lhs: V, rhs: V) -> V:
+        return s.alu("add", lhs, rhs)

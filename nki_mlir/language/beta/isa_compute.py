@@ -10,7 +10,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
-from nki_mlir.dialects.nisa import accumulating, elementwise, movement, permutation, reduction, selection, shuffle
+from nki_mlir.dialects.nisa import accumulating, elementwise, movement, reduction, selection, shuffle
 from nki_mlir.dialects.nisa import matmul as products
 from nki_mlir.dialects.nki.reduction import reduced_shape
 from nki_mlir.dialects.verifier import PartitionMismatch, ShapeMismatch
@@ -226,7 +226,7 @@ def product(stationary: "Tensor", moving: "Tensor", mask: object, is_transpose: 
         ops.require_space("nc_matmul", label, tile, SBUF)
     shape = ops.product_shape("nc_matmul", left, right)
     if is_transpose:
-        return ops.compute(permutation.MatmulTransposeOp, shape, FLOAT32, {"stationary": left, "moving": right}, mask,
+        return ops.compute(products.MatmulTransposeOp, shape, FLOAT32, {"stationary": left, "moving": right}, mask,
                            space=PSUM)
     return ops.compute(products.NcMatmulOp, shape, FLOAT32, {"stationary": left, "moving": right}, mask, space=PSUM,
                        accumulate=False)

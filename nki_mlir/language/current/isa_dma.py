@@ -4,8 +4,7 @@
 from math import prod
 from typing import TYPE_CHECKING
 
-from nki_mlir.dialects.nisa import dma_compute as sums
-from nki_mlir.dialects.nisa import elementwise, shuffle
+from nki_mlir.dialects.nisa import elementwise, movement, shuffle
 from nki_mlir.frontend.builder import require_generation
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import operations as ops
@@ -225,4 +224,4 @@ def emit_sum(dst: View, lhs: View, rhs: View) -> None:
         views = assignment.dma_views(dst, *flat)
     if views is None:
         invalid(f"dma_compute of shapes {list(dst.shape)}, {list(lhs.shape)} and {list(rhs.shape)}")
-    emit(sums.DmaComputeOp, dict(zip(("dst", "lhs", "rhs"), views)))
+    emit(movement.DmaComputeOp, dict(zip(("dst", "lhs", "rhs"), views)))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from nki_mlir.dialects.nisa import elementwise, lists, movement, random, random_bits, search, shuffle
+from nki_mlir.dialects.nisa import elementwise, lists, movement, random, search, shuffle
 from nki_mlir.dialects.nisa.selection import SequenceBoundsOp
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index
@@ -242,7 +242,7 @@ def rng(dst: NkiTensor, engine: "engine") -> None:
     """dst = random bits, of an integer type."""
     chosen = e.engine_name(engine, "rng", "vector", "gpsimd")
     with low.writing(dst, "rng", flat=True) as out:
-        emit(random_bits.RandomBitsOp, {"dst": low.flat_view(out), "state": generator(chosen)},
+        emit(random.RandomBitsOp, {"dst": low.flat_view(out), "state": generator(chosen)},
                  engine=chosen)
 
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from nki_mlir.dialects.nisa import microscaling, movement, permutation
-from nki_mlir.dialects.nisa.matmul import NcMatmulOp, NcTransposeOp
+from nki_mlir.dialects.nisa import microscaling, movement
+from nki_mlir.dialects.nisa.matmul import MatmulTransposeOp, NcMatmulOp, NcTransposeOp
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.creation import emit
@@ -149,7 +149,7 @@ def emit_product(out: NkiTensor, left: NkiTensor, right: NkiTensor, is_transpose
     if is_transpose:
         if moving.ndim != 2:
             target, moving = low.flat_view(out), low.flat_tile("nc_matmul", "moving", right)
-        emit(permutation.MatmulTransposeOp, {"dst": target, "stationary": stationary, "moving": moving})
+        emit(MatmulTransposeOp, {"dst": target, "stationary": stationary, "moving": moving})
         return
     for start, end in bank_spans(target):
         for part in boxes(target.shape[1:], start, end):

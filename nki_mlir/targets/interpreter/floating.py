@@ -25,7 +25,7 @@ def shifted(form: Linear, by: int) -> Linear:
 
 def started(tile: Tile, symbol: int) -> Tile:
     partition = None if tile.access.partition is None else Linear(0, ((symbol, 1),))
-    return replace(tile, access=replace(tile.access, partition=partition, free=Linear(0, ((symbol + 1, 1),))))
+    return tile.patterned(partition=partition, free=Linear(0, ((symbol + 1, 1),)))
 
 
 def starts(operands: Sequence[tuple[TileField, Tile]], values: Sequence[int] = ()) -> list[int]:

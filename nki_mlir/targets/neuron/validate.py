@@ -3,7 +3,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
@@ -172,16 +171,3 @@ def check_program(program: Program) -> Program:
         for pc, error in validator.stream(engine):
             raise BadProgram(what=f"{engine.asm} {pc:04d}: {error.headline}")
     return program
-
-
-def with_engine(op: Op, engine: Engine) -> Op:
-    """The operation bound to the engine whose stream it is in."""
-    op.engine = engine.value
-    return op
-
-
-def plain_dims(access: Any) -> object:
-    """The same pattern with a partition step of 1 where there is one partition."""
-    if access.partition is None or access.dims[0][1] != 1 or access.dims[0][0] in (0, 1):
-        return access
-    return replace(access, dims=((1, 1), *access.dims[1:]))

@@ -25,9 +25,8 @@ NAMED = 12                      # buffers that an error names
 
 
 class AllocateOnChip(RecordsPass, name="allocate-on-chip", reads=Level.NISA):
-    def rewritten(self, code: Code) -> Code:
+    def rewritten(self, code: Code) -> None:
         allocate(code)
-        return code
 
 
 class MemoryFull(NkiMlirError):

@@ -123,7 +123,7 @@ class _Reader:
         block = op.regions[0].blocks[0]
         variable = LoopVariable("i", span[0], span[-1])
         self.values[block.arguments[0]] = variable
-        marks = {a.name: a.attr for a in (op.attributes[k] for k in range(len(op.attributes)))}
+        marks = dict(op.attributes.items())
         return [Loop(variable, span, self.block(block, Block()), location_of(op), marks)]
 
     def while_loop(self, op: Operation) -> While:
@@ -187,7 +187,7 @@ class _Reader:
     # -- memory --------------------------------------------------------------------------------------------------------
     def allocation(self, op: Any) -> DeviceBuffer:
         shape, dtype, space = memref_parts(op.results[0].type)
-        marks = {a.name: a.attr for a in (op.attributes[k] for k in range(len(op.attributes)))}
+        marks = dict(op.attributes.items())
         buffer = DeviceBuffer(text_of(marks.pop("nki.name", None)), space, shape, dtype, location=location_of(op))
         marks.pop("operandSegmentSizes", None)
         if ADDRESS in marks:

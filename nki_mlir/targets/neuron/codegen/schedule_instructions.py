@@ -46,9 +46,8 @@ class ScheduleInstructions(RecordsPass, name="schedule-instructions", reads=Leve
     early: bool = True          # memory is free again when its last use starts, else when that is complete
     ahead: int = 0              # percent of the time behind an instruction by which it goes before others
 
-    def rewritten(self, code: Code) -> Code:
+    def rewritten(self, code: Code) -> None:
         schedule(code, Order(self.memory, self.early, self.ahead))
-        return code
 
 
 class Order(NamedTuple):

@@ -34,9 +34,8 @@ from nki_mlir.targets.neuron.codegen.write_records import RecordsPass
 
 
 class SinkConstants(RecordsPass, name="sink-constants", reads=Level.NISA):
-    def rewritten(self, code: Code) -> Code:
+    def rewritten(self, code: Code) -> None:
         sink_constants(code)
-        return code
 
 
 def sink_constants(code: Code) -> None:

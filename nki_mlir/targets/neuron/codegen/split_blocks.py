@@ -41,9 +41,8 @@ class BlocksApart(NkiMlirError):
 
 
 class SplitBlocks(RecordsPass, name="split-blocks", reads=Level.NISA):
-    def rewritten(self, code: Code) -> Code:
+    def rewritten(self, code: Code) -> None:
         split_blocks(code)
-        return code
 
 
 def split_blocks(code: Code) -> None:

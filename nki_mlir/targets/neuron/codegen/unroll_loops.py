@@ -247,9 +247,7 @@ class _Unroller:
             if step.op.symbols and not op.symbols:
                 check_bounds(pieces)
             return [InstructionStep(piece, step.location) for piece in pieces]
-        except KernelError as error:
-            raise error.located(step.location) from None
-        except Unsupported as error:
+        except (KernelError, Unsupported) as error:
             raise error.located(step.location) from None
 
 

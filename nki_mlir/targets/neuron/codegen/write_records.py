@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writes records (``kernel_code``) back into the function they were read from, in place of its body; passes on them."""
 
+import operator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from nki_mlir.bindings import Attribute, ir
-from nki_mlir.diagnostics import InternalError, Location
+from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import PSUM
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
@@ -28,10 +30,12 @@ from nki_mlir.targets.neuron.codegen.records import (
 )
 
 PREDICATES = {name: number for number, name in COMPARISONS.items()}
-ARITHMETIC = {"add": "arith.addi", "subtract": "arith.subi", "mult": "arith.muli", "min": "arith.minsi",
-              "max": "arith.maxsi"}
+EXTREMES = {"min": "arith.minsi", "max": "arith.maxsi"}
 LOGIC = {"and": "arith.andi", "or": "arith.ori"}
-LEAVES = ("min", "max", *PREDICATES, *LOGIC)    # of affine expressions
+AFFINE: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add, "subtract": operator.sub, "mult": operator.mul, "mod": ir.AffineExpr.get_mod,
+    "floordiv": ir.AffineExpr.get_floor_div}
+LEAVES = (*EXTREMES, *PREDICATES, *LOGIC)    # of affine expressions
 
 
 def write_code(kernel: KernelFunction, code: Code) -> None:
@@ -45,11 +49,11 @@ class RecordsPass(Pass):
     def run(self, module: Any) -> None:
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
-                write_code(kernel, self.rewritten(read_code(kernel)))
+                code = read_code(kernel)
+                write_code(kernel, self.rewritten(code) or code)
 
-    def rewritten(self, code: Code) -> Code:
-        """The code after the pass, which may be the one that is given."""
-        return code
+    def rewritten(self, code: Code) -> Code | None:
+        """The code after the pass; None where the code that is given was changed."""
 
 
 class _RecordsWriter:
@@ -212,8 +216,8 @@ class _RecordsWriter:
         if value.op in LOGIC:
             return self.operation(LOGIC[value.op], [self.truth(value.lhs), self.truth(value.rhs)], [self.make.i1]
                                   ).results[0]
-        if value.op in ("min", "max"):
-            return self.operation(ARITHMETIC[value.op], [self.number(value.lhs), self.number(value.rhs)], [self.index]
+        if value.op in EXTREMES:
+            return self.operation(EXTREMES[value.op], [self.number(value.lhs), self.number(value.rhs)], [self.index]
                                   ).results[0]
         leaves: dict[Value, int] = {}
         expression = self.affine(value, leaves)
@@ -227,19 +231,7 @@ class _RecordsWriter:
             return ir.AffineExpr.get_constant(value)
         if not isinstance(value, Computed) or value.op in LEAVES:
             return ir.AffineExpr.get_symbol(leaves.setdefault(value, len(leaves)))
-        left, right = self.affine(value.lhs, leaves), self.affine(value.rhs, leaves)
-        match value.op:
-            case "add":
-                return left + right
-            case "subtract":
-                return left - right
-            case "mult":
-                return left * right
-            case "mod":
-                return ir.AffineExpr.get_mod(left, right)
-            case "floordiv":
-                return ir.AffineExpr.get_floor_div(left, right)
-        raise InternalError(f"a computed value has the operation {value.op}")
+        return AFFINE[value.op](self.affine(value.lhs, leaves), self.affine(value.rhs, leaves))
 
     def constant(self, value: int) -> Any:
         if value not in self.constants:
