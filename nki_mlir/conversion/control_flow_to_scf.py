@@ -10,6 +10,7 @@ after:   %1 = scf.while (%arg0 = %0) : ... { ... scf.condition(%c) %arg0 } do { 
 from typing import Any
 
 from nki_mlir.bindings import Block, Module, Operation, Value, ir, operations_of
+from nki_mlir.graph.upstream import exchange
 from nki_mlir.passes.pass_manager import Pass
 
 
@@ -46,9 +47,7 @@ def convert(op: Operation) -> None:
         for block in list(op.regions[source].blocks):
             block.append_to(made.regions[target])
         terminate(made.regions[target].blocks[0], is_condition=op.name == "stablehlo.while" and target == 0)
-    for old, new in zip(op.results, made.results):
-        old.replace_all_uses_with(new)
-    op.erase()
+    exchange(op, made.results)
 
 
 def keep_whole(module: Module) -> None:

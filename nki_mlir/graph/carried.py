@@ -15,7 +15,8 @@ from nki_mlir.bindings import Block, Operation, Region, Value, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.graph.functions import copy
+from nki_mlir.graph.functions import allocated, copy
+from nki_mlir.graph.upstream import exchange
 
 CARRYING = ("scf.for", "scf.while", "scf.if", "scf.index_switch")
 
@@ -36,8 +37,7 @@ def buffers(op: ir.Operation) -> list[Any]:
         if kind is None or kind.get_strides_and_offset() != (list(dense(kind.shape)), 0):
             raise Unsupported(feature=f"'{op.name}' that carries a {result.type}", instead="keep it in a whole buffer"
                               ).located(location_of(op))
-        made.append(ir.Operation.create("memref.alloc", results=[kind], attributes={
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}).results[0])
+        made.append(allocated(kind))
     return made
 
 
@@ -47,9 +47,7 @@ def put(values: Sequence[Value], targets: Sequence[Any]) -> None:
     if any(memory_of(v) in targets for v, _ in moved):
         held = []
         for value, target in moved:
-            kind = ir.MemRefType(target.type)
-            between = ir.Operation.create("memref.alloc", results=[kind], attributes={
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}).results[0]
+            between = allocated(target.type)
             copy(value, between)
             held.append((between, target))
         moved = held
@@ -78,12 +76,6 @@ def moved(block: Any, region: Region, arguments: Sequence[Any]) -> Any:
     return new
 
 
-def finish(op: Any, targets: Sequence[object]) -> None:
-    for result, target in zip(op.results, targets):
-        result.replace_all_uses_with(target)
-    op.erase()
-
-
 def _for(op: Operation) -> None:
     targets = buffers(op)
     put(list(op.operands)[3:], targets)
@@ -94,7 +86,7 @@ def _for(op: Operation) -> None:
     new = moved(block, made.regions[0], [ir.IndexType.get()])
     block.arguments[0].replace_all_uses_with(new.arguments[0])
     ended(new, targets)
-    finish(op, targets)
+    exchange(op, targets)
 
 
 def _while(op: Operation) -> None:
@@ -114,7 +106,7 @@ def _while(op: Operation) -> None:
     end = condition.operations[len(condition.operations) - 1].operation
     ended(condition, targets, "scf.condition", [end.operands[0]])
     ended(made.regions[1].blocks[0], targets)
-    finish(op, targets)
+    exchange(op, targets)
 
 
 def _if(op: Operation) -> None:
@@ -122,13 +114,13 @@ def _if(op: Operation) -> None:
     made = ir.Operation.create("scf.if", operands=[op.operands[0]], regions=2)
     for source, region in zip(op.regions, made.regions):
         ended(moved(source.blocks[0], region, []), targets)
-    finish(op, targets)
+    exchange(op, targets)
 
 
 def _switch(op: Operation) -> None:
     targets = buffers(op)
     _choice(op, targets, list(enumerate(op.attributes["cases"], 1)))
-    finish(op, targets)
+    exchange(op, targets)
 
 
 def _choice(op: Operation, targets: Sequence[object], cases: Sequence[tuple[int, int]]) -> None:

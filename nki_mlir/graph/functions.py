@@ -79,6 +79,12 @@ def copy(source: ir.Value, target: Value) -> None:
         ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
 
 
+def allocated(kind: Type) -> Any:
+    """A new buffer."""
+    return ir.Operation.create("memref.alloc", results=[kind], attributes={
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}).results[0]
+
+
 def copies_as_structured(function: Operation) -> None:
     """``memref.copy`` as ``linalg.generic``."""
     for op in operations_of(function, lambda name: name == "memref.copy"):
@@ -159,8 +165,7 @@ def copied(value: ir.Value) -> ir.Value:
     """A buffer of its own with the elements of a view, which a kernel only reads."""
     kind = ir.MemRefType(value.type)
     plain = ir.MemRefType.get(kind.shape, kind.element_type, None, kind.memory_space)
-    buffer = ir.Operation.create("memref.alloc", results=[plain], attributes={
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}).results[0]
+    buffer = allocated(plain)
     copy(value, buffer)
     return buffer
 

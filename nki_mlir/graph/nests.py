@@ -9,6 +9,7 @@ from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, ZERO, Linear
 from nki_mlir.graph.bodies import GATHERED, GraphBody
+from nki_mlir.graph.functions import allocated
 from nki_mlir.waist.expressions import Node, forms_of, inputs_of
 from nki_mlir.waist.tile_nest import TileNest, TileOperand
 from nki_mlir.waist.tile_reader import NestReader
@@ -42,8 +43,7 @@ class GraphNestReader(NestReader):
         shape = [extents[a] for a in (*axes, *inner)]
         kind = ir.MemRefType.get(shape, ir.MemRefType(buffer.type).element_type, None, ir.StringAttr.get(HBM))
         with ir.InsertionPoint(self.operation), self.operation.location:
-            scratch = ir.Operation.create("memref.alloc", results=[kind], attributes={
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}).results[0]
+            scratch = allocated(kind)
         steps = [0] * len(extents)
         for k, a in enumerate((*axes, *inner)):
             steps[a] = prod(shape[k + 1:])

@@ -7,6 +7,7 @@ result. The place of an extreme, a reduction of values and places together, is t
 
 
 from nki_mlir.bindings import Module, Operation, ir, operations_of
+from nki_mlir.graph.upstream import exchange, exchange_for_call
 
 
 def rewrite_concatenations(module: Module | Operation) -> None:
@@ -27,8 +28,7 @@ def rewrite_concatenations(module: Module | Operation) -> None:
                     "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 0, 0, 0]), "static_offsets": array(offsets),
                     "static_sizes": array(shape), "static_strides": array([1] * len(shape))}).results[0]
                 start += shape[axis]
-        op.results[0].replace_all_uses_with(value)
-        op.erase()
+        exchange(op, [value])
 
 
 def rewrite_extremes(module: Module) -> None:
@@ -61,13 +61,7 @@ func.func private @"place.{number}"(%x: {x}, %i: {i}, %start: {one}) -> ({m}, {p
         function = ir.Module.parse(text, module.context)
         with ir.InsertionPoint(module.body):
             function.body.operations[0].operation.clone()
-        with op.context, ir.InsertionPoint(op), op.location:
-            callee = ir.FlatSymbolRefAttr.get(f"place.{number}")
-            made = ir.Operation.create("func.call", results=[r.type for r in op.results],
-                                       operands=list(op.operands)[:3], attributes={"callee": callee})
-        for old, new in zip(op.results, made.results):
-            old.replace_all_uses_with(new)
-        op.erase()
+        exchange_for_call(op, f"place.{number}", list(op.operands)[:3])
 
 
 def _extreme(op: Operation) -> str | None:

@@ -9,6 +9,7 @@ those that fall outside are left out.
 from collections.abc import Callable, Sequence
 
 from nki_mlir.bindings import Module, Operation, ir, load, operations_of
+from nki_mlir.graph.upstream import exchange_for_call
 
 
 def rewrite_sequential(module: Module) -> None:
@@ -26,12 +27,7 @@ def rewrite_sequential(module: Module) -> None:
         functions = ir.Module.parse(text, module.context)
         with ir.InsertionPoint(module.body):
             functions.body.operations[1].operation.clone()          # the first one only declares the step
-        with op.context, ir.InsertionPoint(op), op.location:
-            made = ir.Operation.create("func.call", results=[r.type for r in op.results], operands=list(op.operands),
-                                       attributes={"callee": ir.FlatSymbolRefAttr.get(name)})
-        for old, new in zip(op.results, made.results):
-            old.replace_all_uses_with(new)
-        op.erase()
+        exchange_for_call(op, name)
 
 
 def outline(module: Module, op: Operation, name: str) -> None:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The upstream passes that take a StableHLO graph to linalg, on tensors and then on buffers."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from nki_mlir.bindings import Module, Operation, ir, load, operations_of
+from nki_mlir.bindings import Module, Operation, Value, ir, load, operations_of
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.mlir_ops import load_dialects
 from nki_mlir.dialects.source_locations import location_of
@@ -108,3 +109,18 @@ def public_function(module: Module) -> Operation:
 def named(module: Module, name: str) -> Operation:
     return next(op.operation for op in module.body.operations
                 if "sym_name" in op.operation.attributes and op.operation.attributes["sym_name"].value == name)
+
+
+def exchange(op: Operation, values: Iterable[Any]) -> None:
+    """Put values in place of an operation's results; it goes."""
+    for old, new in zip(op.results, values):
+        old.replace_all_uses_with(new)
+    op.erase()
+
+
+def exchange_for_call(op: Operation, name: str, operands: Sequence[Value] | None = None) -> None:
+    """A call of a function of that name in place of an operation; of all its operands where none are given."""
+    with op.context, ir.InsertionPoint(op), op.location:
+        made = ir.Operation.create("func.call", results=[r.type for r in op.results], attributes={
+            "callee": ir.FlatSymbolRefAttr.get(name)}, operands=list(op.operands if operands is None else operands))
+    exchange(op, made.results)

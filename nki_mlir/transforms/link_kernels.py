@@ -20,6 +20,7 @@ from nki_mlir.dialects.kernel_function import ArgumentSpec
 from nki_mlir.dialects.mlir_ops import load_dialects
 from nki_mlir.dialects.source_locations import KERNEL, errors_at, with_origin
 from nki_mlir.graph.custom_call import TARGETS, BadConfig, Fixed, KernelRecord, read_record
+from nki_mlir.graph.upstream import exchange_for_call
 from nki_mlir.passes.pass_manager import Pass
 
 
@@ -67,13 +68,7 @@ class Linker:
             key = record.key, record.form
             if key not in self.linked:
                 self.linked[key] = self.insert(record, call.location)
-        with call.context, ir.InsertionPoint(call), call.location:
-            callee = ir.FlatSymbolRefAttr.get(self.linked[key].name)
-            made = ir.Operation.create("func.call", results=[r.type for r in call.results],
-                                       operands=list(call.operands), attributes={"callee": callee})
-        for old, new in zip(call.results, made.results):
-            old.replace_all_uses_with(new)
-        call.erase()
+        exchange_for_call(call, self.linked[key].name)
 
     def fresh(self, name: str) -> str:
         """A symbol that the module does not have."""

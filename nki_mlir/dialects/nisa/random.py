@@ -16,12 +16,12 @@ from nki_mlir.machine import Engine, Work
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, UINT32
 
 
-def draw(state: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """(uniform float32 in [0, 1), the next state)."""
+def drawn(state: np.ndarray) -> tuple[np.random.Generator, np.ndarray]:
+    """(the generator of a state, the next state)."""
     seed, count = (int(v) for v in state.reshape(-1))
     generator = np.random.Generator(np.random.Philox(key=np.array([seed, count], np.uint64)))
     after = np.array([seed, (count + 1) & 0xFFFFFFFF], np.uint32).reshape(state.shape)
-    return generator.random(shape, np.float32), after
+    return generator, after
 
 
 def check_state(op: Op, check: Check) -> None:
@@ -61,7 +61,8 @@ class RandOp(PartitionWise, name="rand", engines=(Engine.VECTOR,), mnemonic="RNG
         check_state(self, check)
 
     def reference(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return draw(state, self.dst.shape)
+        generator, after = drawn(state)
+        return generator.random(self.dst.shape, np.float32), after
 
 
 class DropoutOp(PartitionWise, name="dropout", engines=(Engine.VECTOR,), mnemonic="DROPOUT", opcode=0x6A):
@@ -89,7 +90,8 @@ class DropoutOp(PartitionWise, name="dropout", engines=(Engine.VECTOR,), mnemoni
             check.dtypes("dst", self.src.dtype)
 
     def reference(self, state: np.ndarray, src: np.ndarray, *prob: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        uniform, after = draw(state, src.shape)
+        generator, after = drawn(state)
+        uniform = generator.random(src.shape, np.float32)
         limit = (prob[0].astype(np.float32).reshape(-1, *(1,) * (src.ndim - 1)) if prob else np.float32(self.imm))
         return np.where(uniform < limit, np.zeros((), src.dtype), src), after
 
@@ -115,10 +117,8 @@ class RandomBitsOp(PartitionWise, name="rng", engines=(Engine.VECTOR, Engine.GPS
             check.need(3, "'rng' on the gpsimd engine", "use the vector engine")
 
     def reference(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        seed, count = (int(v) for v in state.reshape(-1))
-        generator = np.random.Generator(np.random.Philox(key=np.array([seed, count], np.uint64)))
+        generator, after = drawn(state)
         bits = generator.integers(0, 1 << 32, self.dst.shape, np.uint64).astype(np.uint32)
-        after = np.array([seed, (count + 1) & 0xFFFFFFFF], np.uint32).reshape(state.shape)
         size = self.dst.dtype.itemsize
         if self.dst.dtype is BOOL:
             return (bits & 1).astype(np.bool_), after
