@@ -7,13 +7,13 @@ run time; other discardable attributes are kept as they are.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from types import new_class
 from typing import Any
 
 from nki_mlir.alone import alone
-from nki_mlir.bindings import Attribute, Context, Operation, Value, ext, ir, operations_of
+from nki_mlir.bindings import Attribute, Block, Context, Operation, Value, ext, ir, operations_of
 from nki_mlir.dialects import catalogue
 from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.attributes import (
@@ -249,5 +249,14 @@ def _present_tiles(cls: type[Op], attributes: dict[str, Attribute], operands: in
     return present
 
 
+def walk(block: Block, visit: Callable[[Operation], None]) -> None:
+    """Call ``visit`` on every operation below a block, parents first."""
+    for operation in block.operations:
+        visit(operation.operation)
+        for region in operation.operation.regions:
+            for inner in region.blocks:
+                walk(inner, visit)
+
+
 __all__ = ["OPERATIONS", "OutOfBounds", "ReinterpretOp", "ViewOp", "is_tile_op", "load_dialects", "loop_span",
-           "new_context", "op_attributes", "ranges_of", "read_op", "shared_context", "symbol_range", "write_op"]
+           "new_context", "op_attributes", "ranges_of", "read_op", "shared_context", "symbol_range", "walk", "write_op"]
