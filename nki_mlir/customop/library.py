@@ -27,7 +27,6 @@ from nki_mlir.customop.errors import (
 from nki_mlir.customop.operator import Operator
 from nki_mlir.customop.reports import findings, tell
 from nki_mlir.customop.symbols import defined_functions
-from nki_mlir.dialects import programs
 from nki_mlir.dialects.programs import NotLoaded
 from nki_mlir.files import shown
 
@@ -172,21 +171,6 @@ def loaded_library(name: str, build: str, file: str, operator: str) -> Library:
     if not found:
         raise NotLoaded(operator=operator, library=name or file, file=shown(file))
     return found[0]
-
-
-class Named:
-    """Operators for instructions and graphs, which name them; loads what makes a program or a record of one."""
-
-    def program(self, library: str, function: str) -> programs.Program:
-        from nki_mlir.customop.kernel_binding import program  # which imports this module
-        return program(library, function)
-
-    def record(self, said: dict[str, object]) -> object:
-        from nki_mlir.customop.graph_binding import record_from  # which imports this module
-        return record_from(said)
-
-
-programs.register(Named())
 
 
 def opened(path: Path) -> ctypes.CDLL:
