@@ -7,12 +7,18 @@ box that contains all active elements shrinks starts and counts; only what is no
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
-import numpy as np
-
-from nki_mlir.dialects.access import Constraint, Linear, Mask, Ranges, masked_box, positions
+from nki_mlir.dialects.access import (
+    Constraint,
+    Linear,
+    Mask,
+    Ranges,
+    active_elements,
+    masked_box,
+    positions,
+    values_of,
+)
 from nki_mlir.dialects.op import Op, changed, with_forms
 from nki_mlir.dialects.verifier import OutOfBounds, ShapeMismatch, verify
 
@@ -168,27 +174,6 @@ def _limit(limit: Constraint, box: Box, interval: Interval, executes: bool) -> C
         if executes and high < 0:
             raise AlwaysOutOfBounds(excess=-high)
     return replace(limit, form=_flat(form, box.counts))
-
-
-def values_of(form: Linear, counts: Sequence[int], values: Sequence[int] = (), starts: Sequence[int] = ()
-              ) -> np.ndarray:
-    """The values of a form over a box at the origin or at ``starts``, for these values of its symbols, as int64."""
-    rank = len(counts)
-    total = np.full((1,) * rank, form.at(values), np.int64)
-    for axis, c in form.axes:
-        along = (np.arange(counts[axis]) + (starts[axis] if starts else 0)) * c
-        total = total + along.reshape([-1 if a == axis else 1 for a in range(rank)])
-    return np.broadcast_to(total, tuple(counts)) if prod(counts) else total
-
-
-def active_elements(mask: Mask, counts: Sequence[int], values: Sequence[int] = (), starts: Sequence[int] = ()
-                    ) -> np.ndarray:
-    """Where all constraints hold, over such a box."""
-    active = np.ones(tuple(counts), np.bool_)
-    for constraint in mask:
-        position = values_of(constraint.form, counts, values, starts)
-        active &= (position == 0) if constraint.equal else (position >= 0)
-    return active
 
 
 def in_box(op: Op, box: Box, limits: Mask = ()) -> Op:

@@ -112,6 +112,27 @@ def masked_box(mask: Mask, extents: Sequence[int], values: Sequence[int]) -> tup
     return low, [max(0, h - l + 1) for l, h in zip(low, high)], tuple(rest)
 
 
+def values_of(form: Linear, counts: Sequence[int], values: Sequence[int] = (), starts: Sequence[int] = ()
+              ) -> np.ndarray:
+    """The values of a form over a box at the origin or at ``starts``, for these values of its symbols, as int64."""
+    rank = len(counts)
+    total = np.full((1,) * rank, form.at(values), np.int64)
+    for axis, c in form.axes:
+        along = (np.arange(counts[axis]) + (starts[axis] if starts else 0)) * c
+        total = total + along.reshape([-1 if a == axis else 1 for a in range(rank)])
+    return np.broadcast_to(total, tuple(counts)) if prod(counts) else total
+
+
+def active_elements(mask: Mask, counts: Sequence[int], values: Sequence[int] = (), starts: Sequence[int] = ()
+                    ) -> np.ndarray:
+    """Where all constraints hold, over such a box."""
+    active = np.ones(tuple(counts), np.bool_)
+    for constraint in mask:
+        position = values_of(constraint.form, counts, values, starts)
+        active &= (position == 0) if constraint.equal else (position >= 0)
+    return active
+
+
 @dataclass(frozen=True)
 class Access:
     """Where a tile lies in its buffer. ``partition`` is None in HBM."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nki_mlir.dialects.access import Mask, Tile, masked_box
+from nki_mlir.dialects.access import Mask, Tile, active_elements, masked_box
 
 if TYPE_CHECKING:
     from nki_mlir.dialects.op import Op
@@ -53,12 +53,8 @@ def meets_itself(dims: Dims) -> bool:
 def masked_meets_itself(dims: Dims, on_chip: bool, mask: Mask, extents: tuple[int, ...], axes: tuple[int, ...]) -> bool:
     """The same of the places that a mask without symbols leaves of an iteration space."""
     starts, counts, rest = masked_box(mask, extents, ())
-    active = np.ones(counts, np.bool_)
-    indices = [index + start for index, start in zip(np.indices(counts, sparse=True), starts)]
-    for constraint in rest:
-        value = constraint.form.const + sum(c * indices[axis] for axis, c in constraint.form.axes)
-        active &= (value == 0) if constraint.equal else (value >= 0)
-    found = (np.argwhere(active) + starts)[:, list(axes)] * [count > 1 for _, count in dims]
+    active = np.argwhere(active_elements(rest, counts, (), starts)) + starts
+    found = active[:, list(axes)] * [count > 1 for _, count in dims]
     places, steps = np.unique(found, axis=0), np.array([step for step, _ in dims])
     behind = int(on_chip)                   # one offset in two partitions is two elements
     named = np.column_stack([places[:, :behind], places[:, behind:] @ steps[behind:]])

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.analysis.mask_boxes import values_of
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.diagnostics.device_rules import DeviceRules
-from nki_mlir.dialects.access import HBM
+from nki_mlir.dialects.access import HBM, values_of
 from nki_mlir.dialects.nki.movement import DevicePrintOp
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import Builder, Operands, Site, Views

@@ -7,7 +7,7 @@ after:   %e = arith.index_cast %n     (%n from operations on index values)
 Addresses and branches that depend on these are known where loops are written out. What depends on data stays as it is.
 """
 
-from collections.abc import Callable
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,18 +15,11 @@ from nki_mlir.analysis.buffer_effects import defining
 from nki_mlir.bindings import Operation, Value, ir, operations_of
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.facts import integer_constant
-from nki_mlir.dialects.symbol_ranges import Span, UnknownSymbol, range_of_type, symbol_range
+from nki_mlir.dialects.symbol_ranges import ARITHMETIC, CASTS, Span, UnknownSymbol, range_of_type, symbol_range
 
-CASTS = ("arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast", "arith.index_castui")
-OF_TRUTHS = {"arith.andi": "minsi", "arith.ori": "maxsi"}
+OF_TRUTHS = {"arith.andi": "arith.minsi", "arith.ori": "arith.maxsi"}
 QUOTIENTS = {"arith.divsi": "floordiv", "arith.remsi": "mod"}
-COMPARISONS: tuple[Callable[[int, int], bool], ...] = (
-    lambda a, b: a == b, lambda a, b: a != b, lambda a, b: a < b, lambda a, b: a <= b, lambda a, b: a > b,
-    lambda a, b: a >= b)
-VALUES: dict[str, Callable[[int, int], int]] = {
-    "addi": lambda a, b: a + b, "subi": lambda a, b: a - b, "muli": lambda a, b: a * b, "maxsi": max, "minsi": min}
-
-SAME = {f"arith.{name}": name for name in VALUES}
+COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 REGISTER = (-1 << 31, (1 << 31) - 1)
 
 
@@ -134,7 +127,7 @@ class _Counting:
     def computed(self, op: Operation, a: Number, b: Number | None = None) -> Number | None:
         """An operation on numbers; None where it has no form on index values."""
         truths = isinstance(op.operands[0].type, ir.IntegerType) and op.operands[0].type.width == 1
-        if op.name in CASTS:
+        if op.name in (*CASTS, "arith.trunci"):
             by_sign = op.name in ("arith.extsi", "arith.index_cast")
             return a if a.span == (0, 0) or (not truths if by_sign else a.span[0] >= 0 or "trunci" in op.name) else None
         if b is None:
@@ -145,8 +138,8 @@ class _Counting:
         if truths:
             return self.compared(1, a, b) if op.name == "arith.xori" else (
                 self.combined(OF_TRUTHS[op.name], a, b) if op.name in OF_TRUTHS else None)
-        if op.name in SAME:
-            return self.combined(SAME[op.name], a, b)
+        if op.name in ARITHMETIC:
+            return self.combined(op.name, a, b)
         if b.value is not None:
             return None
         by = b.span[0]
@@ -159,10 +152,10 @@ class _Counting:
         return None
 
     def combined(self, name: str, a: Number, b: Number) -> Number:
-        corners = [VALUES[name](x, y) for x in a.span for y in b.span]
+        corners = [ARITHMETIC[name](x, y) for x in a.span for y in b.span]
         if min(corners) == max(corners):
             return constant(corners[0])
-        return Number(self.operation(f"arith.{name}", a, b), (min(corners), max(corners)))
+        return Number(self.operation(name, a, b), (min(corners), max(corners)))
 
     def divided(self, name: str, a: Number, by: int) -> Number:
         low, high = a.span[0] // by, a.span[1] // by
@@ -196,7 +189,8 @@ class _Counting:
             return a if condition.span[0] else b
         if condition is None or a is None or b is None:
             return None
-        total = self.combined("addi", b, self.combined("muli", condition, self.combined("subi", a, b)))
+        more = self.combined("arith.muli", condition, self.combined("arith.subi", a, b))
+        total = self.combined("arith.addi", b, more)
         return Number(total.value, (min(a.span[0], b.span[0]), max(a.span[1], b.span[1])))
 
     # -- values --------------------------------------------------------------------------------------------------------

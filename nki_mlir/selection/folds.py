@@ -4,9 +4,9 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nki_mlir.analysis.mask_boxes import Box, active_elements, box_of
+from nki_mlir.analysis.mask_boxes import Box, box_of
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import PSUM, Tile
+from nki_mlir.dialects.access import PSUM, Tile, active_elements
 from nki_mlir.dialects.nisa.elementwise import TensorTensorOp
 from nki_mlir.dialects.nisa.matmul import NcMatmulOp
 from nki_mlir.dialects.nisa.reduction import TensorPartitionReduceOp, TensorReduceOp

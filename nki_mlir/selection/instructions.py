@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from nki_mlir.analysis.mask_boxes import Box, Interval, active_elements, box_of, in_box, lawful
+from nki_mlir.analysis.mask_boxes import Box, Interval, box_of, in_box, lawful
 from nki_mlir.analysis.row_groups import RowGroup, on_group, row_groups
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import HBM, SBUF, Access, Linear, Tile
+from nki_mlir.dialects.access import HBM, SBUF, Access, Linear, Tile, active_elements
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.selection import masks

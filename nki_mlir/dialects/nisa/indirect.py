@@ -36,7 +36,7 @@ def no_row(row: int, table: Tile) -> IndirectOutOfBounds:
 
 
 def checked_rows(index: np.ndarray, table: Tile, mode: str) -> tuple[np.ndarray, np.ndarray]:
-    """(places in the index, rows of the table) that are in bounds; an index outside is an error unless skipped.
+    """The rows of the table, and which of them are in bounds; an index outside is an error unless skipped.
 
     The error counts elements of the table's tensor, from the table's start.
     """
@@ -44,8 +44,7 @@ def checked_rows(index: np.ndarray, table: Tile, mode: str) -> tuple[np.ndarray,
     inside = (rows >= 0) & (rows < table.shape[0])
     if mode == "error" and not inside.all():
         raise no_row(int(rows[~inside][0]), table)
-    places = np.flatnonzero(inside)
-    return places, rows[places]
+    return rows, inside
 
 
 class DataAddressed(NisaOp):
@@ -143,7 +142,8 @@ class RowAddressed(DataAddressed):
 
     def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
         made = np.zeros(self.table.shape, np.bool_)
-        made[checked_rows(tiles["index"], self.table, self.mode)[1]] = True
+        rows, inside = checked_rows(tiles["index"], self.table, self.mode)
+        made[rows[inside]] = True
         return made
 
 
@@ -154,13 +154,8 @@ class DmaGatherOp(RowAddressed, name="dma_gather", engines=(Engine.GPSIMD,), mne
 
     def reference(self, *sources: np.ndarray) -> np.ndarray:
         *before, src, index = sources
-        places, rows = checked_rows(index, self.src, self.mode)
-        values = convert(src[rows], self.dst.dtype, self.src.dtype)
-        if not before:
-            return values
-        made = before[0].copy()
-        made[places] = values
-        return made
+        rows, inside = checked_rows(index, self.src, self.mode)
+        return self.read(before, src, (rows,), inside)
 
 
 class DmaScatterOp(RowAddressed, name="dma_scatter", engines=(Engine.GPSIMD,), mnemonic="DMA_SCATTER", opcode=0x61):
@@ -174,10 +169,10 @@ class DmaScatterOp(RowAddressed, name="dma_scatter", engines=(Engine.GPSIMD,), m
         check.one_of("rmw", ("bypass", "add"))
 
     def reference(self, dst: np.ndarray, src: np.ndarray, index: np.ndarray) -> np.ndarray:
-        places, rows = checked_rows(index, self.dst, self.mode)
+        rows, inside = checked_rows(index, self.dst, self.mode)
         made = dst.copy()
         values = convert(src, self.dst.dtype if self.rmw == "bypass" else FLOAT32, self.src.dtype)
-        for place, row in zip(places, rows):        # a sum is rounded once
+        for place, row in zip(np.flatnonzero(inside), rows[inside]):        # a sum is rounded once
             made[row] = values[place] if self.rmw == "bypass" else convert(
                 ALU[self.rmw].numpy(made[row].astype(np.float32), values[place]), self.dst.dtype)
         return made

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.analysis.mask_boxes import Box, active_elements, in_box, lawful, values_of
+from nki_mlir.analysis.mask_boxes import Box, in_box, lawful
 from nki_mlir.analysis.row_groups import on_group, row_groups
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import Mask, full_tile, masked_box
+from nki_mlir.dialects.access import Mask, active_elements, full_tile, masked_box, values_of
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.op import ArrayScalars, Op
 from nki_mlir.dialects.verifier import OutOfBounds
