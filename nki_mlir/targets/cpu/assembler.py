@@ -7,13 +7,13 @@ form of slots.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from nki_mlir.analysis.buffer_effects import RESHAPES
+from nki_mlir.analysis.buffer_effects import RESHAPES, effects_of
 from nki_mlir.bindings import Operation, ir, operations_of
 from nki_mlir.diagnostics import Location, NkiMlirError, Unsupported
 from nki_mlir.dialects.access import Constraint, Linear
@@ -44,6 +44,7 @@ from nki_mlir.targets.cpu.program import (
 )
 from nki_mlir.targets.cpu.row_copies import row_copies_of
 from nki_mlir.targets.cpu.storage import LiveBuffers, ScratchBuffer
+from nki_mlir.targets.cpu.streaming import Streamed, can_stream
 from nki_mlir.targets.cpu.values import ARITHMETIC, MemrefView, Values
 from nki_mlir.targets.interpreter.execute import MaskTooWeak
 from nki_mlir.waist.nest import Nest
@@ -287,27 +288,41 @@ class Assembler:
         places = [view.address for view in views]
         self.cost += self.times * cost_of(nest)
         parts = parts_of(nest, host.threads(), 4 * host.threads()) if self.is_large(nest) else None
+        streams = self.streams(nest, views[len(nest.inputs):])
         if parts is None:
-            self.code.emit(nest, *places, *symbols)
+            self.code.emit(Streamed(nest) if streams else nest, *places, *symbols)
         else:
-            self.spread(nest, *parts, places, symbols)
+            self.spread(nest, *parts, places, symbols, streams)
         if self.accesses is not None:
             self.accesses += [
                 ByteInterval(view.root, place, *reach_of(nest, k), k >= len(nest.inputs), dims_of(nest, k),
                              o.dtype.itemsize)
                 for k, (view, place, o) in enumerate(zip(views, places, nest.operands))]
 
+    def streams(self, nest: Nest, written: list[MemrefView]) -> bool:
+        """Whether a computation writes nothing but outputs that no cache holds, and that the kernel does not read."""
+        return all(view.size > host.cache_bytes() for view in written) and can_stream(nest) and all(
+            view.root in self.only_written for view in written)
+
+    @cached_property
+    def only_written(self) -> set[str]:
+        """The kernel's outputs that none of its operations reads."""
+        read = effects_of(self.kernel.op).reads
+        arguments = zip(self.kernel.op.regions[0].blocks[0].arguments, self.kernel.arguments)
+        return {spec.name for value, spec in arguments if spec.kind == "shared" and value not in read}
+
     def is_large(self, nest: Nest) -> bool:
         """Whether one operation is worth several threads, which nothing around it uses."""
         alone = self.accesses is None and prod(self.kernel.grid) == 1
         return alone and cost_of(nest) >= WORTH_WAKING and host.threads() > 1
 
-    def spread(self, nest: Nest, part: Nest, count: int, extent: int, places: list[Linear], symbols: list[Linear]
-               ) -> None:
+    def spread(self, nest: Nest, part: Nest, count: int, extent: int, places: list[Linear], symbols: list[Linear],
+               streams: bool) -> None:
         """The parts of a large operation, on the pool."""
         steps = [o.strides[0] * extent * o.dtype.itemsize for o in nest.operands] + [0] * len(symbols)
         given = [n for value, step in zip((*places, *symbols), steps) for n in (value, Linear(step))]
-        self.code.emit("nki_spread", CodeAddress(part), Linear(count), Linear(len(steps)), *given)
+        address = CodeAddress(Streamed(part) if streams else part)
+        self.code.emit("nki_spread", address, Linear(count), Linear(len(steps)), *given)
         self.parallel = True
 
     def check(self, op: Operation, read: Structured, symbols: list[Linear]) -> None:

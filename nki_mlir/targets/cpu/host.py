@@ -12,6 +12,7 @@ from nki_mlir.diagnostics import NkiMlirError
 # How the pool's code says "wait on this word" (a system call's number) and "this is a spinning loop" (an instruction).
 _WORDS = {"x86_64": ("202", "pause"), "aarch64": ("98", "yield"), "arm64": ("98", "yield")}
 MOST_THREADS = 256                  # places in the pool
+MOST_CACHE = 32 << 20               # bytes of the last cache, where it is not known
 
 
 class BadThreadCount(NkiMlirError, ValueError):
@@ -29,6 +30,15 @@ def features() -> frozenset[str]:
         return frozenset({"asimd"} if platform.machine() in ("arm64", "aarch64") else ())
     flags = next((line for line in lines if line.startswith(("flags", "Features"))), ":")
     return frozenset(flags.split(":", 1)[1].split())
+
+
+@cache
+def cache_bytes() -> int:
+    """The last cache, as the system reports it; where it says nothing, that of a large server core's share."""
+    try:
+        return os.sysconf("SC_LEVEL3_CACHE_SIZE") or MOST_CACHE
+    except (ValueError, AttributeError):        # no such name, or no such function, on this system
+        return MOST_CACHE
 
 
 @cache

@@ -132,9 +132,13 @@ class FunctionEmitter(ScalarEmitter):
         return self._masked("gather", [self._lane_addresses(pointer, step, element, lanes), every,
                                        self.constant(kind, 0)], kind, dtype)
 
-    def put(self, value: Value, pointer: Value, step: int, dtype: DType, lanes: int, active: Value | None) -> None:
-        """Write elements ``step`` apart from a pointer on."""
-        if lanes == 1 or (step == 1 and active is None):
+    def put(self, value: Value, pointer: Value, step: int, dtype: DType, lanes: int, active: Value | None,
+            streams: bool = False) -> None:
+        """Write elements ``step`` apart from a pointer on; whole vectors past the caches where that is asked for."""
+        if streams and lanes > 1 and step == 1 and active is None:
+            aligned = ir.IntegerAttr.get(self.i64_type, lanes * dtype.itemsize)
+            self._llvm("store", [value, pointer], alignment=aligned, nontemporal=ir.UnitAttr.get())
+        elif lanes == 1 or (step == 1 and active is None):
             self._llvm("store", [value, pointer], alignment=self._alignment(dtype, 64))
         elif step == 1:
             self._masked("store", [value, pointer, active], None, dtype)

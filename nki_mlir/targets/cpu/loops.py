@@ -23,8 +23,10 @@ Carried = list[Value]
 class Loops:
     """Emits one nest, a loop an axis, at the current insertion point."""
 
-    def __init__(self, code: FunctionEmitter, nest: Nest, plan: Schedule, symbols: Sequence[Value]) -> None:
-        self.code, self.nest, self.plan = code, nest, plan
+    def __init__(self, code: FunctionEmitter, nest: Nest, plan: Schedule, symbols: Sequence[Value], *,
+                 streams: bool = False) -> None:
+        """``streams``: outputs go past the caches, see ``streaming``."""
+        self.code, self.nest, self.plan, self.streams = code, nest, plan, streams
         self.body = NestEvaluator(code, nest, symbols, plan.vector)
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
         self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}      # kept in float64
@@ -161,7 +163,7 @@ class Loops:
             self.held[output].append(self.code.spread(value, point.lanes))
             return
         self.code.put(self.code.spread(value, point.lanes), point.pointers[operand], self.step_of(operand, point),
-                      self.nest.outputs[output].dtype, point.lanes, point.active)
+                      self.nest.outputs[output].dtype, point.lanes, point.active, self.streams)
 
     def load(self, depth: int, point: Point) -> Point:
         """The inputs that the remaining loops do not move, and what follows from them."""

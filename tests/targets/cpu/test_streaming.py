@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Stores past the caches: the same values wherever arrays lie, for outputs that the kernel does not read."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.language.kernel import describe_array, is_array
+from nki_mlir.targets.cpu import host
+from nki_mlir.targets.cpu.program import CodeAddress
+from nki_mlir.targets.cpu.streaming import Streamed, can_stream
+from nki_mlir.waist.nest import Nest, Operand
+
+from .compiled import compiled
+
+SMALL = 256                 # bytes
+
+
+@pytest.fixture(autouse=True)
+def small_cache(monkeypatch):
+    monkeypatch.setattr(host, "cache_bytes", lambda: SMALL)
+
+
+@nki.jit
+def scaled(x, factor=3.0):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) * factor)
+    return out
+
+
+@nki.jit
+def turned(x):
+    out = nl.ndarray(x.shape[::-1], dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.transpose(nl.load(x)))
+    return out
+
+
+@nki.jit
+def read_again(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) + 1.0)
+    total = nl.ndarray((x.shape[0], 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(total, nl.sum(nl.load(out), axis=1, keepdims=True))
+    return out, total
+
+
+@nki.jit
+def blocks(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 128):
+        nl.store(out[nl.ds(i * 128, 128), :], nl.exp(nl.load(x[nl.ds(i * 128, 128), :])))
+    return out
+
+
+def native(kernel, *arrays):
+    found = kernel.specialize(kernel.bind(arrays, {}, is_array, describe_array))
+    return compiled(found.captured.variants[()].module)
+
+
+def streamed(kernel):
+    """The outputs' extents of the routines that stream."""
+    functions = [i.function for i in kernel.programs[0].assembly.instructions]
+    functions += [a.routine for i in kernel.programs[0].assembly.instructions for a in i.arguments
+                  if isinstance(a, CodeAddress)]
+    return [f.nest.extents for f in functions if isinstance(f, Streamed)]
+
+
+def at_offset(shape, dtype, offset):
+    """An array that begins so many bytes behind a multiple of 64, and the memory it is in."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.full(size + 256, 0xA5, np.uint8)
+    first = -memory.ctypes.data % 64 + 64 + offset
+    return memory[first:first + size].view(dtype).reshape(shape), memory, first
+
+
+@pytest.mark.parametrize("columns", [16, 40, 64, 100, 257])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.int8])
+@pytest.mark.parametrize("offset", [0, 4, 16, 32])
+def test_values__wherever_the_output_lies(dtype, columns, offset):
+    x = np.random.default_rng(0).integers(-30, 31, (96, columns)).astype(dtype)
+    kernel = native(scaled, x)
+    out, memory, first = at_offset(x.shape, dtype, offset)
+    before = memory.copy()
+    kernel([x], [out])
+    np.testing.assert_array_equal(out, x * np.array(3).astype(dtype))
+    outside = np.ones(len(memory), bool)
+    outside[first:first + out.nbytes] = False
+    np.testing.assert_array_equal(memory[outside], before[outside])
+
+
+def test_an_output_of_vectors__is_streamed():
+    assert streamed(native(scaled, np.zeros((96, 64), np.float32))) == [(96 * 64,)]
+
+
+def test_an_output_that_fits_the_cache__is_not(monkeypatch):
+    monkeypatch.setattr(host, "cache_bytes", lambda: 96 * 64 * 4)
+    assert streamed(native(scaled, np.zeros((96, 64), np.float32))) == []
+
+
+def test_an_output_that_is_read__is_not():
+    x = np.random.default_rng(0).integers(-9, 10, (64, 64)).astype(np.float32)
+    kernel = native(read_again, x)
+    assert streamed(kernel) == []
+    out, total = np.zeros_like(x), np.zeros((64, 1), np.float32)
+    kernel([x], [out, total])
+    np.testing.assert_array_equal(out, x + 1)
+    np.testing.assert_array_equal(total, (x + 1).sum(1, keepdims=True))
+
+
+@pytest.mark.parametrize("offset", [0, 4])
+def test_blocks_turned_in_registers(offset):
+    x = np.random.default_rng(0).standard_normal((128, 96)).astype(np.float32)
+    kernel = native(turned, x)
+    out, _, _ = at_offset((96, 128), np.float32, offset)
+    kernel([x], [out])
+    np.testing.assert_array_equal(out, x.T)
+    assert streamed(kernel) == [(96, 128)]
+
+
+def test_threads__see_all_that_others_wrote():
+    x = np.random.default_rng(0).standard_normal((128 * 24, 512)).astype(np.float32)
+    small = blocks.on("interpreter")(x[:128])
+    for _ in range(5):
+        got = blocks.on("jit")(x)
+        np.testing.assert_allclose(got[:128], small, rtol=1e-6)
+        np.testing.assert_allclose(got, np.exp(x.astype(np.float64)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("output, expected", [
+    (Operand(nl.float32, (64, 1)), True),
+    (Operand(nl.float32, (65, 1)), False),              # rows begin anywhere
+    (Operand(nl.float32, (128, 2)), False),
+    (Operand(nl.int8, (64, 1)), True),
+])
+def test_can_stream(output, expected):
+    nest = Nest((32, 64), frozenset(), (Operand(output.dtype, (64, 1)),), 0, (output,), (), (0,))
+    assert can_stream(nest) is expected
