@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The kernels that the timed machine is compared with published latencies by compute what they say."""
 
+import json
+import statistics
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from nki_mlir.cli.arguments import parse_arguments
+from nki_mlir.cli.source import load_kernel
 from nki_mlir.compat import install
+from nki_mlir.language.kernel import describe_array, is_array
+from nki_mlir.targets import neuron
 
 CALIBRATION = Path(__file__).parent.parent / "bench" / "calibration"
 install()                       # the kernels import the vendor's names
@@ -15,7 +21,7 @@ install()                       # the kernels import the vendor's names
 
 def module(file):
     """A module of the folder, whose name others may have, too."""
-    spec = spec_from_file_location(f"calibration_{file.removesuffix('.py')}", CALIBRATION / file)
+    spec = spec_from_file_location(f"calibration_{Path(file).stem}", CALIBRATION / file)
     made = module_from_spec(spec)
     spec.loader.exec_module(made)
     return made
@@ -23,6 +29,9 @@ def module(file):
 
 MODULES = {file: module(file) for file in ("matmul.py", "rows.py", "fused.py", "entries.py", "instructions.py")}
 entries, instructions = MODULES["entries.py"], MODULES["instructions.py"]
+errors = module("../../tools/error_table.py")
+RESULTS = {one["entry"]: one for one in json.loads(errors.RESULTS.read_text(encoding="utf-8"))}
+QUICK = ("L174", "L258", "L269", "L300", "L320", "L356")       # entries that are timed in seconds
 
 
 def kernel(name):
@@ -119,3 +128,38 @@ def test_entries_name_kernels_and_harnesses():
 def test_single_instructions_are_as_measured(single):
     error = abs(instructions.model_ns(single) / single.published_ns - 1)
     assert error < (0.25 if single.work.law == "memset" else 0.1)      # a minimum of a memset is not in its measured law
+
+
+def test_the_table_of_errors_is_that_of_the_last_run():
+    assert errors.page() == errors.PAGE.read_text(encoding="utf-8")
+    published = {entry.name: entry.published_ns for entry in entries.ENTRIES}
+    assert {name: one["published_ns"] for name, one in RESULTS.items()} == published
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_machine_is_that_of_the_last_run(name):
+    """Costs, orders and emission have not changed since: else the calibration has to run again."""
+    entry, = (entry for entry in entries.ENTRIES if entry.name == name)
+    positional, keywords = parse_arguments(list(entry.arguments), values=False)
+    made = load_kernel(str(CALIBRATION / entry.kernel), entry.target, ())
+    spec = made.specialize(made.bind(tuple(positional), keywords, is_array, describe_array))
+    timing = neuron.timed(neuron.streams(spec.captured, spec.grid, neuron.emission(as_written=True)))
+    model = timing.total_ns - timing.launch_ns + entries.LAUNCH[entry.harness]
+    assert model == pytest.approx(RESULTS[name]["model_ns"], rel=1e-9)
+
+
+def test_errors_are_within_what_is_asked():
+    found = list(RESULTS.values())
+    sizes = [errors.error(one) for one in found]
+    right, total = errors.ordered(found)
+    assert len(found) >= 35 and statistics.median(sizes) <= 0.08 and errors.eightieth(sizes) <= 0.20
+    assert right >= 0.95 * total
+
+
+def test_errors_of_made_up_entries():
+    def entry(published, model):
+        return {"published_ns": published, "model_ns": model}
+    found = [entry(100.0, 110.0), entry(200.0, 190.0), entry(205.0, 100.0), entry(400.0, 100.0)]
+    assert [round(errors.error(one), 4) for one in found] == [0.1, 0.05, 0.5122, 0.75]
+    # 200 and 205 are too near to have an order; 100 before 205 and 400 comes out wrong, and 205 before 400 is a tie.
+    assert errors.ordered(found) == (1, 5)

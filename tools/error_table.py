@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writes the table of errors into ``docs/profile.md``: the timed machine against published latencies.
 
-The figures are those of ``bench/calibration/results.json``, which ``python bench/calibration`` writes. ``--check``
+The figures are those of ``bench/calibration/figures.json``, which ``python bench/calibration`` writes. ``--check``
 writes nothing and exits with status 1 where the page differs.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "bench" / "calibration" / "results.json"
+RESULTS = ROOT / "bench" / "calibration" / "figures.json"
 PAGE = ROOT / "docs" / "profile.md"
 BEGIN, END = "<!-- errors: tools/error_table.py -->", "<!-- end of errors -->"
 APART = 0.10                    # latencies that differ by so much have an order

@@ -3,7 +3,7 @@
 
     python bench/calibration [--only L041,L047]
 
-Figures are kept in ``results.json``, from which ``tools/error_table.py`` writes the table in docs/profile.md. Single
+Figures are kept in ``figures.json``, from which ``tools/error_table.py`` writes the table in docs/profile.md. Single
 instructions are a table of their own: they are what costs were taken from.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypedDict
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results.json"
+RESULTS = HERE / "figures.json"
 sys.path[:0] = [str(HERE), str(HERE.parent.parent), str(HERE.parent.parent / "tools")]
 
 from entries import ENTRIES, LAUNCH, Entry  # noqa: E402
