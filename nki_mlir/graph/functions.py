@@ -165,7 +165,7 @@ def copied(value: ir.Value) -> ir.Value:
     """A buffer of its own with the elements of a view, which a kernel only reads."""
     kind = ir.MemRefType(value.type)
     plain = ir.MemRefType.get(kind.shape, kind.element_type, None, kind.memory_space)
-    buffer = allocated(plain)
+    buffer: Value = allocated(plain)
     copy(value, buffer)
     return buffer
 

@@ -3,7 +3,6 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Linear, Tile
