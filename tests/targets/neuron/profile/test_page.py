@@ -54,6 +54,20 @@ def test_it_shows_the_numbers_of_the_document(profile, tmp_path, width):
 
 
 @in_browser
+def test_on_paper_nothing_is_beyond_the_edge(profile, tmp_path):
+    """What was drawn for a wide screen fits a sheet of 700 pixels without being drawn again; the tools are gone."""
+    sheet = """const style = document.querySelector("style");
+        style.textContent = [...document.querySelectorAll("style")].map(s => s.textContent).join(" ")
+            .replaceAll("@media print", "@media all");
+        document.body.style.width = "700px";
+        const beyond = [...document.querySelectorAll("canvas, svg, figure, .uplot")].filter(
+            e => e.getBoundingClientRect().right > 700).length;
+        const shown = [...document.querySelectorAll(".tools")].filter(e => e.getBoundingClientRect().height > 0).length;
+        at("notes").textContent = [beyond, shown, charts.length].join(" ");"""
+    assert rendered(page(profile), tmp_path, sheet).texts["notes"] == "0 0 3"
+
+
+@in_browser
 def test_a_click_shows_an_instruction_and_its_line(profile, tmp_path):
     slices = profile["slices"]
     number = next(k for k, n in enumerate(slices["instruction"]) if profile["instructions"]["name"][n] == "MATMUL")
