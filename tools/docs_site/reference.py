@@ -32,9 +32,9 @@ def page(title: str, *lines: str) -> str:
     return "\n".join([f"# {title}", "", *lines]).rstrip() + "\n"
 
 
-def contents(*entries: str, depth: int = 1) -> list[str]:
+def contents(*entries: str, depth: int = 1, is_shown: bool = True) -> list[str]:
     """A table of contents, also in the menu."""
-    return ["```{toctree}", f":maxdepth: {depth}", "", *entries, "```", ""]
+    return ["```{toctree}", f":maxdepth: {depth}", *([] if is_shown else [":hidden:"]), "", *entries, "```", ""]
 
 
 def first(docstring: str) -> str:
@@ -281,7 +281,7 @@ INTRODUCTION = """Made from the code when the site is built. Examples were run, 
 def index() -> str:
     return page("Reference", INTRODUCTION, "", *contents(
         "current/index", "beta/index", "package/index", "frameworks/index", "commands", "passes", "dialects/index",
-        "errors/index", "coverage"))
+        "errors/index", "coverage", is_shown=False))
 
 
 def pages() -> Pages:
