@@ -87,7 +87,7 @@ def function_of(op: Operation) -> Any:
     return op
 
 
-def has_uses(value: Any) -> bool:
+def has_uses(value: ir.Value) -> bool:
     return next(iter(value.uses), None) is not None
 
 

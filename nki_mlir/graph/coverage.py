@@ -4,7 +4,6 @@
 import itertools
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from nki_mlir.graph.views import start_in_buffer
 MOST_ELEMENTS, MOST_ITERATIONS = 1 << 24, 1 << 14
 
 
-def access_counts(buffer: Any, accesses: Sequence[tuple[ir.Operation, ir.Value]]) -> np.ndarray | None:
+def access_counts(buffer: ir.Value, accesses: Sequence[tuple[ir.Operation, ir.Value]]) -> np.ndarray | None:
     """The times that each element is accessed, for operations with the views they access; None where not known."""
     size = prod(ir.MemRefType(buffer.type).shape)
     if size > MOST_ELEMENTS:

@@ -19,7 +19,7 @@ class GenericOperation:
     """A ``linalg.generic`` with one output."""
 
     op: Any
-    inputs: tuple[Any, ...]
+    inputs: tuple[ir.Value, ...]
     output: Any
     maps: tuple[ir.AffineMap, ...]                       # affine maps of the inputs, then of the output
 
@@ -63,7 +63,7 @@ class GenericOperation:
         return prod(extents.values())
 
 
-def work(body: Sequence[Any]) -> int:
+def work(body: Sequence[ir.OpView]) -> int:
     """How many operations of a body compute something."""
     return sum(op.name not in CHANGES for op in body)
 
@@ -141,7 +141,7 @@ def keeps_extents(second: GenericOperation, place: int, maps: Iterable[ir.Affine
     return {axis for m in (*left, *maps) for axis in axes_of(m)} >= set(range(second.maps[place].n_dims))
 
 
-def clone(operations: Sequence[Any], known: dict[Value, Any]) -> Any:
+def clone(operations: Sequence[ir.OpView], known: dict[Value, Any]) -> Any:
     """Clone a body to the insertion point with other values for its arguments; the value that it yields."""
     for inner in operations[:-1]:
         copy = inner.clone()

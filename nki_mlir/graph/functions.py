@@ -79,7 +79,7 @@ def copy(source: ir.Value, target: Value) -> None:
         ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
 
 
-def allocated(kind: Type) -> Any:
+def allocated(kind: Type) -> ir.Value:
     """A new buffer."""
     return ir.Operation.create("memref.alloc", results=[kind], attributes={
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}).results[0]

@@ -57,7 +57,7 @@ def count(module: object) -> None:
                 op.results[0].replace_all_uses_with(filled(op.operands[0], op.results[0].type))
 
 
-def filled(scalar: Any, kind: Any) -> Any:
+def filled(scalar: Any, kind: ir.Type) -> Any:
     """A tensor without dimensions from a structured operation, which buffers are made of."""
     empty = ir.Operation.create("tensor.empty", results=[kind]).results[0]
     same = ir.AffineMapAttr.get(ir.AffineMap.get(0, 0, []))
@@ -204,7 +204,7 @@ class _Counting:
     def operation(self, name: str, a: Number, b: Number) -> Any:
         return ir.Operation.create(name, results=[self.make.index], operands=[self.index(a), self.index(b)]).results[0]
 
-    def integer(self, number: Number, kind: Any) -> Any:
+    def integer(self, number: Number, kind: ir.Type) -> Any:
         """The number as a scalar of an integer type, at the insertion point."""
         if number.value is None:
             held = number.span[0] if kind.width > 1 else int(number.span[0] != 0)

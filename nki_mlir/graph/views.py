@@ -23,7 +23,7 @@ FLAT = "builtin.module(expand-strided-metadata,canonicalize,cse)"
 class Start:
     """Where a view begins: the buffer, a constant offset in elements, and values with their factors."""
 
-    buffer: Any
+    buffer: ir.Value
     offset: int = 0
     terms: tuple[tuple[Any, int], ...] = ()
 

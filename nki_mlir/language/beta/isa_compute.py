@@ -4,6 +4,7 @@
 Scalars may be numbers or [P, 1] tiles. The other instructions are in ``isa.py``.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,8 +71,7 @@ def tensor_tensor(data1: "Tensor", data2: "Tensor", op: object, *, dtype: object
 
 
 def tensor_scalar(data: "Tensor", op0: object, operand0: "float | Tensor", reverse0: object, op1: object,
-                  operand1: object, reverse1: object, *,
-                  dtype: object, mask: object, engine: "engine") -> "Tensor":
+                  operand1: object, reverse1: object, *, dtype: object, mask: object, engine: "engine") -> "Tensor":
     """(data op0 operand0) op1 operand1; operands are numbers or [P, 1] tiles."""
     source = creation.as_operand(data)
     if (operand1 is None) != (op1 is None) and (op1 is None or alu_token(op1).arity == 2):
@@ -95,9 +95,8 @@ def activation_source(op: object, data: object, bias: object, scale: object
     return source, views, {"fn": activation_token(op).name, "imm": number}
 
 
-def activation(op: object, data: Any, *, bias: "float | Tensor | None", scale: object, reduce_op: Any, reduce_res: Any,
-               reduce_cmd: object,
-               dtype: Any, mask: Any, buffer: Any = None) -> Any:
+def activation(op: object, data: View, *, bias: "float | Tensor | None", scale: object, reduce_op: object,
+               reduce_res: View | None, reduce_cmd: object, dtype: object, mask: object, buffer: object = None) -> Any:
     """op(data * scale + bias) on the Scalar engine, with its accumulation registers where ``reduce_cmd`` says so."""
     kind = data.dtype if dtype is None else dtype
     dst = None if buffer is None else language.ndarray(data.shape, kind, buffer=buffer)
@@ -110,9 +109,8 @@ def activation(op: object, data: Any, *, bias: "float | Tensor | None", scale: o
     return ops.compute(cls, source.shape, kind, views, mask, asked=dtype, destination=dst, **attributes)
 
 
-def activation_reduce(op: object, data: Any, *, reduce_op: Any, reduce_res: Any, bias: "Tensor | None", scale: object,
-                      dtype: Any,
-                      mask: Any) -> "Tensor":
+def activation_reduce(op: object, data: View, *, reduce_op: object, reduce_res: View, bias: "Tensor | None",
+                      scale: object, dtype: object, mask: Mask | None) -> "Tensor":
     """op(data * scale + bias), and its sum over the free axes into reduce_res."""
     source, views, attributes = activation_source(op, data, bias, scale)
     return ops.compute(reduction.ActivationReduceOp, source.shape, data.dtype,
@@ -121,8 +119,7 @@ def activation_reduce(op: object, data: Any, *, reduce_op: Any, reduce_res: Any,
 
 
 def tensor_scalar_reduce(*, data: "Tensor", op0: object, operand0: "Tensor", reduce_op: object, reduce_res: "Tensor",
-                         reverse0: object,
-                         dtype: object, mask: object) -> "Tensor":
+                         reverse0: object, dtype: object, mask: object) -> "Tensor":
     """data op0 operand0, and its reduction over the free axes into reduce_res."""
     source = creation.as_operand(data)
     tile0, imm0 = operand(operand0)
@@ -143,8 +140,7 @@ def tensor_reduce(op: object, data: "Tensor", axis: object, *, mask: Mask | None
 
 
 def tensor_copy_predicated(*, src: "float | Tensor", dst: "Tensor", predicate: "Tensor", reverse_pred: object,
-                           mask: object,
-                           dtype: object) -> "Tensor":
+                           mask: object, dtype: object) -> "Tensor":
     """dst = src where the predicate is not 0."""
     check_destination("tensor_copy_predicated", dst, dtype)
     source = src if isinstance(src, View) else ops.as_tile(src, dst, dst.dtype)
@@ -153,7 +149,7 @@ def tensor_copy_predicated(*, src: "float | Tensor", dst: "Tensor", predicate: "
     return dst
 
 
-def affine_select(pred: Mask, on_true_tile: Any, on_false_value: Any, *, mask: Any, dtype: Any) -> "Tensor":
+def affine_select(pred: Mask, on_true_tile: View, on_false_value: float, *, mask: object, dtype: object) -> "Tensor":
     """on_true_tile where one affine comparison holds, else the value."""
     source = creation.as_operand(on_true_tile)
     if isinstance(pred, (bool, np.bool_)):
@@ -167,7 +163,7 @@ def affine_select(pred: Mask, on_true_tile: Any, on_false_value: Any, *, mask: A
                        predicate=expression.spread(source.shape), equal=equal, value=float(on_false_value))
 
 
-def memset(shape: object, value: float, dtype: object, *, mask: Any, engine: object) -> "Tensor":
+def memset(shape: object, value: float, dtype: object, *, mask: object, engine: object) -> "Tensor":
     """A constant tile; dimension 0 is the partition."""
     extents, _ = creation.plain_shape(shape)
     return ops.compute(movement.MemsetOp, extents, dtype, {}, mask, asked=dtype, value=float(value),
@@ -204,10 +200,9 @@ def check_position(position: Any, size: Any, stationary: View) -> None:
         raise BadPosition(position=tuple(position), size=tuple(size), rule=rule).located(user_location())
 
 
-def nc_matmul(stationary: Any, moving: Any, *, is_stationary_onezero: object, is_moving_onezero: object,
-              is_transpose: Any,
-              tile_position: Any, tile_size: Any,
-              mask: Any, perf_mode: str | None = None) -> "Tensor":
+def nc_matmul(stationary: Any, moving: "Tensor", *, is_stationary_onezero: object, is_moving_onezero: object,
+              is_transpose: bool, tile_position: Sequence[int] | None, tile_size: Sequence[int] | None,
+              mask: Mask | None, perf_mode: str | None = None) -> "Tensor":
     """stationary.T @ moving as a float32 tile in PSUM. Hints change no values; ``perf_mode`` is the operands' form.
 
     With ``is_transpose`` moving is an identity: elements are moved.
@@ -322,7 +317,7 @@ class TransposedAxes(KernelError):
     fix = "leave axes out, or permute the tensor's view"
 
 
-def dma_transpose(src: Any, *, axes: Any, mask: Any, dtype: Any,
+def dma_transpose(src: View, *, axes: Sequence[int] | None, mask: object, dtype: object,
                   dge_mode: "dge_mode" = enums.dge_mode.unknown) -> "Tensor":
     """src with its axes permuted, through DMA; (1, 0), (2, 1, 0) or (3, 1, 2, 0) where axes are not given."""
     if isinstance(src, indirect.ADDRESSED):
@@ -340,9 +335,8 @@ def dma_transpose(src: Any, *, axes: Any, mask: Any, dtype: Any,
                        permutation=permutation)
 
 
-def tensor_scalar_cumulative(dst: Any, src: Any, op0: Any, op1: Any, imm0: object, imm1: object = None,
-                             reduce_cmd: Any = enums.reduce_cmd.reset_reduce, *,
-                             mask: Any = None) -> None:
+def tensor_scalar_cumulative(dst: View, src: View, op0: object, op1: object, imm0: object, imm1: object = None,
+                             reduce_cmd: object = enums.reduce_cmd.reset_reduce, *, mask: object = None) -> None:
     """dst[i] = op1(op0(src[i], imm0), dst[i-1]) along the free axis; ``load_reduce`` starts from ``imm1``."""
     command, held = command_name(reduce_cmd), registers("vector", src.shape[0])
     if command == "load_reduce":
@@ -359,7 +353,7 @@ def tensor_copy_dynamic_src(src: "View | IndirectView | DynamicView", *, mask: M
     return indirect.copy_dynamic_src(src, mask=mask, dtype=dtype, engine=engine_name(engine))
 
 
-def tensor_copy_dynamic_dst(*, dst: Any, src: object, mask: Any, dtype: Any, engine: object) -> "DynamicView":
+def tensor_copy_dynamic_dst(*, dst: Any, src: object, mask: Any, dtype: object, engine: object) -> "DynamicView":
     """A copy to a free offset that a [1, 1] tile holds."""
     check_destination("tensor_copy_dynamic_dst", dst, dtype)
     return indirect.copy_dynamic_dst(dst, src, mask=mask, engine=engine_name(engine))

@@ -15,6 +15,7 @@ from nki_mlir.dialects.verifier import ShapeMismatch
 from nki_mlir.frontend.index import Mask
 from nki_mlir.frontend.index_tensors import arange, ds, mgrid
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.tensor import View
 from nki_mlir.frontend.tracing import NkiRange
 from nki_mlir.language import creation, indirect, special, spmd
 from nki_mlir.language import operations as ops
@@ -110,7 +111,7 @@ class HbmInitialValue(KernelError):
 
 
 @makes(Tensor)
-def ndarray(shape: Any, dtype: Any, *, buffer: Any, name: Any) -> Tensor:
+def ndarray(shape: object, dtype: object, *, buffer: object, name: str) -> Tensor:
     """A tensor whose elements are not set; on-chip memory reads as zero."""
     return creation.new_tensor(shape, dtype, name=name, **_space(buffer))
 
@@ -129,7 +130,7 @@ def zeros(shape: object, dtype: object, *, buffer: str | MemoryRegion | None, na
     return _filled(shape, 0.0, dtype, buffer, name)
 
 
-def ones(shape: tuple[int, ...], dtype: object, *, buffer: Any, name: str) -> Tensor:
+def ones(shape: tuple[int, ...], dtype: object, *, buffer: object, name: str) -> Tensor:
     """A tensor of ones, on chip."""
     return _filled(shape, 1.0, dtype, buffer, name)
 
@@ -139,12 +140,12 @@ def full(shape: tuple[int, ...], fill_value: float, dtype: object, *, buffer: ob
     return _filled(shape, float(fill_value), dtype, buffer, name)
 
 
-def zeros_like(a: Any, dtype: Any, *, buffer: Any, name: Any) -> Tensor:
+def zeros_like(a: View, dtype: object, *, buffer: object, name: str) -> Tensor:
     """Zeros with the shape of another tensor, on chip."""
     return _filled(a.shape, 0.0, dtype or a.dtype, buffer, name)
 
 
-def empty_like(a: Any, dtype: Any, *, buffer: Any, name: Any) -> Tensor:
+def empty_like(a: View, dtype: object, *, buffer: object, name: str) -> Tensor:
     """A tensor that is not set, with the shape of another."""
     return creation.new_tensor(a.shape, dtype or a.dtype, name=name, **_space(buffer))
 
@@ -225,7 +226,7 @@ def _unary(name: str) -> Callable[..., object]:
 
 
 @token("copy")
-def copy(src: Any, *, mask: Any, dtype: Any) -> Tensor:
+def copy(src: View, *, mask: object, dtype: object) -> Tensor:
     """A new SBUF tile of the same layout."""
     return ops.copy(src, mask=mask, dtype=dtype)
 
@@ -235,14 +236,13 @@ def where(condition: Tensor, x: float | Tensor, y: float | Tensor, *, dtype: obj
     return ops.select(condition, x, y, dtype=dtype, mask=mask)
 
 
-def dropout(x: Any, rate: Any, *, dtype: Any, mask: Any) -> Tensor:
+def dropout(x: View, rate: object, *, dtype: object, mask: Mask | None) -> Tensor:
     """x with elements set to zero with a probability; nothing is rescaled."""
     return special.dropout(x, rate, dtype=dtype, mask=mask)
 
 
 def all_reduce(x: Tensor, op: object, program_axes: object, *, dtype: object, mask: Mask | None,
-               parallel_reduce: object,
-               asynchronous: object) -> Tensor:
+               parallel_reduce: object, asynchronous: object) -> Tensor:
     """``op`` over the x of all programs of the grid along these axes; every one of them gets the result."""
     return spmd.all_reduce(x, op, program_axes, dtype=dtype, mask=mask)
 
@@ -250,7 +250,7 @@ def all_reduce(x: Tensor, op: object, program_axes: object, *, dtype: object, ma
 # -- reductions --------------------------------------------------------------------------------------------------------
 def _reduction(name: str, op: str) -> Callable[..., object]:
     @token(op, name, f"``{name}`` over free axes, accumulated in float32.")
-    def operate(x: Any, axis: Any, *, dtype: Any, mask: Any, keepdims: Any) -> Tensor:
+    def operate(x: View, axis: object, *, dtype: object, mask: Mask | None, keepdims: bool) -> Tensor:
         return ops.reduce(op, x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
     return operate
 

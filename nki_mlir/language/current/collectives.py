@@ -115,7 +115,8 @@ def check_dim(op: str, srcs: list[NkiTensor], dim: int, *sbuf_dims: int) -> None
 
 
 @instruction
-def all_gather(srcs: Any, dsts: Any, replica_group: object, collective_dim: Any, priority: Any) -> None:
+def all_gather(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: object, collective_dim: int,
+               priority: object) -> None:
     """Each dst = everyone's src, one after the other."""
     check("all_gather", srcs, dsts, priority)
     check_dim("all_gather", srcs, collective_dim, 0, 1)
@@ -124,8 +125,8 @@ def all_gather(srcs: Any, dsts: Any, replica_group: object, collective_dim: Any,
 
 
 @instruction
-def reduce_scatter(srcs: Any, dsts: Any, replica_group: "ReplicaGroup", collective_dim: Any, op: object,
-                   priority: Any) -> None:
+def reduce_scatter(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "ReplicaGroup", collective_dim: int,
+                   op: object, priority: object) -> None:
     """Each dst = this rank's part of the reduction of everyone's src."""
     check("reduce_scatter", srcs, dsts, priority)
     check_dim("reduce_scatter", srcs, collective_dim)
@@ -135,7 +136,8 @@ def reduce_scatter(srcs: Any, dsts: Any, replica_group: "ReplicaGroup", collecti
 
 
 @instruction
-def all_to_all(srcs: Any, dsts: Any, replica_group: "ReplicaGroup", collective_dim: Any, priority: Any) -> None:
+def all_to_all(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "ReplicaGroup", collective_dim: int,
+               priority: object) -> None:
     """Each dst = this rank's part of everyone's src, one after the other."""
     check("all_to_all", srcs, dsts, priority, hbm=True)
     check_dim("all_to_all", srcs, collective_dim)
@@ -145,7 +147,8 @@ def all_to_all(srcs: Any, dsts: Any, replica_group: "ReplicaGroup", collective_d
 
 # -- permutations ------------------------------------------------------------------------------------------------------
 @instruction
-def collective_permute(srcs: Any, dsts: Any, source_target_pairs: Any, priority: Any) -> None:
+def collective_permute(srcs: list[NkiTensor], dsts: list[NkiTensor], source_target_pairs: Any,
+                       priority: object) -> None:
     """dst of b = src of a for each pair (a, b); a rank that is no target keeps its dst."""
     op = "collective_permute"
     check(op, srcs, dsts, priority, single=True, hbm=True)
@@ -169,8 +172,7 @@ def plain(by_channel: list[NkiTensor]) -> list[NkiTensor]:
 
 @instruction
 def collective_permute_implicit(srcs_by_channel: list[NkiTensor], dsts_by_channel: list[NkiTensor],
-                                replica_group: "ReplicaGroup", channel_ids: list[int],
-                                priority: object) -> None:
+                                replica_group: "ReplicaGroup", channel_ids: list[int], priority: object) -> None:
     """Around a ring: dst = src of the predecessor, for each channel."""
     op = "collective_permute_implicit"
     srcs, dsts = plain(srcs_by_channel), plain(dsts_by_channel)
@@ -182,8 +184,7 @@ def collective_permute_implicit(srcs_by_channel: list[NkiTensor], dsts_by_channe
 
 @instruction
 def collective_permute_implicit_reduce(srcs0_by_channel: list[NkiTensor], srcs1_by_channel: list[NkiTensor],
-                                       dsts_by_channel: list[NkiTensor],
-                                       replica_group: "ReplicaGroup", op: object,
+                                       dsts_by_channel: list[NkiTensor], replica_group: "ReplicaGroup", op: object,
                                        channel_ids: list[int], priority: object) -> None:
     """Around a ring: dst = op(src0, src1) of the predecessor, for each channel."""
     kind = "collective_permute_implicit_reduce"
@@ -197,9 +198,7 @@ def collective_permute_implicit_reduce(srcs0_by_channel: list[NkiTensor], srcs1_
 
 @reported
 def collective_permute_implicit_current_processing_rank_id(iteration_id: object, replica_group: "ReplicaGroup",
-                                                           channel_id: object,
-                                                           name: object
-            ) -> VirtualRegister:
+                                                           channel_id: object, name: object) -> VirtualRegister:
     """The rank whose data a ring has brought here after that many steps, in a register."""
     op = "collective_permute_implicit_current_processing_rank_id"
     require(channel_id in range(4), f"{op} channel_id {channel_id} is none of 0, 1, 2, 3")
@@ -225,8 +224,8 @@ def varying(op: str, src: NkiTensor, dst: NkiTensor, metadata: NkiTensor, groups
 
 
 @instruction
-def all_gather_v(srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any, recv_counts_known: Any,
-                 has_rdispls: object, priority: Any) -> None:
+def all_gather_v(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "ReplicaGroup", metadata_tensor: Any,
+                 recv_counts_known: Any, has_rdispls: object, priority: object) -> None:
     """Each rank's part of src, to all; sender s lands at s * (size of dst / ranks)."""
     check("all_gather_v", srcs, dsts, priority, single=True, hbm=True)
     require(not has_rdispls, "all_gather_v does not take has_rdispls=True")
@@ -236,8 +235,7 @@ def all_gather_v(srcs: Any, dsts: Any, replica_group: Any, metadata_tensor: Any,
 
 @instruction
 def all_to_all_v(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "ReplicaGroup",
-                 metadata_tensor: NkiTensor, recv_counts_known: object,
-                 has_rdispls: object, priority: object) -> None:
+                 metadata_tensor: NkiTensor, recv_counts_known: object, has_rdispls: object, priority: object) -> None:
     """To each rank its own part of src; parts are placed by displacement, or in slots of equal size."""
     check("all_to_all_v", srcs, dsts, priority, single=True, hbm=True)
     varying("all_to_all_v", srcs[0], dsts[0], metadata_tensor, groups=replica_group, to_all=False,

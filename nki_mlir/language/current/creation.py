@@ -3,7 +3,6 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,8 @@ from nki_mlir.language.regions import makes
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
 
 
-def check_address(address: Any, buffer: MemoryRegion, shape: Sequence[int], dtype: DType) -> tuple[int, int] | None:
+def check_address(address: Sequence[int] | None, buffer: MemoryRegion, shape: Sequence[int],
+                  dtype: DType) -> tuple[int, int] | None:
     """(partition, byte in the partition) of an on-chip tensor."""
     if address is None:
         return None
@@ -39,7 +39,7 @@ def check_address(address: Any, buffer: MemoryRegion, shape: Sequence[int], dtyp
 
 @makes(NkiTensor)
 @reported
-def ndarray(shape: object, dtype: Any, buffer: Any, name: Any, address: Any) -> NkiTensor:
+def ndarray(shape: object, dtype: DType, buffer: MemoryRegion, name: str, address: Sequence[int] | None) -> NkiTensor:
     """A tensor whose elements are not set."""
     builder = active("nl.ndarray")
     extents = tuple(integer(n, "shape") for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
@@ -82,7 +82,7 @@ def full(shape: tuple[int, ...], fill_value: float, dtype: object, buffer: objec
 
 
 @reported
-def zeros_like(x: Any, dtype: Any, buffer: Any, name: Any) -> NkiTensor:
+def zeros_like(x: NkiTensor, dtype: DType, buffer: MemoryRegion, name: str) -> NkiTensor:
     """Zeros with the shape, and unless given dtype and buffer, of another tensor."""
     return _filled(x.shape, 0.0, x.dtype if dtype is None else dtype, x.buffer if buffer is None else buffer, name)
 
@@ -112,7 +112,7 @@ def shared_constant(constant: object, dtype: DType | None = None) -> NkiTensor:
 
 
 @reported
-def shared_identity_matrix(n: int, dtype: object, dst: Any) -> NkiTensor:
+def shared_identity_matrix(n: int, dtype: object, dst: NkiTensor) -> NkiTensor:
     """The n x n identity in SBUF, or in ``dst``."""
     kind = dtype_argument(dtype)
     require(0 < n <= low.PARTITIONS, f"an identity matrix has 1 to {low.PARTITIONS} rows, got {n}")

@@ -162,7 +162,7 @@ def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: object, dtype: o
 
 
 @reported
-def broadcast_to(x: NkiTensor, shape: tuple[int, ...], dtype: Any) -> NkiTensor:
+def broadcast_to(x: NkiTensor, shape: tuple[int, ...], dtype: object) -> NkiTensor:
     """x repeated along its dimensions of 1; itself where it has the shape."""
     wanted, kind = tuple(integer(n, "shape") for n in shape), result_type(dtype, x)
     if wanted == tuple(x.shape) and kind is x.dtype:
@@ -190,7 +190,7 @@ def tile_and_axes(op: str, x: object, axis: object) -> tuple[View, list[int]]:
 def _reduction(name: str, op: str) -> Callable[..., object]:
     @reported
     @token(op, name, f"``{name}`` over the last free axes, accumulated in float32.")
-    def operate(x: object, axis: int | Sequence[int], dtype: Any, keepdims: bool) -> NkiTensor:
+    def operate(x: object, axis: int | Sequence[int], dtype: object, keepdims: bool) -> NkiTensor:
         return low.adopt(ops.reduce(op, *tile_and_axes(name, x, axis), dtype=result_type(dtype, x), keepdims=keepdims))
     return operate
 
@@ -208,7 +208,7 @@ def all(x: NkiTensor, axis: object, dtype: object) -> NkiTensor:
 
 @reported
 @token("average")
-def mean(x: object, axis: int | Sequence[int], dtype: Any, keepdims: bool) -> NkiTensor:
+def mean(x: object, axis: int | Sequence[int], dtype: object, keepdims: bool) -> NkiTensor:
     """The mean over the last free axes."""
     return low.adopt(composites.mean(*tile_and_axes("mean", x, axis), dtype=result_type(dtype, x), keepdims=keepdims))
 
@@ -227,8 +227,8 @@ def softmax(x: NkiTensor, axis: object, dtype: object) -> NkiTensor:
 
 
 @reported
-def rms_norm(x: object, w: NkiTensor, axis: object, n: int, epsilon: float, dtype: Any,
-             compute_dtype: Any) -> NkiTensor:
+def rms_norm(x: object, w: NkiTensor, axis: object, n: int, epsilon: float, dtype: object,
+             compute_dtype: object) -> NkiTensor:
     """x / sqrt(sum of x squared / n + epsilon) * w."""
     (source, axes), weight = tile_and_axes("rms_norm", x, axis), low.core_view(on_chip("rms_norm", "w", w))
     return low.adopt(composites.rms_norm(source, weight, axes, n, epsilon, dtype=result_type(dtype, x),

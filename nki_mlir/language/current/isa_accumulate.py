@@ -70,8 +70,8 @@ def rows_of(op: str, reduce_res: NkiTensor) -> View:
     return low.flat_tile(op, "reduce_res", reduce_res)
 
 
-def accumulated(op: str, cls: type[Op], dst: View, views: dict[str, Any], engine: str, reduce_res: Any, command: str,
-                **attributes: Any) -> None:
+def accumulated(op: str, cls: type[Op], dst: View, views: dict[str, Any], engine: str, reduce_res: NkiTensor | None,
+                command: str, **attributes: Any) -> None:
     """Emit an instruction with the registers, and the tile that reads them where one is given."""
     views = {"dst": dst, "accumulator": core.registers(engine, dst.shape[0]), **views}
     if reduce_res is None:
@@ -127,8 +127,7 @@ def activation_operands(op: str, fn: str, bias: Any, scale: object,
 
 @instruction
 def activation(dst: NkiTensor, op: object, data: NkiTensor, bias: float | NkiTensor | None, scale: object,
-               reduce_op: object, reduce_res: NkiTensor | None,
-               reduce_cmd: "reduce_cmd") -> None:
+               reduce_op: object, reduce_res: NkiTensor | None, reduce_cmd: "reduce_cmd") -> None:
     """dst = op(data * scale + bias); the registers follow ``reduce_cmd`` and are read into ``reduce_res``."""
     fn = activation_name(op, "activation op")
     require(fn != "prelu", "activation op prelu is for nisa.activate2")
@@ -150,8 +149,8 @@ def check_sum(op: str, reduce_op: object) -> None:
 
 
 @instruction
-def activation_reduce(dst: NkiTensor, op: object, data: NkiTensor, reduce_op: object, reduce_res: NkiTensor, bias: Any,
-                      scale: float) -> None:
+def activation_reduce(dst: NkiTensor, op: object, data: NkiTensor, reduce_op: object, reduce_res: NkiTensor,
+                      bias: object, scale: float) -> None:
     """dst = op(data * scale + bias), and its sum over the free axes into ``reduce_res``."""
     kind = "activation_reduce"
     fn, token = activation_name(op, f"{kind} op"), alu(reduce_op, f"{kind} reduce_op")

@@ -60,8 +60,7 @@ def tensor_tensor(dst: NkiTensor, data1: NkiTensor, data2: NkiTensor, op: object
 
 @instruction
 def tensor_scalar(dst: NkiTensor, data: NkiTensor, op0: object, operand0: object, reverse0: object, op1: object,
-                  operand1: object, reverse1: object,
-                  engine: "engine") -> None:
+                  operand1: object, reverse1: object, engine: "engine") -> None:
     """dst = (data op0 operand0) op1 operand1; an operand is a number or a [P, 1] tile."""
     op = "tensor_scalar"
     require(op1 is not None or operand1 is None, f"{op} operand1 is given without op1")
@@ -80,8 +79,8 @@ def tensor_scalar(dst: NkiTensor, data: NkiTensor, op0: object, operand0: object
 
 
 @instruction
-def scalar_tensor_tensor(dst: Any, data: Any, op0: object, operand0: Any, op1: object, operand1: Any, reverse0: Any,
-                         reverse1: Any, *, dtype: Any = None) -> None:
+def scalar_tensor_tensor(dst: NkiTensor, data: NkiTensor, op0: object, operand0: object, op1: object, operand1: object,
+                         reverse0: object, reverse1: object, *, dtype: object = None) -> None:
     """dst = (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile."""
     op = "scalar_tensor_tensor"
     first, second = alu(op0, f"{op} op0"), alu(op1, f"{op} op1")
@@ -95,7 +94,7 @@ def scalar_tensor_tensor(dst: Any, data: Any, op0: object, operand0: Any, op1: o
 
 
 @instruction
-def tensor_copy(dst: Any, src: Any, engine: Any, *, dtype: Any = None) -> None:
+def tensor_copy(dst: NkiTensor, src: Any, engine: Any, *, dtype: object = None) -> None:
     """dst = src on chip; with ``dtype``, of release 0.2, rounded to that first."""
     low.is_tensor(src, "tensor_copy", "src")
     with rounded(dst, "tensor_copy", dtype) as out:
@@ -147,7 +146,7 @@ def tensor_copy_predicated(dst: NkiTensor, src: float | NkiTensor, predicate: Nk
 
 
 @instruction
-def memset(dst: NkiTensor, value: Any, engine: Any) -> None:
+def memset(dst: NkiTensor, value: float, engine: e.engine) -> None:
     """dst = value, which an integer tile rounds to the nearest even integer."""
     target = low.is_tensor(dst, "memset", "dst")
     if target.dtype in MICROSCALING and target.dtype.is_integer:

@@ -86,9 +86,8 @@ def iota(dst: NkiTensor, pattern: list[list[int]], offset: int | VirtualRegister
 
 
 @instruction
-def affine_select(dst: object, pattern: Any, channel_multiplier: Any, on_true_tile: object, on_false_value: Any,
-                  cmp_op: object,
-                  offset: Any) -> None:
+def affine_select(dst: object, pattern: Sequence[Sequence[int]], channel_multiplier: Any, on_true_tile: object,
+                  on_false_value: float, cmp_op: object, offset: int | VirtualRegister) -> None:
     """dst = on_true_tile where the pattern's value compares with 0, else on_false_value."""
     op = "affine_select"
     low.in_sbuf(op, dst=dst, on_true_tile=on_true_tile)
@@ -130,7 +129,7 @@ def check_places(op: str, label: str, tensor: object) -> None:
 
 
 @instruction
-def nc_match_replace8(dst: object, data: object, vals: object, imm: Any, dst_idx: object) -> None:
+def nc_match_replace8(dst: object, data: object, vals: object, imm: float, dst_idx: object) -> None:
     """dst = data with an occurrence of each of 8 values, the last value first, replaced by ``imm``."""
     op = "nc_match_replace8"
     with low.writing(dst, op, flat=True) as out:
@@ -154,7 +153,7 @@ def nc_match_replace8(dst: object, data: object, vals: object, imm: Any, dst_idx
 
 # -- shuffles and gathers ----------------------------------------------------------------------------------------------
 @instruction
-def nc_stream_shuffle(dst: object, src: object, shuffle_mask: Any) -> None:
+def nc_stream_shuffle(dst: object, src: object, shuffle_mask: Sequence[int]) -> None:
     """In each 32 partitions dst[i] = src[shuffle_mask[i]]; 255 leaves dst[i]."""
     op = "nc_stream_shuffle"
     source = low.flat_tile(op, "src", src)
@@ -183,7 +182,7 @@ def check_starts(op: str, **views: View) -> None:
 
 
 @instruction
-def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_idx: Any, num_valid_indices: Any) -> None:
+def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_idx: int, num_valid_indices: int) -> None:
     """dst[p] = elements of src_buffer[p] at offsets that 16 partitions share."""
     op = "local_gather"
     source, indices = low.flat_tile(op, "src_buffer", src_buffer), low.flat_tile(op, "index", index)
@@ -205,7 +204,7 @@ def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_id
 
 
 @instruction
-def sequence_bounds(dst: Any, segment_ids: object) -> None:
+def sequence_bounds(dst: NkiTensor, segment_ids: object) -> None:
     """dst [1, 2, n]: first and one past last place of the run of equal ids at each place."""
     op = "sequence_bounds"
     low.in_sbuf(op, dst=dst, segment_ids=segment_ids)
@@ -220,7 +219,7 @@ def sequence_bounds(dst: Any, segment_ids: object) -> None:
 
 
 @instruction
-def topk(val_dst: object, idx_dst: object, src: Any, n: Any) -> None:
+def topk(val_dst: object, idx_dst: object, src: NkiTensor, n: int) -> None:
     """The largest values of lists that 16 partitions hold, ascending, and their places."""
     op = "topk"
     with (low.writing(val_dst, op, "val_dst", reads=True, flat=True) as values,
@@ -247,7 +246,7 @@ def rng(dst: NkiTensor, engine: "engine") -> None:
 
 
 @instruction
-def rand2(dst: NkiTensor, min: Any, max: Any) -> None:
+def rand2(dst: NkiTensor, min: float | NkiTensor, max: float | NkiTensor) -> None:
     """dst = uniform numbers from min to max, which are numbers or [P, 1] tiles."""
     if not isinstance(min, NkiTensor) and not isinstance(max, NkiTensor):
         require(min < max, f"rand2 takes min < max, got {min} and {max}")
