@@ -43,8 +43,8 @@ def parse_grid(text: str) -> tuple[int, ...]:
 
 def parse_arguments(texts: list[str], values: bool = True) -> tuple[list[Any], dict[str, Any]]:
     """(positional, keyword) arguments. Without ``values`` tensors hold zeros, of which no memory is touched."""
-    positional: list[Any] = []
-    keywords: dict[str, Any] = {}
+    positional: list[object] = []
+    keywords: dict[str, object] = {}
     for text in texts:
         name = re.match(r"^([a-zA-Z_]\w*)=(.*)$", text)
         if name and name[1] not in SHORT:

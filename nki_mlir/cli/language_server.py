@@ -81,7 +81,7 @@ class Server:
                 length = int(value)
         return json.loads(self.source.read(length)) if length else None
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, object]) -> None:
         data = json.dumps({"jsonrpc": "2.0", **message}).encode()
         self.sink.write(b"Content-Length: %d\r\n\r\n" % len(data) + data)
         self.sink.flush()
@@ -106,7 +106,7 @@ class Server:
         self.texts.pop(uri, None)
         self.publish(uri, [])
 
-    def publish(self, uri: str, diagnostics: list[dict[str, Any]]) -> None:
+    def publish(self, uri: str, diagnostics: list[dict[str, object]]) -> None:
         self.send({"method": "textDocument/publishDiagnostics", "params": {"uri": uri, "diagnostics": diagnostics}})
 
     # -- what is at a place --------------------------------------------------------------------------------------------

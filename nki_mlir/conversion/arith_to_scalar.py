@@ -52,7 +52,7 @@ class ArithToScalar(Pass, name="arith-to-scalar"):
                 load("passmanager").PassManager.parse("builtin.module(linalg-generalize-named-ops)").run(
                     module.operation)
                 found = upstream_operations(module)
-            bodies: dict[Any, _BodyRewriter] = {}
+            bodies: dict[object, _BodyRewriter] = {}
             for op in found:
                 bodies.setdefault(op.block, _BodyRewriter()).rewrite(op)
 

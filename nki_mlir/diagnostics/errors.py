@@ -39,7 +39,7 @@ class NkiMlirError(Exception):
     why: ClassVar[str] = ""
     fix: ClassVar[str] = ""
 
-    def __init__(self, *arguments: Any, **values: Any) -> None:
+    def __init__(self, *arguments: object, **values: Any) -> None:
         if arguments:
             values.setdefault("text", arguments[0])
         super().__init__(*arguments)

@@ -60,7 +60,7 @@ class DivisionRule:
         return found
 
 
-def partitioned(function: Callable[..., Any], rule: str, split: str) -> Callable[..., Any]:
+def partitioned(function: Callable[..., object], rule: str, split: str) -> Callable[..., Any]:
     """A function of arrays that calls kernels, which ``jax.jit`` divides among devices as its operands are.
 
     Without it, a kernel's operands are gathered and its results are whole on each device. The function is traced for
@@ -98,7 +98,7 @@ def partitioned(function: Callable[..., Any], rule: str, split: str) -> Callable
     def partition(mesh: Any, operands: Sequence[Any], results: Any) -> tuple[Any, ...]:
         given, made = shardings(mesh, operands)
         return mesh, several, made, given
-    options: dict[str, Any] = {"sharding_rule": rule, "need_replication_factors": known.fixed}
+    options: dict[str, object] = {"sharding_rule": rule, "need_replication_factors": known.fixed}
     takes = inspect.signature(call.def_partition).parameters
     infer = lambda mesh, operands, results: shardings(mesh, operands)[1]
     call.def_partition(partition, infer_sharding_from_operands=infer,
@@ -119,10 +119,10 @@ def partitioned(function: Callable[..., Any], rule: str, split: str) -> Callable
     return run
 
 
-def transformable(call: Callable[..., Any], name: str) -> Callable[..., Any]:
+def transformable(call: Callable[..., object], name: str) -> Callable[..., Any]:
     """The function under ``jax.vmap``, one call after the other, and ``jax.grad``, which it has no rule for."""
     def batched(_: int, mapped: Sequence[bool], *operands: Any) -> tuple[Any, Any]:
-        def one(slices: list[Any]) -> Any:
+        def one(slices: list[object]) -> Any:
             left = iter(slices)
             return call(*(next(left) if is_mapped else o for o, is_mapped in zip(operands, mapped)))
         results = jax.lax.map(one, [o for o, is_mapped in zip(operands, mapped) if is_mapped])

@@ -94,7 +94,7 @@ def _batch(operands: Sequence[Any], axes: Sequence[Any], *, callee: Callee, **sh
     mapped = [k for k, axis in enumerate(axes) if axis is not None]
     stacked = [jax.numpy.moveaxis(operands[k], axes[k], 0) for k in mapped]
 
-    def one(slices: list[Any]) -> list[Any]:
+    def one(slices: list[object]) -> list[Any]:
         given = dict(zip(mapped, slices))
         return bind(callee, [given.get(k, operand) for k, operand in enumerate(operands)])
     results = jax.lax.map(one, stacked)

@@ -30,8 +30,8 @@ class Origin(NamedTuple):
 
 class Call(NamedTuple):
     function: Any
-    arguments: tuple[Any, ...]          # with places for tensors
-    keywords: dict[str, Any]
+    arguments: tuple[object, ...]          # with places for tensors
+    keywords: dict[str, object]
     alive: list[Any]                    # weak references of the results
 
 

@@ -74,8 +74,8 @@ class Builder:
         self.known: dict[tuple[Any, ...], dict[Any, Any]] = {}
         self.forms: dict[tuple[object, ...], dict[Any, object]] = {}
         self.properties: dict[str, Any] = {}        # state the language keeps for the duration of one run
-        self.private: dict[Buffer, tuple[Any, ...]] = {}      # tensors in private HBM: what tells each from the others
-        self.private_at: dict[tuple[Any, ...], int] = {}      # how many each place in the kernel has made
+        self.private: dict[Buffer, tuple[object, ...]] = {}   # tensors in private HBM: what tells each from the others
+        self.private_at: dict[tuple[object, ...], int] = {}      # how many each place in the kernel has made
         self.touches = Touches(math.prod(grid) > 1, user_location)
 
     # -- what builders do ----------------------------------------------------------------------------------------------

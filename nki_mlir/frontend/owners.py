@@ -147,7 +147,7 @@ def clearly_apart(buffer: Buffer, listed: Sequence[tuple[Touch, object]]) -> boo
     row = row_bytes(buffer)
     parts = [(*in_bytes(t, row), by) for t, by in listed]
     width = gcd(*[step for _, (*dims, _), _ in parts for step, _ in dims]) or 1 << 62
-    columns: dict[tuple[int, int], list[tuple[int, int, Any]]] = {}
+    columns: dict[tuple[int, int], list[tuple[int, int, object]]] = {}
     for start, (*dims, (_, run)), by in parts:
         first, column = divmod(start, width)
         if column + run > width:

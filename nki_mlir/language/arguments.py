@@ -77,8 +77,8 @@ class Bound:
                   for name, value in self.values.items()}
         return self.call(values)
 
-    is_tensor: Callable[[Any], bool] = lambda value: False
-    call: Callable[[dict[str, Any]], tuple[list[object], dict[str, object]]] = lambda values: ([], values)
+    is_tensor: Callable[[object], bool] = lambda value: False
+    call: Callable[[dict[str, object]], tuple[list[object], dict[str, object]]] = lambda values: ([], values)
     plain: tuple[object, ...] | None = None
 
     @property
@@ -174,9 +174,9 @@ class Read(NamedTuple):
     defaults where it has parameters of the usual kind only.
     """
 
-    defaults: tuple[Any, ...]
+    defaults: tuple[object, ...]
     signature: inspect.Signature
-    plain: tuple[tuple[str, ...], dict[str, Any]] | None
+    plain: tuple[tuple[str, ...], dict[str, object]] | None
 
 
 _read: dict[object, Read] = {}

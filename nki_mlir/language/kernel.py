@@ -82,7 +82,7 @@ class Kernel:
     executor: str | None = None
     by_reference: bool | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    specializations: dict[Any, Specialization] = field(default_factory=dict, repr=False)
+    specializations: dict[object, Specialization] = field(default_factory=dict, repr=False)
     # The last capture that was found for a quick key, with what was seen around it: shared as the captures are.
     recent: dict[object, tuple[ClosureState, Specialization]] = field(default_factory=dict, init=False, repr=False)
     repeated: dict[object, RepeatedCall] = field(default_factory=dict, init=False, repr=False)

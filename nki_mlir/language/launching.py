@@ -160,7 +160,7 @@ class Decorators:
         return self.decorated(kernel, changes_of("baremetal", kwargs))
 
     def benchmark(self, kernel: Callable[..., object] | None = None, warmup: int = 10, iters: int = 100,
-                  **kwargs: Any) -> Any:
+                  **kwargs: object) -> Any:
         """A kernel whose calls leave a modelled latency, and the files of baremetal.
 
         Arguments:

@@ -79,7 +79,7 @@ class MeasuredKernel(Kernel):
     artifacts_dir: Any = None
     profile: Any = None
 
-    def __call__(self, *arguments: object, **keywords: Any) -> Any:
+    def __call__(self, *arguments: object, **keywords: object) -> Any:
         if capturing():
             return self.inline(arguments, keywords)
         arguments, keywords = with_arrays(arguments, keywords)

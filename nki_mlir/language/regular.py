@@ -107,7 +107,7 @@ REGULAR = {
 load()
 
 
-def functions(generation: Generation, texts: dict[str, Convert], maker: Callable[..., Any], there: dict[str, object],
+def functions(generation: Generation, texts: dict[str, Convert], maker: Callable[..., object], there: dict[str, object],
               not_given: str = "") -> dict[str, Callable[..., object]]:
     """The functions of a generation for the entries that are not ``there``.
 

@@ -53,7 +53,7 @@ class _FunctionSplit:
         self.block = kernel.op.regions[0].blocks[0]
         self.make, self.machine = Attributes(), machine_named(kernel.target)
         self.index = ir.IndexType.get()
-        self.constants: dict[int, Any] = {}
+        self.constants: dict[int, object] = {}
         self.outer: list[object] = []          # variables of the loops, and program ids, that enclose what is looked at
 
     def run(self) -> None:

@@ -34,12 +34,12 @@ class CompiledKernel:
         """The MLIR module of the first program."""
         return self.specialization.modules[0]
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+    def __call__(self, *arguments: object, **keywords: object) -> Any:
         return self.kernel(*arguments, **keywords)
 
 
 def compile_kernel(fn: Callable[..., object], inputs: Any, outputs: Any = None, compile_opts: Any = None,
-                   **hyperparameters: Any
+                   **hyperparameters: object
                    ) -> CompiledKernel:
     """Capture a kernel.
 

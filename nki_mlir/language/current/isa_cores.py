@@ -31,7 +31,7 @@ def other_cores(what: str, numbers: Sequence[int]) -> bool:
 
 
 @instruction
-def core_barrier(data: NkiTensor, cores: object, engine: Any) -> None:
+def core_barrier(data: "NkiTensor", cores: object, engine: Any) -> None:
     """Wait for the other cores; what was written to ``data`` before is seen by all after.
 
     A tile, or a tensor in private HBM, is a core's own: with one, all that the cores share is meant.

@@ -33,7 +33,7 @@ class OperatorName:
     def __init__(self, name: str) -> None:
         self.nki_token = self.__name__ = name
 
-    def __call__(self, *arguments: Any, **keywords: object) -> NoReturn:
+    def __call__(self, *arguments: object, **keywords: object) -> NoReturn:
         raise NkiTypeError(f"nl.{self.nki_token} is an operator of instructions, not a function").located(
             user_location())
 

@@ -49,7 +49,7 @@ class NkiTensor(Operators):
         strides = [d.partition * row + d.free for d in view.dims]
         return cls(storage, view.shape, strides, view.partition.const * row + view.free.const, view.dtype)
 
-    def like(self, **changes: Any) -> "NkiTensor":
+    def like(self, **changes: object) -> "NkiTensor":
         parts = {name: getattr(self, name) for name in
                  ("storage", "shape", "strides", "offset", "dtype", "base", "indirection")} | changes
         return NkiTensor(**parts)

@@ -119,7 +119,7 @@ class Function:
         defaults = {n: p.default for n, p in self.parameters.items()}
 
         @wraps(function)
-        def run(*values: Any, **named: Any) -> Any:
+        def run(*values: Any, **named: object) -> Any:
             given = defaults | dict(zip(names, values)) | named
             for need in needs:
                 if need.is_asked(given):

@@ -40,7 +40,7 @@ class Compiled:
     assembly: Assembly
     memory: int
     cost: float
-    keep: tuple[Any, ...]
+    keep: tuple[object, ...]
 
 
 class NativeKernel:

@@ -31,7 +31,7 @@ class Body:
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
         self.indices: list[tuple[int, int]] = []        # values that are the position on an axis
-        self.program: list[tuple[int, Callable[..., Any], tuple[int, ...]]] = []
+        self.program: list[tuple[int, Callable[..., object], tuple[int, ...]]] = []
         for value, step in enumerate(nest.steps, nest.first_step):
             if step.kind == "index":
                 self.indices.append((value, step.number))
