@@ -1,16 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The order of instructions: what can overlap does, dependences hold, memory bounds how far loads run ahead."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from nki_mlir.cli.arguments import parse_arguments
+from nki_mlir.cli.source import load_kernel
+from nki_mlir.compat import install
+from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.machine import machine_named
+from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
+from nki_mlir.targets.neuron.codegen.emission import WRITTEN_OUT
 from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
+from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import InstructionStep, Loop
-from nki_mlir.targets.neuron.codegen.schedule_instructions import Order, schedule
+from nki_mlir.targets.neuron.codegen.schedule_instructions import Order, Schedules, schedule
+from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
+from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
+from nki_mlir.targets.neuron.codegen.unroll_loops import unrolled, with_grid
 from tests.targets.neuron.code_builder import Builder, run_in_order
 from tests.targets.neuron.random_code import RandomCode
+
+CALIBRATION = Path(__file__).parents[4] / "bench" / "calibration"
 
 
 def stages(count=6, width=512, shared=False):
@@ -97,3 +112,32 @@ def test_loops__are_not_crossed():
     made = np.zeros((128, 64), np.float32)
     run_in_order(b.code, {x: np.ones((128, 64), np.float32), y: made})
     assert (made == 1).all()
+
+
+def calibrated(name: str, *arguments: str) -> Schedules:
+    """The orders of a kernel of the calibration, with its loops written out."""
+    install()
+    kernel = load_kernel(str(CALIBRATION / name), "trn2", ())
+    positional, keywords = parse_arguments(list(arguments), values=False)
+    spec = kernel.specialize(kernel.bind(tuple(positional), keywords, is_array, describe_array))
+    module, = neuron.lowered(spec.captured).values()
+    code = unrolled(with_grid(read_code(the_kernel(module))), WRITTEN_OUT)
+    split_blocks(code)
+    sink_constants(code)
+    return Schedules(code)
+
+
+def test_what_much_waits_for__starts_early() -> None:
+    """The next tile's scores are not behind this one's products, so that the vector engine has work meanwhile."""
+    schedules = calibrated("fused.py:attention", *["128x1024xbf16"] * 3, "separate=True", "wide=True")
+    assert schedules.found(Order(95, True, 100)).ns < 0.97 * schedules.found(Order(95)).ns
+
+
+@pytest.mark.parametrize("order", [Order(95), Order(95, True, 100), Order(60, True, 200), Order(85, False)], ids=str)
+def test_room__is_kept_for_what_program_order_needs(order: Order) -> None:
+    """Six tiles of a row each fill SBUF: what runs ahead leaves the oldest tile the room to come to its end."""
+    schedules = calibrated("rows.py:layernorm", "1024x8192xf32", "8192xf32", "8192xf32")
+    schedules.arrange(schedules.found(order).runs)
+    most, _ = peak([life for life in Liveness(schedules.code).of.values() if life.buffer.space == "sbuf"])
+    assert most <= machine_named("trn2").sbuf_bytes_per_partition
+    allocate(schedules.code)
