@@ -42,6 +42,7 @@ from nki_mlir.targets.cpu.program import (
     slot_address,
     slot_value,
 )
+from nki_mlir.targets.cpu.row_chunks import RowChunks
 from nki_mlir.targets.cpu.row_copies import row_copies_of
 from nki_mlir.targets.cpu.storage import LiveBuffers, ScratchBuffer
 from nki_mlir.targets.cpu.streaming import Streamed, can_stream
@@ -81,6 +82,7 @@ class Assembler:
         self.values = Values(kernel, axes, self.code)
         self.lives = LiveBuffers()
         self.fresh = FreshBuffers()
+        self.chunks = RowChunks([spec.name for spec in kernel.inputs])
         self.memory = MEMORY                        # slot of the memory that buffers are made in
         self.cost = 0.0                             # of one run, in nanoseconds, roughly
         self.times = 1                              # how often the current block runs
@@ -89,6 +91,7 @@ class Assembler:
 
     def assemble(self) -> Assembly:
         self.body(iter(operations_of(self.kernel.op, lambda name: True)[1:]))
+        self.chunks.split(self.code, self.fresh.labels())
         self.fresh.end(self.code)
         self.code.items.append(None)
         return self.code
@@ -291,6 +294,7 @@ class Assembler:
         streams = self.streams(nest, views[len(nest.inputs):])
         if parts is None:
             self.code.emit(Streamed(nest) if streams else nest, *places, *symbols)
+            self.chunks.computed(self.code.items[-1], nest, views, places)          # type: ignore[arg-type]
         else:
             self.spread(nest, *parts, places, symbols, streams)
         if self.accesses is not None:

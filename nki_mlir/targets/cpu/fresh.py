@@ -57,6 +57,10 @@ class FreshBuffers:
         self.buffers[view.root] = Fresh(view.base, code.label(), len(self.blocks))
         code.mark(self.buffers[view.root].label)
 
+    def labels(self) -> dict[int, Any]:
+        """Where buffers would be zeroed, by ``id`` of the label."""
+        return {id(fresh.label): buffer for buffer, fresh in self.buffers.items()}
+
     def end(self, code: Assembly) -> None:
         """Put the zeroing into the program."""
         by_place = {id(fresh.label): (buffer, fresh) for buffer, fresh in self.buffers.items()}

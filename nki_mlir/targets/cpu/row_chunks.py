@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Operations on large tiles one after the other, some rows at a time: what one makes is in the cache for the next.
+
+before:  exp(x, t); add(t, sums); multiply(t, sums, y)
+after:   for 16 chunks of 8 rows each: exp(x', t'); add(t', sums'); multiply(t', sums', y')
+
+That is so where a chunk of each operation needs nothing but what the same chunk of the earlier ones wrote. Chunks are
+compared by the bytes they touch: of memory that is written, those of one chunk lie apart from those of any other.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu.contraction import product_of
+from nki_mlir.targets.cpu.nests import parts_of, reach_of
+from nki_mlir.targets.cpu.program import Assembly, ProgramLabel, RoutineCall, slot_address, slot_value
+from nki_mlir.targets.cpu.storage import ScratchBuffer
+from nki_mlir.targets.cpu.streaming import Streamed, can_stream
+from nki_mlir.targets.cpu.values import MemrefView
+from nki_mlir.waist.nest import Nest
+
+LARGE = 1 << 19                     # bytes that a run touches; smaller ones are in the cache as they are
+CHUNK = 1 << 18                     # bytes that a chunk should touch at most
+MOST_CHUNKS = 64
+
+
+@dataclass(eq=False)
+class TileComputation:
+    """A call of a nest, with the views of its operands and where they start."""
+
+    nest: Nest
+    views: Sequence[MemrefView]
+    places: Sequence[Linear]
+
+
+@dataclass(frozen=True)
+class ChunkAccess:
+    """What an operand touches: the first chunk's bytes from ``place + low`` on, the next ones ``step`` further each."""
+
+    root: object
+    place: Linear
+    step: int
+    low: int
+    high: int
+    writes: bool
+
+
+class RowChunks:
+    """The computations of a program, by the calls that run them."""
+
+    def __init__(self, inputs: Sequence[str]) -> None:
+        self.inputs = set(inputs)
+        self.computations: dict[int, TileComputation] = {}      # by ``id`` of the call, which the program keeps
+        self.is_worth_it = False
+
+    def computed(self, call: RoutineCall, nest: Nest, views: Sequence[MemrefView], places: Sequence[Linear]) -> None:
+        self.computations[id(call)] = TileComputation(nest, views, places)
+        self.is_worth_it |= nest.elements * nest.outputs[0].dtype.itemsize >= CHUNK
+
+    def split(self, code: Assembly, fresh: dict[int, ScratchBuffer]) -> None:
+        """Put loops over chunks around runs of computations.
+
+        ``fresh``: by ``id`` of a label the buffer that is zeroed there, if it has to be.
+        """
+        if not self.is_worth_it:
+            return
+        items, start = list(code.items), 0
+        code.items[:] = []
+        while start < len(items):
+            end = start
+            while end < len(items) and (id(items[end]) in self.computations or id(items[end]) in fresh):
+                end += 1
+            if end > start:
+                Run(self, code, fresh, items[start:end], start).write()     # type: ignore[arg-type]
+            else:
+                code.items.append(items[start])
+            start = max(end, start + 1)
+
+    def accesses(self, computation: TileComputation, part: "Chunk") -> list[ChunkAccess]:
+        found = []
+        for k, (view, place) in enumerate(zip(computation.views, computation.places)):
+            root = "inputs" if view.root in self.inputs else view.root      # one array may be given for two of them
+            found.append(ChunkAccess(root, place, part.steps[k], *reach_of(part.nest, k),
+                                     k >= len(computation.nest.inputs)))
+        return found
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The first of the equal parts of a nest, and how many bytes further each operand is in the next."""
+
+    nest: Nest
+    steps: tuple[int, ...]
+
+
+def chunk_of(nest: Nest, count: int) -> Chunk | None:
+    """None where the nest has no such parts, or is a product, which is faster as a whole."""
+    found = parts_of(nest, count, count)
+    if found is None or product_of(nest) is not None:
+        return None
+    # Not simplified further: an operand's place in it is that in the nest.
+    return Chunk(found[0], tuple([o.strides[0] * found[2] * o.dtype.itemsize for o in nest.operands]))
+
+
+class Run:
+    """Consecutive items of a program: calls of nests, and labels of fresh buffers."""
+
+    def __init__(self, chunks: RowChunks, code: Assembly, fresh: dict[int, ScratchBuffer],
+                 items: Sequence[RoutineCall | ProgramLabel], start: int) -> None:
+        self.chunks, self.code, self.fresh, self.items, self.start = chunks, code, fresh, items, start
+        self.count = self.chunks_wanted()
+
+    def chunks_wanted(self) -> int:
+        """As many as it takes that a chunk fits the cache, and that the largest nest can be cut into; 0: none."""
+        nests = [c.nest for c in map(self.computation, self.items) if c is not None]
+        sizes: dict[object, int] = {}
+        for computation in filter(None, map(self.computation, self.items)):
+            for k, view in enumerate(computation.views):
+                low, high = reach_of(computation.nest, k)
+                sizes[view.root] = max(sizes.get(view.root, 0), high - low + 1)
+        if len(nests) < 2 or sum(sizes.values()) < LARGE:
+            return 0
+        largest = max(nests, key=lambda nest: nest.elements)
+        least = min(-(-sum(sizes.values()) // CHUNK), MOST_CHUNKS)
+        return next((n for n in range(least, MOST_CHUNKS + 1) if chunk_of(largest, n) is not None), 0)
+
+    def computation(self, item: object) -> TileComputation | None:
+        return self.chunks.computations.get(id(item))
+
+    def write(self) -> None:
+        """The items as they are, or loops around groups of them."""
+        first = 0
+        while first < len(self.items):
+            last, parts = self.group(first)
+            if len(parts) > 1:
+                self.loop(first, last, parts)
+            else:
+                last = first + 1
+                self.code.items.append(self.items[first])
+            first = last
+
+    def group(self, first: int) -> tuple[int, list[Chunk]]:
+        """Up to where the items from one on run chunk by chunk, and the chunks of their nests."""
+        parts: list[Chunk] = []
+        before: list[ChunkAccess] = []
+        if not self.count or self.computation(self.items[first]) is None:
+            return first, parts
+        for k in range(first, len(self.items)):
+            computation = self.computation(self.items[k])
+            if computation is None:
+                continue
+            part = chunk_of(computation.nest, self.count)
+            if part is None:
+                return k, parts
+            own = self.chunks.accesses(computation, part)
+            if not all(lie_apart(a, b, self.count) for a in own for b in (*before, *own)):
+                return k, parts
+            parts.append(part)
+            before += own
+        return len(self.items), parts
+
+    def loop(self, first: int, last: int, parts: Sequence[Chunk]) -> None:
+        """Chunks of the items, one after the other. Buffers of all of them are in use as long as it runs."""
+        items, chunks = self.items[first:last], iter(parts)
+        begin, end = self.start + first, self.start + last
+        for item in items:
+            computation = self.computation(item)
+            used = [self.fresh[id(item)]] if computation is None else [
+                view.root for view in computation.views if isinstance(view.root, ScratchBuffer)]
+            for buffer in used:
+                buffer.first, buffer.last = min(buffer.first, begin), max(buffer.last, end)
+        self.code.items += [item for item in items if isinstance(item, ProgramLabel)]
+        variable, again = self.code.slot(), self.code.label()
+        self.code.emit("nki_set", slot_address(variable), Linear())
+        self.code.mark(again)
+        for item in items:
+            if isinstance(item, RoutineCall):
+                part = next(chunks)
+                streams = isinstance(item.function, Streamed) and can_stream(part.nest)
+                places = [a.plus(slot_value(variable), step)            # type: ignore[union-attr]
+                          for a, step in zip(item.arguments, part.steps)]
+                self.code.emit(Streamed(part.nest) if streams else part.nest, *places,
+                               *item.arguments[len(places):])
+        self.code.emit("nki_next", slot_address(variable), Linear(1), Linear(self.count), again)
+
+
+def lie_apart(a: ChunkAccess, b: ChunkAccess, count: int) -> bool:
+    """Whether no chunk of one operand touches what another chunk of the other does, if one of them writes."""
+    if a.root != b.root or not (a.writes or b.writes):
+        return True
+    apart = a.place.plus(b.place, -1)
+    if apart.symbols:
+        return False
+    low, high = apart.const + a.low, apart.const + a.high
+    if a.step == b.step and max(high, b.high) - min(low, b.low) < abs(a.step):
+        return True
+    first, last = _all_chunks(low, high, a.step, count)
+    other_first, other_last = _all_chunks(b.low, b.high, b.step, count)
+    return last < other_first or other_last < first
+
+
+def _all_chunks(low: int, high: int, step: int, count: int) -> tuple[int, int]:
+    further = step * (count - 1)
+    return low + min(0, further), high + max(0, further)
