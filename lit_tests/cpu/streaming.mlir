@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // An output that no cache holds is stored past the caches, where it lies at a multiple of a vector.
-// RUN: nki-opt --lower-to-llvm %s | FileCheck %s
+// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-llvm %s | FileCheck %s
 
 // CHECK:      // @doubled(x, y)
 // CHECK:      llvm.func internal @[[DOUBLED:add_1073741824_float32_streamed_[0-9a-f]+]](%[[ARGS:[a-z0-9]+]]: !llvm.ptr) -> i64 {

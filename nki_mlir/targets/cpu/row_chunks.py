@@ -20,8 +20,8 @@ from nki_mlir.targets.cpu.streaming import Streamed, can_stream
 from nki_mlir.targets.cpu.values import MemrefView
 from nki_mlir.waist.nest import Nest
 
-LARGE = 1 << 19                     # bytes that a run touches; smaller ones are in the cache as they are
-CHUNK = 1 << 18                     # bytes that a chunk should touch at most
+LARGE = 1 << 20                     # bytes that a run touches; smaller ones are in the cache as they are
+CHUNK = 1 << 19                     # bytes that a chunk should touch at most
 MOST_CHUNKS = 64
 
 
@@ -99,7 +99,6 @@ def chunk_of(nest: Nest, count: int) -> Chunk | None:
     found = parts_of(nest, count, count)
     if found is None or product_of(nest) is not None:
         return None
-    # Not simplified further: an operand's place in it is that in the nest.
     return Chunk(found[0], tuple([o.strides[0] * found[2] * o.dtype.itemsize for o in nest.operands]))
 
 
@@ -112,7 +111,7 @@ class Run:
         self.count = self.chunks_wanted()
 
     def chunks_wanted(self) -> int:
-        """As many as it takes that a chunk fits the cache, and that the largest nest can be cut into; 0: none."""
+        """As many as it takes that a chunk fits the cache, of such numbers one that cuts most nests; 0: none."""
         nests = [c.nest for c in map(self.computation, self.items) if c is not None]
         sizes: dict[object, int] = {}
         for computation in filter(None, map(self.computation, self.items)):
@@ -121,9 +120,9 @@ class Run:
                 sizes[view.root] = max(sizes.get(view.root, 0), high - low + 1)
         if len(nests) < 2 or sum(sizes.values()) < LARGE:
             return 0
-        largest = max(nests, key=lambda nest: nest.elements)
-        least = min(-(-sum(sizes.values()) // CHUNK), MOST_CHUNKS)
-        return next((n for n in range(least, MOST_CHUNKS + 1) if chunk_of(largest, n) is not None), 0)
+        least = min(max(-(-sum(sizes.values()) // CHUNK), 2), MOST_CHUNKS)
+        first = [nest.extents[0] for nest in nests if nest.extents]
+        return max(range(least, MOST_CHUNKS + 1), key=lambda n: sum(extent % n == 0 for extent in first))
 
     def computation(self, item: object) -> TileComputation | None:
         return self.chunks.computations.get(id(item))

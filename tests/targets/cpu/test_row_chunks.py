@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Operations that run some rows at a time: which do, and that values are those of whole operations."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.targets.cpu import row_chunks
+from nki_mlir.targets.cpu.listing import listing
+from nki_mlir.targets.cpu.row_chunks import ChunkAccess, lie_apart
+
+X = np.random.default_rng(0).integers(-4, 5, (128, 96)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def small_cache(monkeypatch):
+    monkeypatch.setattr(row_chunks, "LARGE", 1 << 12)
+    monkeypatch.setattr(row_chunks, "CHUNK", 1 << 14)
+
+
+@nki.jit
+def centred(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    mean = nl.mean(tile, axis=1, keepdims=True)
+    nl.store(out, nl.abs(tile - mean) * 2.0)
+    return out
+
+
+@nki.jit
+def turned_between(x):
+    out = nl.ndarray(x.shape[::-1], dtype=x.dtype, buffer=nl.shared_hbm)
+    turned = nl.transpose(nl.load(x) + 1.0)
+    nl.store(out, nl.copy(turned) * 2.0)
+    return out
+
+
+@nki.jit
+def rows_below(x):
+    rows, columns = x.shape
+    out = nl.ndarray((rows - 1, columns), dtype=x.dtype, buffer=nl.shared_hbm)
+    held = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.hbm)
+    nl.store(held, nl.load(x) + 1.0)
+    nl.store(out, nl.load(held[1:rows, :]) * 2.0)
+    return out
+
+
+@nki.jit
+def pooled(x):
+    rows, columns = x.shape
+    out = nl.ndarray((rows, columns // 4), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    p, j, d = nl.mgrid[0:rows, 0:columns // 4, 0:4]
+    nl.store(out, nl.sum(tile[p, 4 * j + d], axis=[2]) / 4.0)
+    return out
+
+
+@nki.jit
+def partly_written(x):
+    rows, columns = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.zeros(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    total = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.psum)
+    tile[:, 8:columns] = nl.load(x)[:, 8:columns] * 3.0
+    total[...] += tile
+    nl.store(out, total + tile)
+    return out
+
+
+@nki.jit
+def in_place(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 32):
+        tile = nl.load(x[nl.ds(i * 32, 32), :])
+        tile[...] = nl.exp(tile)
+        tile[...] = nl.add(tile, nl.sum(tile, axis=1, keepdims=True))
+        nl.store(out[nl.ds(i * 32, 32), :], nisa.tensor_scalar(tile, np.multiply, 0.5))
+    return out
+
+
+def loops(kernel, *arrays):
+    """How many loops over chunks the program has, apart from the kernel's own."""
+    return listing(kernel.lower(*arrays).module("nisa")).split("module {")[0].count("nki_next")
+
+
+@pytest.mark.parametrize("kernel, expected", [
+    (centred, abs(X - X.mean(1, keepdims=True)) * 2), (pooled, X.reshape(128, 24, 4).mean(2)),
+    (partly_written, np.where(np.arange(96) < 8, 0, X * 6)),
+])
+def test_rows__in_chunks(kernel, expected):
+    assert loops(kernel, X) == 1
+    np.testing.assert_allclose(kernel.on("jit")(X), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel, expected", [(turned_between, (X.T + 1) * 2), (rows_below, (X[1:] + 1) * 2)])
+def test_rows_that_need_others__stay_together(kernel, expected):
+    np.testing.assert_array_equal(kernel.on("jit")(X), expected)
+
+
+def test_a_shift_by_a_row__is_no_chunk():
+    assert loops(rows_below, X) == 0
+
+
+def test_chunks_inside_of_a_loop():
+    x = X / 8
+    powers = np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(in_place.on("jit")(x), (powers + powers.sum(1, keepdims=True)) / 2, rtol=1e-5)
+    assert loops(in_place, x) >= 1
+
+
+def test_small_tiles__stay_whole(monkeypatch):
+    monkeypatch.setattr(row_chunks, "LARGE", 1 << 30)
+    assert loops(centred, X) == 0
+
+
+def touched(access, count):
+    return [set(range(access.place.const + access.low + c * access.step, access.place.const + access.high + 1 + c * access.step))
+            for c in range(count)]
+
+
+ACCESSES = st.builds(ChunkAccess, st.just("tile"), st.integers(-20, 20).map(Linear), st.integers(-9, 9),
+                     st.integers(-5, 0), st.integers(0, 5), st.booleans())
+
+
+@given(ACCESSES, ACCESSES, st.integers(2, 5))
+def test_accesses_that_lie_apart__share_no_byte_between_chunks(a, b, count):
+    if lie_apart(a, b, count) and (a.writes or b.writes):
+        for (k, one), (n, other) in product(enumerate(touched(a, count)), enumerate(touched(b, count))):
+            assert k == n or not one & other
+
+
+@pytest.mark.parametrize("a, b, apart", [
+    (ChunkAccess("t", Linear(0), 64, 0, 63, True), ChunkAccess("t", Linear(0), 64, 0, 63, False), True),
+    (ChunkAccess("t", Linear(0), 64, 0, 63, True), ChunkAccess("t", Linear(32), 64, 0, 31, False), True),
+    (ChunkAccess("t", Linear(0), 64, 0, 63, True), ChunkAccess("t", Linear(32), 64, 0, 63, False), False),
+    (ChunkAccess("t", Linear(0), 64, 0, 63, True), ChunkAccess("t", Linear(256), 0, 0, 63, False), True),
+    (ChunkAccess("t", Linear(0), 0, 0, 63, True), ChunkAccess("t", Linear(0), 0, 0, 63, False), False),
+    (ChunkAccess("t", Linear(0), 64, 0, 63, False), ChunkAccess("t", Linear(7), 3, 0, 63, False), True),
+    (ChunkAccess("t", Linear(0), 64, 0, 63, True), ChunkAccess("u", Linear(7), 3, 0, 63, True), True),
+    (ChunkAccess("t", Linear(0, ((1, 4),)), 64, 0, 63, True), ChunkAccess("t", Linear(), 64, 0, 63, True), False),
+])
+def test_which_accesses_lie_apart(a, b, apart):
+    assert lie_apart(a, b, 4) is apart
