@@ -31,15 +31,15 @@ class TileComputation:
 
     nest: Nest
     views: Sequence[MemrefView]
-    places: Sequence[Linear]
+    starts: Sequence[Linear]
 
 
 @dataclass(frozen=True)
 class ChunkAccess:
-    """What an operand touches: the first chunk's bytes from ``place + low`` on, the next ones ``step`` further each."""
+    """What an operand touches: the first chunk's bytes from ``start + low`` on, the next ones ``step`` further each."""
 
     root: object
-    place: Linear
+    start: Linear
     step: int
     low: int
     high: int
@@ -54,8 +54,8 @@ class RowChunks:
         self.computations: dict[int, TileComputation] = {}      # by ``id`` of the call, which the program keeps
         self.is_worth_it = False
 
-    def computed(self, call: RoutineCall, nest: Nest, views: Sequence[MemrefView], places: Sequence[Linear]) -> None:
-        self.computations[id(call)] = TileComputation(nest, views, places)
+    def computed(self, call: RoutineCall, nest: Nest, views: Sequence[MemrefView], starts: Sequence[Linear]) -> None:
+        self.computations[id(call)] = TileComputation(nest, views, starts)
         self.is_worth_it |= nest.elements * nest.outputs[0].dtype.itemsize >= CHUNK
 
     def split(self, code: Assembly, fresh: dict[int, ScratchBuffer]) -> None:
@@ -79,9 +79,9 @@ class RowChunks:
 
     def accesses(self, computation: TileComputation, part: "Chunk") -> list[ChunkAccess]:
         found = []
-        for k, (view, place) in enumerate(zip(computation.views, computation.places)):
+        for k, (view, start) in enumerate(zip(computation.views, computation.starts)):
             root = "inputs" if view.root in self.inputs else view.root      # one array may be given for two of them
-            found.append(ChunkAccess(root, place, part.steps[k], *reach_of(part.nest, k),
+            found.append(ChunkAccess(root, start, part.steps[k], *reach_of(part.nest, k),
                                      k >= len(computation.nest.inputs)))
         return found
 
@@ -177,10 +177,10 @@ class Run:
             if isinstance(item, RoutineCall):
                 part = next(chunks)
                 streams = isinstance(item.function, Streamed) and can_stream(part.nest)
-                places = [a.plus(slot_value(variable), step)            # type: ignore[union-attr]
+                starts = [a.plus(slot_value(variable), step)            # type: ignore[union-attr]
                           for a, step in zip(item.arguments, part.steps)]
-                self.code.emit(Streamed(part.nest) if streams else part.nest, *places,
-                               *item.arguments[len(places):])
+                self.code.emit(Streamed(part.nest) if streams else part.nest, *starts,
+                               *item.arguments[len(starts):])
         self.code.emit("nki_next", slot_address(variable), Linear(1), Linear(self.count), again)
 
 
@@ -188,7 +188,7 @@ def lie_apart(a: ChunkAccess, b: ChunkAccess, count: int) -> bool:
     """Whether no chunk of one operand touches what another chunk of the other does, if one of them writes."""
     if a.root != b.root or not (a.writes or b.writes):
         return True
-    apart = a.place.plus(b.place, -1)
+    apart = a.start.plus(b.start, -1)
     if apart.symbols:
         return False
     low, high = apart.const + a.low, apart.const + a.high

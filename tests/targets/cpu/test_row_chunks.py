@@ -121,7 +121,7 @@ def test_small_tiles__stay_whole(monkeypatch):
 
 
 def touched(access, count):
-    return [set(range(access.place.const + access.low + c * access.step, access.place.const + access.high + 1 + c * access.step))
+    return [set(range(access.start.const + access.low + c * access.step, access.start.const + access.high + 1 + c * access.step))
             for c in range(count)]
 
 
