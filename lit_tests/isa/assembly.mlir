@@ -24,14 +24,14 @@
 
 // The same as operations, a stream in each region. Offsets are elements of a partition, as in access patterns.
 // IR-DAG:   #[[ZERO:map[0-9]*]] = affine_map<() -> (0, 0)>
-// IR-DAG:   #[[RIGHT:map[0-9]*]] = affine_map<() -> (0, 128)>
+// IR-DAG:   #[[LEFT:map[0-9]*]] = affine_map<() -> (0, 512)>
 // IR:       "isa.program"() ({
 // IR:         "isa.stream"() ({
 // IR-NEXT:      "isa.instruction"() {{{.*}}mnemonic = "EVENT_SEMAPHORE"{{.*}}waits = {{\[\[}}3, 16]]}
 // IR-NEXT:      "isa.instruction"() {fields = {accumulate = false}, mnemonic = "MATMUL", queue = -1 : i64, registers = [],
 // IR-SAME:        tiles = {dst = ["psum", #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 512]]>],
-// IR-SAME:                 moving = ["sbuf", #nki.access<f32, #[[RIGHT]], {{\[\[}}1, 128], [1, 512]]>],
-// IR-SAME:                 stationary = ["sbuf", #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 128]]>]},
+// IR-SAME:                 moving = ["sbuf", #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 512]]>],
+// IR-SAME:                 stationary = ["sbuf", #nki.access<f32, #[[LEFT]], {{\[\[}}1, 128], [1, 128]]>]},
 // IR-SAME:        update = [0, 1], waits = {{\[\[}}4, 16]]}
 // IR-NEXT:      "isa.end"()
 // IR-NEXT:    }) {engine = "pe"}
