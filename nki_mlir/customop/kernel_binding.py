@@ -33,7 +33,17 @@ QUIET = CallSettings(threads=False, printf_bytes=0)
 
 
 def call(operator: Operator, arguments: Sequence[Any]) -> object:
-    """The result as a tensor in HBM of the kernel that is being traced or run."""
+    """The result as a tensor in HBM of the kernel that is being traced or run, of the generation of its arguments."""
+    if all(isinstance(a, View) for a, p in zip(arguments, operator.parameters) if p == "T"):
+        return instruction(operator, arguments)
+    from nki_mlir.language.current import lowering  # start-up: kernels of the beta generation do without it
+    from nki_mlir.language.current.tensor import NkiTensor  # start-up: as above
+    views = [lowering.core_view(lowering.reading(a)) if isinstance(a, NkiTensor) else a for a in arguments]
+    return lowering.adopt(instruction(operator, views))
+
+
+def instruction(operator: Operator, arguments: Sequence[Any]) -> View:
+    """The call of tensors of the core, and the tensor that it makes."""
     tensors = [a for a, p in zip(arguments, operator.parameters) if p == "T"]
     for place, tensor in enumerate(tensors):
         if not isinstance(tensor, View):
@@ -48,9 +58,10 @@ def call(operator: Operator, arguments: Sequence[Any]) -> object:
     path = str(operator.library.path)
     PROGRAMS[path, operator.name] = program_of(operator)
     attributes = measured(operator, tuple(kinds), numbers)
-    return operations.compute(GpsimdCallOp, shape, dtype_of(DTYPES[code]), dict(zip(SOURCES, tensors)), space=HBM,
-                              library=path, function=operator.name, numbers=json.dumps(numbers),
-                              shapes=json.dumps([shape for _, shape in kinds]), **attributes)
+    made: View = operations.compute(GpsimdCallOp, shape, dtype_of(DTYPES[code]), dict(zip(SOURCES, tensors)), space=HBM,
+                                    library=path, function=operator.name, numbers=json.dumps(numbers),
+                                    shapes=json.dumps([shape for _, shape in kinds]), **attributes)
+    return made
 
 
 def check_instruction(operator: Operator, shapes: Sequence[tuple[int, ...]]) -> None:

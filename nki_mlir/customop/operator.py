@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 # Tensors of others: the module that has the class, and ours that calls an operator on them.
 TENSORS = (("torch", "Tensor", "torch_binding"), ("jax", "Array", "jax_binding"),
-           ("nki_mlir.frontend.tensor", "View", "kernel_binding"))
+           ("nki_mlir.frontend.tensor", "View", "kernel_binding"),
+           ("nki_mlir.language.current.tensor", "NkiTensor", "kernel_binding"))
 
 
 class DenseArray(NamedTuple):

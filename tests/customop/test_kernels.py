@@ -13,6 +13,9 @@ from nki_mlir.dialects.programs import PROGRAMS
 from nki_mlir.dialects.verifier import WrongMemory
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.language.current import isa as instructions
+from nki_mlir.language.current import language as tiles
+from nki_mlir.language.current import nki as current
 from tests.customop.conftest import EXAMPLES
 
 BOXES = np.random.default_rng(0).uniform(0.1, 1, (128, 16, 4)).astype(np.float32)
@@ -51,6 +54,29 @@ def test_operator_alone__returns_its_tensor(giou):
         return giou(first, second)
     for on in ("eager", "interpreter", "jit", "isa"):
         assert np.array_equal(alone.on(on)(BOXES, BOXES), giou(BOXES, BOXES))
+
+
+@pytest.mark.parametrize("on", ["eager", "interpreter", "jit", "isa"])
+def test_operator_in_a_kernel_of_the_current_generation(giou, on):
+    @current.jit
+    def doubled(first, second):
+        rows, boxes, _ = first.shape
+        values = giou(first, second)
+        tile = tiles.ndarray((rows, boxes), dtype=tiles.float32, buffer=tiles.sbuf)
+        instructions.dma_copy(dst=tile, src=values)
+        instructions.tensor_scalar(dst=tile, data=tile, op0=tiles.multiply, operand0=2.0)
+        out = tiles.ndarray((rows, boxes), dtype=tiles.float32, buffer=tiles.shared_hbm)
+        instructions.dma_copy(dst=out, src=tile)
+        return out
+    assert np.array_equal(doubled.on(on)(BOXES, BOXES[::-1].copy()), 2 * giou(BOXES, BOXES[::-1]))
+
+
+def test_operand_of_the_current_generation_that_is_no_tensor__is_named(giou):
+    @current.jit
+    def wrong(first):
+        return giou(first, "second")
+    with pytest.raises(WrongArgument, match="second"):
+        wrong(BOXES)
 
 
 def program_of(kernel, *arrays):
