@@ -82,6 +82,9 @@ class Tensor(TensorObject, View):
 
     __int__ = __float__ = __index__
 
+    def __array__(self, *_: object, **__: object) -> Any:
+        raise DeviceValue().located(user_location())
+
     def __iter__(self) -> Any:
         return (self[k] for k in range(self.shape[0]))
 

@@ -71,6 +71,12 @@ def value_as_a_python_number(x):
 
 
 @case(errors.DeviceValue, "NKI-DEVICE-VALUE", python=TypeError)
+def values_as_an_array(x):
+    tile = nl.load(x)
+    return np.asarray(tile)                                 # here
+
+
+@case(errors.DeviceValue, "NKI-DEVICE-VALUE", python=TypeError)
 def value_as_a_list_index(x):
     c = nl.load(x[0, 0])
     return [1, 2][c]                                        # here

@@ -59,6 +59,8 @@ for name, calls, kind, words in [
                    lambda: tile(4, 8) % 2, lambda: tile(4, 8) << 1], WRONG_KIND, OPERATORS),
     ("numbers", [lambda: int(tile(4, 8)), lambda: float(tile(1, 1)), lambda: range(tile(1, 1))], WRONG_KIND,
      "a tensor is no Python number"),
+    ("arrays", [lambda: np.asarray(tile(4, 8)), lambda: np.array(tile(1, 1), np.float32)], WRONG_KIND,
+     "a tensor is no NumPy array"),
     # subscripts and views
     ("too many subscripts", [lambda: tile(4, 8)[0, 0, 0]], IndexError, "too many indexes for shape"),
     ("beyond", [lambda: tile(4, 8)[:, 0:9], lambda: tile(4, 8)[4], lambda: tile(4, 8)[-5], lambda: tile(4, 8)[:, -9:2],

@@ -60,6 +60,11 @@ class Operators(TensorObject):
                            ).located(user_location())
 
     __int__ = __index__ = __float__ = _no_number
+
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        raise NkiTypeError("a tensor is no NumPy array: its elements are known on the device only",
+                           fix="return it from the kernel, or print it with nl.device_print").located(user_location())
+
     __lt__ = __le__ = __gt__ = __ge__ = __matmul__ = __rmatmul__ = _no_operator
 
     # -- methods of older releases -------------------------------------------------------------------------------------
