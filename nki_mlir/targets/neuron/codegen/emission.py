@@ -14,7 +14,7 @@ from nki_mlir.targets.neuron.codegen.observation import Observation
 from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Schedules
-from nki_mlir.targets.neuron.codegen.search_orders import fastest
+from nki_mlir.targets.neuron.codegen.search_orders import fastest, first_that_fits
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
@@ -31,7 +31,8 @@ class Emission:
     """Options of the emission."""
 
     unroll_limit: int = UNROLL_LIMIT
-    reorder: bool = True        # take the fastest of several orders; else program order
+    reorder: bool = True        # else program order
+    search: bool = True         # take the fastest of several orders; else the first that finds addresses
     observation: Observation = field(default_factory=Observation, repr=False, compare=False)
 
     @classmethod
@@ -61,7 +62,7 @@ def emit_code(code: Code, options: Emission) -> Program:
     step("sink-constants", code, lambda: sink_constants(code))
     if options.reorder:
         schedules = Schedules(code)
-        order, program = fastest(schedules)
+        order, program = fastest(schedules) if options.search else first_that_fits(schedules)
         if options.observation.observer is None:
             return program
         schedules.arrange(schedules.as_written())
