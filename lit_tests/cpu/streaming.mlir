@@ -14,7 +14,7 @@
 // CHECK-NOT:    nontemporal
 // CHECK:        llvm.store %{{.*}}, %{{.*}} {alignment = 4 : i64} : vector<{{[0-9]+}}xf32>, !llvm.ptr
 // CHECK-NOT:    llvm.fence
-// CHECK:        llvm.return
+// CHECK:        llvm.return %{{.*}} : i64
 func.func @doubled(%x: memref<1073741824xf32, "hbm"> {nki.name = "x"},
                    %y: memref<1073741824xf32, "hbm"> {nki.name = "y", nki.shared = 0 : i64}) {
   linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}

@@ -261,12 +261,12 @@ class Builder:
             self.report(finding.error, finding.contested and not (finding.settled and self.settles))
         return not self.considering
 
-    def track(self, buffer: Buffer, attributes: dict[str, object] | None, place: Location | None = None) -> None:
-        """The kernel makes a tensor; its place is for what is reported when the kernel has ended."""
+    def track(self, buffer: Buffer, attributes: dict[str, object] | None, place: Location) -> None:
+        """The kernel makes a tensor."""
         if buffer.on_chip and self.rules is not DeviceRules.OFF:
             finding = self.memory.allocate(buffer, attributes, place)
             if finding is not None:
-                report(finding.error, self.rules, place or user_location(), finding.contested)
+                report(finding.error, self.rules, place, finding.contested)
 
     def check_memory(self) -> None:
         """The kernel has ended: what it held at once, and where."""

@@ -93,7 +93,7 @@ class EagerBuilder(Builder):
                  partition_dim: int = 0, name: str = "", attributes: dict[str, object] | None = None) -> Buffer:
         private = self.new_private() if space == HBM and not shared else None
         made = self.allocated(shape, dtype, space, shared or private in self.launch.results, partition_dim, name)
-        self.track(made, attributes)
+        self.track(made, attributes, user_location(2))
         if private is not None:
             self.private[made] = private
         return made

@@ -34,8 +34,8 @@ def load(captured: object, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarr
 
     One program for the whole grid; where its programs meet, each has one, for a core of its own.
     """
-    from nki_mlir.targets.neuron.codegen.emission import Emission
-    from nki_mlir.targets.neuron.execution import Executors  # start-up: loaded where it is asked for
+    from nki_mlir.targets.neuron.codegen.emission import Emission  # start-up: loaded where it is asked for
+    from nki_mlir.targets.neuron.execution import Executors
     from nki_mlir.targets.neuron.format.container import decode_program, encode_program
     from nki_mlir.targets.neuron.simulator import simulate_cores
     programs = [with_marks(decode_program(encode_program(p)), p)
