@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nki_mlir.frontend.index import Index, Mask
+from nki_mlir.language.tensor_object import TensorObject
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import DType, dtype_of
@@ -97,6 +98,8 @@ def is_flag(value: object) -> bool:
 
 def are_numbers(value: object) -> bool:
     """Whether NumPy makes an array of numbers of it."""
+    if isinstance(value, TensorObject):             # whose numbers are the device's
+        return False
     try:
         kind = np.asarray(value).dtype
     except ValueError:                              # rows of different lengths
