@@ -10,6 +10,7 @@ compared by the bytes they touch: of memory that is written, those of one chunk 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.contraction import product_of
@@ -22,7 +23,9 @@ from nki_mlir.waist.nest import Nest
 
 LARGE = 1 << 20                     # bytes that a run touches; smaller ones are in the cache as they are
 CHUNK = 1 << 19                     # bytes that a chunk should touch at most
+LEAST = 1 << 10                     # elements of a call on average; with fewer the calls cost more than they save
 MOST_CHUNKS = 64
+MOST_NESTS = 32                     # of a loop: all pairs of their operands are compared
 
 
 @dataclass(eq=False)
@@ -116,11 +119,12 @@ class Run:
         sizes: dict[object, int] = {}
         for computation in filter(None, map(self.computation, self.items)):
             for k, view in enumerate(computation.views):
-                low, high = reach_of(computation.nest, k)
-                sizes[view.root] = max(sizes.get(view.root, 0), high - low + 1)
+                sizes[view.root] = max(sizes.get(view.root, 0), bytes_of(computation.nest, k))
         if len(nests) < 2 or sum(sizes.values()) < LARGE:
             return 0
         least = min(max(-(-sum(sizes.values()) // CHUNK), 2), MOST_CHUNKS)
+        if sum(nest.elements for nest in nests) < LEAST * least * len(nests):
+            return 0
         first = [nest.extents[0] for nest in nests if nest.extents]
         return max(range(least, MOST_CHUNKS + 1), key=lambda n: sum(extent % n == 0 for extent in first))
 
@@ -153,7 +157,7 @@ class Run:
             if part is None:
                 return k, parts
             own = self.chunks.accesses(computation, part)
-            if not all(lie_apart(a, b, self.count) for a in own for b in (*before, *own)):
+            if len(parts) == MOST_NESTS or not all(lie_apart(a, b, self.count) for a in own for b in (*before, *own)):
                 return k, parts
             parts.append(part)
             before += own
@@ -182,6 +186,12 @@ class Run:
                 self.code.emit(Streamed(part.nest) if streams else part.nest, *starts,
                                *item.arguments[len(starts):])
         self.code.emit("nki_next", slot_address(variable), Linear(1), Linear(self.count), again)
+
+
+def bytes_of(nest: Nest, operand: int) -> int:
+    """What a nest touches of an operand: a small part of a large tile is small."""
+    memory = nest.operands[operand]
+    return memory.dtype.itemsize * prod(extent for extent, stride in zip(nest.extents, memory.strides) if stride)
 
 
 def lie_apart(a: ChunkAccess, b: ChunkAccess, count: int) -> bool:

@@ -12,9 +12,11 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu import row_chunks
 from nki_mlir.targets.cpu.listing import listing
-from nki_mlir.targets.cpu.row_chunks import ChunkAccess, lie_apart
+from nki_mlir.targets.cpu.row_chunks import ChunkAccess, bytes_of, lie_apart
+from nki_mlir.waist.nest import Nest, Operand, Step
 
 X = np.random.default_rng(0).integers(-4, 5, (128, 96)).astype(np.float32)
 
@@ -23,6 +25,7 @@ X = np.random.default_rng(0).integers(-4, 5, (128, 96)).astype(np.float32)
 def small_cache(monkeypatch):
     monkeypatch.setattr(row_chunks, "LARGE", 1 << 12)
     monkeypatch.setattr(row_chunks, "CHUNK", 1 << 14)
+    monkeypatch.setattr(row_chunks, "LEAST", 1 << 8)
 
 
 @nki.jit
@@ -85,9 +88,20 @@ def in_place(x):
     return out
 
 
-def loops(kernel, *arrays):
+@nki.jit
+def parts_of_a_tile(x, count):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for width in range(1, count + 1):       # each of another width: no loop of the program does them all
+        part = nl.ds(width * (width - 1) // 2, width)
+        tile[:, part] = nl.multiply(nl.add(tile[:, part], 1.0), 2.0)
+    nl.store(out, tile)
+    return out
+
+
+def loops(kernel, *arguments):
     """How many loops over chunks the program has, apart from the kernel's own."""
-    return listing(kernel.lower(*arrays).module("nisa")).split("module {")[0].count("nki_next")
+    return listing(kernel.lower(*arguments).module("nisa")).split("module {")[0].count("nki_next")
 
 
 @pytest.mark.parametrize("kernel, expected", [
@@ -118,6 +132,25 @@ def test_chunks_inside_of_a_loop():
 def test_small_tiles__stay_whole(monkeypatch):
     monkeypatch.setattr(row_chunks, "LARGE", 1 << 30)
     assert loops(centred, X) == 0
+
+
+def test_a_loop__has_a_bound_on_its_operations(monkeypatch):
+    monkeypatch.setattr(row_chunks, "LEAST", 1)
+    assert loops(parts_of_a_tile, X, 12) == 1
+    monkeypatch.setattr(row_chunks, "MOST_NESTS", 8)
+    assert loops(parts_of_a_tile, X, 12) == 4
+    np.testing.assert_array_equal(parts_of_a_tile.on("jit")(X, 12)[:, :78], (X[:, :78] + 1) * 2)
+
+
+def test_small_operations__stay_whole(monkeypatch):
+    monkeypatch.setattr(row_chunks, "LEAST", 1 << 12)
+    assert loops(parts_of_a_tile, X, 12) == 0
+
+
+def test_a_small_part_of_a_large_tile__is_small():
+    rows, total = Operand(FLOAT32, (96, 1)), Operand(FLOAT32, (1, 0))
+    nest = Nest((128, 4), frozenset({1}), (rows,), 0, (total,), (Step("alu", FLOAT32, (0, 1), "add"),), (2,))
+    assert [bytes_of(nest, k) for k in range(2)] == [4 * 128 * 4, 4 * 128]
 
 
 def touched(access, count):
