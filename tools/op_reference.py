@@ -87,8 +87,11 @@ class Rules:
     def per_partition(self, like: str, *labels: str) -> None:
         self.tell(f"{are(labels)} one value for each partition of `{like}`")
 
-    def rule(self, holds: bool, what: str) -> None:
+    def rule(self, holds: bool, what: str, fix: str = "") -> None:
         self.tell(re.sub(r", (got|not|') ?.*", "", what))       # without the values of the operation at hand
+
+    def unmasked(self, why: str = "") -> None:
+        self.tell(f"it has no mask{why}")
 
 
 def code(names: Any) -> str:

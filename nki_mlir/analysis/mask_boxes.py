@@ -20,7 +20,7 @@ from nki_mlir.dialects.access import (
     values_of,
 )
 from nki_mlir.dialects.op import Op, changed, with_forms
-from nki_mlir.dialects.verifier import OutOfBounds, ShapeMismatch, verify
+from nki_mlir.dialects.verifier import BrokenRule, OutOfBounds, ShapeMismatch, verify
 
 Interval = Callable[[Linear], tuple[int, int]]          # extremes of a form of symbols alone
 
@@ -28,6 +28,11 @@ Interval = Callable[[Linear], tuple[int, int]]          # extremes of a form of 
 class AlwaysOutOfBounds(OutOfBounds):
     message = "an index is {excess} elements outside its dimension wherever this operation runs"
     fix = "make mask=, or an if around the operation, exclude it"
+
+
+class UnderMask(BrokenRule):
+    message = "{what} under its mask"
+    fix = "let the mask leave as many elements as the instruction takes, or mask what is stored"
 
 
 @dataclass(frozen=True)
@@ -195,8 +200,8 @@ def lawful(op: Op) -> Op:
     if not op.is_loop_nest:
         try:
             verify(op)
-        except ShapeMismatch as error:
-            raise ShapeMismatch(what=f"{error.headline} under its mask") from None
+        except (BrokenRule, ShapeMismatch) as error:
+            raise UnderMask(what=error.headline) from None
     return op
 
 

@@ -55,6 +55,14 @@ class ShapeMismatch(KernelError):
     fix = "give the operands shapes that agree"
 
 
+class BrokenRule(KernelError):
+    """A rule of one operation, which says with it what to do."""
+
+    code = "NKI-RULE"
+    message = "'{op}': {what}"
+    fix = "{fix}"
+
+
 class WrongMemory(KernelError):
     code = "err_unsupported_memory"
     message = ("Expected operand '{operand}' of '{op}' to be in address space '{expected}', "
@@ -181,7 +189,8 @@ class Check:
         names = [getattr(self.op, a) for a in attributes]
         found = [ALU[n].group in ("bitwise", "shift") for n in names if n != "bypass"]
         self.rule(all(found) or not any(found),
-                  f"{' and '.join(attributes)} must both be bit operations or both arithmetic")
+                  f"{' and '.join(attributes)} must both be bit operations or both arithmetic",
+                  "compute with two instructions")
         if any(found):
             self.integers(*labels)
         return any(found)
@@ -199,12 +208,16 @@ class Check:
             tile: Tile | None = getattr(self.op, label)
             if tile is not None:
                 self.rule(tile.free_elements == 1 and tile.shape[0] == count,
-                          f"{label} is one value for each partition of {like}, got {list(tile.shape)}")
+                          f"{label} is one value for each partition of {like}, got {list(tile.shape)}",
+                          f"give it the shape [{count}, 1]")
 
-    def rule(self, holds: bool, what: str) -> None:
-        """A rule of this op alone."""
+    def rule(self, holds: bool, what: str, fix: str = "give it values that this rule allows") -> None:
+        """A rule of this op alone, and what to do where it does not hold."""
         if not holds:
-            raise ShapeMismatch(what=f"'{self.name}': {what}")
+            raise BrokenRule(op=self.name, what=what, fix=fix)
+
+    def unmasked(self, why: str = "") -> None:
+        self.rule(not getattr(self.op, "mask", ()), f"it has no mask{why}", "leave the mask out")
 
 
 def verify(op: "Op", operands: "Sequence[tuple[TileField, Tile]] | None" = None) -> None:
@@ -234,7 +247,8 @@ def verify_mask(op: "Op", operands: "Sequence[tuple[TileField, Tile]] | None" = 
         whole = all(n % size == 0 for n in (bound, *(n for _, n in form.symbols)))
         outside = not form.symbols and steps == {0: -1} and bound >= iteration.extents[0]
         Check(op).rule(outside or (whole and not constraint.equal and steps in ({0: 1}, {0: -1})),
-                       f"a mask on partitions leaves whole groups of {size}, which work together")
+                       f"a mask on partitions leaves whole groups of {size}, which work together",
+                       f"let it end at a multiple of {size}")
 
 
 def verify_bounds(op: "Op", interval: Interval) -> None:

@@ -16,7 +16,14 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nki import elementwise, movement, reduction
 from nki_mlir.dialects.nki import matmul as products
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.verifier import OverlappingWrite, ShapeMismatch, TooLarge, TooManyPartitions, WrongMemory
+from nki_mlir.dialects.verifier import (
+    BrokenRule,
+    OverlappingWrite,
+    ShapeMismatch,
+    TooLarge,
+    TooManyPartitions,
+    WrongMemory,
+)
 from nki_mlir.frontend.builder import Views, active, repeats_behind
 from nki_mlir.frontend.errors import TooManyDimensions
 from nki_mlir.frontend.index import Index, Mask
@@ -245,9 +252,10 @@ def check_number(op: str, value: object) -> None:
     if isinstance(value, np.ndarray):
         raise HostArray(shape=value.shape).located(user_location())
     if not isinstance(value, (int, float, np.number, np.bool_)):
-        raise ShapeMismatch(what=f"{op} takes tiles and numbers, got {type(value).__name__}").located(user_location())
+        raise BrokenRule(op=op, what=f"takes tiles and numbers, got {type(value).__name__}",
+                         fix="give it a tile or a number").located(user_location())
     if op in ALU and not ALU[op].floats and float(value) % 1:
-        raise ShapeMismatch(what=f"{op} takes integers, got {value}").located(user_location())
+        raise BrokenRule(op=op, what=f"takes integers, got {value}", fix="round the number").located(user_location())
 
 
 def unary(fn: object, x: Any, *, mask: object = None, dtype: object = None) -> "Tensor":

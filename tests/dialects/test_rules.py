@@ -10,7 +10,7 @@ import pytest
 
 from nki_mlir.dialects.access import Constraint, Linear
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.verifier import Check
+from nki_mlir.dialects.verifier import BrokenRule, Check
 
 from .findings import full, headline
 from .samples import SAMPLES
@@ -194,13 +194,24 @@ class Wording(Check):
         super().__init__(op)
         self.texts: list[str] = []
 
-    def rule(self, holds: bool, what: str) -> None:
+    def rule(self, holds: bool, what: str, fix: str = "") -> None:
         self.texts.append(what)
-        super().rule(holds, what)
+        assert fix, f"says no fix: {what}"
+        super().rule(holds, what, fix)
 
     def at_most(self, label: str, dim: int, extent: int, limit: int) -> None:
         self.texts.append(f"'{label}")
         super().at_most(label, dim, extent, limit)
+
+
+def test_rules__say_what_to_do():
+    op = full("nki.transpose")
+    with pytest.raises(BrokenRule) as own:
+        Check(op).rule(False, "low is at most high, got 2 and 1", "exchange them")
+    assert str(own.value) == "error: 'transpose': low is at most high, got 2 and 1 [NKI-RULE]\n  fix: exchange them"
+    with pytest.raises(BrokenRule) as silent:
+        Check(op).rule(False, "low is at most high, got 2 and 1")
+    assert str(silent.value).endswith("\n  fix: give it values that this rule allows")
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))

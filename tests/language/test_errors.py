@@ -148,7 +148,7 @@ def host_array_assigned(x):
     tile[...] = np.ones((128, 512), np.float32)             # here
 
 
-@case(verifier.ShapeMismatch, "NKI-SHAPE", "takes tiles and numbers, got str")
+@case(verifier.BrokenRule, "NKI-RULE", "takes tiles and numbers, got str")
 def operand_that_is_no_number(x):
     tile = nl.load(x)
     nl.add(tile, "1")                                       # here

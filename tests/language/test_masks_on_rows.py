@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nki_mlir.dialects.verifier import ShapeMismatch
+from nki_mlir.analysis.mask_boxes import UnderMask
 from nki_mlir.frontend.errors import UnsupportedMask
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
@@ -149,7 +149,7 @@ def test_search_needs_eight_values_in_each_row(on, loop):
         for i in nl.affine_range(2):
             nl.store(out, nisa.max8(src=tile[p, f], mask=f <= p + 5 - (i if loop else 0)), mask=i == 1)
         return out
-    with pytest.raises(ShapeMismatch, match=r"8 to 16384 values a partition in src, got [56] under its mask") as raised:
+    with pytest.raises(UnderMask, match=r"8 to 16384 values a partition in src, got [56] under its mask") as raised:
         run(on, kernel, X)
     assert raised.value.at.line == kernel.func.__code__.co_firstlineno + 5
 

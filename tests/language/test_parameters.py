@@ -16,7 +16,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import typing as nt
 from nki_mlir.language.beta.calls import BETA, BadCall, BadParameter
 from nki_mlir.language.creation import NotAnInteger, UnknownDtype
-from nki_mlir.language.operations import HostArray, ShapeMismatch
+from nki_mlir.language.operations import BrokenRule, HostArray
 from nki_mlir.language.signatures.kinds import KINDS
 from nki_mlir.language.signatures.kinds import REFUSED as NOT_TAKEN
 from nki_mlir.language.tensor import BadNewAxis
@@ -103,8 +103,8 @@ REFUSED = {
     "a missing argument": (lambda t: nl.add(t), BadCall),
     "too many arguments": (lambda t: nl.exp(t, None, None, t), BadCall),
     "a tile where release 2.20 has the dtype": (lambda t: nl.exp(t, t), UnknownDtype),
-    "bits of a fraction": (lambda t: nl.bitwise_and(nl.copy(t, dtype=nl.int32), 1.5), ShapeMismatch),
-    "bits of a fraction, nisa": (lambda t: nisa.tensor_scalar(nl.copy(t, dtype=nl.int32), np.bitwise_and, 1.5), ShapeMismatch),
+    "bits of a fraction": (lambda t: nl.bitwise_and(nl.copy(t, dtype=nl.int32), 1.5), BrokenRule),
+    "bits of a fraction, nisa": (lambda t: nisa.tensor_scalar(nl.copy(t, dtype=nl.int32), np.bitwise_and, 1.5), BrokenRule),
     "operand1 without op1": (lambda t: nisa.tensor_scalar(t, np.add, 1.0, operand1=2.0), isa_compute.UnpairedOperand),
     "op1 without operand1": (lambda t: nisa.tensor_scalar(t, np.add, 1.0, op1=np.add), isa_compute.UnpairedOperand),
     "probability": (lambda t: nl.dropout(t, 1.5), special.BadProbability),

@@ -66,7 +66,7 @@ def test_its_instruction__has_help_and_rules(site, tmp_path):
     kernel.write_text((PLUGIN / "kernels.py").read_text().replace("-0.5, high=0.75", "2.0"))
     said = run(site, "-m", "nki_mlir.cli.opt", f"{kernel}:limited", "--arg=128x64xf32", status=1).stderr
     assert re.match(rf"{kernel}:16:16: error: .*low is at most high, got 2.0 and 1.0", said)
-    assert "tile = clamp(beta_nl.load(x[rows, :]), 2.0)" in said
+    assert "tile = clamp(beta_nl.load(x[rows, :]), 2.0)" in said and "  fix: exchange them\n" in said
 
 
 def test_its_pass_and_pipeline__are_options(site):

@@ -16,7 +16,8 @@ class ExampleClampOp(NisaOp, Elementwise, name="example_clamp", engines=(Engine.
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
         check.same_shape("dst", "src")
-        check.rule(self.low <= self.high, f"low is at most high, got {self.low} and {self.high}")
+        check.rule(self.low <= self.high, f"low is at most high, got {self.low} and {self.high}",
+                   "exchange them")
 
     def body(self, s: ScalarFunctions[V], src: V) -> V:
         return s.alu("minimum", s.alu("maximum", src, s.constant(self.low)), s.constant(self.high))

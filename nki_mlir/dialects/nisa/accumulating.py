@@ -51,7 +51,8 @@ class Activate2Op(Accumulating, name="activate2", engines=(Engine.SCALAR,), mnem
         check.per_partition("dst", "operand0", "operand1", "slope")
         check.one_of("fn", ("prelu", *ACTIVATIONS))
         check.rule((self.op0, self.op1) in PAIRS, "takes multiply with add or subtract, or one operation and bypass, "
-                                                  f"got {self.op0} and {self.op1}")
+                                                  f"got {self.op0} and {self.op1}",
+                   "leave op1 out, or compute with two instructions")
         self.verify_accumulator(check)
         check.one_of("reduce_op", ("add", "maximum", "minimum", "abs_max", "abs_min"))
 
@@ -106,7 +107,7 @@ class _WithOperand(Accumulating):
         check.on_chip("dst", "src", "operand0")
         check.same_shape("dst", "src")
         check.per_partition("dst", "operand0")
-        check.rule(not check.bits(["op0"]), "op0 must be arithmetic")
+        check.rule(not check.bits(["op0"]), "op0 must be arithmetic", "use nisa.tensor_scalar for bit operations")
         self.verify_accumulator(check)
 
     def with_operand(self, src: np.ndarray, operand: tuple[np.ndarray, ...], reverse: bool = False) -> np.ndarray:

@@ -55,7 +55,8 @@ def group_of(groups: str, own: int, kind: str) -> list[int]:
 def check_groups(check: Check, groups: str) -> None:
     flat = [r for g in parsed(groups) for r in g]
     check.rule(len(flat) > 0 and min(flat) >= 0 and len(flat) == len(set(flat)),
-               f"groups are lists of different numbers as JSON, got {groups}")
+               f"groups are lists of different numbers as JSON, got {groups}",
+               "name each rank once, as in [[0, 1], [2, 3]]")
 
 
 class Collective(Meeting):
@@ -69,8 +70,9 @@ class Collective(Meeting):
     def verify(self, check: Check) -> None:
         check.all_in((HBM, SBUF), *(f.name for f, _ in self.operands()))
         spaces = {t.space for f, t in self.operands() if f.name != "metadata"}
-        check.rule(len(spaces) == 1, "operands are all in HBM or all in SBUF")
-        check.rule(not self.mask, "it has no mask")
+        check.rule(len(spaces) == 1, "operands are all in HBM or all in SBUF",
+                   "copy those in SBUF to HBM, or the others to SBUF")
+        check.unmasked()
 
     def hops(self, members: int) -> int:
         """Steps from member to member, one after the other."""
@@ -113,12 +115,14 @@ class Grouped(Collective):
             sizes = {label: _size(getattr(self, label)) * (n if whole and label != whole else 1)
                      for label in ("dst", "src")}
             check.rule(sizes["dst"] == sizes["src"],
-                       f"dst{list(self.dst.shape)} does not fit src{list(self.src.shape)} between {n} members")
+                       f"dst{list(self.dst.shape)} does not fit src{list(self.src.shape)} between {n} members",
+                       f"give {whole} {n} times the elements of the other" if whole else "give both as many elements")
 
     def divides(self, check: Check) -> None:
         """Axis 0 of src has a part for each member."""
         for n in map(len, parsed(self.groups)):
-            check.rule(self.src.shape[0] % n == 0, f"src{list(self.src.shape)} has no {n} equal parts along axis 0")
+            check.rule(self.src.shape[0] % n == 0, f"src{list(self.src.shape)} has no {n} equal parts along axis 0",
+                       f"give it a multiple of {n} rows")
 
 
 class Folding:
@@ -170,7 +174,8 @@ class AllGatherOp(Grouped, name="all_gather", engines=SYNC, mnemonic="CC_ALL_GAT
 
     def verify(self, check: Check) -> None:
         super().verify(check)
-        check.rule(0 <= self.dim < len(self.src.shape), f"dim is an axis of src{list(self.src.shape)}, got {self.dim}")
+        check.rule(0 <= self.dim < len(self.src.shape), f"dim is an axis of src{list(self.src.shape)}, got {self.dim}",
+                   f"name one of its {len(self.src.shape)} axes")
         self.elements(check, whole="dst")
 
     def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
@@ -245,7 +250,7 @@ class PermuteOp(Collective, name="permute", engines=SYNC, mnemonic="CC_PERMUTE",
         check.same_shape("dst", "src")
         check.rule(len(self.pairs) % 2 == 0 and len(set(self.pairs[1::2])) == len(self.pairs) // 2
                    and min(self.pairs, default=0) >= 0, f"pairs are two ranks each, with different targets, "
-                                                        f"got {self.pairs}")
+                                                        f"got {self.pairs}", "name each target once")
 
     @property
     def between(self) -> str:
@@ -285,7 +290,8 @@ class VaryingOp(Grouped, name="varying_exchange", engines=SYNC, mnemonic="CC_VAR
         rows = 4 if self.displaced else 3
         for group in parsed(self.groups):
             check.rule(_size(self.metadata) == rows * len(group),
-                       f"metadata{list(self.metadata.shape)} is not {rows} x {len(group)}")
+                       f"metadata{list(self.metadata.shape)} is not {rows} x {len(group)}",
+                       f"give it the shape [{rows}, {len(group)}]")
 
     def contribution(self, *sources: np.ndarray) -> list[np.ndarray]:
         return super().contribution(*sources[1:]) + [sources[0].copy()]
@@ -317,8 +323,8 @@ class RankIdOp(Opaque, name="rank_id", engines=ANY, mnemonic="RANK_ID", opcode=0
     def verify(self, check: Check) -> None:
         check.on_chip("dst")
         check.dtype("dst", INT32)
-        check.rule(_size(self.dst) == 1, f"dst is one element, got {list(self.dst.shape)}")
-        check.rule(not self.mask, "it has no mask")
+        check.rule(_size(self.dst) == 1, f"dst is one element, got {list(self.dst.shape)}", "give it the shape [1, 1]")
+        check.unmasked()
         if self.steps:
             check_groups(check, self.groups)
 

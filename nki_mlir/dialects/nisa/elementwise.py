@@ -25,7 +25,7 @@ ON_SCALAR = (("multiply", "add"), ("multiply", "bypass"), ("add", "bypass"))    
 def not_all_in_psum(op: Op, check: Check, *labels: str) -> None:
     """The engines have one PSUM read port: some source must be in SBUF."""
     check.rule(any(getattr(op, label).space != PSUM for label in labels),
-               f"at most one of {' and '.join(labels)} may be in PSUM")
+               f"at most one of {' and '.join(labels)} may be in PSUM", "copy one of them to SBUF first")
 
 
 class TensorTensorOp(NisaOp, TwoTiles, name="tensor_tensor", engines=(VECTOR, GPSIMD), mnemonic="TENSOR_TENSOR",

@@ -45,12 +45,13 @@ class GpsimdCallOp(Opaque, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemoni
     def verify(self, check: Check) -> None:
         check.all_in((HBM,), "dst", *SOURCES)
         check.rule(all(isinstance(n, int | float) for n in _parsed(self.numbers)),
-                   f"numbers is a list of numbers as JSON, got {self.numbers}")
+                   f"numbers is a list of numbers as JSON, got {self.numbers}", "write them as in [1, 2.5]")
         check.rule(_fitting(_parsed(self.shapes), [tile.shape for _, tile in self.sources()]),
-                   f"shapes has a shape of as many elements for each source as JSON, got {self.shapes}")
+                   f"shapes has a shape of as many elements for each source as JSON, got {self.shapes}",
+                   "give each source a shape of its number of elements")
         check.rule(min(self.busy, self.transfers_in, self.bytes_in, self.transfers_out, self.bytes_out) >= 0,
-                   "cycles, transfers and bytes are not negative")
-        check.rule(not self.mask, "it has no mask: a program works on whole tensors")
+                   "cycles, transfers and bytes are not negative", "give 0 or more")
+        check.unmasked(": a program works on whole tensors")
 
     def reference(self, *sources: np.ndarray) -> np.ndarray:
         shaped = [s.reshape(shape) for s, shape in zip(sources, _parsed(self.shapes))] or sources

@@ -135,10 +135,12 @@ class RowAddressed(DataAddressed):
         check.all_in(("sbuf", "hbm"), "dst", "src")
         check.dtype("index", INT32, UINT32)
         check.spaces("index", "sbuf")
-        check.rule(self.index.free_elements == 1, "the index tile is [N, 1]")
+        check.rule(self.index.free_elements == 1, "the index tile is [N, 1]",
+                   "reshape the indices to one for each partition")
         table, piece = list(self.table.shape), list(self.piece.shape)
         check.rule(piece == [self.index.shape[0], *table[1:]],
-                   f"moves rows of {table} by {self.index.shape[0]} indices, got {piece}")
+                   f"moves rows of {table} by {self.index.shape[0]} indices, got {piece}",
+                   "give the tile a row for each index, as long as those of the table")
 
     def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
         made = np.zeros(self.table.shape, np.bool_)

@@ -33,11 +33,14 @@ class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOP
         check.dtype("src", BFLOAT16)
         check.dtype("indices", UINT32)
         k, capacity = self.values.free_elements, self.src.free_elements * GROUP
-        check.rule(self.src.shape[0] % GROUP == 0, "takes a multiple of 16 partitions")
+        check.rule(self.src.shape[0] % GROUP == 0, "takes a multiple of 16 partitions",
+                   "fill up the last group of 16 partitions")
         check.rule(8 <= self.n <= Machine.topk_list_max and self.n <= capacity,
-                   f"takes lists of 8 to {min(Machine.topk_list_max, capacity)}, got {self.n}")
+                   f"takes lists of 8 to {min(Machine.topk_list_max, capacity)}, got {self.n}",
+                   "divide longer lists; fill shorter ones up, for maxima with the lowest number")
         check.rule(1 <= k <= self.n and k <= Machine.topk_results_max and k == self.indices.free_elements,
-                   f"gives 1 to {self.n} results in both tiles, got {k} and {self.indices.free_elements}")
+                   f"gives 1 to {self.n} results in both tiles, got {k} and {self.indices.free_elements}",
+                   "give values and indices one shape, of no more elements than the list")
 
     def reference(self, values: np.ndarray, indices: np.ndarray, src: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         p, k = src.shape[0], self.values.free_elements
@@ -72,7 +75,8 @@ class NonzeroWithCountOp(PartitionWise, name="nonzero_with_count", engines=(Engi
         check.dtype("src", FLOAT32, INT32)
         check.dtype("dst", INT32)
         check.rule(self.dst.free_elements == self.src.free_elements + 1,
-                   f"dst has one element more than src, got {self.dst.free_elements} and {self.src.free_elements}")
+                   f"dst has one element more than src, got {self.dst.free_elements} and {self.src.free_elements}",
+                   f"give dst {self.src.free_elements + 1} elements")
 
     def reference(self, dst: np.ndarray, src: np.ndarray) -> np.ndarray:
         p = src.shape[0]

@@ -89,7 +89,8 @@ class MatmulTransposeOp(NisaOp, name="nc_matmul_transpose", engines=(Engine.TENS
     def verify(self, check: Check) -> None:
         check.spaces("dst", PSUM)
         check.all_in((SBUF,), "stationary", "moving")
-        check.rule(self.stationary.shape[0] == self.moving.shape[0], "contracts axis 0 of both operands")
+        check.rule(self.stationary.shape[0] == self.moving.shape[0], "contracts axis 0 of both operands",
+                   "give both the same number of partitions")
         check.at_most("stationary", 1, self.stationary.free_elements, Machine.stationary_free_max)
         check.shape("dst", (self.stationary.free_elements, self.moving.free_elements))
 

@@ -78,8 +78,8 @@ class CoreBarrierOp(Meeting, name="core_barrier", engines=ANY, mnemonic="CORE_BA
     def verify(self, check: Check) -> None:
         check.in_hbm("data")
         check.rule(len(self.cores) == len(set(self.cores)) and min(self.cores, default=-1) >= 0,
-                   f"cores are different numbers from 0, got {self.cores}")
-        check.rule(not self.mask, "it has no mask")
+                   f"cores are different numbers from 0, got {self.cores}", "name each core once")
+        check.unmasked()
 
     def targets(self) -> list[tuple[str, Tile]]:
         return [("data", self.data)]
@@ -117,8 +117,8 @@ class SendrecvOp(Meeting, name="sendrecv", engines=(Engine.SYNC, Engine.GPSIMD),
         check.all_in((SBUF,), "dst", "src")
         check.same_shape("dst", "src")
         check.dtype("dst", self.src.dtype)
-        check.rule(min(self.send_to, self.receive_from) >= 0, "cores are numbers from 0")
-        check.rule(not self.mask, "it has no mask")
+        check.rule(min(self.send_to, self.receive_from) >= 0, "cores are numbers from 0", "name cores of the launch")
+        check.unmasked()
 
     def members(self, own: int) -> Sequence[int]:
         return sorted({own, self.send_to, self.receive_from})

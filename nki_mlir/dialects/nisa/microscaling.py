@@ -80,10 +80,12 @@ class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), 
         check.dtype("dst_scale", UINT8, FLOAT8_E8M0FNU)
         p, f = self.src.shape[0], self.src.free_elements
         check.rule(p % Machine.quadrant == 0 and f % PACKED == 0,
-                   f"takes 32, 64, 96 or 128 partitions of whole quads, got {p} x {f}")
+                   f"takes 32, 64, 96 or 128 partitions of whole quads, got {p} x {f}",
+                   "fill the tile up to whole quadrants and quads")
         check.shape("dst", (p, f // PACKED))
         check.rule(self.dst_scale.shape[0] > scale_row(p // GROUP - 1) and self.dst_scale.free_elements == f // PACKED,
-                   f"the scale tile {list(self.dst_scale.shape)} does not hold {p // GROUP} rows of {f // PACKED}")
+                   f"the scale tile {list(self.dst_scale.shape)} does not hold {p // GROUP} rows of {f // PACKED}",
+                   f"give it {scale_row(p // GROUP - 1) + 1} partitions of {f // PACKED}")
 
     def reference(self, dst_scale: np.ndarray, src: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         p = src.shape[0]
@@ -130,9 +132,11 @@ class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,),
             check.dtype(f"{label}_scale", UINT8, FLOAT8_E8M0FNU)
         k, m, n = self.stationary.shape[0], self.stationary.free_elements, self.moving.free_elements
         check.rule(k == self.moving.shape[0] and k % Machine.quadrant == 0,
-                   "contracts 32, 64, 96 or 128 partitions of both operands")
+                   "contracts 32, 64, 96 or 128 partitions of both operands",
+                   "give both one of these numbers of partitions")
         check.rule(m % 2 == 0 and m <= Machine.stationary_free_max,
-                   f"takes an even number of up to 128 stationary columns, got {m}")
+                   f"takes an even number of up to 128 stationary columns, got {m}",
+                   "divide more columns among products; fill up an odd number")
         check.shape("dst", (m, n))
 
     def sources(self) -> list[tuple[str, Tile]]:

@@ -38,7 +38,8 @@ class RandomSeedOp(PartitionWise, name="random_seed", engines=(Engine.VECTOR,), 
 
     def verify(self, check: Check) -> None:
         check_state(self, check)
-        check.rule(self.seed.free_elements == 1 and self.seed.partitions == 1, "the seed is one value")
+        check.rule(self.seed.free_elements == 1 and self.seed.partitions == 1, "the seed is one value",
+                   "give it the shape [1, 1]")
 
     def reference(self, seed: np.ndarray) -> np.ndarray:
         value = int(seed.reshape(-1)[0]) & 0xFFFFFFFF

@@ -32,7 +32,8 @@ class TensorReduceOp(NisaOp, Reducing, name="tensor_reduce", engines=(VECTOR, GP
 
     def verify(self, check: Check) -> None:
         super().verify(check)
-        check.rule(not (self.negate and ALU[self.op].group == "bitwise"), "negate is for arithmetic reductions")
+        check.rule(not (self.negate and ALU[self.op].group == "bitwise"), "negate is for arithmetic reductions",
+                   "leave negate out")
 
     def reference(self, src: np.ndarray) -> np.ndarray:
         value = reduce_keeping(self.op, src, self.axes, sums_integers(self))
@@ -156,7 +157,7 @@ class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engine
     def verify(self, check: Check) -> None:
         check.alu("op0", 1, 2)
         check.alike("dst", "src", "operand0")
-        check.rule(not check.bits(["op0"]), "op0 must be arithmetic")
+        check.rule(not check.bits(["op0"]), "op0 must be arithmetic", "use nisa.tensor_scalar for bit operations")
         self.verify_rows(check)
 
     def verify_target(self, check: TargetCheck) -> None:

@@ -41,8 +41,9 @@ class RequireWrittenOp(Opaque, name="require_written", engines=ANY, mnemonic="RE
     def verify(self, check: Check) -> None:
         check.spaces("flag", SBUF)
         check.dtype("flag", INT32)
-        check.rule(self.flag.shape == (1, 1), f"the flag is one element, got {list(self.flag.shape)}")
-        check.rule(not self.mask, "it has no mask")
+        check.rule(self.flag.shape == (1, 1), f"the flag is one element, got {list(self.flag.shape)}",
+                   "give it the shape [1, 1]")
+        check.unmasked()
 
     def reference(self, flag: np.ndarray) -> None:
         if not flag.any():

@@ -44,9 +44,10 @@ class RunTimeIndexed(DataAddressed):
         check.dtype("offset", INT32, UINT32)
         count = len(self.scales)
         check.rule(1 <= count <= MOST_INDICES and len(self.extents) == count,
-                   f"one or two dimensions are indexed at run time, each with its scale and extent, got {count}")
+                   f"one or two dimensions are indexed at run time, each with its scale and extent, got {count}",
+                   "let the other dimensions have fixed indices")
         check.rule(self.offset.free_elements == count and self.offset.shape[0] in (1, self.piece.shape[0]),
-                   f"the offset tile is [1, {count}], or has a row for each of the piece")
+                   f"the offset tile is [1, {count}], or has a row for each of the piece", "give it such a shape")
 
     def goes_with_piece(self, field: str) -> bool:
         return self.offset.shape[0] != 1 if field == "offset" else not self.table_apart
@@ -103,9 +104,10 @@ class OnChip(RunTimeIndexed):
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
-        check.rule(self.dst.shape[0] == self.src.shape[0], "dst and src have one number of partitions")
+        check.rule(self.dst.shape[0] == self.src.shape[0], "dst and src have one number of partitions",
+                   "give both the same number of partitions")
         super().verify(check)
-        check.rule(self.offset.shape[0] == 1, "one value counts for all partitions")
+        check.rule(self.offset.shape[0] == 1, "one value counts for all partitions", "give the offset one partition")
 
 
 class TensorCopyDynamicSrcOp(OnChip, name="tensor_copy_dynamic_src", mnemonic="COPY_DYNAMIC_SRC", opcode=0x62,

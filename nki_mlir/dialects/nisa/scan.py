@@ -35,7 +35,8 @@ class TensorTensorScanOp(PartitionWise, name="tensor_tensor_scan", engines=(Engi
     def verify(self, check: Check) -> None:
         check.alu("op0", 2)
         check.alu("op1", 2)
-        check.rule(not (check.bits(["op0"]) or check.bits(["op1"])), "op0 and op1 must be arithmetic")
+        check.rule(not (check.bits(["op0"]) or check.bits(["op1"])), "op0 and op1 must be arithmetic",
+                   "scan with arithmetic operators")
         check.on_chip("dst", "data0", "data1", "initial")
         check.same_shape("dst", "data0", "data1")
         not_all_in_psum(self, check, "data0", "data1")

@@ -15,7 +15,8 @@ EIGHT, LONGEST = 8, Machine.search_max
 
 def check_length(op: Op, check: Check, label: str) -> None:
     n = getattr(op, label).free_elements
-    check.rule(EIGHT <= n <= LONGEST, f"takes {EIGHT} to {LONGEST} values a partition in {label}, got {n}")
+    check.rule(EIGHT <= n <= LONGEST, f"takes {EIGHT} to {LONGEST} values a partition in {label}, got {n}",
+               "divide longer rows; fill shorter ones up, for maxima with the lowest number")
 
 
 class Max8Op(PartitionWise, name="max8", engines=(Engine.VECTOR,), mnemonic="MAX8", opcode=0x53):

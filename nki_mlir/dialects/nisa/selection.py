@@ -174,7 +174,7 @@ class SequenceBoundsOp(PartitionWise, name="sequence_bounds", engines=(Engine.GP
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "segment_ids")
-        check.rule(self.segment_ids.shape[0] == 1, "segment_ids have one partition")
+        check.rule(self.segment_ids.shape[0] == 1, "segment_ids have one partition", "lay them out in one row")
         check.shape("dst", (1, 2, self.segment_ids.free_elements))
 
     def verify_target(self, check: TargetCheck) -> None:

@@ -36,9 +36,10 @@ class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.V
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
         check.rule(len(self.shuffle) == QUADRANT and all(0 <= m < QUADRANT or m == KEEP for m in self.shuffle),
-                   f"takes {QUADRANT} entries of 0..31 or 255")
+                   f"takes {QUADRANT} entries of 0..31 or 255",
+                   "give a source for each partition of a quadrant, 255 where it keeps its value")
         check.rule(self.dst.dtype is self.src.dtype and self.dst.shape[1:] == self.src.shape[1:],
-                   "dst and src have one dtype and one free shape")
+                   "dst and src have one dtype and one free shape", "give dst the dtype and the free shape of src")
 
     def reference(self, dst: np.ndarray, src: np.ndarray) -> np.ndarray:
         made = dst.copy()
@@ -68,10 +69,12 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
         check.dtype("index", UINT16)
         check.rule(self.src.shape[0] % GROUP == 0 and self.src.shape[0] == self.index.shape[0],
                    f"src and index have one number of partitions, a multiple of {GROUP}, got {self.src.shape[0]} and "
-                   f"{self.index.shape[0]}")
-        check.rule(self.elements in (1, 2, 4, 8, 16, 32), "gathers 1, 2, 4, 8, 16 or 32 elements an index")
+                   f"{self.index.shape[0]}",
+                   f"fill both up to {-(-max(self.src.shape[0], self.index.shape[0]) // GROUP) * GROUP} partitions")
+        check.rule(self.elements in (1, 2, 4, 8, 16, 32), "gathers 1, 2, 4, 8, 16 or 32 elements an index",
+                   "gather with several instructions")
         check.at_most("index", 1, self.index.free_elements, INDICES // GROUP)
-        check.rule(self.dst.dtype is self.src.dtype, "dst and src have one dtype")
+        check.rule(self.dst.dtype is self.src.dtype, "dst and src have one dtype", "give dst the dtype of src")
 
     def reference(self, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         p = src.shape[0]
@@ -142,7 +145,8 @@ class DmaTransposeOp(NisaOp, Transposing, name="dma_transpose", engines=(Engine.
     def verify(self, check: Check) -> None:
         check.all_in(("hbm", "sbuf"), "dst", "src")
         check.rule(sorted(self.permutation) == list(range(len(self.src.shape))),
-                   f"permutes the axes of src, got {list(self.permutation)} for {len(self.src.shape)} axes")
+                   f"permutes the axes of src, got {list(self.permutation)} for {len(self.src.shape)} axes",
+                   "name each axis once")
         check.shape("dst", tuple(self.src.shape[k] for k in self.permutation))
 
     def iteration(self) -> Iteration:

@@ -82,7 +82,8 @@ class BnAggrOp(PartitionWise, name="bn_aggr", engines=(Engine.VECTOR,), mnemonic
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
-        check.rule(self.src.free_elements % 3 == 0, f"takes triples, got {self.src.free_elements} values a partition")
+        check.rule(self.src.free_elements % 3 == 0, f"takes triples, got {self.src.free_elements} values a partition",
+                   "give it results of nisa.bn_stats")
         check.shape("dst", (self.src.shape[0], 2))
 
     @np.errstate(all="ignore")

@@ -28,7 +28,8 @@ class MatrixProduct(Op):
         check.all_in(("sbuf",), "stationary", "moving")
         stationary, moving = self.stationary, self.moving
         check.rule(stationary.shape[0] == moving.shape[0],
-                   f"contracts axis 0 of both operands, got {list(stationary.shape)} and {list(moving.shape)}")
+                   f"contracts axis 0 of both operands, got {list(stationary.shape)} and {list(moving.shape)}",
+                   "give both the same number of partitions")
         check.at_most("stationary", 1, stationary.free_elements, Machine.stationary_free_max)
         check.at_most("moving", 1, moving.free_elements, Machine.moving_free_max)
         check.shape("dst", (*stationary.shape[1:], *moving.shape[1:]))

@@ -64,7 +64,8 @@ class Transposing(Op):
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")
-        check.rule(len(self.src.shape) == 2, f"transposes 2-D tiles, got {list(self.src.shape)}")
+        check.rule(len(self.src.shape) == 2, f"transposes 2-D tiles, got {list(self.src.shape)}",
+                   "reshape it to two dimensions")
         for axis, limit in self.largest.items():
             check.at_most("src", axis, self.src.shape[axis], limit)
         check.shape("dst", self.src.shape[::-1])

@@ -41,7 +41,8 @@ class Reducing(Op):
         check.one_of("op", REDUCTIONS)
         check.on_chip("dst", "src")
         check.rule(all(0 < a < len(self.src.shape) for a in self.axes),
-                   f"reduces free axes, not {list(self.axes)} of {list(self.src.shape)}")
+                   f"reduces free axes, not {list(self.axes)} of {list(self.src.shape)}",
+                   "name axes from 1 on; sum partitions with a matrix product")
         check.shape("dst", reduced_shape(self.src.shape, self.axes))
         check.bits(["op"], "src")
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nki_mlir.analysis.mask_boxes import UnderMask
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.op import REGISTRY, Op
-from nki_mlir.dialects.verifier import ShapeMismatch
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import DType
@@ -59,7 +59,7 @@ def check(cls: type[Op], vary: Any, count: int, alike: bool = False) -> int:
         except Unsupported as refused:
             assert "no box" in str(refused)
             continue
-        except ShapeMismatch as refused:
+        except UnderMask as refused:
             assert "under its mask" in str(refused)
             continue
         bound = bound_of(op)
