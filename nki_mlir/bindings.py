@@ -43,13 +43,15 @@ def _without_classes(dialect: str) -> None:
     """Operations of a dialect are of the general class, as long as nobody imports its own.
 
     The bindings import a dialect's module when the first of its operations is cloned or iterated over; that of linalg
-    has a language of its own inside, and takes 70 ms of a first call.
+    has a language of its own inside, and takes 70 ms of a first call. Bindings without the function that marks a
+    dialect as loaded import it as they always do.
     """
     module = f"{PACKAGE}.dialects.{dialect}"
-    if module not in sys.modules:
+    mark = getattr(load("_mlir_libs._mlir").globals, "_check_dialect_module_loaded", None)
+    if mark is not None and module not in sys.modules:
         sys.modules[module] = ModuleType(module)
         try:
-            load("_mlir_libs._mlir").globals._check_dialect_module_loaded(dialect)
+            mark(dialect)
         finally:
             del sys.modules[module]
 

@@ -22,7 +22,9 @@ from nki_mlir.version import __version__
 
 OPERATION = re.compile(r"\b(?:nki|nisa|scalar|isa)\.\w+")
 VALUE = re.compile(r"%[\w$.-]+")
-METHOD_NOT_FOUND, INTERNAL_ERROR = -32601, -32603
+LENGTH = re.compile(rb"Content-Length:[ \t]*(.*?)\s*$", re.IGNORECASE)
+DIGITS = 9                              # of a length: no text of an editor has a gigabyte
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INTERNAL_ERROR = -32700, -32600, -32601, -32603       # of JSON-RPC
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -37,6 +39,14 @@ def main(arguments: list[str] | None = None) -> int:
     p.parse_args(arguments)
     output, sys.stdout = sys.stdout.buffer, sys.stderr       # nothing else may write among the messages
     return Server(sys.stdin.buffer, output).serve()
+
+
+class Unreadable(Exception):
+    """A message that is none, with the error's code; what comes behind it can be read."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class Server:
@@ -55,7 +65,14 @@ class Server:
 
     def serve(self) -> int:
         """Answer until the editor leaves; 0 where it said so before."""
-        while not self.ended and (message := self.read()) is not None:
+        while not self.ended:
+            try:
+                message = self.read()
+            except Unreadable as wrong:
+                self.send({"id": None, "error": {"code": wrong.code, "message": str(wrong)}})
+                continue
+            if message is None:
+                break
             answer = self.answer(message)
             if "id" in message:
                 self.send({"id": message["id"], **answer})
@@ -63,7 +80,10 @@ class Server:
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
         """The result of a message, or an error: what goes wrong with one does not end the session."""
-        handler = self.handlers.get(message.get("method", ""))
+        method = message.get("method")
+        if not isinstance(method, str):
+            return {"error": {"code": INVALID_REQUEST, "message": "a message names its method"}}
+        handler = self.handlers.get(method)
         if handler is None:
             return {"error": {"code": METHOD_NOT_FOUND, "message": "no such method"}}
         try:
@@ -72,14 +92,29 @@ class Server:
             traceback.print_exc()
             return {"error": {"code": INTERNAL_ERROR, "message": f"{type(error).__name__}: {error}"}}
 
-    def read(self) -> Any:
+    def read(self) -> dict[str, Any] | None:
         """The next message; None at the end of the input."""
-        length = 0
-        while line := self.source.readline().strip():
-            name, _, value = line.partition(b":")
-            if name.lower() == b"content-length":
-                length = int(value)
-        return json.loads(self.source.read(length)) if length else None
+        length: bytes | None = None
+        while (line := self.source.readline()).strip():
+            header = LENGTH.search(line)        # also behind the rest of a message that could not be read
+            length = header[1] if header else length
+        if length is None:
+            if not line:
+                return None
+            raise Unreadable(PARSE_ERROR, "a message begins with Content-Length")
+        if not length.isdigit() or len(length) > DIGITS:
+            raise Unreadable(PARSE_ERROR, f"Content-Length is {length[:40].decode(errors='replace')}, which must be a "
+                                          f"number of up to {DIGITS} digits")
+        data = self.source.read(int(length))
+        if len(data) < int(length):
+            return None                                 # the editor is gone
+        try:
+            message = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise Unreadable(PARSE_ERROR, f"a message is no JSON: {error}") from None
+        if not isinstance(message, dict):
+            raise Unreadable(INVALID_REQUEST, f"a message is an object, got {type(message).__name__}")
+        return message
 
     def send(self, message: dict[str, object]) -> None:
         data = json.dumps({"jsonrpc": "2.0", **message}).encode()

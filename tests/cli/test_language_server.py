@@ -24,8 +24,12 @@ def framed(*messages: dict) -> bytes:
 
 def talk(*messages: dict) -> tuple[int, list[dict]]:
     """The exit status, and what the server says."""
+    return answered(framed(*messages))
+
+
+def answered(received: bytes) -> tuple[int, list[dict]]:
     sink = io.BytesIO()
-    status = Server(io.BytesIO(framed(*messages)), sink).serve()
+    status = Server(io.BytesIO(received), sink).serve()
     said, data = [], io.BytesIO(sink.getvalue())
     while line := data.readline():
         assert data.readline() == b"\r\n"
@@ -64,6 +68,36 @@ def test_a_session__outlives_a_message_that_is_wrong(capsys):
     assert status == 0 and [m["id"] for m in said] == [1, 2]
     assert said[0]["error"] == {"code": -32603, "message": "KeyError: 'textDocument'"}
     assert "TypeError" in capsys.readouterr().err
+
+
+END = framed({"id": 2, "method": "shutdown"}, {"method": "exit"})
+
+
+@pytest.mark.parametrize("received, code, words", [
+    (b"Content-Length: many\r\n\r\n", -32700, "Content-Length is many, which must be a number of up to 9 digits"),
+    (b"Content-Length: -1\r\n\r\n", -32700, "Content-Length is -1"),
+    (b"Content-Length: 9999999999\r\n\r\n", -32700, "Content-Length is 9999999999"),
+    (b"Content-Length: \r\n\r\n", -32700, "Content-Length is ,"),
+    (b"Content-Length: x\r\n\r\n{\"id\": 1}", -32700, "Content-Length is x"),
+    (b"Content-Type: x\r\n\r\n", -32700, "a message begins with Content-Length"),
+    (b"Content-Length: 0\r\n\r\n", -32700, "a message is no JSON: Expecting value"),
+    (b"Content-Length: 4\r\n\r\n{\"id", -32700, "a message is no JSON"),
+    (b"Content-Length: 2\r\n\r\n\xff\xfe", -32700, "a message is no JSON"),
+    (b"Content-Length: 100000\r\n\r\n" + b"[" * 100000, -32700, "a message is no JSON"),
+    (b"Content-Length: 2\r\n\r\n[]", -32600, "a message is an object, got list"),
+    (b"Content-Length: 4\r\n\r\nnull", -32600, "a message is an object, got NoneType"),
+    (b"Content-Length: 23\r\n\r\n{\"id\":null,\"method\":[]}", -32600, "a message names its method"),
+    (b"Content-Length: 11\r\n\r\n{\"id\":null}", -32600, "a message names its method"),
+], ids=range(14))
+def test_what_is_no_message__is_an_error_and_the_session_goes_on(received, code, words):
+    status, (wrong, last) = answered(received + END)
+    assert wrong["id"] is None and wrong["error"]["code"] == code and words in wrong["error"]["message"]
+    assert status == 0 and last["id"] == 2 and last["result"] is None
+
+
+@pytest.mark.parametrize("received", [b"Content-Length: 50\r\n\r\n{", b"Content-Length: 5", b"{}", b"\xff\xfe"])
+def test_an_input_that_breaks_off__is_the_end(received):
+    assert answered(received) == (1, [])
 
 
 def test_errors__come_as_the_text_changes():
