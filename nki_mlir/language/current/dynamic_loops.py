@@ -13,9 +13,9 @@ from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.locations import user_location, variables
 from nki_mlir.language import operations as ops
 from nki_mlir.language.current.calls import reported
-from nki_mlir.language.current.errors import NkiValidationError, older, require
+from nki_mlir.language.current.errors import NkiTypeError, NkiValidationError, older, require
 from nki_mlir.language.current.isa_register import put, register_alloc, register_move
-from nki_mlir.language.current.loop_statements import closure_of, for_statement, holds, not_carried
+from nki_mlir.language.current.loop_statements import asked_by_while, closure_of, for_statement, holds, not_carried
 from nki_mlir.language.current.register import VirtualRegister
 
 
@@ -133,6 +133,19 @@ def while_register(register: VirtualRegister) -> bool | None:
         return condition
     return holds(register, builder.properties.setdefault("register_loops", []), opened,
                  lambda condition: register_move(condition, register))
+
+
+def truth(register: VirtualRegister) -> bool:
+    """What Python sees of a register that is a condition: only of a ``while``."""
+    value = register.value
+    going = while_register(register) if value is None else (value != 0 if asked_by_while() else None)
+    if going is None:
+        raise NkiTypeError("a register has no value while the kernel is captured; use nl.while_loop, nl.fori_loop, "
+                           "or a register alone as the condition of while").located(user_location())
+    return going
+
+
+VirtualRegister.__bool__ = truth
 
 
 @reported

@@ -121,7 +121,7 @@ def copy(x: NkiTensor, dtype: object) -> NkiTensor:
     """A new SBUF tile of the same layout."""
     source = on_chip("copy", "x", x)
     made = low.allocate(source.shape, result_type(dtype, x))
-    assignment.copy_on_chip(made, source, "copy")
+    low.copy_on_chip(made, source, "copy")
     return made
 
 
@@ -140,7 +140,7 @@ def transpose(x: NkiTensor, dtype: object) -> NkiTensor:
     if kind is result.dtype:
         return result
     converted = low.allocate(result.shape, kind, psum)
-    assignment.copy_on_chip(converted, result, "transpose")
+    low.copy_on_chip(converted, result, "transpose")
     return converted
 
 

@@ -13,7 +13,6 @@ from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import instructions as core
 from nki_mlir.language.creation import emit
-from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import invalid, require
 from nki_mlir.language.current.instruction import activation_name, alu, instruction
@@ -117,7 +116,7 @@ def activation_operands(op: str, fn: str, bias: Any, scale: object,
         require(bias.dtype is not TFLOAT32, f"{op} bias cannot be tfloat32")
         if not bias.dtype.is_float or bias.itemsize == 1:
             made = low.allocate((bias.shape[0], 1), FLOAT32)
-            assignment.copy_on_chip(made, bias)
+            low.copy_on_chip(made, bias)
             bias = made
         bias = low.scalar(op, "bias", bias, beside)
     bias, tile, number = core.activation_operands(fn, bias, scale, beside.shape[0])

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp, SendrecvOp
 from nki_mlir.frontend.builder import active
 from nki_mlir.language.creation import emit
-from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import integer, require
@@ -63,7 +62,7 @@ def sendrecv(src: "NkiTensor", dst: "NkiTensor", send_to_rank: int, recv_from_ra
     to, frm = int(send_to_rank), int(recv_from_rank)
     if prod(active("sendrecv").grid) < 2:
         require(to == frm == 0, "sendrecv with another core needs a launch of 2 cores")
-        assignment.copy_on_chip(dst, src, "sendrecv")
+        low.copy_on_chip(dst, src, "sendrecv")
         return
     other_cores("sendrecv", (0, 1))
     require({to, frm} <= {0, 1}, "sendrecv ranks are 0 and 1")

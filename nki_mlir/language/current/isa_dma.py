@@ -214,14 +214,14 @@ def total(dst: NkiTensor, srcs: list[NkiTensor]) -> None:
 
 def emit_sum(dst: View, lhs: View, rhs: View) -> None:
     """dst = lhs + rhs as one transfer; operands that have no pattern in common are laid out densely first."""
-    views = assignment.dma_views(dst, lhs, rhs)
+    views = low.dma_views(dst, lhs, rhs)
     if views is None:
         flat = []
         for view in (lhs, rhs):
             scratch = low.core_view(low.allocate((prod(view.shape),), view.dtype, private_hbm))
-            assignment.move(scratch, view)
+            low.move(scratch, view)
             flat.append(scratch)
-        views = assignment.dma_views(dst, *flat)
+        views = low.dma_views(dst, *flat)
     if views is None:
         invalid(f"dma_compute of shapes {list(dst.shape)}, {list(lhs.shape)} and {list(rhs.shape)}")
     emit(movement.DmaComputeOp, dict(zip(("dst", "lhs", "rhs"), views)))

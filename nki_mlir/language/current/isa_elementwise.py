@@ -12,7 +12,6 @@ from nki_mlir.dialects.nisa.random import DropoutOp
 from nki_mlir.language import creation, special
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
-from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import reported
@@ -98,7 +97,7 @@ def tensor_copy(dst: NkiTensor, src: Any, engine: Any, *, dtype: object = None) 
     """dst = src on chip; with ``dtype``, of release 0.2, rounded to that first."""
     low.is_tensor(src, "tensor_copy", "src")
     with rounded(dst, "tensor_copy", dtype) as out:
-        assignment.copy_on_chip(out, src, engine=e.engine_name(engine))
+        low.copy_on_chip(out, src, engine=e.engine_name(engine))
 
 
 @contextmanager
@@ -109,7 +108,7 @@ def rounded(dst: Any, op: str, dtype: Any) -> Iterator[Any]:
         return
     made = low.allocate(dst.shape if dst.indirection is None else low.moved_shape(dst), dtype)
     yield made
-    assignment.copy_on_chip(dst, made)
+    low.copy_on_chip(dst, made)
 
 
 @reported

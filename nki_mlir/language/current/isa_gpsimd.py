@@ -18,13 +18,12 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.access_pattern import pairs
 from nki_mlir.language.current.errors import integer, require
 from nki_mlir.language.current.instruction import alu, instruction
 from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.regions import sbuf
 from nki_mlir.language.current.register import VirtualRegister
-from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.current.tensor import NkiTensor, pairs
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT8, UINT16, UINT32
 
@@ -82,7 +81,7 @@ def iota(dst: NkiTensor, pattern: list[list[int]], offset: int | VirtualRegister
         if shift is not None:
             view = low.core_view(static)
             ops.binary("add", view, shift.state.like(dims=tuple(Dim(0, 0, n) for n in view.shape)), destination=view)
-        assignment.copy_on_chip(out, static, "iota")
+        low.copy_on_chip(out, static, "iota")
 
 
 @instruction

@@ -11,9 +11,9 @@ from nki_mlir.dialects.nisa.matmul import MatmulTransposeOp, NcMatmulOp, NcTrans
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.creation import emit
-from nki_mlir.language.current import assignment, write_history
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
+from nki_mlir.language.current import write_history
 from nki_mlir.language.current.errors import device, integer, invalid, require, warn
 from nki_mlir.language.current.instruction import instruction
 from nki_mlir.language.current.pairing import aligned, box_of
@@ -47,7 +47,7 @@ def as_float(operand: NkiTensor, like: NkiTensor) -> NkiTensor:
     if operand.dtype is not UINT8 or not like.dtype.is_float:
         return operand
     made = low.allocate(operand.shape, like.dtype)
-    assignment.copy_on_chip(made, operand)
+    low.copy_on_chip(made, operand)
     return made
 
 

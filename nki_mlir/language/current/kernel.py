@@ -18,7 +18,7 @@ from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.value_numbers import ValueNumbers
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
-from nki_mlir.language.current import regions, simulator
+from nki_mlir.language.current import dynamic_loops, operators, regions, simulator, windows  # noqa: F401  define methods
 from nki_mlir.language.current.assignment import assign
 from nki_mlir.language.current.bare_names import bare_names
 from nki_mlir.language.current.calls import reported

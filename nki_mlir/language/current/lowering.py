@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from nki_mlir.dialects.nisa import dynamic_access, movement, run_time_index
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index
@@ -17,15 +15,14 @@ from nki_mlir.frontend.tensor import View
 from nki_mlir.language import instructions as core
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import write_history
-from nki_mlir.language.current.access_pattern import check_reach
 from nki_mlir.language.current.errors import device, integer, invalid, require
 from nki_mlir.language.current.pairing import aligned, with_rank
 from nki_mlir.language.current.regions import MemoryRegion, private_hbm, psum, sbuf
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.storage import Indirection, Storage
-from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.current.tensor import NkiTensor, check_reach
 from nki_mlir.machine import Machine
-from nki_mlir.scalar.dtypes import INT32, MICROSCALING, UINT16, UINT32, DType
+from nki_mlir.scalar.dtypes import FLOAT32, INT32, MICROSCALING, UINT16, UINT32, DType
 
 PARTITIONS = Machine.partitions
 
@@ -62,18 +59,6 @@ def adopt(view: View, verdict: bool = False) -> NkiTensor:
     made = NkiTensor.of_view(view, region, verdict)
     write_history.mark(made.storage, view)
     return made
-
-
-def concrete_value(tensor: NkiTensor) -> np.ndarray | None:
-    if tensor.indirection is not None or not isinstance(tensor.storage.buffer.handle, np.ndarray):
-        return None
-    check_reach(tensor)
-    flat = tensor.storage.buffer.handle.reshape(-1).view(tensor.dtype.numpy)
-    size = tensor.itemsize
-    seen = np.ndarray(tuple(tensor.shape), tensor.dtype.numpy, flat, tensor.offset * size,
-                      tuple(s * size for s in tensor.strides))
-    copied: np.ndarray = seen.copy()
-    return copied
 
 
 # -- views -------------------------------------------------------------------------------------------------------------
@@ -130,8 +115,11 @@ def index_view(found: Indirection) -> View:
     index = reading(found.index)
     if not index.on_chip or index.dtype not in (INT32, UINT32):
         made = allocate((index.shape[0], index.size // index.shape[0]), INT32)
-        from nki_mlir.language.current.assignment import assign  # which imports this module
-        assign(made, index)
+        if index.on_chip:
+            copy_on_chip(made, index)
+        else:
+            check_dma(made, index)
+            move_tensor(made, index)
         index = made
     view = core_view(index)
     return view.like(dims=(view.dims[0], Dim(0, view.dims[-1].free, prod(index.shape[1:]))))
@@ -267,6 +255,71 @@ def writing(dst: Any, op: str, operand: str = "dst", *, reads: bool = False, fla
 def repeated(tensor: NkiTensor) -> list[int]:
     """The free dimensions along which a tile names one element again and again."""
     return [k for k in range(1, tensor.ndim) if tensor.strides[k] == 0 and tensor.shape[k] > 1]
+
+
+# -- moving ------------------------------------------------------------------------------------------------------------
+def copy_on_chip(dst: NkiTensor, src: NkiTensor, op: str = "tensor_copy", engine: str = "unknown") -> None:
+    with writing(dst, op) as out:
+        target, source = paired(op, dst=out, src=src)
+        if engine == "scalar" and target.dtype is source.dtype and target.dtype.itemsize == 4:
+            target, source = target.like(dtype=FLOAT32), source.like(dtype=FLOAT32)     # bits, through its float32
+        emit(movement.TensorCopyOp, {"dst": target, "src": source}, engine=engine)
+
+
+def check_dma(dst: NkiTensor, src: NkiTensor, op: str = "dma_copy") -> None:
+    for label, t in (("dst", dst), ("src", src)):
+        require(isinstance(t, NkiTensor), f"{op} {label}: expecting 'tensor', got '{type(t).__name__}'")
+        require(t.buffer is not psum or label == "src",
+                f"{op} {label} is in PSUM, which DMA cannot access; copy it to SBUF first")
+        require(all(s >= 0 for s in t.strides), f"{op} {label} steps backwards: {t.get_pattern()}")
+        rows = t.storage.buffer.shape[0]
+        require(not t.on_chip or rows <= PARTITIONS,
+                f"{op} {label} partition dimension {rows} exceeds maximum {PARTITIONS}")
+    require(dst.size == src.size, f"{op} moves {src.size} elements of shape {list(src.shape)} to {dst.size} of shape "
+                                  f"{list(dst.shape)}")
+
+
+def move_tensor(dst: NkiTensor, src: NkiTensor) -> None:
+    """dst = src by DMA, neither of them addressed at run time."""
+    move(core_view(dst), core_view(src))
+    write_history.mark(dst.storage, core_view(dst))
+
+
+def move(dst: View, src: View) -> None:
+    """A DMA between two views; where no pair of patterns describes it, through a dense copy in HBM."""
+    pair = dma_views(dst, src)
+    if pair is not None:
+        emit(movement.DmaCopyOp, {"dst": pair[0], "src": pair[1]})
+        return
+    scratch = allocate((prod(src.shape),), src.dtype, private_hbm)
+    for target, source in ((core_view(scratch), src), (dst, core_view(scratch))):
+        pair = dma_views(target, source)
+        require(pair is not None, f"a DMA between shapes {list(source.shape)} and {list(target.shape)}")
+        assert pair is not None
+        emit(movement.DmaCopyOp, {"dst": pair[0], "src": pair[1]})
+
+
+def dma_views(*views: View) -> list[View] | None:
+    """Views of any memories with one shape, whose dimension 0 is the partition of all that are on chip."""
+    made = aligned(views, first=0)
+    if made is None:
+        return None
+    on_chip = [v for v in made if v.buffer.on_chip]
+    if any(not v.dims[0].partition and _is_spread(v) for v in on_chip):
+        made = [v.like(dims=(Dim(1, 0, 1) if v.buffer.on_chip else Dim(0, 0, 1), *v.dims)) for v in made]
+        on_chip = [v for v in made if v.buffer.on_chip]
+    for v in on_chip:
+        first, *rest = v.dims
+        if any(d.partition and d.count > 1 for d in rest) or (first.free and first.count > 1):
+            return None
+        if first.count > PARTITIONS:
+            return None
+    return [v if v.ndim > 1 else v.like(dims=(*v.dims, Dim(0, 0, 1))) for v in made]
+
+
+def _is_spread(view: View) -> bool:
+    """Whether dimension 0 of an on-chip view is no partition: it steps through one partition's elements."""
+    return view.dims[0].free != 0 or view.dims[0].count > 1
 
 
 # -- operands of an instruction ----------------------------------------------------------------------------------------

@@ -1,152 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Python's operators on tensors, and the methods that tensors had in older releases.
+"""Python's operators and subscripts on tensors.
 
 ``a + b`` is ``nl.add(a, b)``, and so on; ``t += v`` writes in place. The newest release has no operators: with
 ``NKI_MLIR_STRICT`` they are the error that it gives. Comparisons are always one: a tensor has no truth of its own.
 """
 
 import os
-from collections.abc import Callable, Sequence
-from math import prod
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
 
 import numpy as np
 
-from nki_mlir.frontend.locations import user_location
-from nki_mlir.language.current.errors import NkiTypeError, integer, require
-from nki_mlir.language.tensor_object import BINARY, UNARY, TensorObject
+from nki_mlir.language.current import functions
+from nki_mlir.language.current.assignment import assign
+from nki_mlir.language.current.errors import older
+from nki_mlir.language.current.indexing import subscript
+from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.tensor_object import BINARY, UNARY
 from nki_mlir.scalar.dtypes import FLOAT32
 
-if TYPE_CHECKING:
-    from nki_mlir.language.current.tensor import NkiTensor
 
-
-class Operators(TensorObject):
-    """Base of tensors."""
-
-    __slots__ = ()
-    __array_ufunc__ = None
-    __hash__ = object.__hash__
-    strides: Any
-    on_chip: Any
-    like: Any
-    permute: Any
-    expand_dim: Any
-
-    def __bool__(self) -> bool:
-        """A tensor is there. Of what a comparison gave, simulation asks all elements: ``assert nl.equal(a, b)``."""
-        own: Any = self
-        return not own.storage.verdict or own.sim_value is None or bool(own.sim_value.all())
-
-    def __eq__(self, other: Any) -> bool:
-        if self is other:
-            return True
-        if isinstance(other, (Operators, int, float, np.number)):
-            self._no_operator(other)
-        return False
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def _no_operator(self, *others: object) -> NoReturn:
-        raise NkiTypeError("binary operators on tensors not supported. Use nki.isa directly.",
-                           why="a tensor has no value while Python runs; what it holds is known on the device",
-                           fix="nisa.tensor_tensor(dst=..., data1=a, data2=b, op=nl.add), or nl.add(a, b)").located(
-                               user_location())
-
-    def _no_number(self) -> NoReturn:
-        raise NkiTypeError("a tensor is no Python number: its elements are known on the device only",
-                           fix="read one into a register with nisa.register_load, or pass the number to the kernel"
-                           ).located(user_location())
-
-    __int__ = __index__ = __float__ = _no_number
-
-    def __array__(self, *_: object, **__: object) -> NoReturn:
-        raise NkiTypeError("a tensor is no NumPy array: its elements are known on the device only",
-                           fix="return it from the kernel, or print it with nl.device_print").located(user_location())
-
-    __lt__ = __le__ = __gt__ = __ge__ = __matmul__ = __rmatmul__ = _no_operator
-
-    # -- methods of older releases -------------------------------------------------------------------------------------
-    @property
-    def pattern(self) -> list[list[int]]:
-        """``[stride, count]`` for each dimension."""
-        return [[s, n] for s, n in zip(self.strides, self.shape)]
-
-    def as_tile(self) -> "Operators":
-        return self
-
-    def astype(self, dtype: object) -> Any:
-        """A copy in another dtype."""
-        from nki_mlir.language.current.functions import copy  # which imports this module
-        return copy(self, dtype)
-
-    def transpose(self, *axes: Any) -> Any:
-        """The dimensions in another order: reversed unless it is given."""
-        order = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
-        return self.permute(tuple(order) or tuple(range(len(self.shape)))[::-1])
-
-    def expand_dims(self, axis: object) -> Any:
-        """Dimensions of 1 put in, at these places of the result."""
-        axes = [integer(a, "expand_dims axis") for a in (axis if isinstance(axis, (tuple, list)) else [axis])]
-        rank, made = len(self.shape) + len(axes), self
-        for place in sorted(a + rank if a < 0 else a for a in axes):
-            made = made.expand_dim(place)
-        return made
-
-    def broadcast_to(self, *shape: object) -> Any:
-        """Dimensions of 1 repeated."""
-        wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        require(len(wanted) == len(self.shape) and all(n in (1, w) for n, w in zip(self.shape, wanted)),
-                f"shape {list(self.shape)} does not broadcast to {list(wanted)}")
-        return self.like(shape=wanted, strides=[s if n == w else 0 for s, n, w in
-                                                zip(self.strides, self.shape, wanted)])
-
-
-def leading_part(tensor: "NkiTensor", shape: Sequence[int]) -> "NkiTensor | None":
-    """The first elements of each partition's row, as many as a smaller shape has; None where it is not smaller."""
-    least = tensor.on_chip and len(shape) > 1 and all(n > 0 for n in shape) and shape[0] == tensor.shape[0]
-    count = prod(shape[1:])
-    if not least or count >= tensor.size // tensor.shape[0] or tensor.indirection is not None:
-        return None
-    row = tensor.reshape((tensor.shape[0], tensor.size // tensor.shape[0]))
-    return row.part(1, 0, count).reshape(shape)
-
-
-# -- operators ---------------------------------------------------------------------------------------------------------
-def computed(name: str, *operands: object) -> Any:
+def computed(name: str, *operands: object) -> NkiTensor:
     """The tile that an operator gives."""
-    from nki_mlir.language.current import functions  # which imports this module
     if name != "floor_divide":
-        return getattr(functions, name)(*operands)
-    quotient = functions.ELEMENTWISE["divide"](*operands, dtype=FLOAT32)
-    return functions.ELEMENTWISE["floor"](quotient, dtype=functions.result_type(None, *operands))
+        made: NkiTensor = getattr(functions, name)(*operands)
+    else:
+        quotient = functions.ELEMENTWISE["divide"](*operands, dtype=FLOAT32)
+        made = functions.ELEMENTWISE["floor"](quotient, dtype=functions.result_type(None, *operands))
+    return made
 
 
-def in_place(target: Any, value: Any) -> Any:
-    from nki_mlir.language.current.assignment import assign  # which imports this module
+def in_place(target: NkiTensor, value: object) -> NkiTensor:
     assign(target, value)
     return target
 
 
 def _operator(name: str, swapped: bool = False, writes: bool = False) -> Callable[..., object]:
-    def operate(self: Operators, *other: object) -> Any:
+    def operate(self: NkiTensor, *other: object) -> object:
         refuse_if_strict(self)
-        if not all(isinstance(o, (Operators, int, float, np.number, np.bool_)) for o in other):
+        if not all(isinstance(o, (NkiTensor, int, float, np.number, np.bool_)) for o in other):
             return NotImplemented
         made = computed(name, *((*other, self) if swapped else (self, *other)))
         return in_place(self, made) if writes else made
     return operate
 
 
-def refuse_if_strict(tensor: Operators) -> None:
+def refuse_if_strict(tensor: NkiTensor) -> None:
     if os.environ.get("NKI_MLIR_STRICT"):
         tensor._no_operator()
 
 
+def set_elements(tensor: NkiTensor, key: object, value: object) -> None:
+    """``tensor[key] = value``."""
+    older("updating a tile by assignment is not portable; pass the view as dst of an instruction")
+    target = tensor[key]
+    if not (isinstance(value, NkiTensor) and target.same_place(value)):         # t[...] += v has written it
+        assign(target, value)
+
+
+def copied_as(tensor: NkiTensor, dtype: object) -> NkiTensor:
+    """A copy in another dtype."""
+    return functions.copy(tensor, dtype)
+
+
 for _method, _name in BINARY.items():
-    setattr(Operators, f"__{_method}__", _operator(_name))
-    setattr(Operators, f"__r{_method}__", _operator(_name, swapped=True))
-    setattr(Operators, f"__i{_method}__", _operator(_name, writes=True))
+    setattr(NkiTensor, f"__{_method}__", _operator(_name))
+    setattr(NkiTensor, f"__r{_method}__", _operator(_name, swapped=True))
+    setattr(NkiTensor, f"__i{_method}__", _operator(_name, writes=True))
 for _method, _name in UNARY.items():
-    setattr(Operators, f"__{_method}__", _operator(_name))
+    setattr(NkiTensor, f"__{_method}__", _operator(_name))
+NkiTensor.__getitem__, NkiTensor.__setitem__, NkiTensor.astype = subscript, set_elements, copied_as

@@ -3,12 +3,17 @@
 
 import enum
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from nki_mlir.frontend.builder import current
 from nki_mlir.language import tiles
 from nki_mlir.language.current.errors import invalid, older
 from nki_mlir.machine import Machine, machine_named
+
+if TYPE_CHECKING:
+    from nki_mlir.language.current.tensor import NkiTensor
+    from nki_mlir.language.current.windows import Window
 
 DEFAULT_TARGET = "trn3"         # where nothing runs and nothing is set
 
@@ -32,20 +37,10 @@ class MemoryRegion(enum.Enum):
         """The core's name of the memory."""
         return "hbm" if self in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm) else self.value
 
-    def __getitem__(self, key: object) -> Any:
-        """``nl.sbuf[partitions, bytes]`` of release 0.2: a place for ``.view(dtype, shape)``."""
-        from nki_mlir.language.current.windows import Window  # makes tensors, which know their region
-        return Window.of(self, key)
-
-    def view(self, dtype: Any, shape: Any, name: str = "") -> Any:
-        """``nl.sbuf.view(dtype, shape)`` of release 0.2: a tensor somewhere in this memory."""
-        from nki_mlir.language.current.creation import ndarray  # which imports this module
-        return ndarray(shape, dtype, self, name)
-
-    def ptr(self, size: object, offset: object = None) -> Any:
-        """``nl.sbuf.ptr(size, offset)`` of release 0.2: a place of that many partitions and bytes."""
-        from nki_mlir.language.current.windows import Window  # which imports this module
-        return Window.pointed(self, size, offset)
+    # What release 0.2 had of a memory; ``windows`` defines it, which knows tensors.
+    __getitem__: ClassVar[Callable[["MemoryRegion", object], "Window"]]
+    ptr: ClassVar[Callable[..., "Window"]]
+    view: ClassVar[Callable[..., "NkiTensor"]]
 
 
 sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Registers: 32-bit values of the run time, each a [1, 1] tile, so that both builders run them alike."""
 
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import ClassVar, NoReturn
 
 import numpy as np
 
@@ -9,7 +10,6 @@ from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.current.errors import NkiTypeError, require
-from nki_mlir.language.current.loop_statements import asked_by_while
 from nki_mlir.scalar.dtypes import INT32
 
 
@@ -18,6 +18,7 @@ class VirtualRegister:
 
     __slots__ = ("frozen", "state")
     __hash__ = object.__hash__
+    __bool__: ClassVar[Callable[["VirtualRegister"], bool]]     # ``dynamic_loops`` defines it: it opens loops
 
     def __init__(self, state: View | None = None, frozen: bool = False) -> None:
         self.state = state if state is not None else View.full(active("a register").allocate((1, 1), INT32, "sbuf"))
@@ -29,16 +30,7 @@ class VirtualRegister:
         held = self.state.buffer.handle
         return int(held[0, 0]) if isinstance(held, np.ndarray) else None
 
-    def __bool__(self) -> bool:
-        from nki_mlir.language.current.dynamic_loops import while_register  # which imports this module
-        value = self.value
-        going = while_register(self) if value is None else (value != 0 if asked_by_while() else None)
-        if going is None:
-            raise NkiTypeError("a register has no value while the kernel is captured; use nl.while_loop, nl.fori_loop, "
-                               "or a register alone as the condition of while").located(user_location())
-        return going
-
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, (int, float, VirtualRegister)) and self._no_number(other))
 
     def _no_number(self, *others: object) -> NoReturn:

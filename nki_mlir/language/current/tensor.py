@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``NkiTensor``: an allocation seen through shape, strides and offset. Views are free and share the allocation."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil, prod
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -11,8 +11,8 @@ from nki_mlir.frontend.strides import Shape, reshaped
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.current import strides as layout
 from nki_mlir.language.current.calls import CURRENT, dtype_argument, is_shape, reported
-from nki_mlir.language.current.errors import integer, invalid, older, require, unknown_name
-from nki_mlir.language.current.operators import Operators, leading_part
+from nki_mlir.language.current.errors import integer, invalid, older, out_of_range, require, unknown_name
+from nki_mlir.language.current.older_methods import OlderMethods, leading_part
 from nki_mlir.language.current.regions import MemoryRegion
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.storage import Indirection, Storage
@@ -20,7 +20,25 @@ from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import DType
 
 
-class NkiTensor(Operators):
+class Address(tuple[int, ...]):
+    """Where a tensor lies: (partition, byte), or nothing where the allocator chooses. Its bits are viewed by it."""
+
+    tensor: "NkiTensor"
+
+    @classmethod
+    def of(cls, tensor: "NkiTensor") -> "Address":
+        made = cls(tensor.storage.address or ())
+        made.tensor = tensor
+        return made
+
+    def reshape(self, dtype: object, shape: object) -> "NkiTensor":
+        """The bits at this place as another dtype and shape."""
+        return self.tensor.view(dtype, shape)
+
+    view = reshape
+
+
+class NkiTensor(OlderMethods):
     """A tensor, or a view of one: memory with a shape, strides and a dtype.
 
     Element ``(i, j, ...)`` is the storage's element ``offset + i * strides[0] + j * strides[1] + ...``, row-major. On
@@ -70,7 +88,6 @@ class NkiTensor(Operators):
     @property
     def address(self) -> tuple[object, ...]:
         """(partition, byte) that the kernel chose, else nothing."""
-        from nki_mlir.language.current.windows import Address  # which imports this module
         return Address.of(self)
 
     @property
@@ -84,8 +101,15 @@ class NkiTensor(Operators):
     @property
     def sim_value(self) -> np.ndarray | None:
         """The elements while the kernel is simulated; None while it is captured."""
-        from nki_mlir.language.current.lowering import concrete_value  # which imports this module
-        return concrete_value(self)
+        if self.indirection is not None or not isinstance(self.storage.buffer.handle, np.ndarray):
+            return None
+        check_reach(self)
+        flat = self.storage.buffer.handle.reshape(-1).view(self.dtype.numpy)
+        size = self.itemsize
+        seen = np.ndarray(tuple(self.shape), self.dtype.numpy, flat, self.offset * size,
+                          tuple(s * size for s in self.strides))
+        copied: np.ndarray = seen.copy()
+        return copied
 
     def is_contiguous(self) -> bool:
         """Whether the elements are dense and row-major; on chip within each partition."""
@@ -309,9 +333,38 @@ class NkiTensor(Operators):
     @reported
     def ap(self, pattern: Sequence[Sequence[int]], offset: int | None = None, scalar_offset: object = None,
            vector_offset: "NkiTensor | None" = None, indirect_dim: int = 0, dtype: object = None) -> "NkiTensor":
-        """An access pattern on the storage: ``[stride, count]`` pairs, outermost first, from ``offset`` elements on."""
-        from nki_mlir.language.current.access_pattern import access_pattern  # which imports this module
-        return access_pattern(self, pattern, offset, scalar_offset, vector_offset, indirect_dim, dtype)
+        """An access pattern on the storage: ``[stride, count]`` pairs, outermost first, from ``offset`` elements on.
+
+        Shape and strides of the tensor do not matter, only its storage and its start, to which ``offset`` is added.
+        Whether the elements are in the storage is checked where the view is used.
+        """
+        kind = self.dtype if dtype is None else dtype_argument(dtype)
+        strides, counts = zip(*pairs(pattern, "ap"))
+        require(all(n >= 1 for n in counts), f"the counts of {list(pattern)} are positive")
+        own = self.offset * self.dtype.itemsize
+        require(own % kind.itemsize == 0, f"ap: the view starts at byte {own}, which is no element of {kind}")
+        start = own // kind.itemsize + (0 if offset is None else integer(offset, "ap offset"))
+        row = self.storage.row(kind)
+        if self.on_chip:
+            require(counts[0] == 1 or strides[0] in (row, 0),
+                    f"partition stride {strides[0]} of an on-chip pattern; it must be {row}, the elements of a "
+                    "partition")
+        require(scalar_offset is None or vector_offset is None,
+                "only one of scalar_offset and vector_offset can be given")
+        require(self.indirection is None or (scalar_offset is None and vector_offset is None),
+                "ap of a tensor that is already indexed at run time")
+        base = self.base if dtype is None or kind.itemsize == self.dtype.itemsize else (
+            *self.base[:-1], self.base[-1] * self.dtype.itemsize // kind.itemsize)
+        found = None
+        if scalar_offset is not None:
+            found = _scalar_offset(scalar_offset, indirect_dim, base)
+        elif vector_offset is not None:
+            require(indirect_dim == 0, "vector_offset is for indirect_dim 0")
+            require(not self.on_chip, "vector_offset is for tensors in HBM")
+            require(isinstance(vector_offset, NkiTensor) and vector_offset.dtype.is_integer,
+                    "vector_offset is a tensor of integers")
+            found = Indirection("vector", vector_offset, prod(base[1:]), base[0])
+        return NkiTensor(self.storage, counts, strides, start, kind, base, found)
 
     @reported
     def indirect(self, index: "NkiTensor", num_elem: int | None = None) -> "NkiTensor":
@@ -327,16 +380,9 @@ class NkiTensor(Operators):
                          indirection=Indirection("columns", index, source=self))
 
     # -- subscripts ----------------------------------------------------------------------------------------------------
-    def __getitem__(self, key: object) -> "NkiTensor":
-        from nki_mlir.language.current.indexing import subscript  # which imports this module
-        return subscript(self, key)
-
-    def __setitem__(self, key: object, value: object) -> None:
-        from nki_mlir.language.current.assignment import assign  # which imports this module
-        older("updating a tile by assignment is not portable; pass the view as dst of an instruction")
-        target = self[key]
-        if not (isinstance(value, NkiTensor) and target.same_place(value)):         # t[...] += v has written it
-            assign(target, value)
+    # ``operators`` defines them, with what computes and moves tensors.
+    __getitem__: ClassVar[Callable[["NkiTensor", object], "NkiTensor"]]
+    __setitem__: ClassVar[Callable[["NkiTensor", object, object], None]]
 
     def same_place(self, other: "NkiTensor") -> bool:
         """Whether it is a view of the same elements in the same order."""
@@ -351,6 +397,42 @@ class NkiTensor(Operators):
 
     def __getattr__(self, name: str) -> NoReturn:
         raise unknown_name("a tensor", name, dir(type(self)))
+
+
+def pairs(pattern: object, what: str) -> list[tuple[int, int]]:
+    """The (step, count) pairs of a pattern, outermost first."""
+    items = pattern if isinstance(pattern, (list, tuple)) else ()
+    require(items and all(isinstance(p, (list, tuple)) and len(p) == 2 for p in items),
+            f"{what}: a pattern is a list of [step, count] pairs, got {pattern}")
+    return [(integer(step, f"{what} pattern"), integer(count, f"{what} pattern")) for step, count in items]
+
+
+def _scalar_offset(value: object, dim: int, base: tuple[int, ...]) -> Indirection:
+    one_index(value, "scalar_offset")
+    require(0 <= dim < len(base), f"indirect_dim {dim} of a tensor of {len(base)} dimensions")
+    return Indirection("scalar", value, prod(base[dim + 1:]), base[dim], dim)
+
+
+def check_reach(tensor: NkiTensor, free_only: bool = False) -> None:
+    """The elements of a tensor that is used are inside the storage, on chip inside its partitions and their rows."""
+    if not tensor.size:
+        if not prod(tensor.storage.buffer.shape):               # all there is
+            return
+        invalid(f"{tensor.name} is used in part, and that part, of shape {list(tensor.shape)}, is empty")
+    row, start = tensor.storage.row(tensor.dtype), tensor.offset
+    steps, place = list(zip(tensor.strides, tensor.shape)), "the tensor"
+    if tensor.on_chip:
+        (step, count), *steps = steps
+        rows, before = tensor.storage.buffer.shape[0], start // row
+        last = before + (count - 1) * step // row
+        if not free_only and not 0 <= before <= last < rows:
+            out_of_range(f"index overflow: the access pattern reaches partitions {before} to {last}, {tensor.name} has "
+                         f"{rows}")
+        start, place = start % row, "a partition"
+    low, high = (start + sum(s * (n - 1) for s, n in steps if s * sign > 0) for sign in (-1, 1))
+    if low < 0 or high >= row:
+        out_of_range(f"index overflow: the access pattern reaches elements {low} to {high} of {place}, {tensor.name} "
+                     f"has {row}")
 
 
 def one_index(value: object, what: str) -> None:

@@ -112,24 +112,6 @@ class Window:
         return NkiTensor(storage, extents, strides, start, kind)
 
 
-class Address(tuple[int, ...]):
-    """Where a tensor lies: (partition, byte), or nothing where the allocator chooses. Its bits are viewed by it."""
-
-    tensor: NkiTensor
-
-    @classmethod
-    def of(cls, tensor: NkiTensor) -> "Address":
-        made = cls(tensor.storage.address or ())
-        made.tensor = tensor
-        return made
-
-    def reshape(self, dtype: object, shape: object) -> NkiTensor:
-        """The bits at this place as another dtype and shape."""
-        return self.tensor.view(dtype, shape)
-
-    view = reshape
-
-
 def _pair(value: Any, what: str) -> tuple[int, int]:
     require(isinstance(value, (tuple, list)) and len(value) == 2, f"ptr {what}: expecting 'pair', got {value!r}")
     first, second = (integer(n, f"ptr {what}") for n in value)
@@ -144,3 +126,22 @@ def _bytes_of(buffer: MemoryRegion) -> int:
     """Bytes of a partition."""
     return (machine().sbuf_bytes_per_partition if buffer is MemoryRegion.sbuf
             else machine().psum_banks * machine().psum_bank_bytes)
+
+
+# -- methods of memories -----------------------------------------------------------------------------------------------
+def window(region: MemoryRegion, key: object) -> Window:
+    """``nl.sbuf[partitions, bytes]``: a place for ``.view(dtype, shape)``."""
+    return Window.of(region, key)
+
+
+def ptr(region: MemoryRegion, size: object, offset: object = None) -> Window:
+    """``nl.sbuf.ptr(size, offset)``: a place of that many partitions and bytes."""
+    return Window.pointed(region, size, offset)
+
+
+def view(region: MemoryRegion, dtype: object, shape: object, name: str = "") -> NkiTensor:
+    """``nl.sbuf.view(dtype, shape)``: a tensor somewhere in a memory."""
+    return ndarray(shape, dtype, region, name)
+
+
+MemoryRegion.__getitem__, MemoryRegion.ptr, MemoryRegion.view = window, ptr, view
