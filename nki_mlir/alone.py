@@ -4,10 +4,12 @@
 MLIR calls back into Python (rules of operations, diagnostics), where threads may change in the middle of a call, and
 loading dialects, code generation and the tables of this package hold for the whole process. All of that is done under
 one lock, which a thread takes at the functions it may enter by: what is inside needs no other. A fork waits for it, so
-that the child can compile.
+that the child can compile. Meanwhile nobody looks for garbage in cycles: a compiler makes a great many objects that
+live on, and hardly any of these.
 """
 
 import functools
+import gc
 import os
 import threading
 from collections.abc import Callable
@@ -26,7 +28,13 @@ def alone(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def run(*arguments: P.args, **keywords: P.kwargs) -> R:
         with ALONE:
-            return function(*arguments, **keywords)
+            collects = gc.isenabled()
+            gc.disable()
+            try:
+                return function(*arguments, **keywords)
+            finally:
+                if collects:
+                    gc.enable()
     return run
 
 

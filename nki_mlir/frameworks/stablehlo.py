@@ -121,25 +121,22 @@ def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np
     return LinkedProgram(module, "isa")(*arguments)
 
 
-def linked_streams(module: str | bytes, options: object, file: str = "-") -> list[Program]:
+def linked_streams(module: str | bytes, options: Any, file: str = "-") -> list[Program]:
     """The instruction streams of a StableHLO module of a file with its kernels; instructions know what they are of."""
     with ALONE, graph_context(), ir.Location.unknown():
         graph = read_graph(module)
         name_operations(graph, file)
-        return [emitted(graph, options)]
-
-
-def emitted(module: Module, options: Any = None) -> Program:
-    """A graph's module as one program of instruction streams."""
-    from nki_mlir.targets.neuron.codegen.emission import Emission, emit_module  # start-up: loads MLIR
-    run_passes(module, passes_to("nisa", module))
-    return emit_module(module, options or Emission())
+        from nki_mlir.targets.neuron.codegen.emission import emit_module  # start-up: loads MLIR
+        run_passes(graph, passes_to("nisa", graph))
+        return [emit_module(graph, options)]
 
 
 def simulated(module: Module) -> Callable[[list[np.ndarray], list[np.ndarray]], None]:
     """The module as one program of instruction streams, on the simulator."""
-    from nki_mlir.targets.neuron.simulator import simulate  # start-up: needed where it is asked for
-    program = emitted(module)
+    from nki_mlir.targets.neuron.codegen.emission import emit_for_values, emit_module  # start-up: loads MLIR
+    from nki_mlir.targets.neuron.simulator import simulate
+    run_passes(module, passes_to("nisa", module))
+    program = emit_for_values(lambda options: emit_module(module, options))
 
     def run(arrays: list[np.ndarray], results: list[np.ndarray]) -> None:
         simulate(program, arrays, results)

@@ -34,12 +34,13 @@ def load(captured: object, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarr
 
     One program for the whole grid; where its programs meet, each has one, for a core of its own.
     """
-    from nki_mlir.targets.neuron.codegen.emission import Emission  # start-up: loaded where it is asked for
+    from nki_mlir.targets.neuron.codegen.emission import emit_cores, emit_for_values  # start-up: loads MLIR
     from nki_mlir.targets.neuron.execution import Executors
     from nki_mlir.targets.neuron.format.container import decode_program, encode_program
     from nki_mlir.targets.neuron.simulator import simulate_cores
+    modules = lowered(captured)
     programs = [with_marks(decode_program(encode_program(p)), p)
-                for p in streams(captured, grid, Emission(search=False))]
+                for p in emit_for_values(lambda options: emit_cores(modules, grid, options))]
     executors = [Executors() for _ in programs]
 
     def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:

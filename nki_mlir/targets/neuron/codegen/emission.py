@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """From nisa-level modules to a program: the emission passes on records, without MLIR in between."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import meetings_of
@@ -23,7 +25,10 @@ from nki_mlir.targets.neuron.codegen.unroll_loops import UNROLL_LIMIT, unrolled,
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
 
+T = TypeVar("T")
+
 WRITTEN_OUT = 400_000           # instructions: published profiles show static loops written out
+FOR_VALUES = 1_000              # instructions: to run one takes a tenth of the time that it takes to make one
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,20 @@ class Emission:
         """As the vendor's compiler evidently treats a kernel: its own loads, engines and order of loops stay, and loops
         are written out."""
         return cls(unroll_limit=WRITTEN_OUT)
+
+    @classmethod
+    def for_values(cls) -> "Emission":
+        """Of who asks for values alone: as few instructions as loops allow, in the first order that finds addresses."""
+        return cls(unroll_limit=FOR_VALUES, search=False)
+
+
+def emit_for_values(emit: Callable[[Emission], T]) -> T:
+    """What ``emit`` makes of options for values. Loops of the device hold memory that code without loops gives back:
+    where they are an error, that decides what the user hears of it."""
+    try:
+        return emit(Emission.for_values())
+    except NkiMlirError:
+        return emit(Emission(search=False))
 
 
 def emit_module(module: "Module", options: Emission = Emission()) -> Program:

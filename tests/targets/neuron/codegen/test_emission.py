@@ -6,9 +6,10 @@ import random
 import numpy as np
 import pytest
 
+from nki_mlir.dialects.isa.instruction import CompareBranch
 from nki_mlir.targets import neuron
-from nki_mlir.targets.neuron.codegen import search_orders
-from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
+from nki_mlir.targets.neuron.codegen import emission, search_orders
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code, emit_for_values
 from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Order, Schedules, schedule
 from nki_mlir.targets.neuron.simulator import simulate
@@ -84,6 +85,32 @@ def test_arrangement__says_about_how_long_it_takes() -> None:
     program = emit_code(pipeline(8), Emission())
     timing = time_programs([program])
     assert timing.total_ns - timing.launch_ns <= made.ns * 1.02
+
+
+def in_blocks(columns: int) -> Code:
+    """A loop whose iterations use a block each of a tile of eight."""
+    b = Builder()
+    x, out = b.hbm("x", (128, 8 * columns), "input"), b.hbm("out", (128, 8 * columns), "output")
+    held = b.on_chip("held", (128, 8, columns))
+    with b.loop(8) as i:
+        at = (0, {i: columns})
+        b.copy((held, 0, 128, at, columns), (x, 0, 128, at, columns))
+        b.activation((held, 0, 128, at, columns), (held, 0, 128, at, columns), "exp")
+        b.copy((out, 0, 128, at, columns), (held, 0, 128, at, columns))
+    return b.code
+
+
+@pytest.mark.parametrize("columns,rolled", [(64, True), (8192, False)])
+def test_for_values__loops_of_the_device_stay_unless_they_hold_too_much(
+        monkeypatch: pytest.MonkeyPatch, columns: int, rolled: bool) -> None:
+    monkeypatch.setattr(emission, "FOR_VALUES", 6)
+    program = emit_for_values(lambda options: emit_code(in_blocks(columns), options))
+    branches = [i for stream in program.streams.values() for i in stream if isinstance(i.op, CompareBranch)]
+    assert bool(branches) == rolled
+    x = np.random.default_rng(0).standard_normal((128, 8 * columns), np.float32)
+    made = np.zeros_like(x)
+    simulate(program, [x], [made])
+    np.testing.assert_allclose(made, np.exp(x), rtol=1e-5)
 
 
 def test_streams_that_are_simulated_are_those_that_are_timed() -> None:
