@@ -13,7 +13,6 @@ import numpy as np
 from nki_mlir.alone import alone
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.isa.program import Program, instruction_counts
-from nki_mlir.dialects.op import Op
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module, Operation
@@ -30,17 +29,19 @@ __all__ = ["SEPARATOR", "assemble", "compile_captured", "disassemble", "emission
 
 @alone
 def load(captured: object, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
-    """A captured kernel as ``run(inputs, shared)``, simulated from its binary.
+    """A captured kernel as ``run(inputs, shared)``, simulated. What no binary can hold is refused.
 
     One program for the whole grid; where its programs meet, each has one, for a core of its own.
     """
     from nki_mlir.targets.neuron.codegen.emission import emit_cores, emit_for_values  # start-up: loads MLIR
     from nki_mlir.targets.neuron.execution import Executors
-    from nki_mlir.targets.neuron.format.container import decode_program, encode_program
+    from nki_mlir.targets.neuron.format.container import encode_program
     from nki_mlir.targets.neuron.simulator import simulate_cores
+    from nki_mlir.targets.neuron.validate import check_program
     modules = lowered(captured)
-    programs = [with_marks(decode_program(encode_program(p)), p)
-                for p in emit_for_values(lambda options: emit_cores(modules, grid, options))]
+    programs = emit_for_values(lambda options: emit_cores(modules, grid, options))
+    for program in programs:
+        encode_program(check_program(program))
     executors = [Executors() for _ in programs]
 
     def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
@@ -83,15 +84,6 @@ def timed(programs: Sequence[Program], as_written: bool = False) -> "Timing":
 def mode(as_written: bool) -> str:
     """The name of how streams were made."""
     return "as-written" if as_written else "optimized"
-
-
-def with_marks(program: Program, emitted: Program) -> Program:
-    """What a binary has no place for: which operations read elements that a mask left out."""
-    for engine, stream in emitted.streams.items():
-        for one, other in zip(program.streams[engine], stream):
-            if isinstance(one.op, Op) and isinstance(other.op, Op):
-                one.op.extra = other.op.extra
-    return program
 
 
 @alone

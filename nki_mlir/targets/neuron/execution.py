@@ -21,7 +21,6 @@ from nki_mlir.targets.interpreter.execute import Runner, compile_op
 from nki_mlir.targets.interpreter.floating import floating, starts
 from nki_mlir.targets.interpreter.patterns import Pattern
 from nki_mlir.targets.interpreter.unwritten import Uses
-from nki_mlir.targets.neuron.validate import form_of
 
 # Partitions a power of two of bytes apart share cache sets, which makes a product of two tiles several times slower.
 PADDING = 64
@@ -83,7 +82,7 @@ class Executors:
             uses.perform(lambda: run(arrays, starts), arrays, starts, lambda: at)
 
     def compiled(self, op: Op) -> tuple[Runner, Uses | None]:
-        key = (form_of(op), tuple(t.base_shape for _, t in op.operands()))
+        key = op.form_of(op.outline())
         if key not in self.runners:
             made = floating(on_padded_rows(op))
             self.runners[key] = compile_op(made)

@@ -43,6 +43,7 @@ class Validator:
         self.program = program
         self.machine = machine_named(program.target)
         self.seen: set[object] = set()
+        self.within: set[int] = set()           # tiles, by identity: the program keeps them
 
     def header(self) -> None:
         """Everything but the streams."""
@@ -141,25 +142,19 @@ class Validator:
             require(kind is not str or not SURROGATE.search(getattr(op, name)), f"{name} is no text")
         for symbol in op.symbols:
             require(0 <= symbol.number < REGISTERS, f"there is no register {symbol}")
-        key = form_of(op)
+        key = op.form_of(op.outline())
         if key not in self.seen:
             self.seen.add(key)
             verify(op)
         for field, tile in op.operands():
-            if not tile.access.symbols_used():
-                in_buffer(tile, constant_interval, field.name)
+            if id(tile) not in self.within:
+                self.within.add(id(tile))
+                if not tile.access.symbols_used():
+                    in_buffer(tile, constant_interval, field.name)
 
 
 def constant_interval(form: Linear) -> tuple[int, int]:
     return form.const, form.const
-
-
-def form_of(op: Op) -> tuple[tuple[object, ...] | type, ...]:
-    """What the rules of an operation depend on: everything but where its tiles start."""
-    tiles = tuple((f.name, t.space, t.access.dtype.name, t.access.dims) for f, t in op.operands())
-    # Floats as text, because -0.0 equals 0.0 and a NaN not itself.
-    values = tuple(repr(v) if isinstance(v, float) else v for v in op.attribute_values().values())
-    return type(op), tiles, values
 
 
 def check_program(program: Program) -> Program:

@@ -108,6 +108,7 @@ class _Emitter:
         self.name_queues()
         self.data_semaphores = len(self.program.semaphores)
         self.registers = {e: RegisterFile() for e in self.engines}
+        self.tiles: dict[tuple[object, ...], Tile] = {}
         self.meets = False
         self.block(code.body, last=True)
         self.finish()
@@ -285,7 +286,15 @@ class _Emitter:
                                                step.location))
 
     def tile(self, tile: Tile) -> Tile:
-        """The tile in physical memory."""
+        """The tile in physical memory; tiles of the same place are one object."""
+        buffer = tile.handle
+        key = tile.access, buffer if tile.space == HBM else (tile.space, buffer.address)
+        made = self.tiles.get(key)
+        if made is None:
+            made = self.tiles[key] = self.physical(tile)
+        return made
+
+    def physical(self, tile: Tile) -> Tile:
         buffer, access = tile.handle, tile.access
         if tile.space == HBM:
             return hbm_tile(self.variables[buffer], access)

@@ -74,6 +74,7 @@ class Encoder:
     def __init__(self, variables: list[Variable]) -> None:
         self.variables = {v: k for k, v in enumerate(variables)}
         self.strings, self.locations = Pool(), Pool()
+        self.tiles: dict[tuple[object, ...], bytes] = {}        # by identity: the program keeps them
 
     def instruction(self, instruction: Instruction, engine: Engine) -> bytes:
         op, update = instruction.op, instruction.update
@@ -104,7 +105,14 @@ class Encoder:
 
     # -- tiles ---------------------------------------------------------------------------------------------------------
     def tile(self, cls: type[Op | Control], tile: Tile, symbols: tuple[Any, ...]) -> bytes:
-        access, size, dim = tile.access, tile.dtype.itemsize, dim_of(cls, tile.space)
+        dim = dim_of(cls, tile.space)
+        key = id(tile), dim, symbols
+        if key not in self.tiles:
+            self.tiles[key] = self.descriptor(tile, dim, symbols)
+        return self.tiles[key]
+
+    def descriptor(self, tile: Tile, dim: struct.Struct, symbols: tuple[Any, ...]) -> bytes:
+        access, size = tile.access, tile.dtype.itemsize
         free = scaled(access.free, size)
         terms = [(symbols[k].number, 0, c) for k, c in free.symbols]
         if tile.space == HBM:
