@@ -967,12 +967,6 @@ module {
       %2 = irdl.base "#builtin.array"
       irdl.parameters(dtype: %0, starts: %1, dims: %2)
     }
-    irdl.operation @reinterpret {
-      %0 = irdl.any
-      irdl.operands(source: %0)
-      %1 = irdl.any
-      irdl.results(result_: %1)
-    }
     irdl.operation @view {
       %0 = irdl.any
       %1 = irdl.any
@@ -981,6 +975,12 @@ module {
       irdl.attributes {"access" = %2}
       %3 = irdl.any
       irdl.results(result_: %3)
+    }
+    irdl.operation @reinterpret {
+      %0 = irdl.any
+      irdl.operands(source: %0)
+      %1 = irdl.any
+      irdl.results(result_: %1)
     }
     irdl.operation @binary {
       %0 = irdl.any

@@ -5,8 +5,12 @@ import contextlib
 import ctypes
 import hashlib
 import os
+import shutil
+import struct
+import subprocess
 import tempfile
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,9 +28,9 @@ from nki_mlir.customop.errors import (
     TooManyOperators,
     UnknownOperator,
 )
+from nki_mlir.customop.findings import Fault, Found, FoundError, KernelWarning
 from nki_mlir.customop.operator import Operator
-from nki_mlir.customop.reports import findings, tell
-from nki_mlir.customop.symbols import defined_functions
+from nki_mlir.customop.toolchain import HERE
 from nki_mlir.dialects.programs import NotLoaded
 from nki_mlir.files import shown
 
@@ -193,3 +197,83 @@ def opened(path: Path) -> ctypes.CDLL:
         raise AbiMismatch(file=shown(path), found=version, version=ABI)
     abi.declare(dll)
     return dll
+
+
+# -- symbols -----------------------------------------------------------------------------------------------------------
+# The functions that a shared library defines, read from its ELF file: kernels are named by text, not by address.
+
+SYMBOL_TABLE, SYMBOL_BYTES = 11, 24             # SHT_DYNSYM of a 64-bit file
+FUNCTION = 2
+
+
+def defined_functions(library: Path) -> Iterator[str]:
+    """The linker's names of all functions that the library defines and shows."""
+    data = library.read_bytes()
+    if data[:5] != b"\x7fELF\x02":
+        raise ValueError("it is no 64-bit ELF file")
+    table, = struct.unpack_from("<Q", data, 0x28)
+    entry_bytes, entries = struct.unpack_from("<HH", data, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, table + k * entry_bytes) for k in range(entries)]
+    for _, kind, _, _, offset, size, link, *_ in sections:
+        if kind != SYMBOL_TABLE:
+            continue
+        strings = sections[link][4]
+        for at in range(offset, offset + size, SYMBOL_BYTES):
+            name, info, _, section = struct.unpack_from("<IBBH", data, at)
+            if info & 15 == FUNCTION and section:
+                start = strings + name
+                yield data[start:data.index(b"\0", start)].decode()
+
+
+# -- reports -----------------------------------------------------------------------------------------------------------
+# Reads what a call reports: faults are raised, the rest becomes Python warnings at lines of C++ sources.
+
+_shown: dict[str | tuple[str, type[Warning], int], int] = {}      # the warnings shown, as Python keeps it for a module
+
+
+def findings(report: abi.Report, library: Path, base: int, function: int | None, cores: int) -> list[FoundError]:
+    """The findings of a report, in the order in which the cores met them.
+
+    Those that concern the operator's function as a whole are at its first line; ``function`` is its address.
+    """
+    made = []
+    for k in range(report.count):
+        raw = report.findings[k]
+        after = raw.pc or (function and function + 1)
+        at = _position(raw.at) or (place_of_code(library, after - base) if after else None)
+        made.append(FoundError.of(Found(raw.kind.decode(), at, _position(raw.other), tuple(raw.values),
+                                        (raw.text or b"").decode(errors="replace"), raw.count, raw.cores, cores)))
+    return made
+
+
+def tell(found: list[FoundError]) -> None:
+    """Raise the first fault with all other findings; without one, warn of each."""
+    faults = [f for f in found if isinstance(f, Fault)]
+    if faults:
+        faults[0].others = tuple(f for f in found if f is not faults[0])
+        raise faults[0]
+    for warning in found:
+        file, line = (warning.at.file, warning.at.line) if warning.at else ("<custom operator>", 0)
+        try:
+            warnings.warn_explicit(warning, type(warning), file, line, registry=_shown)     # type: ignore[call-overload]
+        except KernelWarning as error:              # filters make it an error
+            error.raised = True
+            raise
+
+
+def _position(place: abi.SourceRecord) -> tuple[str, int] | None:
+    return (place.file.decode(), place.line) if place.file else None
+
+
+def place_of_code(library: Path, after: int) -> tuple[str, int] | None:
+    """The user's line of the instruction before an offset in a library; None without binutils."""
+    tool = shutil.which("addr2line")
+    if tool is None:
+        return None
+    done = subprocess.run([tool, "-i", "-e", str(library), hex(after - 1)], capture_output=True, text=True, check=False)
+    for text in done.stdout.split("\n"):            # what was inlined comes first
+        file, _, line = text.partition(" ")[0].rpartition(":")
+        if file.startswith("/") and line.isdecimal() and not Path(file).is_relative_to(HERE) \
+                and not file.startswith("/usr/"):
+            return file, int(line)
+    return None

@@ -5,6 +5,7 @@ An error is one class in the file of its area with ``code``, ``message``, ``why`
 with values, never with a ready string, so that its text is in one place and can be tested as a whole.
 """
 
+import linecache
 import warnings
 from typing import Any, ClassVar, NamedTuple
 
@@ -71,7 +72,6 @@ class NkiMlirError(Exception):
         code = f" [{self.code}]" if self.code else ""
         lines = [f"{where}error: {self.headline}{code}"]
         if self.at:
-            from nki_mlir.diagnostics.render import excerpt  # reads source files; only needed for a message
             lines += excerpt(self.at)
         lines += [f"  {label}: {text}" for label, text in zip(("why", "fix"), self.advice) if text]
         return "\n".join(lines)
@@ -100,3 +100,14 @@ class InternalError(NkiMlirError):
     code = "NKI-INTERNAL"
     message = "internal error: {text}"
     fix = "please report it with the kernel or module that led here"
+
+
+def excerpt(at: Location) -> list[str]:
+    """The source line with a caret under the expression; empty where the source cannot be read."""
+    text = linecache.getline(at.file, at.line).rstrip("\n")
+    if not text.strip():
+        return []
+    number = f"{at.line:5d}"
+    width = max(1, (at.end_column or at.column + 1) - at.column)
+    width = min(width, max(1, len(text) - at.column))
+    return [f"{number} | {text}", f"{' ' * len(number)} | {' ' * at.column}{'^' * width}"]

@@ -10,10 +10,11 @@ from the pattern.
 # (the bindings' classes are not typed)
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from nki_mlir.bindings import Operation, Type, ext, ir
-from nki_mlir.dialects.access import Access, Tile
+from nki_mlir.dialects.access import HBM, Access, Tile
 from nki_mlir.dialects.attributes import AccessAttr, MalformedAttribute, Nki, read_access, reported
 from nki_mlir.dialects.memoize import table_of
 from nki_mlir.dialects.symbol_ranges import check_bounds, ranges_of
@@ -120,3 +121,36 @@ def read_tile(of: Type, access: Access, symbols: int, label: str) -> Tile:
     if element not in BY_MLIR:
         raise MalformedAttribute(f"operand '{label}' has element type {element}, which the language does not have")
     return Tile(None, space, tuple(kind.shape), BY_MLIR[element], access, label)
+
+
+class ReinterpretOp(Nki.Operation, name="reinterpret", traits=[ext.Pure]):
+    """The same memory as a memref of another element type, which no memref operation gives. On chip partitions stay.
+
+    ``%b = "nki.reinterpret"(%a) : (memref<128x64xf32, "sbuf">) -> memref<128x128xbf16, "sbuf">``
+    """
+
+    source: ext.Operand[Any]
+    result_: ext.Result[Any]
+
+    def verify_invariants(self) -> bool:
+        sizes = [_row_bytes(self.operands[0].type), _row_bytes(self.results[0].type)]
+        if None in sizes:
+            self.location.emit_error("'nki.reinterpret' takes contiguous memrefs of the language's element types")
+        elif sizes[0] != sizes[1]:
+            self.location.emit_error(f"'nki.reinterpret' changes (memory, partitions, bytes) {sizes[0]} to {sizes[1]}")
+        return None not in sizes and sizes[0] == sizes[1]
+
+
+def _row_bytes(kind: Type) -> tuple[str, int, int] | None:
+    """Memory, partitions, and bytes of one of them; None for a type that is not a whole buffer's."""
+    if not isinstance(kind, ir.MemRefType) or not kind.has_static_shape:
+        return None
+    if isinstance(kind.layout, ir.StridedLayoutAttr):
+        return None
+    element, space = str(kind.element_type), kind.memory_space
+    if element not in BY_MLIR or not isinstance(space, ir.StringAttr):
+        return None
+    on_chip = space.value != HBM and len(kind.shape) > 0
+    partitions = kind.shape[0] if on_chip else 1
+    free = kind.shape[1:] if on_chip else kind.shape
+    return space.value, partitions, prod(free) * BY_MLIR[element].itemsize

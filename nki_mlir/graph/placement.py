@@ -18,8 +18,7 @@ from nki_mlir.graph.tiles import Tiles
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import INT32
-from nki_mlir.waist.expressions import Input, Node, Output, alu, below, converted, rebuilt
-from nki_mlir.waist.folding import Fold, fold_of, reads_output
+from nki_mlir.waist.expressions import Fold, Input, Node, Output, alu, below, converted, fold_of, reads_output, rebuilt
 from nki_mlir.waist.tile_nest import TileNest
 
 if TYPE_CHECKING:

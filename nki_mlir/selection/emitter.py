@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from nki_mlir.analysis.buffer_effects import defining, memory_of, own_effects, users_through_views
 from nki_mlir.analysis.mask_boxes import Box, in_box, with_used_symbols
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Block, Operation, Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Mask, Ranges, Tile, full_tile, same_place
 from nki_mlir.dialects.attributes import Attributes
@@ -24,7 +25,10 @@ from nki_mlir.dialects.op import NisaOp
 from nki_mlir.dialects.reach import is_spread, is_transfer, starts_legally
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BFLOAT16, DType
-from nki_mlir.selection.invariants import outermost_loop
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import ir
+
 
 TENSOR, VECTOR, SCALAR, GPSIMD, SYNC = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC)
 
@@ -267,3 +271,34 @@ def repeated(tile: Tile, shape: Sequence[int]) -> Tile:
     dims = tuple((0, n) if count == 1 and n > 1 else (step, count)
                  for (step, count), n in zip(tile.access.dims[1:], shape[1:]))
     return tile.patterned(dims=(tile.access.dims[0], *dims))
+
+
+# -- loops that leave a buffer as it is --------------------------------------------------------------------------------
+# Loops that do not change a buffer: what is copied from it for their bodies can be copied once, in front of them.
+
+def outermost_loop(buffer: Value, block: Block) -> Any:
+    """The outermost of the loops directly around a block that leave a buffer as it is; None where none does."""
+    loop, buffer = None, memory_of(buffer)
+    around = block.owner.operation
+    writers = None
+    while around.name == "scf.for":
+        if writers is None:
+            writers = [op for op in users_through_views(buffer) if buffer in own_effects(op).writes]
+        if _inside(buffer, around) or any(is_inside(op, around) for op in writers):
+            break
+        loop = around
+        around = around.block.owner.operation
+    return loop
+
+
+def is_inside(op: Operation, loop: Operation) -> bool:
+    """Whether an operation is in the body of a loop."""
+    while op is not None and op.name != "func.func":
+        if op == loop:
+            return True
+        op = op.block.owner.operation
+    return False
+
+
+def _inside(value: Value, loop: "ir.Operation") -> bool:
+    return is_inside(defining(value) or value.owner.owner.operation, loop)

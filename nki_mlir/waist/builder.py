@@ -7,20 +7,22 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nki_mlir.analysis.mask_boxes import shrink
 from nki_mlir.bindings import Operation, Value, ir, operations_of
-from nki_mlir.dialects.access import Linear, Tile, may_overlap, same_place
+from nki_mlir.dialects.access import SBUF, Linear, Tile, may_overlap, same_place
 from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.source_locations import errors_at
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType
-from nki_mlir.waist.rows import Rows, recurrence
 from nki_mlir.waist.scalar_body import ScalarBody
-from nki_mlir.waist.template import Template
 from nki_mlir.waist.writer import IterationSpace, OperandView, Writer
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import ir
+
 
 Expression = Callable[..., Any]         # (scalar builder, values...) -> value
 
@@ -98,7 +100,7 @@ class StructuredBuilder:
         overlaps = any(may_overlap(rows, t, op.ranges) for _, t in op.operands() if t is not rows)
         total = work.accumulator(rows, fold, overlaps)
 
-        def value(s: ScalarBody, ins: Sequence[ir.Value]) -> Any:
+        def value(s: ScalarBody, ins: Sequence[Value]) -> Any:
             return work.expression(s, sources, ins)
         if op.mask:                         # one result at a time: what depends on a mask has several forms
             known = work.folds(rows_name, total, fold, work.inputs(), value)
@@ -109,7 +111,7 @@ class StructuredBuilder:
             known = []
             work.fill(rows_name, total, fold.start)
 
-            def body(s: ScalarBody, ins: Sequence[ir.Value], outs: Sequence[ir.Value]) -> list[Any]:
+            def body(s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> list[Any]:
                 made = value(s, ins)
                 return [s.convert(made, work.compute, dst.dtype), fold.add(s, outs[1], made)]
             self.writer.generic(work.nest, work.inputs(), [work.operand(name, target), work.folded(rows_name, total)],
@@ -138,14 +140,14 @@ class StructuredBuilder:
         elif total is not dst:
             work.start_from(name, dst, total)
 
-        def body(s: ScalarBody, ins: Sequence[ir.Value], outs: Sequence[ir.Value]) -> list[Any]:
+        def body(s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> list[Any]:
             left, right = (s.convert(v, t.dtype, FLOAT32) for v, t in zip(ins, (a, b)))
             return [s.alu("add", outs[0], s.alu("multiply", left, right))]
         self.writer.generic(work.nest, [work.operand(first, a), work.operand(second, b)], [work.folded(name, total)],
                             FLOAT32, body, (), op.extra)
         work.finish(name, total, dst)
 
-    def rows(self, op: Op) -> Rows | None:
+    def rows(self, op: Op) -> "Rows | None":
         """Values of whole partitions; None where a mask divides them."""
         return None if op.mask or op.limits else Rows(self.writer, op, op.targets()[0][1].shape[0])
 
@@ -203,7 +205,7 @@ class _Work:
             s.convert(v, t.dtype, self.compute) for v, (_, t) in zip(values, sources)]
         return self.op.body(s, *given, *map(s.position, self.op.index_forms()))     # type: ignore[attr-defined]
 
-    def value(self, s: ScalarBody, read: Sequence[tuple[str, Tile]], ins: Sequence[ir.Value], out: Any,
+    def value(self, s: ScalarBody, read: Sequence[tuple[str, Tile]], ins: Sequence[Value], out: Any,
               dtype: DType) -> Any:
         """The new value of ``dst``; what it holds before is an output's value, not an input's."""
         places = {id(t): v for (_, t), v in zip(read, ins)}
@@ -296,7 +298,7 @@ class _Work:
             *given, out = (OperandView(o.value, o.dtype, tuple(place[a] for a in o.axes)) for o in (*given, out))
             nest = IterationSpace(len(place))
 
-        def body(s: ScalarBody, ins: Sequence[ir.Value], outs: Sequence[ir.Value]) -> list[Any]:
+        def body(s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> list[Any]:
             value = change(s, s.convert(ins[0], source.dtype, self.compute), *ins[1:len(given)])
             return [s.convert(value, self.compute, target.dtype)]
         self.writer.generic(nest, [*given, *inputs], [out], self.compute, body)
@@ -313,3 +315,124 @@ def lower_operations(module: Any, dialect: str) -> None:
         builder = StructuredBuilder()
         for operation in found:
             builder.convert(operation)
+
+
+# -- templates ---------------------------------------------------------------------------------------------------------
+# Conversions that are worked out once: what the first of equal operations becomes is copied for the others.
+# A kernel that was unrolled has the same few operations on thousands of buffers.
+
+class Template:
+    """What an operation became, as a function of its operands.
+
+    Copies have the place of the operation they stand for; what is inside of their regions keeps that of the first.
+    """
+
+    def __init__(self, operands: Sequence[object], written: Sequence[Operation]) -> None:
+        """``written`` uses ``operands``, which are values, and its own results."""
+        place = {value: k for k, value in enumerate(operands)}
+        total = len(operands)
+        self.steps: list[tuple[Any, list[int]]] = []        # an operation, where its operands are found
+        for op in written:
+            self.steps.append((op, [place[value] for value in op.operands]))
+            for result in op.results:
+                place[result] = total
+                total += 1
+
+    def write(self, operands: Sequence[Value], location: object, at: ir.InsertionPoint) -> None:
+        values = list(operands)
+        for op, sources in self.steps:
+            copy = op.clone(at)
+            copy.location = location
+            own = copy.operands
+            for k, source in enumerate(sources):
+                own[k] = values[source]
+            values += copy.results
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+# Forms along whole rows, a row being the elements of one partition: recurrences, and values computed of rows.
+
+def converted(s: ScalarBody, values: Sequence[Value], views: Sequence[OperandView]) -> list[Value]:
+    return [s.convert(v, view.dtype, FLOAT32) for v, view in zip(values, views)]
+
+
+class Rows:
+    """Writes what an operation computes of rows (``dialects.op.RowBuilder``)."""
+
+    def __init__(self, writer: Writer, op: Op, partitions: int) -> None:
+        self.writer, self.op, self.partitions = writer, op, partitions
+
+    def view(self, tile: Tile) -> OperandView:
+        """All elements of a tile [P, ...]."""
+        return self.writer.view(tile, tuple(range(len(tile.shape))), self.op.symbols)
+
+    def row(self, tile: Tile) -> OperandView:
+        """A tile [P, 1 ...] as one element a partition."""
+        axes = tuple(range(len(tile.shape)))
+        return self.writer.view(tile, axes, self.op.symbols, frozenset(axes[1:]))
+
+    def buffer(self) -> Tile:
+        return self.writer.buffer((self.partitions, 1), FLOAT32, SBUF)
+
+    def constant(self, value: float) -> Tile:
+        made = self.buffer()
+        self.writer.fill(self.row(made), value)
+        return made
+
+    def assign(self, dst: Tile, value: Expression, rows: Sequence[Tile]) -> None:
+        """dst [P, 1] = the value of each partition."""
+        given, out = [self.row(t) for t in rows], self.row(dst)
+        self.writer.generic(IterationSpace(1), given, [out], FLOAT32, lambda s, ins, outs: [
+            s.convert(value(s, *converted(s, ins, given)), FLOAT32, dst.dtype)])
+
+    def each(self, value: Expression, *rows: Tile) -> Tile:
+        made = self.buffer()
+        self.assign(made, value, rows)
+        return made
+
+    def sum(self, value: Expression, elements: Sequence[Tile], *rows: Tile) -> Tile:
+        total, rank = self.constant(0.0), len(elements[0].shape)
+        given = [*map(self.view, elements), *map(self.row, rows)]
+        self.writer.generic(IterationSpace(rank, frozenset(range(1, rank))), given, [self.row(total)], FLOAT32,
+                            lambda s, ins, outs: [s.alu("add", outs[0], value(s, *converted(s, ins, given)))])
+        return total
+
+    def write(self, dst: Tile, columns: Sequence[Tile]) -> None:
+        for k, column in enumerate(columns):
+            self.assign(column_of(dst, k), lambda s, x: x, [column])
+
+
+def column_of(tile: Tile, k: int) -> Tile:
+    """Column k of a tile [P, n]."""
+    return Tile(tile.handle, tile.space, tile.base_shape, tile.base_dtype,
+                tile.access.box((0, k), (tile.shape[0], 1)), tile.label)
+
+
+class Recurrence(Protocol):
+    """What an op class has that is a recurrence; the first element comes after ``initial``, or else ``imm``."""
+
+    dst: Tile
+    data0: Tile
+    data1: Tile
+    initial: Tile | None
+    imm: float
+
+    def next(self, s: object, carry: Value, first: Value, second: Value) -> Any: ...
+
+
+def recurrence(rows: Rows, op: Recurrence, ranges: tuple[tuple[int, int], tuple[int, int]]) -> None:
+    """Loops whose free axes go in order, around a value that each partition carries from element to element."""
+    writer, dst = rows.writer, op.dst
+    carry = rows.each(lambda s, x: x, op.initial) if op.initial is not None else rows.constant(op.imm)
+    overlaps = any(may_overlap(dst, t, ranges) for t in (op.data0, op.data1) if not same_place(t, dst))
+    target = writer.temporary(dst, dst.dtype) if overlaps else dst
+    given, rank = [rows.view(op.data0), rows.view(op.data1)], len(dst.shape)
+    in_order = IterationSpace(rank, frozenset(range(1, rank)))
+
+    def body(s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> list[object]:
+        made = op.next(s, outs[1], *converted(s, ins, given))
+        return [s.convert(made, FLOAT32, dst.dtype), made]
+    writer.generic(in_order, given, [rows.view(target), rows.row(carry)], FLOAT32, body)
+    if target is not dst:
+        writer.generic(IterationSpace(rank), [rows.view(target)], [rows.view(dst)], dst.dtype,
+                       lambda s, ins, outs: [ins[0]])

@@ -5,15 +5,14 @@ Addresses are not part of it, so all operations of one shape are one ``Nest``, w
 its key.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
 
-from nki_mlir.dialects.access import Linear, Mask
+from nki_mlir.dialects.access import Constraint, Linear, Mask
 from nki_mlir.scalar.dtypes import DType
-from nki_mlir.waist.axes import joined, renamed_mask
 
 Strides = tuple[int, ...]
 
@@ -139,3 +138,26 @@ class Nest:
                        reduced=frozenset(place[a] for a in self.reduced if a in place),
                        inputs=tuple(map(operand, self.inputs)), outputs=tuple(map(operand, self.outputs)),
                        steps=tuple(map(step, self.steps)), mask=renamed_mask(self.mask, place))
+
+
+# -- axes --------------------------------------------------------------------------------------------------------------
+# Axes of a nest put in another order, those that are walked as one joined: what normal forms are made of.
+
+def joined(order: Iterable[int], as_one: Callable[[int, int], bool]) -> list[list[int]]:
+    """The axes in this order, in groups of neighbours of which each is ``as_one`` (outer, inner) with the next."""
+    groups: list[list[int]] = []
+    for axis in order:
+        if groups and as_one(groups[-1][-1], axis):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    return groups
+
+
+def renamed(form: Linear, place: Mapping[int, int]) -> Linear:
+    """The form over axes at other places; axes that have none are at 0."""
+    return replace(form, axes=tuple(sorted([(place[a], c) for a, c in form.axes if a in place])))
+
+
+def renamed_mask(mask: Mask, place: Mapping[int, int]) -> Mask:
+    return tuple([Constraint(renamed(c.form, place), c.equal) for c in mask])

@@ -12,8 +12,8 @@ from typing import Any
 
 from nki_mlir.dialects.access import HBM, Access, Constraint, Linear, Mask, Ranges, Tile
 from nki_mlir.scalar.dtypes import DType
-from nki_mlir.waist.axes import joined, renamed
 from nki_mlir.waist.expressions import Node, Position, forms_of, rebuilt
+from nki_mlir.waist.nest import joined, renamed
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nki_mlir.analysis.loop_cuts import Condition, parts_of
 from nki_mlir.analysis.mask_boxes import AlwaysOutOfBounds, box_of
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import Constraint, Linear
@@ -16,7 +15,7 @@ from nki_mlir.dialects.mlir_ops import is_tile_op, read_op, shared_context
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.passes.pass_manager import pass_named, run_passes
-from nki_mlir.transforms.split_masked_loops import below, contents, is_masked
+from nki_mlir.transforms.split_masked_loops import Condition, below, contents, is_masked, parts_of
 
 from .masked_kernels import CASES, capture
 

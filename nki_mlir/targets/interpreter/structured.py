@@ -7,7 +7,7 @@ cannot be had that way, a body that uses its output otherwise, goes step by step
 ``nki.limits`` are what they are for tile operations.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +16,17 @@ import numpy as np
 from nki_mlir.bindings import Operation, ir
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.integer_sums import reduced
-from nki_mlir.targets.interpreter.bodies import Body, BodyOutput
 from nki_mlir.targets.interpreter.execute import active_part, check_limits
+from nki_mlir.targets.interpreter.scalars import function_of
 from nki_mlir.targets.interpreter.steps import Env, Step, executes
 from nki_mlir.targets.interpreter.views import IterationWindow
+from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.reader import Structured
-from nki_mlir.waist.recognition import factors_of, source_of
+from nki_mlir.waist.recognition import factors_of, fold_of, of_integers, source_of
 
 if TYPE_CHECKING:
     from nki_mlir.targets.interpreter.module import FunctionCompiler
+
 
 Box = tuple[Sequence[int], Sequence[int]]           # starts and counts of the axes
 
@@ -44,7 +46,7 @@ class BodyContraction:
 class OutputPlan:
     """How outputs are computed; values that are ``skipped`` are not needed for it."""
 
-    outputs: tuple[BodyOutput, ...]
+    outputs: "tuple[BodyOutput, ...]"
     skipped: frozenset[int] = frozenset()
     product: BodyContraction | None = None
 
@@ -87,7 +89,7 @@ class Generic:
         product = self._product(outputs[0]) if len(outputs) == 1 else None
         return OutputPlan(tuple(outputs), frozenset(skipped | ({outputs[0].value} if product else set())), product)
 
-    def _product(self, output: BodyOutput) -> BodyContraction | None:
+    def _product(self, output: "BodyOutput") -> BodyContraction | None:
         if output.fold != "add" or self.nest.uses(output.value) != 1:
             return None
         factors = factors_of(self.nest, output.value)
@@ -171,7 +173,7 @@ class Generic:
                 buffer, at = places[self.inputs + k]                            # type: ignore[misc]
                 buffer[at] = value
 
-    def _fold_scattered(self, target: object, box: Box, active: np.ndarray, k: int, output: BodyOutput,
+    def _fold_scattered(self, target: object, box: Box, active: np.ndarray, k: int, output: "BodyOutput",
                         value: np.generic | np.ndarray) -> None:
         """Inactive elements count as the operation's identity; totals with no active element stay."""
         entry, missing = ALU[output.fold or ""], self.missing[k]
@@ -226,3 +228,61 @@ def _generic(code: "FunctionCompiler", op: Operation) -> Step:
     def run(env: Env) -> None:
         generic.run([env[s] for s in slots], [env[s] for s in symbols])
     return code.located(op, run)
+
+
+# -- bodies ------------------------------------------------------------------------------------------------------------
+# The body of a nest, compiled to functions of whole arrays, and what each of its outputs is: assigned, or a fold, which
+# is ``alu(output, value)`` where nothing else reads the output. The value of a fold over reduced axes is computed for
+# all elements at once and then reduced by the operation's NumPy reduction.
+
+@dataclass
+class BodyOutput:
+    """One result: ``value`` is its number, or that of what is folded in by the ALU operation ``fold``."""
+
+    value: int
+    reads: bool                         # whether the output's value before is used, other than by the fold
+    fold: str | None = None
+    identity: Any = None
+    of_integers: bool = False           # what is folded in is computed from integers alone
+
+
+class Body:
+    """The steps of a nest as functions."""
+
+    def __init__(self, nest: Nest) -> None:
+        self.nest = nest
+        self.indices: list[tuple[int, int]] = []        # values that are the position on an axis
+        self.program: list[tuple[int, Callable[..., object], tuple[int, ...]]] = []
+        for value, step in enumerate(nest.steps, nest.first_step):
+            if step.kind == "index":
+                self.indices.append((value, step.number))
+            else:
+                function = function_of(step, [nest.dtype_of(v) for v in step.operands])
+                self.program.append((value, function, step.operands))
+
+    def run(self, given: Sequence[Any], position: Callable[[int], Any], skipped: frozenset[int] = frozenset()
+            ) -> list[Any]:
+        """All values, from those of inputs, symbols and outputs; ``position`` has those along an axis.
+
+        The ``skipped`` ones are not computed.
+        """
+        values = [*given, *[None] * len(self.nest.steps)]
+        for value, axis in self.indices:
+            values[value] = position(axis)
+        for value, function, operands in self.program:
+            if value not in skipped:
+                values[value] = function(*[values[k] for k in operands])
+        return values
+
+    def assigned(self, k: int) -> BodyOutput:
+        """Output ``k`` as a value that may depend on what it was before."""
+        return BodyOutput(self.nest.results[k], self.nest.uses(self.nest.first_output + k) > 0)
+
+    def folded(self, k: int) -> BodyOutput | None:
+        """Output ``k`` as a fold that has an identity, or None."""
+        fold = fold_of(self.nest, k)
+        if fold is None or fold.identity is None or self.nest.uses(self.nest.results[k]) != 1:
+            return None
+        assert fold.step.dtype is not None
+        identity = fold.step.dtype.numpy.type(fold.identity)
+        return BodyOutput(fold.value, False, fold.fn, identity, of_integers(self.nest, fold.value))
