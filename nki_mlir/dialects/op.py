@@ -155,6 +155,7 @@ class Op:
     attributes: ClassVar[dict[str, type]] = {}
     defaults: ClassVar[dict[str, Any]] = {}
     blank: ClassVar[dict[str, Any]] = {}      # what fields hold that are not given
+    outputs: ClassVar[tuple[str, ...]] = ()     # the names of the tiles that it writes
     has_optional_tiles: ClassVar[bool] = False
     has_linear_attributes: ClassVar[bool] = False
     engines: ClassVar[tuple[Engine, ...]] = ()
@@ -196,6 +197,7 @@ class Op:
             defaults |= {field: owner.__dict__[field] for field in own_attributes if field in owner.__dict__}
         cls.tiles, cls.attributes, cls.defaults = tuple(tiles.values()), attributes, defaults
         cls.blank = dict.fromkeys(tiles) | defaults
+        cls.outputs = tuple(tile.name for tile in cls.tiles if tile.writes)
         cls.has_optional_tiles = any(tile.optional for tile in cls.tiles)
         cls.has_linear_attributes = Linear in attributes.values()
         REGISTRY[f"{cls.dialect}.{name}"] = cls

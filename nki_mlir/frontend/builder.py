@@ -69,6 +69,7 @@ class Builder:
         self.first_writes: dict[Buffer, Any] = {}   # HBM tensors that an operation writes, with the first location
         self.inlined = 0                            # depth of kernels called from the kernel
         self.accumulating = False                   # operations combine with what their destinations hold
+        self.masking = False                        # an operation has had a mask
         self.independent_programs = False           # programs must not write the same place
         # By the outline of an operation, what was worked out for it; by its form, which each outline keeps as "form".
         self.known: dict[tuple[Any, ...], dict[Any, Any]] = {}
@@ -80,7 +81,9 @@ class Builder:
 
     # -- what builders do ----------------------------------------------------------------------------------------------
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
-                 partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
+                 partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None,
+                 at: Location | None = None) -> Buffer:
+        """``at`` is where the kernel is, if the one operation that writes the buffer follows there."""
         raise InternalError("a builder must allocate")
 
     def state(self, key: str, shape: tuple[int, ...], dtype: DType) -> Buffer:
@@ -171,6 +174,8 @@ class Builder:
         as ``Index`` over the operation's axes.
         """
         try:
+            if mask is None and (found := self._known_operation(cls, views, attributes)) is not None:
+                return self._perform(*found)
             given = {name: v for name, v in views.items() if v is not None}
             return self._emit(cls, given, plain_mask(mask), attributes)
         except KernelError as error:
@@ -211,13 +216,14 @@ class Builder:
         operands = [(f, tile_of(view, place)) for f, view in zip(present, used)]
         fields: dict[str, Any] = {f.name: tile for f, tile in operands}
         op = cls(**attributes, **fields)
-        outline = op.outline()
-        known = self.known.get(outline)
+        key = outline_of(cls, operands, attributes)
+        known = self.known.get(key)
         if known is None:
-            form = op.form_of(outline)
+            form = op.form_of(op.outline())
             if form not in self.forms:
                 verify(op, operands)
-            known = self.known[outline] = {"form": self.forms.setdefault(form, {})}
+            known = self.known[key] = {"form": self.forms.setdefault(form, {}),
+                                       "fields": op.__dict__ | dict.fromkeys(fields)}
         if restricted:
             if not self._restrict(op, dict(zip([f.name for f in present], used)), mask, symbols, place, piece):
                 return None
@@ -227,14 +233,44 @@ class Builder:
             known["form"]["apart"] = True
         if symbols:
             op.symbols, op.ranges = tuple(s.value for s in symbols), tuple((s.first, s.last) for s in symbols)
+        return self._perform(op, operands, used, symbols, known)
+
+    def _known_operation(self, cls: type[Op], views: Views, attributes: dict[str, object]
+                         ) -> tuple[Op, Operands, list[View], tuple[Symbol, ...], dict[Any, Any]] | None:
+        """An operation without mask, limits and symbols whose like was verified: new are its buffers only."""
+        if cls.has_linear_attributes:
+            return None
+        used: list[View] = []
+        operands: list[tuple[TileField, Tile]] = []
+        for field in cls.tiles:
+            if (view := views.get(field.name)) is not None:
+                tile = view._tile or view.plain_tile()
+                if tile is None:
+                    return None
+                used.append(view)
+                operands.append((field, tile))
+        known = self.known.get(outline_of(cls, operands, attributes))
+        if known is None or "apart" not in known["form"]:
+            return None
+        op = object.__new__(cls)
+        own = op.__dict__
+        own.update(known["fields"])
+        for field, tile in operands:
+            own[field.name] = tile
+        return op, operands, used, (), known
+
+    def _perform(self, op: Op, operands: Operands, used: list[View], symbols: Sequence[Symbol], known: dict[Any, Any]
+                 ) -> Op | None:
+        """Do what has been verified."""
         if self.rules is not DeviceRules.OFF and not self.check_device(op, known):
             return None
         self.memory.use(used)
-        if from_fresh(op, present, used) and has_domain(op):
+        self.masking |= bool(op.mask)
+        if self.masking and from_fresh(op, operands, used) and has_domain(op):
             op.extra = {FRESH: self.flag()}
         self.perform(op, operands, used, symbols, {} if op.mask or op.limits or op.extra else known)
         self.last = op
-        for field, view in zip(present, used):
+        for (field, _), view in zip(operands, used):
             if field.writes:
                 view.buffer.is_written = True
                 if view.buffer.space == HBM:
@@ -344,6 +380,16 @@ class Builder:
             if not symbol.usable():
                 symbol.ask("its loop variable is used after the loop")
         return symbols
+
+
+def outline_of(cls: type[Op], operands: Operands, attributes: dict[str, object]) -> tuple[object, ...]:
+    """Equal for operations that differ in their buffers only, and in masks and limits."""
+    key: list[object] = [cls]
+    for field, tile in operands:
+        key += field.name, tile._layout or tile.layout
+    for name, value in attributes.items():
+        key += name, value if type(value) is str else (type(value), repr(value))
+    return tuple(key)
 
 
 def check_empty(fields: Sequence[TileField], views: dict[str, View]) -> None:

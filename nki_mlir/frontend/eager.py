@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.diagnostics import KernelError
+from nki_mlir.diagnostics import KernelError, Location
 from nki_mlir.diagnostics.device_rules import DeviceRules
 from nki_mlir.dialects.access import HBM, values_of
 from nki_mlir.dialects.nki.movement import DevicePrintOp
@@ -90,10 +90,11 @@ class EagerBuilder(Builder):
         return ProgramTouches(point_text(dict(enumerate(self.point)), len(self.grid)), self.deeds, shared, {})
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
-                 partition_dim: int = 0, name: str = "", attributes: dict[str, object] | None = None) -> Buffer:
+                 partition_dim: int = 0, name: str = "", attributes: dict[str, object] | None = None,
+                 at: Location | None = None) -> Buffer:
         private = self.new_private() if space == HBM and not shared else None
         made = self.allocated(shape, dtype, space, shared or private in self.launch.results, partition_dim, name)
-        self.track(made, attributes, user_location(2))
+        self.track(made, attributes, at or user_location(2))
         if private is not None:
             self.private[made] = private
         return made

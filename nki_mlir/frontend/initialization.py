@@ -32,47 +32,52 @@ class FirstUses:
     """Watches the first operations on each on-chip buffer of one capture."""
 
     def __init__(self) -> None:
-        # None: not used yet; True: written whole before it is read; False: needs zeros.
-        self.states: dict[Buffer, bool | Covering | None] = {}
+        self.open: dict[Buffer, Covering | None] = {}      # not used yet, or not written whole
+        self.zeros: dict[Buffer, Any] = {}                  # to be set, with the operation that makes each
         self.unwritten: Callable[[Buffer], None] | None = None      # told of what is read before it is written
         self.allocations: dict[Buffer, Any] = {}        # those that stand, with the operation that makes each
 
     def allocated(self, buffer: Buffer, operation: Operation, zeroed: bool = False) -> None:
         self.allocations[buffer] = operation
-        self.states[buffer] = False if zeroed else buffer.space == HBM or None
+        if zeroed:
+            self.zeros[buffer] = operation
+        elif buffer.space != HBM:
+            self.open[buffer] = None
 
     def forget(self, buffer: Buffer) -> None:
-        self.states.pop(buffer, None)
-        self.allocations.pop(buffer, None)
+        for known in (self.open, self.zeros, self.allocations):
+            known.pop(buffer, None)
 
     def used(self, op: Op, operands: Operands, views: Sequence[View], scopes: list[Any]) -> None:
         """``views`` are those of the operands, ``scopes`` the blocks that are open where the op stands."""
         for (field, tile), view in zip(operands, views):
             buffer = view.buffer
-            state = self.states.get(buffer, True)
-            if state is True or state is False:
+            if buffer not in self.open:
                 continue
+            state = self.open[buffer]
             # An operation may do without reading what its class says it reads (``sources``).
             read = field.reads and field.name in [name for name, _ in op.sources()]
-            if any([f.reads and not f.writes and t.handle is tile.handle for f, t in operands]):
+            if any([t.handle is tile.handle and f.reads and not f.writes for f, t in operands]):
                 read = True
                 if state is None and self.unwritten is not None:
                     self.unwritten(buffer)
-            if isinstance(state, Covering):
-                if state.scope not in scopes:
-                    self.states[buffer] = True
-                elif read and (tile.access != state.access or op.symbols != state.symbols):
-                    self.states[buffer] = False      # a piece that another iteration writes may be read before
-            elif not field.writes or read or op.mask:
-                self.states[buffer] = False
-            else:
-                self.states[buffer] = first_write(op, tile, buffer, scopes)
+            if state is None:
+                whole = field.writes and not read and not op.mask and first_write(op, tile, buffer, scopes)
+            elif state.scope not in scopes:
+                whole = True
+            else:       # a piece that another iteration writes may be read before
+                whole = state if not read or (tile.access == state.access and op.symbols == state.symbols) else False
+            if isinstance(whole, Covering):
+                self.open[buffer] = whole
+                continue
+            del self.open[buffer]
+            if not whole:
+                self.zeros[buffer] = self.allocations[buffer]
 
     def fill(self, make: Attributes) -> None:
         """Insert the memsets. Buffers whose allocation was taken back have been forgotten."""
-        for buffer, whole in self.states.items():
-            if whole is False:
-                _memset(buffer, self.allocations[buffer], make)
+        for buffer, allocation in self.zeros.items():
+            _memset(buffer, allocation, make)
 
 
 def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Any]) -> bool | Covering:

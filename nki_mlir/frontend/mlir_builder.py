@@ -50,6 +50,7 @@ class MlirBuilder(Builder):
         self.branches: list[tuple[Scope, Scope]] = []
         self.taken_back: dict[Buffer, tuple[object, ...]] = {}
         self.cache: dict[Any, Any] = {}     # locations and constants
+        self.result_at: tuple[Buffer | None, Location | None] = None, None      # a result to be written, and where
         self.unknown = ir.Location.unknown()
         self.index_type = ir.IndexType.get()
         self.plain_allocation: dict[str, ir.Attribute] = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
@@ -116,7 +117,8 @@ class MlirBuilder(Builder):
         return buffer
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
-                 partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None) -> Buffer:
+                 partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None,
+                 at: Location | None = None) -> Buffer:
         name = self.new_name(name)
         private = self.new_private() if space == "hbm" and not shared else None
         if shared or (private is not None and ("output", *private) in self.plan.reasons):
@@ -128,7 +130,8 @@ class MlirBuilder(Builder):
         named = self.plain_allocation
         if attributes:
             named = named | {k: self.make.value(v) for k, v in attributes.items()}
-        at = user_location(2)
+        self.result_at = buffer, at
+        at = at or user_location(2)
         op = self._op("memref.alloc", results=[self.make.memref(buffer.physical_shape, dtype, space)], attributes=named,
                       at=at)
         buffer.handle = op.result
@@ -202,13 +205,14 @@ class MlirBuilder(Builder):
             self.touches.performed(op, views, symbols, self.accumulating, self.scopes)
         self.unproved += bool(op.limits) and not self.replaying
         self.first_uses.used(op, operands, views, self.scopes)
-        attributes = known.get("attributes")
-        if attributes is None:
-            attributes = known["attributes"] = op_attributes(op, self.make, operands)
+        name, attributes = known.get("written") or (op.full_name(), op_attributes(op, self.make, operands))
+        known["written"] = name, attributes
         if self.properties.get("no_reorder"):
             attributes = {**attributes, "nki.no_reorder": ir.UnitAttr.get()}
         values = [t.handle for _, t in operands]
-        self._op(op.full_name(), [*values, *op.symbols] if symbols else values, attributes=attributes, skip=5)
+        (result, at), self.result_at = self.result_at, (None, None)
+        self._op(name, [*values, *op.symbols] if symbols else values, attributes=attributes, skip=5,
+                 at=at if views and result is views[0].buffer else None)
 
     def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
         super().wrote(op, buffer, symbols)

@@ -8,6 +8,7 @@ does not make, from the loop's begin to its end.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -59,6 +60,11 @@ class TileFootprint:
     bytes: int
     block_bytes: int
     broken: TargetRule | None
+
+@lru_cache(64)
+def taken_back(kind: TileFootprint) -> TileFootprint:
+    """What tiles are that no longer take room."""
+    return replace(kind, bytes=0)
 
 
 class Held:
@@ -134,7 +140,7 @@ class OnChipMemory:
         """An operation was taken back, and its result with it."""
         held = buffer.held
         self.total[held.kind.space] -= held.kind.bytes
-        held.kind, held.blocks = replace(held.kind, bytes=0), ()
+        held.kind, held.blocks = taken_back(held.kind), ()
 
     def use(self, views: Sequence[View]) -> None:
         """One more operation."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from nki_mlir.dialects.access import HBM, Access, Linear, Tile
+from nki_mlir.dialects.access import HBM, Access, Layout, Linear, Tile
 from nki_mlir.dialects.verifier import OutOfBounds, PartitionAccess, TooManyPartitions
 from nki_mlir.frontend.errors import (
     BadReshape,
@@ -96,7 +96,7 @@ class View:
         self.buffer, self.partition, self.free, self.dims, self.dtype = buffer, partition, free, dims, dtype
         self.limits, self.mask = limits, mask
         self.shape = Shape([d[2] for d in dims])
-        self._tile: Tile | None = None          # the operand record, where it is the same for every operation
+        self._tile: Tile | None = None          # see ``plain_tile``; an operand before, where it is there
 
     @classmethod
     def full(cls, buffer: Buffer) -> "Self":
@@ -334,6 +334,20 @@ class View:
                 raise TooManyPartitions(count=first.count, limit=PARTITIONS)
         return self
 
+    def become_tile(self) -> None:
+        """What ``as_tile`` finds of a whole buffer on chip, whose partition is in front."""
+        buffer = self.buffer
+        access, layout = whole_layout(buffer.space, buffer.shape, buffer.dtype, self.dims)
+        self._tile = Tile(buffer.handle, buffer.space, buffer.shape, buffer.dtype, access, buffer.name)
+        self._tile._layout = layout
+
+    def plain_tile(self) -> Tile | None:
+        """The operand record, where neither symbols nor a mask nor limits decide what is touched."""
+        if self._tile is None and not (self.limits or self.mask is not None or self.partition.symbols
+                                       or self.free.symbols) and is_tile(self.dims, self.buffer.on_chip):
+            return tile_of(self, {})
+        return self._tile
+
     def access(self, place: dict[Symbol, int]) -> Access:
         """The pattern; ``place`` numbers the operation's symbols."""
         if self.partition.symbols or self.free.symbols:
@@ -385,6 +399,15 @@ def whole_dims(shape: tuple[int, ...], partition: int | None) -> tuple[Dim, ...]
     return tuple(reversed(dims))
 
 
+@lru_cache(4096)
+def is_tile(dims: tuple[Dim, ...], on_chip: bool) -> bool:
+    """Whether a view with these dimensions is a tile as it is: with its partition in front of two at least."""
+    first, *others = dims or (ONE_MORE,)
+    return len(dims) > 1 and not (on_chip and (
+        any(d.partition and d.count > 1 for d in others) or (first.free and first.count > 1)
+        or first.count > PARTITIONS))
+
+
 def pattern_of(dims: tuple[Dim, ...], on_chip: bool) -> tuple[tuple[int, int], ...]:
     """``(step, count)`` pairs, the partition first on chip."""
     if not on_chip:
@@ -398,6 +421,13 @@ def constant_access(dtype: DType, partition: int | None, free: int, dims: tuple[
     """The pattern of a view without symbols. Equal ones are one object, which makes looking them up cheap."""
     start = None if partition is None else Linear(partition)
     return Access(dtype, start, Linear(free), pattern_of(dims, partition is not None))
+
+
+@lru_cache(4096)
+def whole_layout(space: str, shape: tuple[int, ...], dtype: DType, dims: tuple[Dim, ...]) -> tuple[Access, Layout]:
+    """Those of a whole buffer on chip."""
+    tile = Tile(None, space, shape, dtype, constant_access(dtype, 0, 0, dims))
+    return tile.access, tile.layout
 
 
 def shares_variable(a: Index, b: Index) -> bool:
@@ -418,6 +448,6 @@ def tile_of(view: View, place: dict[Symbol, int]) -> Tile:
         return view._tile
     buffer = view.buffer
     tile = Tile(buffer.handle, buffer.space, buffer.physical_shape, buffer.dtype, view.access(place), buffer.name)
-    if not view.partition.symbols and not view.free.symbols:
+    if not (view.partition.symbols or view.free.symbols or view.limits or view.mask is not None):
         view._tile = tile
     return tile

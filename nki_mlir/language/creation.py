@@ -54,12 +54,12 @@ def located(function: Callable[..., R], *arguments: object) -> R:
 
 def as_operand(x: object, name: str = "a language function") -> View:
     """x as a tile; the named errors where it is none."""
+    if isinstance(x, View):
+        return x if x.is_tile else located(x.as_tile)
     if hasattr(x, "as_sum"):
-        x = x.as_sum()
-    if not isinstance(x, View):
-        active(name)
-        raise WrongMemory(operand="x", op=name, expected="psum|sbuf", found=type(x).__name__).located(user_location())
-    return x if x.is_tile else located(x.as_tile)
+        return as_operand(x.as_sum(), name)
+    active(name)
+    raise WrongMemory(operand="x", op=name, expected="psum|sbuf", found=type(x).__name__).located(user_location())
 
 
 _names = itertools.count()
@@ -101,10 +101,11 @@ def result_tensor(shape: tuple[int, ...], dtype: object, space: str) -> "Tensor"
     """What an operation makes; quick where the shape is a tile's."""
     if type(shape) is not Shape or type(dtype) is not DType or space == HBM:
         return new_tensor(shape, dtype, space)
-    builder = active("a tensor creation")
     if len(shape) < 2 or shape[0] > PARTITIONS:
         located(check_on_chip_shape, shape, 0)
-    return tensor_of(builder.allocate(shape, dtype, space))
+    made = tensor_of(active("a tensor creation").allocate(shape, dtype, space, at=user_location(2)))
+    made.become_tile()
+    return made
 
 
 def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
@@ -198,12 +199,12 @@ def constant(constant: object, dtype: object = None) -> "Tensor":
 def emit(cls: type[Op], views: Views, mask: object = None, **attributes: object) -> Op | None:
     """Emit through the running builder, which joins the masks attached to operands with the operation's."""
     builder = active(f"nki.{cls.name}")
-    for view in views.values():
+    for name, view in views.items():
         if not (view is None or isinstance(view, View)):
-            raise WrongMemory(operand=next(k for k, v in views.items() if v is view), op=cls.name,
-                              expected="psum|sbuf|hbm", found=type(view).__name__).located(user_location())
-    for field in cls.tiles:
-        if field.writes and (view := views.get(field.name)) is not None and view.buffer.role == "input":
+            raise WrongMemory(operand=name, op=cls.name, expected="psum|sbuf|hbm", found=type(view).__name__).located(
+                user_location())
+    for name in cls.outputs:
+        if (view := views.get(name)) is not None and view.buffer.role == "input":
             check_mutable(view)
     if cls.dialect == "nisa" and Engine.SYNC not in cls.engines:
         views = {name: own_partitions(view) for name, view in views.items()}

@@ -196,36 +196,36 @@ def _is_integer(kind: object) -> bool:
 def binary(op: object, left: Any, right: Any, *, mask: object = None, dtype: object = None, boolean: bool = False,
            destination: View | None = None, partition_broadcast: bool = True) -> "Tensor":
     """``left (op) right``, each a tile or a number, with NumPy broadcasting."""
-    op = alu_token(op).name
+    op = op if type(op) is str and op in ALU else alu_token(op).name
     left, right = plain_number(left), plain_number(right)
     if isinstance(left, Index):
         left = as_tile(left, right if isinstance(right, View) else one_element())
     if isinstance(right, Index):
         right = as_tile(right, left if isinstance(left, View) else one_element())
-    tensors = [x for x in (left, right) if isinstance(x, View)]
-    if not tensors:
+    if not isinstance(left, View) and not isinstance(right, View):
         active(f"nl.{op}")
         check_number(op, left)
         left = as_tile(left, one_element())
-        tensors = [left]
-    tensors = [as_operand(t) for t in tensors]
-    for label, t in zip(("x", "y"), tensors):
-        if t.buffer.space == HBM:
+    tensors = [as_operand(x) for x in (left, right) if isinstance(x, View)]
+    first, last = tensors[0], tensors[-1]
+    if first.buffer.space == HBM or last.buffer.space == HBM:
+        for label, t in zip(("x", "y"), tensors):
             require_space(op, label, t, PSUM, SBUF)
-    shape = broadcast_shape(*[t.shape for t in tensors], what=op)
-    if not partition_broadcast and len(tensors) == 2 and tensors[0].shape[0] != tensors[1].shape[0]:
-        raise ShapeMismatch(what=f"operator {op} on tiles of {tensors[0].shape[0]} and {tensors[1].shape[0]} "
-                                 f"partitions; nl.{op} broadcasts partitions").located(user_location())
-    for x in (left, right):
-        if not isinstance(x, View):
-            check_number(op, x)
-    kind = result_dtype(op, left, right, dtype, boolean)
-    common: dict[str, Any] = {"mask": mask, "asked": dtype, "destination": destination, "op": op}
-    if len(tensors) == 2:
-        return compute(elementwise.BinaryOp, shape, kind, of_one_kind(op, *tensors), **common)
+    shape: tuple[int, ...] = first.shape
+    if not same_extents(shape, last.shape):
+        shape = broadcast_shape(shape, last.shape, what=op)
+        if not partition_broadcast and first.shape[0] != last.shape[0]:
+            raise ShapeMismatch(what=f"operator {op} on tiles of {first.shape[0]} and {last.shape[0]} partitions; "
+                                     f"nl.{op} broadcasts partitions").located(user_location())
     scalar, reverse = (left, True) if isinstance(right, View) else (right, False)
-    return compute(elementwise.BinaryScalarOp, shape, kind, {"src": tensors[0]}, scalar=float(scalar), reverse=reverse,
-                   **common)
+    if len(tensors) == 1:
+        check_number(op, scalar)
+    kind = result_dtype(op, left, right, dtype, boolean)
+    if len(tensors) == 2:
+        return compute(elementwise.BinaryOp, shape, kind, of_one_kind(op, first, last), mask, asked=dtype,
+                       destination=destination, op=op)
+    return compute(elementwise.BinaryScalarOp, shape, kind, {"src": first}, mask, asked=dtype, destination=destination,
+                   op=op, scalar=float(scalar), reverse=reverse)
 
 
 def one_element() -> "Tensor":
@@ -241,6 +241,8 @@ class HostArray(KernelError, TypeError):
 
 def plain_number(value: object) -> Any:
     """A constant index or an array of no dimensions as the number it is, a tile plus an index as a tile; else as is."""
+    if isinstance(value, View):
+        return value
     if hasattr(value, "as_sum"):
         return value.as_sum()
     if isinstance(value, Index):

@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -62,6 +63,10 @@ class DType:
             return False
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash(self.numpy)
 
     def __repr__(self) -> str:
