@@ -30,6 +30,7 @@ from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.independence import ByteInterval, independent
 from nki_mlir.targets.cpu.limits import SITE_BITS, Limits
 from nki_mlir.targets.cpu.nests import cost_of, dims_of, parts_of, reach_of
+from nki_mlir.targets.cpu.packed_products import PackedProducts
 from nki_mlir.targets.cpu.program import (
     CODE,
     FIRST_ID,
@@ -88,9 +89,11 @@ class Assembler:
         self.times = 1                              # how often the current block runs
         self.parallel = False                       # whether the program uses the pool
         self.accesses: list[ByteInterval] | None = None   # of the parallel loop that is being written
+        self.products = PackedProducts(self.code)
 
     def assemble(self) -> Assembly:
         self.body(iter(operations_of(self.kernel.op, lambda name: True)[1:]))
+        self.parallel |= self.products.pack(lambda: self.only_read)
         self.chunks.split(self.code, self.fresh.labels())
         self.fresh.end(self.code)
         self.code.items.append(None)
@@ -136,6 +139,7 @@ class Assembler:
             self.parallel_loop(operations, span, memory, variable)
             return
         outer, self.times = self.times, self.times * (len(span) if span else 1)
+        self.products.enter()
         again, end = self.code.label(), self.code.label()
         self.code.emit("nki_set", slot_address(variable), low)
         if not span:
@@ -144,6 +148,7 @@ class Assembler:
         self.inside(operations, OpenBlock(variable, span or None))
         self.code.emit("nki_next", slot_address(variable), step, high, again)
         self.code.mark(end)
+        self.products.leave(variable, span or None)
         self.times = outer
 
     def inside(self, operations: Iterator[object], block: OpenBlock, facts: list[Linear] | None = None) -> None:
@@ -163,6 +168,7 @@ class Assembler:
         The body is the same in both cases, so it is written first: two items before it and two after it decide.
         """
         start, end = self.code.label(), self.code.label()
+        self.products.enter()
         head = len(self.code.items)
         self.code.items += [None, start]
         outside, self.memory, self.accesses = self.memory, memory, []
@@ -182,11 +188,13 @@ class Assembler:
             self.code.emit("nki_next", slot_address(variable), Linear(span.step), Linear(span.stop), start)
         self.code.items[head] = first
         self.code.mark(end)
+        self.products.leave(variable, span)
         self.memory, self.accesses, self.times = outside, None, self.times // len(span)
 
     def branch(self, op: Operation, operations: Iterator[object]) -> None:
         _carries_nothing(op)
         condition = op.operands[0]
+        self.products.enter()
         otherwise, end = self.code.label(), self.code.label()
         has_else = len(op.regions[1].blocks) > 0
         self.code.emit("nki_unless", self.values.form(condition), otherwise)
@@ -197,9 +205,11 @@ class Assembler:
         if has_else:
             self.inside(operations, OpenBlock(), self.values.holding(condition, True))
         self.code.mark(end)
+        self.products.leave()
 
     def while_loop(self, op: Operation, operations: Iterator[object]) -> None:
         _carries_nothing(op)
+        self.products.enter()
         again, end = self.code.label(), self.code.label()
         self.lives.open()
         self.fresh.blocks.append(OpenBlock())
@@ -211,6 +221,7 @@ class Assembler:
         self.fresh.blocks.pop()
         self.lives.close(len(self.code.items))
         self.code.mark(end)
+        self.products.leave()
 
     # -- values --------------------------------------------------------------------------------------------------------
     def simple(self, op: Operation) -> None:
@@ -290,6 +301,7 @@ class Assembler:
         self.fresh.computed(nest, views)
         places = [view.address for view in views]
         self.cost += self.times * cost_of(nest)
+        self.products.enter()
         parts = parts_of(nest, host.threads(), 4 * host.threads()) if self.is_large(nest) else None
         streams = self.streams(nest, views[len(nest.inputs):])
         if parts is None:
@@ -297,6 +309,7 @@ class Assembler:
             self.chunks.computed(self.code.items[-1], nest, views, places)          # type: ignore[arg-type]
         else:
             self.spread(nest, *parts, places, symbols, streams)
+        self.products.computed(nest, views)
         if self.accesses is not None:
             self.accesses += [
                 ByteInterval(view.root, place, *reach_of(nest, k), k >= len(nest.inputs), dims_of(nest, k),
@@ -311,9 +324,16 @@ class Assembler:
     @cached_property
     def only_written(self) -> set[str]:
         """The kernel's outputs that none of its operations reads."""
-        read = effects_of(self.kernel.op).reads
+        return self.arguments("shared", effects_of(self.kernel.op).reads)
+
+    @cached_property
+    def only_read(self) -> set[str]:
+        """The kernel's inputs that none of its operations writes."""
+        return self.arguments("input", effects_of(self.kernel.op).writes)
+
+    def arguments(self, kind: str, besides: set[object]) -> set[str]:
         arguments = zip(self.kernel.op.regions[0].blocks[0].arguments, self.kernel.arguments)
-        return {spec.name for value, spec in arguments if spec.kind == "shared" and value not in read}
+        return {spec.name for value, spec in arguments if spec.kind == kind and value not in besides}
 
     def is_large(self, nest: Nest) -> bool:
         """Whether one operation is worth several threads, which nothing around it uses."""

@@ -42,9 +42,31 @@ def product_of(nest: Nest) -> NestContraction | None:
         columns = [x for x in parallel if out.strides[x] == 1 and b.strides[x] == 1 and a.strides[x] == 0]
         if columns:
             rows = [x for x in parallel if b.strides[x] == 0 and a.strides[x] and x != columns[0]]
-            row = max(rows, key=lambda x: nest.extents[x]) if rows else None
-            return NestContraction(row, columns[0], broadcast, vector)
+            # One that fills the register tile, and of these the one of the smallest step.
+            sizes = {x: (min(nest.extents[x], ROWS[host.lanes()]), -abs(a.strides[x])) for x in rows}
+            return NestContraction(max(sizes, key=sizes.__getitem__, default=None), columns[0], broadcast, vector)
     return None
+
+
+@dataclass(frozen=True)
+class PanelProduct:
+    """A product of panels. Sums start from 0, and are stored, or where it is not ``fresh`` added to what is there.
+
+    Tiles of the result come from afar: each is asked for while it is computed. Arguments are those of the nest.
+    """
+
+    nest: Nest
+    fresh: bool
+
+    @property
+    def title(self) -> str:
+        return f"{self.nest.title}_panels"
+
+    def emit(self, code: FunctionEmitter, words: Value) -> None:
+        product = product_of(self.nest)
+        assert product is not None
+        pointers = [code.word(words, k, code.pointer) for k in range(len(self.nest.operands))]
+        Contraction(code, self.nest, product, self).emit(pointers)
 
 
 def _is_product(nest: Nest) -> bool:
@@ -62,8 +84,9 @@ def _is_product(nest: Nest) -> bool:
 class Contraction:
     """Emits a matrix product."""
 
-    def __init__(self, code: FunctionEmitter, nest: Nest, product: NestContraction) -> None:
-        self.code, self.nest, self.product = code, nest, product
+    def __init__(self, code: FunctionEmitter, nest: Nest, product: NestContraction,
+                 panels: PanelProduct | None = None) -> None:
+        self.code, self.nest, self.product, self.panels = code, nest, product, panels
         extent = nest.extents[product.column]
         self.lanes = min(host.lanes(), 1 << (extent - 1).bit_length())
         self.rows = ROWS[host.lanes()]
@@ -116,8 +139,17 @@ class Contraction:
         for r in range(rows):
             line = self.shifted(pointers[2], out.dtype, r * out.strides[product.row] if product.row is not None else 0)
             places += [self.shifted(line, out.dtype, v * self.lanes) for v in range(vectors)]
-        start = [code.fetch(p, 1, out.dtype, self.lanes, active[k % vectors]) for k, p in enumerate(places)]
-        sums = self.sum(self.summed, pointers, start, rows, active)
+
+        def old() -> list[Value]:
+            return [code.fetch(p, 1, out.dtype, self.lanes, active[k % vectors]) for k, p in enumerate(places)]
+        if self.panels is None:
+            sums = self.sum(self.summed, pointers, old(), rows, active)
+        else:
+            for place in places:
+                code.prefetch(place)
+            zero = code.constant(code.shaped(code.element(out.dtype), self.lanes), 0.0)
+            sums = self.sum(self.summed, pointers, [zero] * len(places), rows, active)
+            sums = sums if self.panels.fresh else [code.add(a, b) for a, b in zip(old(), sums)]
         for k, (p, value) in enumerate(zip(places, sums)):
             code.put(value, p, 1, out.dtype, self.lanes, active[k % vectors])
 

@@ -13,7 +13,7 @@ from nki_mlir.alone import ALONE
 from nki_mlir.bindings import Module, Operation, ir, operations_of
 from nki_mlir.dialects.access import Mask
 from nki_mlir.passes.pass_manager import PassObserver
-from nki_mlir.targets.cpu.contraction import Contraction, product_of
+from nki_mlir.targets.cpu.contraction import Contraction, PanelProduct, product_of
 from nki_mlir.targets.cpu.jit import addresses_text, code_context, compile_functions, lower
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.limits import Limits
@@ -24,7 +24,7 @@ from nki_mlir.targets.cpu.streaming import Streamed
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.recognition import integer_sums
 
-Routine = Nest | Streamed | Limits | RowCopies
+Routine = Nest | Streamed | PanelProduct | Limits | RowCopies
 
 _SHELL = """llvm.func internal @{name}(%arguments: !llvm.ptr) -> i64 {{
   %fine = llvm.mlir.constant(0 : i64) : i64
@@ -86,7 +86,7 @@ def _emit(function: Operation, routine: Routine) -> None:
             symbols = [code.word(words, k, code.i64_type) for k in range(routine.symbols + 1)]
             leave.operands[0] = routine.emit(code, symbols)
             return
-        if isinstance(routine, Streamed):
+        if isinstance(routine, Streamed | PanelProduct):
             routine.emit(code, words)
             return
         if isinstance(routine, RowCopies):

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Loops around products of tiles become one product of packed operands.
+// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-vector %S/../../examples/matmul.py:matmul_tiled --arg 1024x256xf32 --arg 1024x512xf32 | FileCheck %s
+
+// Blocks of the summed axis are packed for all rows, on the pool.
+// CHECK:      // @matmul_tiled(a_t, b, out)
+// CHECK-NEXT: //   nki_parallel(&%0, %2, [[PACK:L[0-9]+]], [[K:[0-9]+]], 0, 1, 2, {{[0-9]+}}, 0, [[PACKED:L[0-9]+]])
+// CHECK-NEXT: // [[PACK]]:
+// CHECK-NEXT: //   copy_32x{{[0-9x]+}}_float32_{{[0-9a-f]+}}(a_t + 524288 * %[[K]], memory + 524288 * %[[K]])
+// CHECK:      // [[PACKED]]:
+// Then columns, in as many iterations as there is work for.
+// CHECK-NEXT: //   nki_parallel(&%0, %2, [[COLUMNS:L[0-9]+]], [[J:[0-9]+]], 0, 1, 2, {{[0-9]+}}, {{[0-9]+}}, [[END:L[0-9]+]])
+// CHECK-NEXT: // [[COLUMNS]]:
+// CHECK:      //   copy_32x{{[0-9x]+}}_float32_{{[0-9a-f]+}}(b + 1024 * %[[J]] + 1048576 * %[[B:[0-9]+]], %[[OWN:[0-9]+]] + 524288 * %[[B]])
+// The first block starts the sums, where the result is; the next one adds to them.
+// CHECK:      //   add_{{[0-9x]+}}x512_float32_panels_{{[0-9a-f]+}}(memory, %[[OWN]], out + 1024 * %[[J]])
+// CHECK-NEXT: //   add_{{[0-9x]+}}x512_float32_panels_{{[0-9a-f]+}}(memory + 524288, %[[OWN]] + 524288, out + 1024 * %[[J]])
+// CHECK-NEXT: //   end
+// CHECK-NEXT: // [[END]]:
+
+// A tile of the result is asked for before it is computed.
+// CHECK: llvm.func internal @add_{{.*}}_panels_
+// CHECK:   "llvm.intr.prefetch"
+// CHECK:   scf.for %{{.*}} = %c0_i64 to %c512_i64
+// CHECK:     math.fma

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Loops around a product of tiles as one matrix product.
+
+before:  for i, j:  total = 0;  for s:  left = a[s, i];  right = b[s, j];  total += left.T @ right;  out[i, j] = total
+after:   out = a.T @ b
+
+A loop around one operation is an axis of it. A copy of a tile is not needed where what reads it can read its source,
+and no tile of sums where the sums can be made where they are copied to. What is left is one operation, or none.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu.contraction import product_of
+from nki_mlir.targets.cpu.storage import ScratchBuffer
+from nki_mlir.targets.cpu.values import MemrefView
+from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.recognition import integer_sums
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedNest:
+    """A nest on buffers, each operand from so many bytes on.
+
+    Of a product, ``fresh`` says that its sums start from 0, and ``finish`` is a nest of one input, which makes of each
+    sum what is stored; the product's output is then where that is stored.
+    """
+
+    nest: Nest
+    roots: tuple[object, ...]
+    offsets: tuple[Linear, ...]
+    is_product: bool
+    fresh: bool = False
+    finish: Nest | None = None
+
+    @property
+    def reads(self) -> tuple[object, ...]:
+        return self.roots[:len(self.nest.inputs)]
+
+    @property
+    def target(self) -> object:
+        return self.roots[-1]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each element of one output is made of those of the inputs at its position, and nothing else."""
+        nest = self.nest
+        return len(nest.outputs) == 1 and not (nest.mask or nest.symbols or any(s.kind == "index" for s in nest.steps)
+                                               or nest.reduced or nest.uses(nest.first_output))
+
+    @property
+    def is_copy(self) -> bool:
+        return self.is_plain and not self.nest.steps and len(self.nest.inputs) == 1
+
+
+@dataclass(frozen=True, eq=False)
+class ViewedNest:
+    """A computation of a program: a nest, and the views of its operands."""
+
+    nest: Nest
+    views: Sequence[MemrefView]
+
+    @property
+    def placed(self) -> PlacedNest:
+        nest = self.nest
+        is_product = product_of(nest) is not None and not integer_sums(nest) and not nest.symbols
+        return PlacedNest(nest, tuple([v.root for v in self.views]), tuple([v.offset for v in self.views]), is_product)
+
+
+@dataclass(frozen=True, eq=False)
+class TileLoop:
+    """A loop of a program: the slot of its variable, its values, what is in it."""
+
+    slot: int
+    span: range
+    items: "Sequence[TileItem]"
+
+
+TileItem = ViewedNest | TileLoop | None           # None: anything else
+
+
+def views_of(items: Sequence[TileItem]) -> Iterator[MemrefView]:
+    for item in items:
+        if item is not None:
+            yield from item.views if isinstance(item, ViewedNest) else views_of(item.items)
+
+
+def can_be_flat(item: TileItem) -> bool:
+    """Whether no loop stays of an item."""
+    return _flat([item]) is not None
+
+
+def as_one_product(items: Sequence[TileItem]) -> PlacedNest | None:
+    """The product that all of the items are together: between memory from outside, each sum from 0."""
+    flat = _flat(items)
+    if flat is None or len(flat) != 1 or not flat[0].fresh or any(isinstance(r, ScratchBuffer) for r in flat[0].roots):
+        return None
+    return replace(flat[0], nest=flat[0].nest.simplified)
+
+
+def _flat(items: Sequence[TileItem]) -> list[PlacedNest] | None:
+    """The items without loops, and without what needs not be done; None where one of the loops stays."""
+    found: list[PlacedNest] = []
+    for item in items:
+        if isinstance(item, ViewedNest):
+            found.append(item.placed)
+            continue
+        inner = _flat(item.items) if item is not None else None
+        if item is None or inner is None or not _can_part(inner):
+            return None
+        for one in inner:
+            grown = _with_axis(one, item.slot, item.span)
+            if grown is None:
+                return None
+            found.append(grown)
+    return _sums_in_place(_without_copies(found))
+
+
+def _can_part(items: Sequence[PlacedNest]) -> bool:
+    """Whether a loop around the items may be one around each: none touches what another one writes."""
+    return all(a is b or a.target not in b.roots for a in items for b in items)
+
+
+def _with_axis(one: PlacedNest, slot: int, span: range) -> PlacedNest | None:
+    """A nest and the loop around it as one nest. Its iterations write different elements, or add to the same ones."""
+    nest, offsets, operands = one.nest, [], []
+    if not (one.is_plain or one.is_product):
+        return None
+    for operand, offset in zip(nest.operands, one.offsets):
+        step = dict(offset.symbols).get(slot, 0)
+        stride, rest = divmod(step * span.step, operand.dtype.itemsize)
+        if rest:
+            return None
+        operands.append(Operand(operand.dtype, (stride, *operand.strides)))
+        offsets.append(offset.substitute(slot, span.start))
+    reduced = {a + 1 for a in nest.reduced}
+    if not operands[-1].strides[0]:
+        if one.fresh or not one.is_product:
+            return None
+        reduced.add(0)
+    inputs = len(nest.inputs)
+    grown = replace(nest, extents=(len(span), *nest.extents), reduced=frozenset(reduced),
+                    inputs=tuple(operands[:inputs]), outputs=tuple(operands[inputs:]))
+    if not _writes_once(grown):
+        return None
+    return replace(one, nest=grown, offsets=tuple(offsets))
+
+
+def _writes_once(nest: Nest) -> bool:
+    """Whether all positions of the parallel axes are different elements of the output."""
+    reach = 1
+    for step, extent in sorted(zip(nest.outputs[0].strides, nest.extents)):
+        if step and extent > 1:
+            if step < reach:
+                return False
+            reach += step * (extent - 1)
+    return all(nest.outputs[0].strides[a] > 0 for a in range(len(nest.extents))
+               if a not in nest.reduced and nest.extents[a] > 1)
+
+
+# -- copies ------------------------------------------------------------------------------------------------------------
+def _without_copies(items: list[PlacedNest]) -> list[PlacedNest]:
+    """What was copied for products, they read where it was. It is nothing that is written in between."""
+    k = 0
+    while k < len(items):
+        after = _without_copy(items[k], items[k + 1:]) if not any(i.target in items[k].reads for i in items) else None
+        if after is None:
+            k += 1
+        else:
+            items = [*items[:k], *after]
+    return items
+
+
+def _without_copy(copy: PlacedNest, after: list[PlacedNest]) -> list[PlacedNest] | None:
+    """What comes after a copy, if all of it that knows the copy can do without."""
+    if not copy.is_copy or not isinstance(copy.target, ScratchBuffer):
+        return None
+    changed = [_reading_source(i, copy) if copy.target in i.roots else i for i in after]
+    kept = [i for i in changed if i is not None]
+    return kept if len(kept) == len(after) and kept != after else None
+
+
+def _reading_source(user: PlacedNest, copy: PlacedNest) -> PlacedNest | None:
+    if not (user.is_product or user.is_copy) or user.target == copy.target or copy.reads[0] == user.target:
+        return None
+    inputs, roots, offsets = list(user.nest.inputs), list(user.roots), list(user.offsets)
+    for k, operand in enumerate(user.nest.inputs):
+        if roots[k] is copy.target:
+            found = _through(copy, 1, operand, offsets[k], user.nest.extents)
+            if found is None:
+                return None
+            inputs[k], offsets[k] = found
+            roots[k] = copy.reads[0]
+    return replace(user, nest=replace(user.nest, inputs=tuple(inputs)), roots=tuple(roots), offsets=tuple(offsets))
+
+
+def _through(copy: PlacedNest, side: int, operand: Operand, offset: Linear, extents: tuple[int, ...]
+             ) -> tuple[Operand, Linear] | None:
+    """What an operand touches of one side of a copy, as part of the other side.
+
+    Steps of the operand are put together of the copy's; positions of all axes must stay within the copy's extents.
+    """
+    here, there = copy.nest.operands[side], copy.nest.operands[1 - side]
+    apart = offset.plus(copy.offsets[side], -1)
+    start, rest = divmod(apart.const, here.dtype.itemsize)
+    if apart.symbols or rest or start < 0 or here.dtype is not operand.dtype:
+        return None
+    axes = sorted(zip(here.strides, there.strides, copy.nest.extents), reverse=True)
+    used = [0] * len(axes)
+
+    def moved(step: int, times: int) -> int | None:
+        total = 0
+        for k, (own, other, _) in enumerate(axes):
+            count, step = divmod(step, own) if own > 0 else (0, step)
+            used[k] += count * times
+            total += count * other
+        return None if step else total
+    first = moved(start, 1)
+    steps = [moved(s, n - 1) if s >= 0 else None for s, n in zip(operand.strides, extents)]
+    if first is None or None in steps or any(u >= n for u, (_, _, n) in zip(used, axes)):
+        return None
+    place = copy.offsets[1 - side].plus(Linear(first * there.dtype.itemsize))
+    return Operand(there.dtype, tuple(steps)), place                # type: ignore[arg-type]
+
+
+# -- sums --------------------------------------------------------------------------------------------------------------
+def _sums_in_place(items: list[PlacedNest]) -> list[PlacedNest]:
+    """Sums that are set to 0, made, and copied, as sums that are made where they go."""
+    k = 0
+    while k + 1 < len(items):
+        joined = _started(items[k], items[k + 1]) or _stored(items[k], items[k + 1])
+        if joined is None:
+            k += 1
+        else:
+            items = [*items[:k], joined, *items[k + 2:]]
+            k = max(k - 1, 0)
+    return items
+
+
+def _started(fill: PlacedNest, product: PlacedNest) -> PlacedNest | None:
+    """A fill of a whole buffer with 0, and the product that adds to it."""
+    nest, buffer = fill.nest, fill.target
+    step = nest.step(nest.results[0]) if fill.is_plain and not nest.inputs else None
+    if step is None or step.kind != "constant" or float(step.number) != 0 or not isinstance(buffer, ScratchBuffer):
+        return None
+    is_whole = _writes_once(nest) and nest.elements * nest.outputs[0].dtype.itemsize == buffer.size
+    can_start = product.is_product and not product.fresh and product.target is buffer
+    return replace(product, fresh=True) if is_whole and can_start else None
+
+
+def _stored(product: PlacedNest, copy: PlacedNest) -> PlacedNest | None:
+    """A product into a buffer, and a nest that makes of each of its elements one somewhere else."""
+    nest, finish = copy.nest, product.finish
+    if not (product.fresh and copy.is_plain and copy.reads == (product.target,) and copy.target not in product.roots
+            and isinstance(product.target, ScratchBuffer)) or (finish is not None and nest.steps):
+        return None
+    if nest.steps:
+        finish = nest
+    parallel = [n for a, n in enumerate(product.nest.extents) if a not in product.nest.reduced]
+    found = _through(copy, 0, product.nest.outputs[0], product.offsets[-1], product.nest.extents)
+    if found is None or prod(parallel) != nest.elements:
+        return None
+    return replace(product, nest=replace(product.nest, outputs=(found[0],)), finish=finish,
+                   roots=(*product.reads, copy.target), offsets=(*product.offsets[:-1], found[1]))

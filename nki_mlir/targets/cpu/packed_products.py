@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Large matrix products: operands are copied into panels, which lie in the order in which register tiles read them.
+
+``out[m, n] = sum over k of a[k, m] * b[k, n]``. First ``a`` is packed, then each block of columns runs by itself:
+
+pack the columns of b
+for each block of rows:  for each block of k:
+    for each panel of a, which stays in the first cache:  for each panel of b:  out's tile += panel of a * panel of b
+
+The order in which numbers are added does not depend on the number of threads.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.targets.cpu import host
+from nki_mlir.targets.cpu.contraction import ROWS, VECTORS, PanelProduct
+from nki_mlir.targets.cpu.loop_products import (
+    PlacedNest,
+    TileItem,
+    TileLoop,
+    ViewedNest,
+    as_one_product,
+    can_be_flat,
+    views_of,
+)
+from nki_mlir.targets.cpu.program import CODE, MEMORY, SELF, Assembly, Extent, RoutineCall, slot_address, slot_value
+from nki_mlir.targets.cpu.storage import ScratchBuffer
+from nki_mlir.targets.cpu.streaming import Streamed
+from nki_mlir.targets.cpu.values import MemrefView
+from nki_mlir.waist.nest import Nest, Operand, Step
+
+WORTH_PACKING = 1 << 24             # multiplications; with fewer, packing costs more than it saves
+MOST_DEPTH = 512                    # of a block of k: a panel of ``a`` stays in the first cache
+LEAST_DEPTH = 32
+MOST_ROWS = 1024                    # of a block: its sums are at hand until the last block of k has been added
+MOST_COLUMNS = 1024                 # of a block: as often ``a`` is read again
+MOST_PACKED = 1 << 26               # bytes that are packed of a at a time
+MOST_PARTS = 16                     # of a program in which products are looked for
+PIECE = 16                          # positions of k that are packed at a time: as many streams of reads
+
+LOOPS = ("nki_set", "nki_next", "nki_parallel", "nki_spread")
+MULTIPLY_ADD = (Step("alu", FLOAT32, (0, 1), "multiply"), Step("alu", FLOAT32, (2, 3), "add"))
+
+
+@dataclass(frozen=True)
+class PackedFactor:
+    """A factor in memory: its address, its strides along its own axis and the summed one, the width of its panels."""
+
+    start: Linear
+    memory: Operand
+    width: int
+
+    def at(self, own: Linear, summed: Linear) -> Linear:
+        """The address of an element."""
+        stride, depth = (s * self.memory.dtype.itemsize for s in self.memory.strides)
+        return self.start.plus(own, stride).plus(summed, depth)
+
+    def packing(self, count: int, depth: int) -> Nest:
+        """The copy of ``count`` elements by ``depth`` into panels, converted to float32."""
+        own, summed = self.memory.strides
+        width = min(self.width, count)
+        piece = next(p for p in range(min(PIECE, depth), 0, -1) if depth % p == 0)
+        steps = () if self.memory.dtype is FLOAT32 else (Step("convert", FLOAT32, (0,)),)
+        source = Operand(self.memory.dtype, (piece * summed, width * own, summed, own))
+        panels = Operand(FLOAT32, (piece * width, depth * width, width, 1))
+        return Nest((depth // piece, count // width, piece, width), frozenset(), (source,), 0, (panels,), steps,
+                    (2,) if steps else (0,))
+
+
+@dataclass(frozen=True)
+class ProgramPart:
+    """What is written of a program from one item up to another."""
+
+    first: int
+    last: int
+    item: TileItem
+
+
+class PackedProducts:
+    """Watches a program while it is written. Parts that are a large product together are written anew."""
+
+    def __init__(self, code: Assembly) -> None:
+        self.code = code
+        self.open: list[tuple[int, list[TileItem]]] = []
+        self.parts: list[ProgramPart] = []          # outside of all blocks
+        self.dropped: list[object] = []             # instructions, which others know by their ``id``
+
+    def enter(self) -> None:
+        """A computation or a block begins."""
+        self.open.append((len(self.code.items), []))
+
+    def computed(self, nest: Nest, views: Sequence[MemrefView]) -> None:
+        self._leave(ViewedNest(nest, views))
+
+    def leave(self, slot: int = -1, span: range | None = None) -> None:
+        """A block ends; a loop whose values are known has its variable's slot and its values."""
+        self._leave(TileLoop(slot, span, self.open[-1][1]) if span else None)
+
+    def _leave(self, item: TileItem) -> None:
+        first, _ = self.open.pop()
+        if self.open:
+            self.open[-1][1].append(item)
+        else:
+            self.parts.append(ProgramPart(first, len(self.code.items), item))
+
+    def pack(self, only_read: Callable[[], set[str]]) -> bool:
+        """Whether anything was written anew. ``only_read``: names of arrays that nothing writes."""
+        if len(self.parts) > MOST_PARTS:
+            return False
+        found, end = False, len(self.parts)
+        while end:
+            first = self._pack_up_to(end, only_read)
+            found |= first is not None
+            end = end - 1 if first is None else first
+        return found
+
+    def _pack_up_to(self, end: int, only_read: Callable[[], set[str]]) -> int | None:
+        """The number of the first part, if some parts up to one are a product."""
+        item = self.parts[end - 1].item
+        if not isinstance(item, TileLoop) or not can_be_flat(item):
+            return None
+        for start in range(end - 1, -1, -1):
+            parts = self.parts[start:end]
+            whole = as_one_product([p.item for p in parts]) if self._is_known(parts[0].first, parts[-1].last) else None
+            if whole is not None and can_pack(whole) and {*whole.reads} <= only_read():
+                return start if self._write(whole, parts) else None
+        return None
+
+    def _is_known(self, first: int, last: int) -> bool:
+        """Whether a program has nothing but computations and loops there."""
+        return all(not isinstance(i, RoutineCall) or isinstance(i.function, Nest | Streamed) or i.function in LOOPS
+                   for i in self.code.items[first:last])
+
+    def _write(self, whole: PlacedNest, parts: Sequence[ProgramPart]) -> bool:
+        first, last = parts[0].first, parts[-1].last
+        views = list(views_of([p.item for p in parts]))
+        buffers = {v.root for v in views if isinstance(v.root, ScratchBuffer)}
+        if any(b.last > last for b in buffers):
+            return False                # it is read later on
+        before = [b for b, _ in self.code.buffers if b not in buffers]
+        for storage in self.code.storages.values():
+            storage.buffers = [b for b in storage.buffers if b not in buffers]
+        after = self.code.items[last:]
+        self.dropped += self.code.items[first:last]
+        del self.code.items[first:]
+        PackedProduct(self.code, whole, {v.root: v.base for v in views}).write()
+        further = len(self.code.items) - last
+        for buffer in before:
+            buffer.first += further * (buffer.first >= last)
+            buffer.last += further * (buffer.last >= last)
+        self.code.items += after
+        return True
+
+
+class PackedProduct:
+    """Writes a product into a program. Its nest has three axes: rows, columns, and the summed one."""
+
+    def __init__(self, code: Assembly, whole: PlacedNest, bases: Mapping[object, Linear]) -> None:
+        self.code, self.nest, self.finish = code, whole.nest, whole.finish
+        starts = [bases[root].plus(offset) for root, offset in zip(whole.roots, whole.offsets)]
+        moves = whole.nest.inputs[0].strides[0] != 0            # whether the first input is the one with rows
+        a, b = (0, 1) if moves else (1, 0)
+        tile = host.lanes() * VECTORS
+        inputs = whole.nest.inputs
+        self.a = PackedFactor(starts[a], Operand(inputs[a].dtype, inputs[a].strides[::2]), 2 * ROWS[host.lanes()])
+        self.b = PackedFactor(starts[b], Operand(inputs[b].dtype, inputs[b].strides[1:]), tile)
+        self.out, self.result = starts[2], whole.nest.outputs[0]
+        self.rows, self.columns, self.depth = whole.nest.extents
+        self.k = divisor(self.depth, MOST_DEPTH)
+        self.n = tile * divisor(self.columns // tile, min(MOST_COLUMNS, self.columns // (2 * host.threads())) // tile)
+        most = MOST_PACKED // (4 * self.depth)
+        self.m = self.rows if self.rows <= most else self.a.width * divisor(self.rows // self.a.width, most)
+        self.block = self.a.width * divisor(self.m // self.a.width, MOST_ROWS // self.a.width)
+
+    def write(self) -> None:
+        self.packed, buffer = self.code.allocate(4 * self.m * self.depth, MEMORY, 0)
+        with self.repeated(self.rows // self.m) as number:
+            rows = Linear().plus(number, self.m)
+            with self.on_pool(self.depth // self.k) as (k, _):
+                self.pack_rows(rows, k)
+            with self.on_pool(self.columns // self.n) as (j, memory):
+                self.write_columns(rows, Linear().plus(j, self.n), memory)
+        buffer.last = len(self.code.items)
+
+    def pack_rows(self, rows: Linear, k: Linear) -> None:
+        for first, count in self.pieces:
+            self.code.emit(self.a.packing(count, self.k), self.a.at(rows.plus(Linear(first)), Linear().plus(k, self.k)),
+                           self.panel(Linear(first), k))
+
+    @property
+    def pieces(self) -> list[tuple[int, int]]:
+        """Rows in whole panels, and what is left: the first, and how many."""
+        whole = self.m // self.a.width * self.a.width
+        return [piece for piece in ((0, whole), (whole, self.m - whole)) if piece[1]]
+
+    def panel(self, first: Linear, k: Linear) -> Linear:
+        """Where the packed rows from one on are, of a block of the summed axis."""
+        return self.packed.plus(first, 4 * self.k).plus(k, 4 * self.k * self.m)
+
+    def write_columns(self, rows: Linear, columns: Linear, memory: int) -> None:
+        """What one iteration does: all rows, from those on, of some columns."""
+        packed, buffer = self.code.allocate(4 * self.n * self.depth, memory, 0)
+        sums = None
+        if self.finish is not None:
+            sums, sums_buffer = self.code.allocate(4 * self.block * self.n, memory, 0)
+        with self.repeated(self.depth // self.k) as k:
+            self.code.emit(self.b.packing(self.n, self.k), self.b.at(columns, Linear().plus(k, self.k)),
+                           packed.plus(k, 4 * self.n * self.k))
+        for first, count in self.pieces:
+            block = min(self.block, count)
+            with self.repeated(count // block) as number:
+                place = Linear(first).plus(number, block)
+                self.write_rows(place, block, packed, sums, self.address(rows.plus(place), columns))
+        buffer.last = len(self.code.items)
+        if sums is not None:
+            sums_buffer.last = len(self.code.items)
+
+    def address(self, row: Linear, column: Linear) -> Linear:
+        """Of an element of the result."""
+        line, step = (stride * self.result.dtype.itemsize for stride in self.result.strides[:2])
+        return self.out.plus(row, line).plus(column, step)
+
+    def write_rows(self, first: Linear, count: int, packed: Linear, sums: Linear | None, to: Linear) -> None:
+        """A block of rows, with sums in a buffer if something is made of them."""
+        blocks, line = self.depth // self.k, self.result.strides[0] if sums is None else self.n
+        nest, into = self.product(count, line), to if sums is None else sums
+        self.code.emit(PanelProduct(nest, True), self.panel(first, Linear()), packed, into)
+        if blocks > 1:
+            with self.repeated(blocks - 1) as number:
+                k = number.plus(Linear(1))
+                own = packed.plus(k, 4 * self.n * self.k)
+                self.code.emit(PanelProduct(nest, False), self.panel(first, k), own, into)
+        if self.finish is not None:
+            self.code.emit(replace(self.finish, extents=(count, self.n), inputs=(Operand(FLOAT32, (line, 1)),),
+                                   outputs=(self.result,)), into, to)
+
+    def product(self, rows: int, line: int) -> Nest:
+        """Panels of rows by panels of columns, to a result whose rows are ``line`` elements apart."""
+        width, tile, k = min(self.a.width, rows), self.b.width, self.k
+        return Nest((rows // width, self.n // tile, width, tile, k), frozenset({4}),
+                    (Operand(FLOAT32, (k * width, 0, 1, 0, width)), Operand(FLOAT32, (0, k * tile, 0, 1, tile))), 0,
+                    (Operand(FLOAT32, (width * line, tile, line, 1, 0)),), MULTIPLY_ADD, (4,))
+
+    # -- loops ---------------------------------------------------------------------------------------------------------
+    @contextmanager
+    def repeated(self, count: int) -> Iterator[Linear]:
+        """A loop of the program."""
+        if count == 1:
+            yield Linear()
+            return
+        slot, again = self.code.slot(), self.code.label()
+        self.code.emit("nki_set", slot_address(slot), Linear())
+        self.code.mark(again)
+        yield slot_value(slot)
+        self.code.emit("nki_next", slot_address(slot), Linear(1), Linear(count), again)
+
+    @contextmanager
+    def on_pool(self, count: int) -> Iterator[tuple[Linear, int]]:
+        """A loop whose iterations run on the pool: its variable, and the slot of an iteration's memory."""
+        memory, slot = self.code.slot(), self.code.slot()
+        start, end = self.code.label(), self.code.label()
+        self.code.emit("nki_parallel", slot_value(SELF), slot_value(CODE), start, Linear(slot), Linear(), Linear(1),
+                       Linear(count), Extent(), Extent(memory), end)
+        self.code.mark(start)
+        yield slot_value(slot), memory
+        self.code.items.append(None)
+        self.code.mark(end)
+
+
+def can_pack(whole: PlacedNest) -> bool:
+    """Whether a product has rows, columns and one summed axis, is large, and fills tiles."""
+    nest, out = whole.nest, whole.nest.outputs[0]
+    if len(nest.extents) != 3 or nest.reduced != {2} or nest.elements < WORTH_PACKING or out.strides[1] != 1:
+        return False
+    moves = sorted(tuple(s != 0 for s in o.strides) for o in nest.inputs)
+    rows, columns, depth = nest.extents
+    return (moves == [(False, True, True), (True, False, True)] and rows >= 2 * ROWS[host.lanes()]
+            and columns % (host.lanes() * VECTORS) == 0 and divisor(depth, MOST_DEPTH) >= LEAST_DEPTH)
+
+
+def divisor(number: int, most: int) -> int:
+    """The largest divisor that is at most so large."""
+    return next(d for d in range(min(number, max(most, 1)), 0, -1) if number % d == 0)

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Loops around products of tiles that run as one packed product: which do, and that values are the same."""
+
+import importlib
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nki_mlir.compat import install
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.targets.cpu import packed_products
+from nki_mlir.targets.cpu.listing import listing
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+RNG = np.random.default_rng(0)
+A, B = (RNG.standard_normal(shape).astype(np.float32) for shape in ((256, 384), (256, 1024)))
+WHOLE_A, WHOLE_B = (RNG.integers(-4, 5, shape).astype(np.float32) for shape in ((256, 384), (256, 1024)))
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    for name, size in {"WORTH_PACKING": 1 << 10, "MOST_DEPTH": 64, "MOST_ROWS": 64, "MOST_COLUMNS": 128}.items():
+        monkeypatch.setattr(packed_products, name, size)
+
+
+@pytest.fixture
+def example(monkeypatch):
+    """A kernel of the examples by module and name, with no code of other tests."""
+    install()
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return lambda module, name: nki.jit(getattr(importlib.import_module(module), name).__wrapped__)
+
+
+def is_packed(kernel, *arguments):
+    return "_panels" in listing(kernel.lower(*arguments).module("nisa")).split("module {")[0]
+
+
+@nki.jit
+def in_halves(a_t, b):
+    """Tiles of 96 rows: no whole number of panels on some hosts."""
+    (k, m), (_, n) = a_t.shape, b.shape
+    out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(m // 96):
+        for j in nl.affine_range(n // 512):
+            total = nl.zeros((96, 512), nl.float32, buffer=nl.psum)
+            for s in nl.affine_range(k // 64):
+                left = nl.load(a_t[nl.ds(s * 64, 64), nl.ds(i * 96, 96)])
+                total += nisa.nc_matmul(left, nl.load(b[nl.ds(s * 64, 64), nl.ds(j * 512, 512)]))
+            nl.store(out[nl.ds(i * 96, 96), nl.ds(j * 512, 512)], nl.copy(total, dtype=out.dtype))
+    return out
+
+
+@nki.jit
+def rectified(a_t, b):
+    """Something is made of each sum."""
+    (k, m), (_, n) = a_t.shape, b.shape
+    out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(m // 128):
+        for j in nl.affine_range(n // 512):
+            total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
+            for s in nl.affine_range(k // 128):
+                left = nl.load(a_t[nl.ds(s * 128, 128), nl.ds(i * 128, 128)])
+                total += nisa.nc_matmul(left, nl.load(b[nl.ds(s * 128, 128), nl.ds(j * 512, 512)]))
+            nl.store(out[nl.ds(i * 128, 128), nl.ds(j * 512, 512)], nl.relu(nl.multiply(total, 0.5)))
+    return out
+
+
+@nki.jit
+def then_more(a_t, b):
+    """A product, and something after it that reads what it made."""
+    (k, m), (_, n) = a_t.shape, b.shape
+    out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
+    sums = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(m // 128):
+        for j in nl.affine_range(n // 512):
+            total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
+            for s in nl.affine_range(k // 128):
+                left = nl.load(a_t[nl.ds(s * 128, 128), nl.ds(i * 128, 128)])
+                total += nisa.nc_matmul(left, nl.load(b[nl.ds(s * 128, 128), nl.ds(j * 512, 512)]))
+            nl.store(sums[nl.ds(i * 128, 128), nl.ds(j * 512, 512)], nl.copy(total))
+    for i in nl.affine_range(m // 128):
+        rows = nl.load(sums[nl.ds(i * 128, 128), :])
+        nl.store(out[nl.ds(i * 128, 128), :], nl.add(rows, nl.max(rows, axis=1, keepdims=True)))
+    return out, sums
+
+
+@nki.jit
+def sums_over_all_rows(a_t, b):
+    """One tile of sums for all blocks of rows, which is not set to 0 between them."""
+    (k, m), (_, n) = a_t.shape, b.shape
+    out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
+    total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
+    for i in nl.sequential_range(m // 128):
+        for j in nl.sequential_range(n // 512):
+            for s in nl.sequential_range(k // 128):
+                left = nl.load(a_t[nl.ds(s * 128, 128), nl.ds(i * 128, 128)])
+                total[...] += nisa.nc_matmul(left, nl.load(b[nl.ds(s * 128, 128), nl.ds(j * 512, 512)]))
+            nl.store(out[nl.ds(i * 128, 128), nl.ds(j * 512, 512)], nl.copy(total))
+    return out
+
+
+@nki.jit
+def one_place(a_t, b):
+    """Each block of rows is stored to the same place."""
+    (k, m), (_, n) = a_t.shape, b.shape
+    out = nl.ndarray((128, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
+    for i in nl.sequential_range(m // 128):
+        for j in nl.sequential_range(n // 512):
+            total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
+            for s in nl.affine_range(k // 128):
+                left = nl.load(a_t[nl.ds(s * 128, 128), nl.ds(i * 128, 128)])
+                total += nisa.nc_matmul(left, nl.load(b[nl.ds(s * 128, 128), nl.ds(j * 512, 512)]))
+            nl.store(out[:, nl.ds(j * 512, 512)], nl.copy(total))
+    return out
+
+
+@nki.jit
+def operand_of_before(a_t, b):
+    """The first factor is what the iteration before has loaded."""
+    (k, m), (_, n) = a_t.shape, b.shape
+    out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
+    left = nl.zeros((128, 128), a_t.dtype, buffer=nl.sbuf)
+    for i in nl.sequential_range(m // 128):
+        for j in nl.affine_range(n // 512):
+            total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
+            total += nisa.nc_matmul(left, nl.load(b[0:128, nl.ds(j * 512, 512)]))
+            nl.store(out[nl.ds(i * 128, 128), nl.ds(j * 512, 512)], nl.copy(total))
+        left[...] = nl.load(a_t[0:128, nl.ds(i * 128, 128)])
+    return out
+
+
+@pytest.mark.parametrize("module, name, rows", [
+    ("matmul", "matmul_tiled", 384), ("matmul", "matmul_blocked", 256), ("matmul_walk", "transposed", 384),
+    ("matmul_walk", "loaded_once", 384), ("matmul_walk", "large_transfers", 384),
+    ("matmul_walk", "larger_transfers", 384)])
+def test_a_product_in_tiles__is_packed(example, module, name, rows):
+    kernel, a = example(module, name), A[:, :rows]
+    assert is_packed(kernel, a, B)
+    np.testing.assert_allclose(kernel.on("jit")(a, B), a.astype(np.float64).T @ B, rtol=1e-5, atol=1e-4)
+
+
+def test_tiles_that_are_no_whole_panels():
+    assert is_packed(in_halves, A, B)
+    np.testing.assert_allclose(in_halves.on("jit")(A, B), A.astype(np.float64).T @ B, rtol=1e-5, atol=1e-4)
+
+
+def test_a_factor_that_is_read_by_columns(example):
+    kernel, a = example("matmul_walk", "as_it_comes"), np.ascontiguousarray(A.T)
+    assert is_packed(kernel, a, B)
+    np.testing.assert_allclose(kernel.on("jit")(a, B), a.astype(np.float64) @ B, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("module, name", [("matmul", "matmul_tiled"), ("matmul_walk", "larger_transfers")])
+def test_factors_of_fewer_bits(example, module, name):
+    kernel, a, b = example(module, name), A.astype(ml_dtypes.bfloat16), B.astype(ml_dtypes.bfloat16)
+    assert is_packed(kernel, a, b)
+    result = kernel.on("jit")(a, b)
+    expected = a.astype(np.float64).T @ b.astype(np.float64)
+    rounding = 2.0 ** -8 if result.dtype == a.dtype else 1e-5       # results of bfloat16 are rounded to 8 bits
+    np.testing.assert_allclose(result.astype(np.float64), expected, atol=1e-4, rtol=rounding)
+
+
+def test_what_is_made_of_sums__is_made_of_packed_ones():
+    assert is_packed(rectified, A, B)
+    expected = np.maximum(A.astype(np.float64).T @ B / 2, 0)
+    np.testing.assert_allclose(rectified.on("jit")(A, B), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_a_product__is_a_part_of_a_program():
+    assert is_packed(then_more, WHOLE_A, WHOLE_B)
+    product = WHOLE_A.T @ WHOLE_B
+    out, sums = then_more.on("jit")(WHOLE_A, WHOLE_B)
+    np.testing.assert_array_equal(sums, product)
+    np.testing.assert_array_equal(out, product + product.max(1, keepdims=True))
+
+
+def test_rows_are_packed__some_at_a_time(monkeypatch, example):
+    monkeypatch.setattr(packed_products, "MOST_PACKED", 4 * 256 * 128)
+    kernel = example("matmul", "matmul_tiled")
+    np.testing.assert_array_equal(kernel.on("jit")(WHOLE_A, WHOLE_B), WHOLE_A.T @ WHOLE_B)
+
+
+@pytest.mark.parametrize("kernel", [sums_over_all_rows, one_place, operand_of_before])
+def test_what_is_no_product_of_the_whole__stays(kernel):
+    assert not is_packed(kernel, WHOLE_A, WHOLE_B)
+    np.testing.assert_array_equal(kernel.on("jit")(WHOLE_A, WHOLE_B), kernel.on("interpreter")(WHOLE_A, WHOLE_B))
+
+
+def test_threads__change_no_bit(monkeypatch, example):
+    results = []
+    for threads in "12":
+        monkeypatch.setenv("NKI_MLIR_NUM_THREADS", threads)
+        kernel = example("matmul", "matmul_tiled")
+        results.append(np.asarray(kernel.on("jit")(A, B)))
+    np.testing.assert_array_equal(*results)
