@@ -7,7 +7,7 @@ the physical memories and whose symbols are registers, or a ``Control``.
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects import catalogue
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import REGISTRY, Op
-from nki_mlir.machine import ENGINES, Engine, Machine
+from nki_mlir.machine import ENGINES, Engine, Machine, Work
 
 REGISTERS, SEMAPHORE_MAX = Machine.registers, Machine.semaphore_max
 COMPLETIONS = Machine.dma_engines       # what a finished transfer adds to its queue's semaphore: one for each of them
@@ -152,13 +152,15 @@ class CompareBranch(Control, mnemonic="COMPARE_BRANCH", opcode=0x05):
 # -- instructions ------------------------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class Instruction:
-    """One entry of a stream. ``queue`` is the DMA queue that a transfer is put into."""
+    """One entry of a stream. ``queue`` is the DMA queue that a transfer is put into; ``work`` what the operation does,
+    where that is known already."""
 
     op: Op | Control
     waits: tuple[Wait, ...] = ()
     update: Update | None = None
     queue: int | None = None
     location: Location | None = None
+    work: Work | None = field(default=None, compare=False, repr=False)
 
 
 def is_dma(cls: type[Op]) -> bool:

@@ -75,6 +75,7 @@ def streams_of_module(module: Any, options: "Emission") -> list[Program]:
         return emit_each(copy, options)
 
 
+@alone
 def timed(programs: Sequence[Program], as_written: bool = False) -> "Timing":
     """How long programs take that run together, a core each: on the timed machine, without values."""
     from nki_mlir.targets.neuron.timing import time_programs  # start-up: needed where it is asked for

@@ -14,7 +14,7 @@ from nki_mlir.dialects.access import HBM, Tile
 from nki_mlir.dialects.isa.instruction import ARITHMETIC
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
-from nki_mlir.machine import Machine
+from nki_mlir.machine import Machine, Work
 from nki_mlir.scalar.dtypes import DType
 
 
@@ -128,10 +128,11 @@ class DeviceBuffer:
 # -- code --------------------------------------------------------------------------------------------------------------
 @dataclass(eq=False, slots=True)
 class InstructionStep:
-    """One instruction: tile handles are ``DeviceBuffer``, symbols are ``Value``."""
+    """One instruction: tile handles are ``DeviceBuffer``, symbols are ``Value``. ``work``: what it does, once known."""
 
     op: Op
     location: Location | None = None
+    work: Work | None = None
 
 
 @dataclass(eq=False)

@@ -85,7 +85,8 @@ class SchedulingGraph:
         port = machine.costs.psum_port_shared and engine in (Engine.VECTOR, Engine.SCALAR) and any(
             t.space == PSUM for _, t in op.operands())
         numbers = [self.number(buffer) for buffer in buffers]
-        return ScheduledStep(engine, machine.cost(engine, op.work()), transfers.of(op) if is_dma(type(op)) else None,
+        step.work = op.work()
+        return ScheduledStep(engine, machine.cost(engine, step.work), transfers.of(op) if is_dma(type(op)) else None,
                              port, numbers)
 
     def changes(self, last: Sequence[int]) -> list[int]:

@@ -283,7 +283,7 @@ class _Emitter:
         op = changed(step.op, self.tile, symbols=symbols, ranges=(),
                      extra={FRESH: True} if FRESH in step.op.extra else {})
         self.stream(engine).append(Instruction(op, tuple(waits[-WAITS:]), update, self.queue_of.get(planned.lane),
-                                               step.location))
+                                               step.location, step.work))
 
     def tile(self, tile: Tile) -> Tile:
         """The tile in physical memory; tiles of the same place are one object."""

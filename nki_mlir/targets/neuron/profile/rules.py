@@ -71,7 +71,7 @@ class ShortRuns(Rule):
             short.append(step)
             least = min(least, runs[1])
             parts = (moved,) * len(step.transfer.parts)
-            made.transfers[step.where] = step.transfer._replace(parts=parts, even=True)
+            made.transfers[step.where] = step.transfer._replace(parts=parts)
         made.lines = lines_of(short)
         made.text = (f"{len(short)} transfers ({named(made.lines)}) move runs of {least} bytes; make the last axis of "
                      f"what is moved contiguous in HBM, in runs of {SHORT} bytes or more")
@@ -271,8 +271,7 @@ class FewPartitions(Rule):
             if step.transfer is not None:
                 if step.entry[0] == TRANSFER and not step.transfer.under_way:
                     even = sum(step.transfer.parts) / len(step.transfer.parts)
-                    made.transfers[step.where] = step.transfer._replace(parts=(even,) * len(step.transfer.parts),
-                                                                        even=True)
+                    made.transfers[step.where] = step.transfer._replace(parts=(even,) * len(step.transfer.parts))
                     made.busy(step, step.entry[1] * lanes / full)
             else:
                 made.busy(step, step.entry[1] * lanes / full)

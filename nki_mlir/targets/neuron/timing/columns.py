@@ -7,10 +7,12 @@ it reads (0: none near); the ports that it holds; waits as (semaphore, value); t
 and by how much. What else a kind needs is beside it in ``details``.
 """
 
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nki_mlir.dialects.access import HBM, PSUM, SBUF, Tile
+from nki_mlir.dialects.access import PSUM, SBUF, Tile
 from nki_mlir.dialects.isa.instruction import (
     CompareBranch,
     Control,
@@ -24,7 +26,7 @@ from nki_mlir.dialects.isa.instruction import (
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.nisa.meeting import Meeting
-from nki_mlir.dialects.op import Op, TileField
+from nki_mlir.dialects.op import Op
 from nki_mlir.machine import ENGINES, Cost, Engine, Machine, Work
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer, Transfers
 
@@ -44,8 +46,8 @@ class Occasion(NamedTuple):
 
 
 Detail = TimedTransfer | Move | RegisterAlu | CompareBranch | TensorLoad | RangeClear | Occasion
-Operands = list[tuple[TileField, Tile]]
 Span = tuple[str, int, int, int, int]               # memory, first and last partition, first byte and the one behind
+NOWHERE: Span = ("", 0, -1, 1, 0)                   # of tiles in HBM, and those that are absent
 
 
 @dataclass
@@ -80,8 +82,10 @@ class _Builder:
     def __init__(self, program: Program, machine: Machine, number: int, cores: int) -> None:
         self.machine, self.number, self.cores = machine, number, cores
         self.transfers = Transfers(machine)
-        self.costs: dict[tuple[Engine, Work], Cost] = {}
-        self.spans: dict[object, tuple[int, int]] = {}          # bytes of a pattern, from its start
+        self.costs: dict[Engine, dict[Work, Cost]] = {engine: {} for engine in ENGINES}
+        self.reaches: dict[object, tuple[int, int]] = {}        # bytes of a pattern, from its start
+        self.spans = {id(None): NOWHERE}                        # of tiles, by identity: the program keeps them
+        self.fields: dict[type, tuple[list[str], list[str]]] = {}       # of a class: what is read, what is written
         costs = machine.costs
         with_gpsimd = any(isinstance(i.op, Op) and not i.op.queued for i in program.streams[Engine.GPSIMD])
         self.psum_engines = (Engine.VECTOR, Engine.SCALAR) if costs.psum_port_shared else ()
@@ -90,27 +94,24 @@ class _Builder:
 
     def stream(self, engine: Engine, instructions: list[Instruction]) -> Stream:
         made = Stream(engine, instructions)
-        near: list[list[Span]] = []                             # what the last instructions wrote
+        near: deque[list[Span]] = deque(maxlen=NEAR)            # what the last instructions wrote, the latest first
         shows = bool(self.machine.costs.engines[engine].own_result_ns)
+        add = made.entries.append
         for at, instruction in enumerate(instructions):
             op = instruction.op
             written: list[Span] = []
             if isinstance(op, Control):
-                made.entries.append(self.control(made, at, op, instruction))
+                add(self.control(made, at, op, instruction))
             elif instruction.queue is not None:
-                made.entries.append(self.transfer(made, at, op, instruction))
+                add(self.transfer(made, at, op, instruction))
             else:
-                operands = op.operands()
                 after = 0
                 if shows:
-                    spans = [(f, self.span(t)) for f, t in operands if t.space != HBM]
-                    after = self.nearest([span for f, span in spans if f.reads], near)
-                    written = [span for f, span in spans if f.writes]
-                made.entries.append(self.work(made, at, op, instruction, operands, after))
+                    read, written = self.touched(op)
+                    after = self.nearest(read, near)
+                add(self.work(made, at, op, instruction, after))
             if shows:
-                near.append(written)
-                if len(near) > NEAR:
-                    del near[0]
+                near.appendleft(written)
         return made
 
     # -- kinds ---------------------------------------------------------------------------------------------------------
@@ -121,23 +122,23 @@ class _Builder:
                 tuple([(w.semaphore, w.value) for w in waits]) if waits else (),
                 update.semaphore if update is not None else -1, update.amount if update is not None else 0)
 
-    def work(self, made: Stream, at: int, op: Op, instruction: Instruction, operands: Operands, after: int) -> Entry:
+    def work(self, made: Stream, at: int, op: Op, instruction: Instruction, after: int) -> Entry:
         engine = made.engine
-        key = engine, op.work()
-        cost = self.costs.get(key)
+        work, costs = instruction.work or op.work(), self.costs[engine]
+        cost = costs.get(work)
         if cost is None:
-            cost = self.costs[key] = self.machine.cost(*key)
+            cost = costs[work] = self.machine.cost(engine, work)
         kind = WORK
         if isinstance(op, Meeting) and (occasion := self.occasion(op)) is not None:
             made.details[at] = occasion
             kind = MEETING
-        return self.entry(kind, cost, instruction, after, self.ports(operands, engine))
+        return self.entry(kind, cost, instruction, after, self.ports(op, engine))
 
-    def ports(self, operands: Operands, engine: Engine) -> int:
+    def ports(self, op: Op, engine: Engine) -> int:
         port = 0
-        if engine in self.psum_engines and any([t.space == PSUM for _, t in operands]):
+        if engine in self.psum_engines and any([t.space == PSUM for _, t in op.operands()]):
             port = PSUM_PORT
-        if engine in self.sbuf_engines and any([t.space == SBUF for _, t in operands]):
+        if engine in self.sbuf_engines and any([t.space == SBUF for _, t in op.operands()]):
             port |= SBUF_PORT
         return port
 
@@ -167,29 +168,39 @@ class _Builder:
 
     # -- results that are read at once ---------------------------------------------------------------------------------
     @staticmethod
-    def nearest(read: list[Span], near: list[list[Span]]) -> int:
+    def nearest(read: list[Span], near: Iterable[list[Span]]) -> int:
         """How far back the latest instruction is that wrote what is read; 0: not among the last."""
         back = 0
-        for written in reversed(near):
+        for written in near:
             back += 1
-            for a in written:
+            for space, first, last, low, high in written:
                 for b in read:
-                    if _share(a, b):
+                    if low < b[4] and b[3] < high and space == b[0] and first <= b[2] and b[1] <= last:
                         return back
         return 0
 
+    def touched(self, op: Op) -> tuple[list[Span], list[Span]]:
+        """What an operation reads and what it writes on chip."""
+        names = self.fields.get(type(op))
+        if names is None:
+            names = self.fields[type(op)] = ([f.name for f in op.tiles if f.reads],
+                                             [f.name for f in op.tiles if f.writes])
+        own, spans = op.__dict__, self.spans
+        try:
+            return [spans[id(own[name])] for name in names[0]], [spans[id(own[name])] for name in names[1]]
+        except KeyError:
+            spans |= {id(tile): self.span(tile) for _, tile in op.operands() if id(tile) not in spans}
+            return self.touched(op)
+
     def span(self, tile: Tile) -> Span:
-        """Bytes between a tile's ends. Where registers are part of its start they count as 0."""
+        """Bytes between the ends of a tile on chip. Where registers are part of its start they count as 0."""
         access = tile.access
+        if access.partition is None:
+            return NOWHERE
         key = access.dims, access.dtype.itemsize
-        reach = self.spans.get(key)
+        reach = self.reaches.get(key)
         if reach is None:
             low, high = access.reach()
-            reach = self.spans[key] = low * access.dtype.itemsize, (high + 1) * access.dtype.itemsize
-        start = access.free.const * access.dtype.itemsize
-        first = access.partition.const if access.partition is not None else 0
+            reach = self.reaches[key] = low * access.dtype.itemsize, (high + 1) * access.dtype.itemsize
+        start, first = access.free.const * access.dtype.itemsize, access.partition.const
         return tile.space, first, first + access.dims[0][1] - 1, start + reach[0], start + reach[1]
-
-
-def _share(a: Span, b: Span) -> bool:
-    return a[3] < b[4] and b[3] < a[4] and a[0] == b[0] and a[1] <= b[2] and b[1] <= a[2]

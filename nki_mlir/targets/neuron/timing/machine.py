@@ -7,6 +7,7 @@ do. A number that is loaded from memory is not known, unless it is given; a bran
 time that an engine comes to it, taken the next time, and so on in turn: a loop of the run time has one iteration.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from math import inf
@@ -29,6 +30,7 @@ from nki_mlir.machine import Engine, Machine, machine_named
 from nki_mlir.targets.neuron.deadlock import Deadlock, Waiter, deadlock
 from nki_mlir.targets.neuron.timing.columns import (
     CONTROL,
+    NEAR,
     PSUM_PORT,
     SBUF_PORT,
     TRANSFER,
@@ -44,6 +46,7 @@ from nki_mlir.targets.neuron.timing.semaphores import TimedSemaphore
 from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Moved, TimedTransfer
 
 EVENT_LIMIT = 50_000_000
+KEPT_LOOSE = 100_000            # events, until they are put into columns
 Loaded = Mapping[tuple[int, Engine], Sequence[int]]     # what an engine of a core loads into registers, in order
 
 
@@ -62,7 +65,7 @@ class Agent:
     """One engine: how far it is. ``free``: when it can start the next instruction, as far as it is its own matter."""
 
     __slots__ = ("at", "branched", "cause", "core", "due", "event", "free", "last", "last_event", "loaded", "met",
-                 "number", "registers", "stream", "waits_for", "why")
+                 "number", "recent", "registers", "stream", "waits_for", "why")
 
     def __init__(self, number: int, core: CoreState, stream: Stream, loaded: Sequence[int] | None) -> None:
         self.number, self.core, self.stream = number, core, stream
@@ -74,6 +77,7 @@ class Agent:
         self.branched: dict[int, int] = {}          # how often an undecided branch was met, by place
         self.waits_for: TimedSemaphore | None = None
         self.met = False                            # the meeting that it is at is complete
+        self.recent: deque[tuple[int, float]] = deque(maxlen=NEAR)      # events, and when it may read their results
         self.why, self.cause = BEGIN, -1            # of the wait that it is in
 
     def value(self, scalar: Scalar) -> int | None:
@@ -119,12 +123,15 @@ class TimedMachine:
 
     def run(self) -> Record:
         """Let all engines come to their ends. Raises ``Deadlock`` where some cannot."""
-        heap, agents = self.heap, self.agents
+        heap, agents, events = self.heap, self.agents, self.record.events
         while heap:
             now, number = heappop(heap)
             agent = agents[number]
             if agent.due == now:
                 self.advance(agent, now)
+            if len(events) > KEPT_LOOSE:
+                self.record.settle()
+        self.record.finish()
         if any(agent.at < len(agent.stream.entries) for agent in agents):
             raise self.deadlock()
         return self.record
@@ -137,21 +144,18 @@ class TimedMachine:
     # -- one engine ----------------------------------------------------------------------------------------------------
     def advance(self, agent: Agent, now: float) -> None:
         """Let an engine go on at ``now``, until another one has to come first, or it has to wait."""
-        entries, heap, add = agent.stream.entries, self.heap, self.record.add
-        semaphores, number, record = agent.core.semaphores, agent.number, self.record
+        entries, heap, events, recent = agent.stream.entries, self.heap, self.record.events, agent.recent
+        semaphores, number, details = agent.core.semaphores, agent.number, agent.stream.details
         at, free = agent.at, agent.free
-        count = len(entries)
+        count, settled = len(entries), len(self.record.agent)
         if agent.waits_for is not None:
             del agent.waits_for.sleepers[number]
             agent.waits_for = None
         while at < count:
-            kind, busy, result, _, after, port, waits, counted, amount = entries[at]
+            kind, busy, result, own_result, after, port, waits, counted, amount = entries[at]
             start, why, cause = free, ORDER, agent.event
             if after:
-                source = cause
-                for _ in range(after - 1):
-                    source = record.previous[source]
-                ready = record.end[source] + entries[record.position[source]][3]
+                source, ready = recent[-after]
                 if ready > start:
                     start, why, cause = ready, OWN_RESULT, source
             if waits or port or kind:
@@ -184,9 +188,11 @@ class TimedMachine:
             held = complete < agent.last
             if held:
                 complete = agent.last
-            event = add(number, at, start, free, complete, why if cause >= 0 else BEGIN, cause, agent.event)
+            event = settled + len(events)
+            events.append((number, at, start, free, complete, why if cause >= 0 else BEGIN, cause))
+            recent.append((event, free + own_result))
             if held:
-                record.held[event] = agent.last_event
+                self.record.held[event] = agent.last_event
             else:
                 agent.last, agent.last_event = complete, event
             if port:
@@ -205,7 +211,7 @@ class TimedMachine:
             if counted >= 0:                            # what an engine counts down it sees itself at once
                 self.signal(semaphores[counted], complete if amount > 0 else free, amount, event)
             at += 1
-            if kind == CONTROL:
+            if kind == CONTROL and at - 1 in details:
                 agent.at, agent.free = at, free
                 self.control(agent, at - 1, now)
                 at, free = agent.at, agent.free
@@ -239,7 +245,7 @@ class TimedMachine:
     # -- registers and branches ----------------------------------------------------------------------------------------
     def control(self, agent: Agent, place: int, now: float) -> None:
         """What a control instruction does besides signalling; the engine's place is already behind it."""
-        match agent.stream.details.get(place):
+        match agent.stream.details[place]:
             case Move() as op:
                 agent.registers[op.dst.number] = agent.value(op.value)
             case RegisterAlu() as op:
@@ -291,14 +297,14 @@ class TimedMachine:
             moved = Moved(first, end, [(end, core.dma.count)], -1)
         else:
             moved = core.dma.move(what, first, event)
-        self.record.movements[event] = Movement(first, moved.begin, moved.end, moved.behind, met)
-        self.record.complete[event] = moved.end + self.notify
+        seen = moved.end + self.notify
+        self.record.movements[event] = Movement(first, moved.begin, moved.end, seen, moved.behind, met)
         counted, amount = agent.stream.entries[place][7:9]
         if counted < 0:
             return
         semaphore = core.semaphores[counted]
         if amount != core.dma.count:                # not one for each engine: when all are done
-            self.signal(semaphore, moved.end + self.notify, amount, event)
+            self.signal(semaphore, seen, amount, event)
             return
         for when, engines in moved.finished:
             self.signal(semaphore, when + self.notify, engines, event)

@@ -25,7 +25,7 @@ def critical_path(record: Record) -> list[Piece]:
     """The pieces in order of time; none where nothing ran."""
     if not len(record):
         return []
-    last = max(range(len(record)), key=record.complete.__getitem__)
+    last = record.complete.index(max(record.complete))
     found = [piece for piece in _back(record, last) if piece.end > piece.begin]
     return found[::-1]
 

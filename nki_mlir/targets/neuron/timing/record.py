@@ -2,14 +2,15 @@
 """What ran when: an entry for each instruction that was executed, numbered in the order in which they were timed."""
 
 from array import array
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 # Why an instruction did not start earlier.
 BEGIN, ORDER, SEMAPHORE, OWN_RESULT, PORT, MEETING = range(6)
 
 
 class Movement(NamedTuple):
-    """A transfer's times, in ns: its first byte could move, moved; its last byte had.
+    """A transfer's times, in ns: its first byte could move, moved; its last byte had; other engines know of that.
 
     By event (-1: none) the transfer in front of it at the DMA engine, and the one of another core that it waited for.
     """
@@ -17,19 +18,24 @@ class Movement(NamedTuple):
     first: float
     begin: float
     end: float
+    seen: float
     behind: int
     met: int
+
+
+Event = tuple[int, int, float, float, float, int, int]          # a value for each column
 
 
 class Record:
     """Columns by event: the agent (an engine of a core) and the position in its stream; from when to when the engine
     was taken, and when the result was seen; why it did not start earlier, and by which event (-1: none).
 
-    ``held`` are events whose result was seen no earlier than another's of the same engine; ``movements`` are those of
-    transfers.
+    ``events`` are the latest, which the columns do not have yet (``settle``). ``held`` are events whose result was seen
+    no earlier than another's of the same engine; ``movements`` are those of transfers.
     """
 
     def __init__(self) -> None:
+        self.events: list[Event] = []
         self.agent = array("i")
         self.position = array("i")
         self.start = array("d")
@@ -37,22 +43,22 @@ class Record:
         self.complete = array("d")
         self.why = array("b")
         self.cause = array("i")
-        self.previous = array("i")                  # event of the same agent
         self.movements: dict[int, Movement] = {}
         self.held: dict[int, int] = {}
 
     def __len__(self) -> int:
-        return len(self.agent)
+        return len(self.agent) + len(self.events)
 
-    def add(self, agent: int, place: int, start: float, end: float, complete: float, why: int, cause: int,
-            previous: int) -> int:
-        """Its number."""
-        self.agent.append(agent)
-        self.position.append(place)
-        self.start.append(start)
-        self.end.append(end)
-        self.complete.append(complete)
-        self.why.append(why)
-        self.cause.append(cause)
-        self.previous.append(previous)
-        return len(self.agent) - 1
+    def settle(self) -> None:
+        """Put the latest events into the columns, which take less memory."""
+        columns: Sequence[array[Any]] = (self.agent, self.position, self.start, self.end, self.complete, self.why,
+                                         self.cause)
+        for column, values in zip(columns, zip(*self.events)):
+            column.extend(values)
+        self.events.clear()
+
+    def finish(self) -> None:
+        """All has run."""
+        self.settle()
+        for event, movement in self.movements.items():
+            self.complete[event] = movement.seen

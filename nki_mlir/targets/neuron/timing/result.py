@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
+import numpy as np
+
 from nki_mlir.diagnostics import Location
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.targets.neuron.timing.columns import CONTROL as KIND
-from nki_mlir.targets.neuron.timing.machine import Agent, TimedMachine
+from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.path import Piece, critical_path
 from nki_mlir.targets.neuron.timing.record import MEETING, ORDER, OWN_RESULT, PORT, SEMAPHORE
 
@@ -120,8 +122,8 @@ def _figures(core: CoreTiming) -> CoreFigures:
 # -- from a run --------------------------------------------------------------------------------------------------------
 def timing_of(run: TimedMachine) -> Timing:
     """The figures of a run that has come to its end."""
-    launch = float(run.machine.costs.control.launch_ns)
-    total = launch + run.end
+    launch, end = float(run.machine.costs.control.launch_ns), run.end
+    total = launch + end
     sums = {agent.number: _Sums() for agent in run.agents}
     _add_up(run, sums)
     cores = []
@@ -129,7 +131,7 @@ def timing_of(run: TimedMachine) -> Timing:
         own = [agent for agent in run.agents if agent.core is core]
         for agent in own:
             sums[agent.number].stall(LAUNCH, launch)
-            sums[agent.number].stall(END, run.end - sums[agent.number].end)
+            sums[agent.number].stall(END, end - sums[agent.number].end)
         cores.append(CoreTiming({a.stream.engine: sums[a.number].busy for a in own},
                                 {a.stream.engine: sums[a.number].stalls for a in own},
                                 core.dma.busy, core.hbm_bytes, {a.stream.engine: sums[a.number].count for a in own}))
@@ -153,22 +155,30 @@ class _Sums:
 
 
 def _add_up(run: TimedMachine, sums: dict[int, _Sums]) -> None:
-    record, agents = run.record, run.agents
-    is_control = _controls(agents)
-    for event, (number, place, start, end) in enumerate(zip(record.agent, record.position, record.start, record.end)):
-        own = sums[number]
-        own.count += 1
-        if start > own.end:
-            own.stall(stall_cause(run, event), start - own.end)
-        if is_control[number][place]:
-            own.stall(CONTROL, end - start)
-        else:
-            own.busy += end - start
-        own.end = end
+    record = run.record
+    whose, positions = np.array(record.agent), np.array(record.position)
+    starts, ends = np.array(record.start), np.array(record.end)
+    for agent in run.agents:
+        own, events = sums[agent.number], np.flatnonzero(whose == agent.number)
+        own.count = len(events)
+        if not own.count:
+            continue
+        start, end = starts[events], ends[events]
+        gaps = start - np.concatenate(([0.0], end[:-1]))
+        controls = np.array([entry[0] == KIND for entry in agent.stream.entries])[positions[events]]
+        taken = end - start
+        own.busy, own.end = in_turn(taken[~controls]), float(end[-1])
+        waited = np.flatnonzero((gaps > 0.0) | controls)
+        for event, gap, control, ns in zip(*(a[waited].tolist() for a in (events, gaps, controls, taken))):
+            if gap > 0.0:
+                own.stall(stall_cause(run, event), gap)
+            if control:
+                own.stall(CONTROL, ns)
 
 
-def _controls(agents: Sequence[Agent]) -> list[list[bool]]:
-    return [[entry[0] == KIND for entry in agent.stream.entries] for agent in agents]
+def in_turn(values: np.ndarray) -> float:
+    """Their sum, added one after the other."""
+    return float(np.cumsum(values)[-1]) if len(values) else 0.0
 
 
 def stall_cause(run: TimedMachine, event: int) -> str:
@@ -186,11 +196,16 @@ def stall_cause(run: TimedMachine, event: int) -> str:
 def _shares(run: TimedMachine, pieces: Sequence[Piece]) -> list[Share]:
     """Pieces of one instruction of one source line as one."""
     found: dict[tuple[str, str, str, str], float] = {}
-    for piece in pieces:
-        agent = run.agents[run.record.agent[piece.event]]
-        instruction = agent.stream.instructions[run.record.position[piece.event]]
-        key = (agent.stream.engine.value, instruction.op.mnemonic, piece.what, _text_of(instruction.location))
-        found[key] = found.get(key, 0.0) + piece.end - piece.begin
+    engines, agents, positions = [a.stream.engine.value for a in run.agents], run.record.agent, run.record.position
+    texts: dict[int, str] = {}                      # of locations, by identity: instructions keep them
+    for event, what, begin, end in pieces:
+        agent = agents[event]
+        instruction = run.agents[agent].stream.instructions[positions[event]]
+        text = texts.get(id(instruction.location))
+        if text is None:
+            text = texts[id(instruction.location)] = _text_of(instruction.location)
+        key = engines[agent], instruction.op.mnemonic, what, text
+        found[key] = found.get(key, 0.0) + end - begin
     return [Share(ns=ns, engine=engine, instruction=mnemonic, what=what, location=where)
             for (engine, mnemonic, what, where), ns in found.items()]
 

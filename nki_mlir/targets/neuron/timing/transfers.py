@@ -6,6 +6,9 @@ engine does its parts in the order in which transfers were triggered, which stan
 and then adds one to the semaphore. All together get no more than the core's share of HBM.
 """
 
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import groupby
 from math import prod
 from typing import NamedTuple
 
@@ -17,10 +20,9 @@ from nki_mlir.machine import Machine
 
 
 class TimedTransfer(NamedTuple):
-    """``parts``: ns for each DMA engine; ``even``: they are all the same. ``under_way``: ns that a collective takes."""
+    """``parts``: ns for each DMA engine. ``under_way``: ns that a collective takes."""
 
     parts: tuple[float, ...]
-    even: bool
     hbm_bytes: int
     loads: bool                 # writes SBUF
     under_way: float = 0.0
@@ -50,7 +52,7 @@ class Transfers:
         hbm = sum(prod(t.shape) * t.dtype.itemsize for t in tiles if not t.on_chip)
         loads = any(t.on_chip for _, t in op.targets())
         if isinstance(op, Collective):
-            return TimedTransfer((0.0,) * machine.dma_engines, True, hbm, loads, op.transfer_ns(machine))
+            return TimedTransfer((0.0,) * machine.dma_engines, hbm, loads, op.transfer_ns(machine))
         chip = [t for _, t in op.targets() if t.on_chip] or [t for _, t in op.sources() if t.on_chip]
         runs, nbytes = descriptors(op) or self.rows(tiles, chip)
         each = machine.costs.dma.descriptor(nbytes)
@@ -59,7 +61,7 @@ class Transfers:
             parts = tuple(count * runs / chip[0].partitions * each for count in rows)
         else:
             parts = (runs / machine.dma_engines * each,) * machine.dma_engines
-        return TimedTransfer(parts, len(set(parts)) == 1, hbm, loads)
+        return TimedTransfer(parts, hbm, loads)
 
     @staticmethod
     def rows(tiles: list[Tile], chip: list[Tile]) -> tuple[int, int]:
@@ -86,46 +88,74 @@ class Moved(NamedTuple):
     behind: int
 
 
+@lru_cache
+def alike(parts: tuple[float, ...]) -> tuple[tuple[int, float], ...]:
+    """Neighbours with equal parts as one: how many, and their ns."""
+    return tuple([(len(list(engines)), ns) for ns, engines in groupby(parts)])
+
+
 class DmaEngines:
-    """When each DMA engine of a core is free, and who has it until then."""
+    """When each DMA engine of a core is free, and who has it until then: ``runs`` are (how many neighbours, when, who).
+    """
 
     def __init__(self, machine: Machine) -> None:
         self.count = machine.dma_engines
         self.bytes_per_ns = float(machine.costs.dma.hbm_bytes_per_ns)
-        self.level = True                           # all are free at one time, which is ``at``
-        self.at, self.holder = 0.0, -1
-        self.free = [0.0] * self.count
-        self.holders = [-1] * self.count
+        self.runs = [(self.count, 0.0, -1)]
         self.hbm_free = 0.0
         self.busy = 0.0
 
     def move(self, transfer: TimedTransfer, first: float, event: int) -> Moved:
         """Carry out a transfer whose first byte can move at ``first``."""
-        if transfer.even and self.level:
-            begin = self.at if self.at > first else first
-            behind = self.holder if self.at > first else -1
-            end = begin + transfer.parts[0]
-            self.busy += transfer.parts[0]
-            end = self.through_hbm(transfer, begin, end)
-            self.at, self.holder = end, event
-            return Moved(begin, end, [(end, self.count)], behind)
-        if self.level:
-            self.free, self.holders = [self.at] * self.count, [self.holder] * self.count
-        ends = [(f if f > first else first) + ns for f, ns in zip(self.free, transfer.parts)]
-        last = max(range(self.count), key=ends.__getitem__)
-        begin = max(self.free[last], first)
-        behind = self.holders[last] if self.free[last] > first else -1
-        ends[last] = self.through_hbm(transfer, min(max(f, first) for f in self.free), ends[last])
-        for k, ns in enumerate(transfer.parts):
-            if ns:
-                self.free[k], self.holders[k] = ends[k], event
-        self.busy += sum(transfer.parts) / self.count
-        self.level = min(self.free) == max(self.free)
-        self.at, self.holder = self.free[last], self.holders[last]
+        parts = alike(transfer.parts)
+        if len(parts) == len(self.runs) == 1:
+            (_, ns), (_, free, holder) = parts[0], self.runs[0]
+            begin = free if free > first else first
+            self.busy += ns
+            end = self.through_hbm(transfer, begin, begin + ns)
+            self.runs = [(self.count, end, event)]
+            return Moved(begin, end, [(end, self.count)], holder if free > first else -1)
+        pieces = self.pieces(parts)
+        starts = [free if free > first else first for _, _, free, _ in pieces]
+        ends = [start + piece[1] for start, piece in zip(starts, pieces)]
+        last = ends.index(max(ends))
+        end = self.through_hbm(transfer, min(starts), ends[last])
+        _, _, free, behind = pieces[last]
         finished: dict[float, int] = {}
-        for end in sorted(ends):
-            finished[end] = finished.get(end, 0) + 1
-        return Moved(begin, ends[last], list(finished.items()), behind)
+        self.runs = []
+        for k, (at, (number, ns, before, holder)) in enumerate(zip(ends, pieces)):
+            if k == last:                           # the first of these is the last of all
+                self.add(1, end if ns else before, event if ns else holder)
+                finished[end] = finished.get(end, 0) + 1
+                at_last = self.runs[-1][1:]
+                number -= 1
+            if number:
+                self.add(number, at if ns else before, event if ns else holder)
+                finished[at] = finished.get(at, 0) + number
+        self.busy += sum(transfer.parts) / self.count
+        if len({when for _, when, _ in self.runs}) == 1:
+            self.runs = [(self.count, *at_last)]
+        return Moved(starts[last], end, sorted(finished.items()), behind if free > first else -1)
+
+    def pieces(self, parts: Sequence[tuple[int, float]]) -> list[tuple[int, float, float, int]]:
+        """Neighbours that have equal parts and are free at one time: how many, the part, when, who has them."""
+        found = []
+        runs = iter(self.runs)
+        left, free, holder = next(runs)
+        for number, ns in parts:
+            while number:
+                if not left:
+                    left, free, holder = next(runs)
+                taken = min(number, left)
+                found.append((taken, ns, free, holder))
+                number, left = number - taken, left - taken
+        return found
+
+    def add(self, number: int, when: float, holder: int) -> None:
+        """Engines behind those in ``runs``."""
+        if self.runs and self.runs[-1][1:] == (when, holder):
+            number += self.runs.pop()[0]
+        self.runs.append((number, when, holder))
 
     def through_hbm(self, transfer: TimedTransfer, begin: float, end: float) -> float:
         """The end of a transfer, later where HBM has no more to give."""
