@@ -25,6 +25,13 @@ class Footprint(NamedTuple):
     b0: int
     b1: int
 
+    def meets(self, other: "Footprint") -> bool:
+        """Whether a byte may be in both, of one memory."""
+        return self.b0 < other.b1 and other.b0 < self.b1 and self.p0 < other.p1 and other.p0 < self.p1
+
+    def holds(self, other: "Footprint") -> bool:
+        return self.p0 <= other.p0 and other.p1 <= self.p1 and self.b0 <= other.b0 and other.b1 <= self.b1
+
 
 @dataclass
 class Occupant:
@@ -92,11 +99,9 @@ class _Memory:
 
     def _overlapping(self, region: Footprint) -> list[Occupant]:
         found: list[Occupant] = []
-        for bucket in _buckets(region):
+        for bucket in buckets_of(region):
             for held in self.live.get(bucket, ()):
-                r = held.region
-                if r.b0 < region.b1 and region.b0 < r.b1 and r.p0 < region.p1 and region.p0 < r.p1 \
-                        and not any(held is other for other in found):
+                if held.region.meets(region) and not any(held is other for other in found):
                     found.append(held)
         return found
 
@@ -107,20 +112,20 @@ class _Memory:
     def write(self, region: Footprint, reads: bool, begin: float, end: float, instruction: int) -> None:
         for held in self._overlapping(region):
             r = held.region
-            whole = r.p0 <= region.p0 and region.p1 <= r.p1 and r.b0 <= region.b0 and region.b1 <= r.b1
-            if whole and (reads or (not held.read and r != region)):
+            if r.holds(region) and (reads or (not held.read and r != region)):
                 held.end = max(held.end, end)
                 return
             held.end = min(held.end, max(begin, held.begin))
-            for bucket in _buckets(r):
+            for bucket in buckets_of(r):
                 self.live[bucket].remove(held)
         held = Occupant(self.core, region, begin, end, instruction)
         self.all.append(held)
-        for bucket in _buckets(region):
+        for bucket in buckets_of(region):
             self.live.setdefault(bucket, []).append(held)
 
 
-def _buckets(region: Footprint) -> list[tuple[str, int]]:
+def buckets_of(region: Footprint) -> list[tuple[str, int]]:
+    """Where values that may meet a region are looked for."""
     return [(region.space, k) for k in range(region.b0 // BUCKET, (region.b1 - 1) // BUCKET + 1)]
 
 

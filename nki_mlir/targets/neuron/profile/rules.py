@@ -5,10 +5,13 @@ from collections import defaultdict
 
 from nki_mlir.dialects.access import HBM, PSUM, Tile
 from nki_mlir.dialects.isa.program import descriptors
+from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp
+from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, Work
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.neuron.profile.advice import Change, Costed, Evidence, Rule, lines_of, named
 from nki_mlir.targets.neuron.profile.occupancy import Footprint, footprint_of
+from nki_mlir.targets.neuron.profile.readers import Use, readers_of
 from nki_mlir.targets.neuron.timing.columns import TRANSFER
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
 
@@ -283,25 +286,26 @@ class FewPartitions(Rule):
         return made
 
 
+WITHIN = ("multiply", "bypass"), ("add", "bypass"), ("multiply", "add")     # what an activation does first
+
+
+def takes(op: Op, before: TensorScalarOp, use: Use) -> bool:
+    """Whether an activation that reads what an instruction of ``WITHIN`` wrote has room for what this does."""
+    return (isinstance(op, ActivationOp) and use.field == "src" and footprint_of(before.dst) == use.region
+            and op.scale is None and op.imm == 1.0 and (op.bias is None or "add" not in (before.op0, before.op1)))
+
+
 class Fusable(Rule):
     """A scale or a bias by itself, before an activation that has a place for it."""
 
     name = "fuse-activation"
 
     def change(self, seen: Evidence) -> Change | None:
-        readers: dict[Footprint, list[Costed]] = defaultdict(list)
-        for step in seen.steps:
-            for _, tile in step.op.sources():
-                if tile.on_chip:
-                    readers[footprint_of(tile)].append(step)
-        alone, lines = [], []
-        for step in seen.work:
-            if step.op.mnemonic != "TENSOR_SCALAR" or getattr(step.op, "op0", "") not in ("multiply", "add"):
-                continue
-            target = step.op.targets()[0][1]
-            uses = readers.get(footprint_of(target), [])
-            if uses and all(u.op.mnemonic == "ACTIVATE" and getattr(u.op, "imm", 1.0) == 1.0 for u in uses):
-                alone.append(step)
+        some = [(s, s.op) for s in seen.work if isinstance(s.op, TensorScalarOp) and (s.op.op0, s.op.op1) in WITHIN]
+        readers = readers_of(seen.run) if some else {}
+        ops = {s.where: s.op for s in seen.steps}
+        alone = [s for s, op in some if (uses := readers.get(s.where))
+                 and all([takes(ops[use.where], op, use) for use in uses])]
         lines = lines_of(alone)
         made = Change(f"{len(alone)} instructions ({named(lines)}) multiply or add before an activation; give it the "
                       "factor as scale=, the summand as bias=", lines)

@@ -219,6 +219,57 @@ def scaled_before(x):
 
 
 @nki.jit
+def scaled_in_place(x):
+    """The same, in one tile."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for i in nl.static_range(16):
+        tile[...] = nisa.tensor_scalar(tile, nl.multiply, 0.5, engine=nisa.vector_engine)
+        tile[...] = nisa.activation(nl.exp, tile)
+    nl.store(out, tile)
+    return out
+
+
+@nki.jit
+def scaled_for_others(x):
+    """What is scaled is read by more than the activation, all of it or a part."""
+    out = nl.ndarray((4, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, sums = nl.load(x), nl.load(x)
+    for i in nl.static_range(16):
+        tile[...] = nisa.tensor_scalar(tile, nl.multiply, 0.5, engine=nisa.vector_engine)
+        sums[:, 0:8] = nl.add(sums[:, 0:8], tile[:, 0:8])
+        tile[...] = nisa.activation(nl.exp, tile)
+    nl.store(out[0], tile)
+    nl.store(out[1], sums)
+    for i in nl.static_range(2):
+        tile[...] = nisa.tensor_scalar(tile, nl.multiply, 0.5, engine=nisa.vector_engine)
+        sums[...] = nisa.activation(nl.exp, tile)
+        nl.store(out[2 + i], sums)
+    return out
+
+
+@nki.jit
+def some_fit(x):
+    out = nl.ndarray((7, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, column = nl.load(x), nl.load(x[:, 0:1])
+    a = nisa.tensor_scalar(tile, nl.multiply, 0.5, op1=nl.add, operand1=1.0)        # fits
+    nl.store(out[0], nisa.activation(nl.exp, a))
+    b = nisa.tensor_scalar(tile, nl.add, 0.5, op1=nl.multiply, operand1=2.0)
+    nl.store(out[1], nisa.activation(nl.exp, b))
+    c = nisa.tensor_scalar(tile, nl.add, 0.5)
+    nl.store(out[2], nisa.activation(nl.exp, c, bias=column))
+    d = nisa.tensor_scalar(tile, nl.multiply, 0.5)                                  # fits
+    nl.store(out[3], nisa.activation(nl.exp, d, bias=column))
+    e = nisa.tensor_scalar(tile, nl.multiply, column)
+    nl.store(out[4], nisa.activation(nl.exp, e, scale=2.0))
+    f = nisa.tensor_scalar(column, nl.multiply, 2.0)
+    nl.store(out[5], nisa.activation(nl.exp, tile, bias=f))
+    g = nisa.tensor_scalar(tile, nl.add, column)                                    # fits
+    nl.store(out[6, :, 0:8], nisa.activation(nl.exp, g))
+    return out
+
+
+@nki.jit
 def scaled_within(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Advice is right: following it saves about what it said, and afterwards it is not said again."""
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from nki_mlir.targets.neuron.profile import profile_of, rules
-from nki_mlir.targets.neuron.profile.advice import WORTH, Rule
+from nki_mlir.targets.neuron.profile.advice import WORTH, Evidence, Rule
+from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from tests.targets.neuron.profile import advice_pairs
 from tests.targets.neuron.profile.kernels import streams
 
@@ -27,6 +30,8 @@ PAIRS = {
     "partitions": ("nl.exp(nl.load(x", "few_partitions", ("16x65536xf32",), "all_partitions", None),
     "fuse-activation": ("nisa.tensor_scalar(tile, nl.multiply, 0.5", "scaled_before", ("128x2048xf32",), "scaled_within",
                         None),
+    "fuse-activation in place": ("nisa.tensor_scalar(tile, nl.multiply, 0.5", "scaled_in_place", ("128x2048xf32",),
+                                 "scaled_within", None),
 }
 ABOUT = 0.1                     # of the time that is left
 
@@ -39,6 +44,7 @@ def said(profile, rule):
 def test_following_it_saves_about_what_it_said(rule):
     line, before, arguments, after, others = PAIRS[rule]
     first, second = profile_of(streams(FILE + before, *arguments)), profile_of(streams(FILE + after, *(others or arguments)))
+    rule = rule.split()[0]
     one, total = said(first, rule), first["timing"]["total_ns"]
     assert one is not None, first["advice"]
     assert line in first["files"][one["file"]][one["line"] - 1]
@@ -49,6 +55,20 @@ def test_following_it_saves_about_what_it_said(rule):
     assert again is None or again["saves_ns"] < one["saves_ns"] / 4, again
 
 
+def test_what_others_read__is_not_fused():
+    found = said(profile_of(streams(FILE + "scaled_for_others", "128x2048xf32")), "fuse-activation")
+    assert found is None
+
+
+def test_what_an_activation_has_room_for__is_fused():
+    run = TimedMachine(streams(FILE + "some_fit", "128x8xf32"))
+    run.run()
+    change = rules.Fusable().change(Evidence(run, run.end, {}))
+    text = Path(advice_pairs.__file__).read_text().splitlines()
+    expected = {k for k, line in enumerate(text, 1) if line.endswith("# fits")}
+    assert {at.line for at in change.lines} == expected and len(change.entries) == len(expected) == 3
+
+
 def test_copies_from_psum_are_spoken_of_once():
     _, before, arguments, after, _ = PAIRS["psum-eviction"]
     assert [one["rule"] for one in profile_of(streams(FILE + before, *arguments))["advice"]] == ["psum-eviction"]
@@ -56,14 +76,15 @@ def test_copies_from_psum_are_spoken_of_once():
 
 
 def test_every_rule_has_a_pair():
-    assert {rule.name for rule in Rule.rules} == PAIRS.keys()
+    assert {rule.name for rule in Rule.rules} == {name.split()[0] for name in PAIRS}
 
 
 def small(rule):
     rng = np.random.default_rng(1)
     shapes = {"repeated-loads": [(256, 64), (128, 64)], "weight-loads": [(128, 128), (128, 512)],
               "psum-eviction": [(128, 128), (128, 8192)], "imbalance": [(128, 8192)], "partitions": [(16, 16384)],
-              "one-issuer": [(128, 1024)], "no-overlap": [(128, 2048)], "fuse-activation": [(128, 64)]}
+              "one-issuer": [(128, 1024)], "no-overlap": [(128, 2048)], "fuse-activation": [(128, 64)],
+              "fuse-activation in place": [(128, 64)]}
     dtype = ml_dtypes.bfloat16 if rule in ("weight-loads", "psum-eviction") else np.float32
     return [rng.uniform(-1, 1, shape).astype(dtype) for shape in shapes[rule]]
 
