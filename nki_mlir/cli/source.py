@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nki_mlir.cli.status import raised_at
 from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.language.recent import Recent
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Context, Module
@@ -166,7 +167,7 @@ def load_kernel(source: str, target: str | None = None, grid: tuple[int, ...] = 
     kernel = unwrap(one)
     if target:
         machine_named(target)
-        kernel = replace(kernel, target=target, specializations={})
+        kernel = replace(kernel, target=target, specializations=Recent())
     return kernel[grid] if grid else kernel
 
 

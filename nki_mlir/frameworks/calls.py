@@ -23,6 +23,13 @@ class NumberAsTensor(NkiMlirError, TypeError):
     fix = "pass a Python number: x.item(); in jax.jit name it in static_argnames, or bind it with functools.partial"
 
 
+class SymbolicShape(NkiMlirError, TypeError):
+    code = "NKI-SYMBOLIC-SHAPE"
+    message = "kernel {name} is called with {what}: sizes cannot stay open"
+    why = "a kernel is compiled for its shapes"
+    fix = "export the program once for each size; {instead}"
+
+
 def callee_for(kernel: Kernel, bound: Bound, plain: PlainResults = PlainResults()) -> Callee:
     """The callee for bound arguments; the kernel is captured if these shapes and constants are new."""
     for tensor in bound.specs:

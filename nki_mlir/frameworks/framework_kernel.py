@@ -19,6 +19,7 @@ from nki_mlir.frontend.locations import user_location
 from nki_mlir.graph.custom_call import KernelRecord, read_record
 from nki_mlir.language.arguments import BadArgument, signature_of
 from nki_mlir.language.kernel import Kernel, flat_grid, unwrap
+from nki_mlir.language.recent import Recent
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
@@ -165,7 +166,7 @@ class FrameworkKernel:
     def kernel(self) -> Kernel:
         """The kernel with this object's grid and target. Captures are kept on the function, if they are kept."""
         kernel = unwrap(self.func)
-        cache = kernel.func.__dict__.setdefault(CACHE, {}) if self.enable_cache else {}
+        cache = kernel.func.__dict__.setdefault(CACHE, Recent()) if self.enable_cache else Recent()
         by_reference = None if self.kernel_return is None else not self.kernel_return
         return replace(kernel, grid=self.grid, has_grid=True, target=self.platform_target or kernel.target,
                        by_reference=by_reference if by_reference is not None else kernel.by_reference,

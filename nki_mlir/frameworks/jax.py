@@ -6,12 +6,13 @@ kernel updates gives a new array, because arrays are immutable; with ``donate_ar
 ``jax.export`` pass ``disabled_checks=export_checks()``; a module that was exported runs where this module is imported.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
-from nki_mlir.frameworks.calls import callee_for
+from nki_mlir.frameworks.calls import SymbolicShape, callee_for
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.jax_partition import partitioned
 from nki_mlir.frameworks.jax_primitive import KernelNotDifferentiable, bind, registered_handler
@@ -28,7 +29,7 @@ registered_handler()                # executables from a cache or an export may 
 
 def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:
     """The kernel's results as JAX arrays, in the structure in which it returns them."""
-    bound = kernel.bind(arguments, keywords, is_tensor, describe)
+    bound = kernel.bind(arguments, keywords, is_tensor, partial(describe, kernel.__name__))
     # An output parameter keeps the elements that the kernel does not write: it is an operand unless it writes them all.
     callee = callee_for(kernel, bound, PlainResults(None))
     try:
@@ -43,11 +44,12 @@ def is_tensor(value: object) -> bool:
     return isinstance(value, (jax.Array, np.ndarray))
 
 
-def describe(array: Any) -> tuple[tuple[int, ...], DType]:
-    """Shape and dtype of an array or tracer; raises ``BadArgument`` for a dtype that kernels do not have."""
+def describe(name: str, array: Any) -> tuple[tuple[int, ...], DType]:
+    """Shape and dtype of an array or tracer that a kernel of this name gets; raises ``BadArgument`` for a dtype that
+    kernels do not have."""
     if not all(isinstance(n, int) for n in array.shape):
-        raise BadArgument(what=f"an array of the symbolic shape {array.shape} is passed to a kernel, which is compiled "
-                               "for its shapes").located(user_location())
+        raise SymbolicShape(name=name, what=f"an array of shape {array.shape}",
+                            instead="jax.jit compiles anew").located(user_location())
     try:
         return tuple(array.shape), dtype_of(array.dtype)
     except TypeError as error:

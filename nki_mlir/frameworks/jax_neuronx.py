@@ -63,7 +63,7 @@ def nki_call(func: Any, *args: object, grid: object = None, out_shape: object = 
         kernel = replace(kernel, target=platform_target)
     outputs, structure = jax.tree_util.tree_flatten(out_shape)
     outputs = [jax.ShapeDtypeStruct(o.shape, o.dtype) for o in outputs]     # one object each: found again by identity
-    bound = kernel.bind((*args, *outputs), kwargs, _is_tensor, describe)
+    bound = kernel.bind((*args, *outputs), kwargs, _is_tensor, partial(describe, kernel.__name__))
     places = [next(k for k, t in enumerate(bound.tensors) if t is output) for output in outputs]
     callee = callee_for(kernel, bound, PlainResults(tuple(places)))
     form = callee.record.form

@@ -10,18 +10,18 @@ shapes, dtypes and constants alone, so a compiled graph has one operator per ker
 """
 
 import ast
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.fx.experimental.symbolic_shapes import guard_scalar
+from torch.fx.experimental.symbolic_shapes import StatelessSymbolicContext, guard_scalar
 
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.diagnostics.errors import warn_once
 from nki_mlir.frameworks import torch_batching  # noqa: F401  makes an operator
-from nki_mlir.frameworks.calls import callee_for
+from nki_mlir.frameworks.calls import SymbolicShape, callee_for
 from nki_mlir.frameworks.debug_output import write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.torch_launch import Plan, differentiable, launched, put, refuse_update, remember
@@ -32,6 +32,7 @@ from nki_mlir.language.arguments import BadArgument, map_leaves
 from nki_mlir.language.closure_state import closure_state
 from nki_mlir.language.gradients import records, refuse_gradient
 from nki_mlir.language.kernel import Kernel, default_executor
+from nki_mlir.language.recent import MOST, Recent
 from nki_mlir.scalar.dtypes import DType
 
 DEVICES = {"cpu", "meta", "neuron", "xla"}        # tensors of ``torch_device`` are on the CPU, of ``torch_xla`` lazy
@@ -69,8 +70,6 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
     positional, named = map_leaves(arguments, is_tensor, take), map_leaves(keywords, is_tensor, take)
     device = next(t.device for t in tensors if isinstance(t, torch.Tensor))
     tensors = [torch.from_numpy(t).to(device) if isinstance(t, np.ndarray) else t for t in tensors]
-    if not torch.compiler.is_dynamo_compiling() and torch.compiler.is_exporting():
-        warn_of_symbols(kernel.__name__, tensors)
     kinds = tuple([(tuple([guard_scalar(n) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
     if torch.compiler.is_dynamo_compiling():
         recorded = torch.is_grad_enabled() and any([t.requires_grad for t in tensors])
@@ -93,14 +92,36 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
     return put(structure, [tensors[n] if kind == "tensor" else made[n] for kind, n in returned])
 
 
-def warn_of_symbols(name: str, tensors: list[torch.Tensor]) -> None:
-    """Name the kernel and its operand: PyTorch's own error, which may follow, has only the dimension."""
-    found = next(((k, d, n) for k, t in enumerate(tensors) for d, n in enumerate(t.shape) if type(n) is not int), None)
-    if found is not None:
-        number, dim, size = found
-        warn_once(f"kernel {name} is compiled for its shapes: dimension {dim} of tensor {number} is {size}, and "
-                  f"becomes {guard_scalar(size)}; export the model once for each size (Dim.STATIC or Dim.AUTO), or use "
-                  "torch.compile, which compiles anew", SymbolicShapeWarning, user_location())
+def refuse_symbols(kernel: Kernel, kinds: tuple[Any, ...]) -> None:
+    """An error of dimensions of the exported program that have become numbers though they are to stay open; PyTorch's
+    own says nothing of kernels. Where it may choose (``Dim.AUTO``) a warning."""
+    mode = torch._guards.detect_fake_mode()
+    known = mode.shape_env.tracked_fakes if mode is not None and mode.shape_env is not None else None
+    sizes = {n for shape, _, _ in kinds for n in shape}
+    for fake in known or ():
+        asked = fake.symbolic_context
+        if not isinstance(asked, StatelessSymbolicContext):
+            continue
+        for dim, size in enumerate(fake.fake.shape):
+            number = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else None
+            if number in sizes:
+                what = f"dimension {dim} of {origin_of(fake.source)}, which becomes {number}"
+                error = SymbolicShape(name=kernel.__name__, what=what,
+                                      instead="Dim.STATIC and Dim.AUTO do, and torch.compile compiles anew")
+                if (asked.constraint_sizes or {dim: None})[dim] is not None:
+                    raise error.located(user_location())
+                warn_once(f"{error.headline}; {error.advice[1]}", SymbolicShapeWarning,
+                          outside_torch(user_location(), kernel))
+
+
+def outside_torch(at: Location | None, kernel: Kernel) -> Location | None:
+    """Under Dynamo the caller's line is not on the stack: the kernel's own."""
+    return kernel.location if at is not None and Path(at.file).is_relative_to(Path(torch.__file__).parent) else at
+
+
+def origin_of(source: Any) -> str:
+    """What PyTorch calls an input of the program."""
+    return str(source.name() if callable(source.name) else source.name)
 
 
 def is_number(value: object) -> bool:
@@ -112,7 +133,7 @@ def is_tensor(value: object) -> bool:
 
 
 # -- planning ----------------------------------------------------------------------------------------------------------
-_PLANS: dict[object, Plan] = {}
+_PLANS: Recent[object, Plan] = Recent()
 
 
 def plan_of(kernel: Kernel, positional: tuple[object, ...], named: dict[str, object], kinds: tuple[object, ...]
@@ -123,9 +144,12 @@ def plan_of(kernel: Kernel, positional: tuple[object, ...], named: dict[str, obj
     around = closure_state(kernel.func, (*positional, *named.values()))
     key = (kernel.func, kernel.grid, on, kernel.platform, kernel.by_reference, exporting, len(positional), tuple(named),
            kinds, around)
-    if key not in _PLANS:
-        _PLANS[key] = _make_plan(kernel, positional, named, kinds, exporting)
-    return _PLANS[key]
+    if exporting:
+        refuse_symbols(kernel, kinds)
+    plan = _PLANS.used(key)
+    if plan is None:
+        plan = _PLANS[key] = _make_plan(kernel, positional, named, kinds, exporting)
+    return plan
 
 
 def plan_traced(cls: type[Kernel], func: Any, grid: tuple[int, ...], mode: str, target: str | None,
@@ -143,17 +167,16 @@ def plan_traced(cls: type[Kernel], func: Any, grid: tuple[int, ...], mode: str, 
             refuse_gradient(kernel.__name__)
         return plan
     except NkiMlirError as error:
-        if error.at is not None and Path(error.at.file).is_relative_to(Path(torch.__file__).parent):
-            error.at = kernel.location          # the caller's line is not on the stack
+        error.at = outside_torch(error.at, kernel)
         raise
 
 
 plan_traced._dynamo_marked_constant = True          # type: ignore[attr-defined]
 
 
-@cache
-def _specializations(function: object) -> dict[Any, Any]:
-    return {}
+@lru_cache(MOST)
+def _specializations(function: object) -> Recent[Any, Any]:
+    return Recent()
 
 
 def _make_plan(kernel: Kernel, positional: tuple[object, ...], named: dict[str, object], kinds: tuple[Any, ...],

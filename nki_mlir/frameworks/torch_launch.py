@@ -17,6 +17,7 @@ from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.gradients import records, refuse_gradient
 from nki_mlir.language.kernel import Kernel, default_executor
+from nki_mlir.language.recent import Recent
 
 # The operator's ``kernel``; the tensors of the call that are updated, and the others; what the operator makes; for each
 # result of the kernel ("tensor", n), one that was updated, or ("made", n); their structure. All of it is tuples,
@@ -86,7 +87,7 @@ class PlannedCall:
         return put(self.structure, [tensors[n] if kind == "tensor" else made[n] for kind, n in self.returned])
 
 
-_LAUNCHES: dict[object, PlannedCall] = {}
+_LAUNCHES: Recent[object, PlannedCall] = Recent()
 
 
 def launched(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> tuple[object] | None:

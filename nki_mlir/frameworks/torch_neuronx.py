@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir.language.kernel import Kernel, unwrap
+from nki_mlir.language.recent import Recent
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Operation
@@ -33,7 +34,7 @@ def nki_jit(func: Callable[..., object] | None = None, **options: object) -> Any
     """
     if func is None:
         return lambda function: nki_jit(function, **options)
-    return replace(unwrap(func), by_reference=True, mode="torchxla", options=options, specializations={})
+    return replace(unwrap(func), by_reference=True, mode="torchxla", options=options, specializations=Recent())
 
 
 def wrap_nki(kernel: object = None, **options: Any) -> Any:

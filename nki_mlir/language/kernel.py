@@ -37,7 +37,8 @@ from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, le
 from nki_mlir.language.closure_state import ClosureState, Identity
 from nki_mlir.language.dispatch import framework_of
 from nki_mlir.language.index_errors import plain
-from nki_mlir.language.repeated_calls import MOST, RepeatedCall, can_repeat, key_of
+from nki_mlir.language.recent import Recent
+from nki_mlir.language.repeated_calls import RepeatedCall, can_repeat, key_of
 from nki_mlir.language.results import (
     Traced,
     assemble,
@@ -82,10 +83,10 @@ class Kernel:
     executor: str | None = None
     by_reference: bool | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    specializations: dict[object, Specialization] = field(default_factory=dict, repr=False)
+    specializations: Recent[object, Specialization] = field(default_factory=Recent, repr=False)
     # The last capture that was found for a quick key, with what was seen around it: shared as the captures are.
-    recent: dict[object, tuple[ClosureState, Specialization]] = field(default_factory=dict, init=False, repr=False)
-    repeated: dict[object, RepeatedCall] = field(default_factory=dict, init=False, repr=False)
+    recent: Recent[object, tuple[ClosureState, Specialization]] = field(default_factory=Recent, init=False, repr=False)
+    repeated: Recent[object, RepeatedCall] = field(default_factory=Recent, init=False, repr=False)
 
     rolls: ClassVar[bool] = True                # whether loops of the kernel's Python may become loops of the program
     must_write: ClassVar[bool] = True           # whether a kernel without outputs is an error
@@ -103,7 +104,7 @@ class Kernel:
         made = object.__new__(type(self))
         made.__dict__ = self.__dict__ | changes
         if "specializations" in changes:
-            made.recent, made.repeated = {}, {}
+            made.recent, made.repeated = Recent(), Recent()
         return made
 
     def __get__(self, instance: object, owner: type) -> "Kernel":
@@ -196,7 +197,7 @@ class Kernel:
     def _found(self, bound: Bound, quick: object) -> Specialization:
         """As above, by all that the kernel's Python sees."""
         seen = ClosureState(self.func, bound.constants)
-        made = self.specializations.get(self.key_of(bound, seen))
+        made = self.specializations.used(self.key_of(bound, seen))
         if made is None:
             return self._specialize(bound)
         if quick and seen.fixed:
@@ -208,12 +209,13 @@ class Kernel:
         """As above, where nothing has been captured for what was seen before the thread came here."""
         seen = ClosureState(self.func, bound.constants)
         key = self.key_of(bound, seen)
-        if key not in self.specializations:
+        made = self.specializations.used(key)
+        if made is None:
             made = self._capture(bound)
             if seen.leave_out_changes():
                 key = self.key_of(bound, ClosureState(self.func, bound.constants))
             self.specializations[key] = made
-        return self.specializations[key]
+        return made
 
     def key_of(self, bound: Bound, seen: ClosureState
                ) -> tuple[DeviceRules | str | tuple[Identity | int | tuple[object, ...], ...], ...]:
@@ -311,8 +313,6 @@ class Kernel:
     def _keep_call(self, key: object, bound: Bound, spec: Specialization) -> None:
         recent = self.recent.get(self.quick_key(bound))
         if recent is not None and can_repeat(spec):
-            if len(self.repeated) >= MOST:
-                self.repeated.clear()
             self.repeated[key] = RepeatedCall(recent[0], spec)
 
     def eager_program(self) -> Callable[..., Any]:

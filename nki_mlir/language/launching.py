@@ -14,6 +14,7 @@ from nki_mlir.diagnostics import KernelError
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.index_errors import plain_index_errors
 from nki_mlir.language.kernel import is_array
+from nki_mlir.language.recent import Recent
 
 if TYPE_CHECKING:
     from nki_mlir.language.measuring import MeasuredKernel
@@ -67,7 +68,7 @@ class Decorators:
         if kernel is None:
             return lambda function: self.decorated(function, changes)
         made = self.kernel_of(kernel)
-        return replace(made, **changes | {"options": made.options | changes["options"]}, specializations={})
+        return replace(made, **changes | {"options": made.options | changes["options"]}, specializations=Recent())
 
     def jit(self, func: Callable[..., object] | None = None, mode: str = "auto", **kwargs: Any) -> Any:
         """A kernel of this function. Usable bare, with keywords, and on a kernel.
@@ -272,7 +273,7 @@ def directive(name: str, kernel_of: Callable[[Any], Any]) -> Callable[..., Any]:
         if func is None:
             return lambda function: decorate(function, **options)
         kernel = kernel_of(func)
-        return replace(kernel, options=kernel.options | {name: options or True}, specializations={})
+        return replace(kernel, options=kernel.options | {name: options or True}, specializations=Recent())
     decorate.__name__ = decorate.__qualname__ = name
     decorate.__doc__ = DIRECTIVE.format(name=name)
     return decorate

@@ -16,7 +16,6 @@ from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.results import structure_of_updates
 from nki_mlir.language.specialization import Specialization
 
-MOST = 1000                     # calls that a kernel remembers; then it begins anew
 EXACT = (int, str, bool, type(None))
 
 

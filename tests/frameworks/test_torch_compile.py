@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Kernels in torch.compile and torch.export."""
 
+import warnings
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -109,20 +111,46 @@ class Scaled(torch.nn.Module):
         return kernels.scaled(x, 2.0) + 1
 
 
-@pytest.mark.parametrize("dim, refused", [(torch.export.Dim("n", min=2, max=64), True), (torch.export.Dim.DYNAMIC, True),
-                                          (torch.export.Dim.AUTO, False)])
-def test_export__of_a_symbolic_shape_names_the_kernel(dim, refused):
-    """A warning says what PyTorch's error does not; ``AUTO`` asks for a number where it has to be one."""
-    model, shapes = Scaled(), {"x": {0: dim}}
-    with pytest.warns(SymbolicShapeWarning, match=r"kernel scaled is compiled for its shapes: dimension 0 of tensor 0 is "
-                                                  r"\w+, and becomes 4; export the model once for each size") as caught:
-        if refused:
-            with pytest.raises(Exception, match="as dynamic but your code specialized it to be a constant"):
-                torch.export.export(model, (torch.ones(4, 8),), dynamic_shapes=shapes)
-        else:
-            exported = torch.export.export(model, (torch.ones(4, 8),), dynamic_shapes=shapes)
-            assert torch.equal(exported.module()(torch.ones(4, 8)), torch.full((4, 8), 3.0))
-    assert [w.filename for w in caught if w.category is SymbolicShapeWarning] == [__file__]
+OPEN = r"kernel scaled is called with dimension 0 of \S+, which becomes 4: sizes cannot stay open"
+ONCE = "export the program once for each size; Dim.STATIC and Dim.AUTO do, and torch.compile compiles anew"
+
+
+def exported_with(dim, strict, *sizes):
+    return torch.export.export(Scaled(), (torch.ones(*sizes),), dynamic_shapes={"x": {0: dim}}, strict=strict)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("dim", [torch.export.Dim("n", min=2, max=64), torch.export.Dim.DYNAMIC])
+def test_export__of_a_symbolic_shape_is_refused_with_the_kernels_name(dim, strict):
+    with pytest.raises(Exception, match=OPEN) as raised:
+        exported_with(dim, strict, 4, 8)
+    assert f"fix: {ONCE}" in str(raised.value)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export__of_a_shape_that_may_be_symbolic_takes_the_number(strict):
+    with pytest.warns(SymbolicShapeWarning, match=f"{OPEN}; {ONCE}") as caught:
+        exported = exported_with(torch.export.Dim.AUTO, strict, 4, 8)
+    assert torch.equal(exported.module()(torch.ones(4, 8)), torch.full((4, 8), 3.0))
+    file = kernels.__file__ if strict else __file__
+    assert [w.filename for w in caught if w.category is SymbolicShapeWarning] == [file]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export__of_numbers_does_not_speak_of_symbols(strict):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SymbolicShapeWarning)
+        exported = exported_with(torch.export.Dim.STATIC, strict, 4, 8)
+    assert torch.equal(exported.module()(torch.ones(4, 8)), torch.full((4, 8), 3.0))
+
+
+def test_export__of_a_symbolic_shape_that_no_kernel_sees():
+    class Beside(torch.nn.Module):
+        def forward(self, x, y):
+            return kernels.scaled(x, 2.0).sum() + y
+    exported = torch.export.export(Beside(), (torch.ones(4, 8), torch.ones(5)),
+                                   dynamic_shapes={"x": None, "y": {0: torch.export.Dim("n")}})
+    assert torch.equal(exported.module()(torch.ones(4, 8), torch.ones(7)), torch.full((7,), 65.0))
 
 
 def test_export__runs_in_a_process_without_the_kernel(child, tmp_path):

@@ -11,6 +11,7 @@ from nki_mlir.language.beta import nki
 from nki_mlir.language.beta import typing as nt
 from nki_mlir.language.current import language as current_nl
 from nki_mlir.language.current import nki as current_nki
+from nki_mlir.language.recent import Recent
 from nki_mlir.language.repeated_calls import key_of
 
 FACTOR = 2.0
@@ -166,7 +167,33 @@ def test_values_that_equality_does_not_tell_apart_have_no_key(value):
 
 
 def test_calls_are_kept_up_to_a_bound(kernel, monkeypatch):
-    monkeypatch.setattr("nki_mlir.language.kernel.MOST", 3)
+    monkeypatch.setattr("nki_mlir.language.recent.MOST", 3)
     for n in (1, 1, 2, 2, 3, 3, 4, 4):
         assert np.array_equal(kernel(numbers(1, n)), numbers(1, n) * 2 + 3)
-    assert len(kernel.repeated) == 2
+    assert len(kernel.repeated) == 3
+
+
+def test_captures_that_were_used_last_are_kept(kernel, monkeypatch):
+    monkeypatch.setattr("nki_mlir.language.recent.MOST", 2)
+    captured = []
+    capture = type(kernel)._capture
+    monkeypatch.setattr(type(kernel), "_capture", lambda self, bound: captured.append(bound.specs[0].shape[1]) or
+                        capture(self, bound))
+    for n in (1, 2, 1, 3, 1, 2, 3):
+        on = kernel.on("interpreter" if n == 1 else "jit")
+        assert np.array_equal(on(numbers(1, n)), numbers(1, n) * 2 + 3)
+        kernel.recent.clear()                           # the way that is short leads past the captures
+        assert len(kernel.specializations) <= 2
+    assert captured == [1, 2, 3, 2, 3]
+
+
+def test_entries_that_were_used_last_are_kept(monkeypatch):
+    monkeypatch.setattr("nki_mlir.language.recent.MOST", 3)
+    kept = Recent()
+    for key in "abc":
+        kept[key] = key.upper()
+    assert kept.used("a") == "A" and kept.used("x") is None and kept.get("b") == "B"
+    kept["d"] = "D"
+    assert list(kept) == ["c", "a", "d"]
+    kept["c"] = "again"
+    assert list(kept) == ["a", "d", "c"] and kept["c"] == "again"

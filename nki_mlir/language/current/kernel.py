@@ -30,6 +30,7 @@ from nki_mlir.language.index_errors import plain_index_errors
 from nki_mlir.language.kernel import Kernel as CoreKernel
 from nki_mlir.language.kernel import capturing
 from nki_mlir.language.launching import MODES, Decorators
+from nki_mlir.language.recent import Recent
 from nki_mlir.language.results import BadResult, Traced, is_whole, traced
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.machine import machine_named
@@ -58,7 +59,7 @@ class Kernel(CoreKernel):
         if len(grid) == 1:
             require(1 <= grid[0] <= limit, f"a kernel is launched on 1 to {limit} cores, got {grid[0]}")
         require(all(n >= 1 for n in grid), f"a kernel is launched on a grid of {list(grid)}")
-        return self.with_changes(grid=grid, has_grid=True, specializations={})
+        return self.with_changes(grid=grid, has_grid=True, specializations=Recent())
 
     def with_schedule(self, edges: Sequence[Any]) -> Any:
         """The kernel with instructions ordered.
@@ -91,7 +92,7 @@ class Kernel(CoreKernel):
             names = list(after) if isinstance(after, (tuple, list)) else [after]
             require(all(isinstance(n, str) for n in (name, *names)), "Schedule edge name must be a string")
             made += [(name, n) for n in names]
-        return self.with_changes(options=self.options | {"schedule": tuple(made)}, specializations={})
+        return self.with_changes(options=self.options | {"schedule": tuple(made)}, specializations=Recent())
 
     @property
     def simulation_target(self) -> str:

@@ -20,7 +20,7 @@ class Use(NamedTuple):
     region: Footprint
 
 
-class Written(NamedTuple):
+class Value(NamedTuple):
     """A value on chip that may still be read."""
 
     where: Where
@@ -40,7 +40,7 @@ def readers_of(run: TimedMachine) -> dict[Where, set[Use]]:
     record = run.record
     found: dict[Where, set[Use]] = defaultdict(set)
     known: dict[Where, list[_Operand]] = {}
-    memories: dict[int, dict[tuple[str, int], set[Written]]] = defaultdict(lambda: defaultdict(set))
+    memories: dict[int, dict[tuple[str, int], set[Value]]] = defaultdict(lambda: defaultdict(set))
     for event in sorted(range(len(record)), key=record.start.__getitem__):
         where = record.agent[event], record.position[event]
         agent = run.agents[where[0]]
@@ -56,7 +56,7 @@ def readers_of(run: TimedMachine) -> dict[Where, set[Use]]:
                         found[value.where].add(Use(where, operand.field, operand.region))
         for operand in operands:
             if operand.writes:
-                made = Written(where, operand.region)
+                made = Value(where, operand.region)
                 for bucket in buckets_of(operand.region):
                     if operand.fills:
                         live[bucket] = {value for value in live[bucket] if not operand.region.holds(value.region)}
