@@ -108,6 +108,14 @@ class ScalarEmitter:
             result = self.fma(result, x, coefficient)
         return result
 
+    def times_power(self, a: Value, exponent: Value) -> Value:
+        """``a * 2**exponent`` for f32 integers within +-250; in two steps, for 2^exponent itself may not exist."""
+        whole = self.fptosi(exponent, "i32")
+        half = self.shrsi(whole, 1)
+        for part in (half, self.sub(whole, half)):
+            a = self.mul(a, self.bitcast(self.shl(self.add(part, 127), 23), "f32"))
+        return a
+
     def sqrt(self, a: Value) -> Value:
         return math.sqrt(a)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nki_mlir.scalar.activation.entry import ActivationFunction, horner, in_float64
-from nki_mlir.scalar.activation.exponential import Scaled, exp, exp_scaled_pair, scale
+from nki_mlir.scalar.activation.exponential import FLOOR, exp, exp_of_square, scale
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Value
@@ -67,10 +67,11 @@ def _erf_dx(x: np.ndarray) -> np.ndarray:
 _NEAR = (0.12837917, -0.37612626, 0.112835854, -0.026853815, 0.005188334, -0.0008010242, 7.8540084e-05)
 # log(erfc(z)) for 1 <= z <= 4, error 1e-9 of erf.
 _FAR = (-0.00034151258, -1.1270893, -0.63814473, -0.10310682, 0.021838097, -0.0029476667, 0.00018638009)
-# (t + 4) exp(t^2 / 2) P(X > t) of the normal distribution, in 8 / (t + 4) - 1, for 0 <= t <= 15, relative error 9e-9.
-_TAIL = (0.75528514, 0.60789657, 0.3871369, 0.18652366, 0.06040349, 0.0075240014, -0.0035102004, -0.0015684069,
-         0.00017464349, 0.00013420482)
-_LIMIT = 20.0                           # beyond it the normal density, with any float32 factor, is 0
+# (t + 4) exp(t^2 / 2) P(X > t) of the normal distribution, in 8 / (t + 4) - 1, for 0 <= t <= 14.4, relative error
+# 6e-8.
+_TAIL = (0.7552852, 0.60789675, 0.3871338, 0.18651919, 0.06044119, 0.0075437366, -0.0036678351,
+         -0.0015471745, 0.00039504268)
+_FAR_OUT = math.sqrt(-2 * FLOOR)         # beyond it the normal density, with any float32 factor, is 0
 
 
 def _expand_erf(e: "ScalarEmitter", x: "Value") -> "Value":
@@ -81,13 +82,6 @@ def _expand_erf(e: "ScalarEmitter", x: "Value") -> "Value":
     return e.select(e.cmp("olt", magnitude, 1.0), near, e.copysign(far, x))
 
 
-def _gauss(e: "ScalarEmitter", x: "Value", factor: float) -> Scaled:
-    """exp(factor x^2) for a factor that is a power of two; the square with what its rounding takes away."""
-    square = e.mul(x, x)
-    rest = e.fma(x, x, e.neg(square))
-    return exp_scaled_pair(e, e.mul(square, factor), e.mul(rest, factor))
-
-
 def _tail_factor(e: "ScalarEmitter", magnitude: "Value") -> "Value":
     """P(X > t) / exp(-t^2 / 2)."""
     inverse = e.div(1.0, e.add(magnitude, 4.0))
@@ -95,22 +89,22 @@ def _tail_factor(e: "ScalarEmitter", magnitude: "Value") -> "Value":
 
 
 def _expand_erf_dx(e: "ScalarEmitter", x: "Value") -> "Value":
-    gauss = _gauss(e, e.clamp(x, -_LIMIT, _LIMIT), -1.0)
+    limit = math.sqrt(-FLOOR)
+    gauss = exp_of_square(e, e.clamp(x, -limit, limit), -1.0)
     return scale(e, e.mul(gauss.mantissa, 2.0 / math.sqrt(math.pi)), gauss.exponent)
 
 
 def _expand_gelu(e: "ScalarEmitter", x: "Value") -> "Value":
-    x = e.clamp(x, -_LIMIT, None)
-    magnitude = e.clamp(e.abs(x), None, _LIMIT)
-    gauss = _gauss(e, magnitude, -0.5)
-    tail = e.mul(gauss.mantissa, _tail_factor(e, magnitude))
-    above = e.mul(x, e.sub(1.0, scale(e, tail, gauss.exponent)))
-    return e.select(e.cmp("olt", x, 0.0), scale(e, e.mul(x, tail), gauss.exponent), above)
+    # x P(X < x) = max(x, 0) - |x| P(X > |x|)
+    magnitude = e.clamp(e.abs(x), None, _FAR_OUT)
+    gauss = exp_of_square(e, magnitude, -0.5)
+    tail = e.mul(e.mul(magnitude, gauss.mantissa), _tail_factor(e, magnitude))
+    return e.sub(e.clamp(x, 0.0, None), scale(e, tail, gauss.exponent))
 
 
 def _expand_gelu_dx(e: "ScalarEmitter", x: "Value") -> "Value":
-    magnitude = e.clamp(e.abs(x), None, _LIMIT)
-    gauss = _gauss(e, magnitude, -0.5)
+    magnitude = e.clamp(e.abs(x), None, _FAR_OUT)
+    gauss = exp_of_square(e, magnitude, -0.5)
     slope = e.fma(magnitude, -1.0 / math.sqrt(2.0 * math.pi), _tail_factor(e, magnitude))
     below = scale(e, e.mul(gauss.mantissa, slope), gauss.exponent)
     return e.select(e.cmp("olt", x, 0.0), below, e.sub(1.0, below))

@@ -24,7 +24,6 @@ FLOOR = -150.0                          # exp of it and of everything below is 0
 
 # Adding this leaves a small number, rounded to an integer, in the low bits of the sum.
 _ROUND32 = 1.5 * 2.0**23
-_ROUND32_BITS = int(np.float32(_ROUND32).view(np.int32))
 _ROUND64 = 1.5 * 2.0**52
 
 # (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2, error 3e-9 of exp(r).
@@ -36,16 +35,15 @@ _LOG1P = (0.6666642, 0.40021527, 0.28001806, 0.28011987)
 
 
 class Scaled(NamedTuple):
-    """``mantissa * 2**exponent``: an f32 near 1 and an i32."""
+    """``mantissa * 2**exponent``: an f32 near 1, and one that is an integer within +-250."""
 
     mantissa: "Value"
     exponent: "Value"
 
 
-def nearest(e: "ScalarEmitter", x: "Value", factor: float) -> "tuple[Value, Value]":
-    """``x * factor`` for f32, rounded to an integer below 2^22: as f32 and as i32."""
-    shifted = e.fma(x, factor, _ROUND32)
-    return e.sub(shifted, _ROUND32), e.sub(e.bitcast(shifted, "i32"), _ROUND32_BITS)
+def _nearest(e: "ScalarEmitter", x: "Value", factor: float) -> "Value":
+    """``x * factor`` for f32, rounded to an integer below 2^22."""
+    return e.sub(e.fma(x, factor, _ROUND32), _ROUND32)
 
 
 def nearest_double(e: "ScalarEmitter", x: "Value", factor: float) -> "tuple[Value, Value]":
@@ -57,24 +55,27 @@ def nearest_double(e: "ScalarEmitter", x: "Value", factor: float) -> "tuple[Valu
 def exp_scaled(e: "ScalarEmitter", x: "Value") -> Scaled:
     """exp(x) for f32."""
     x = e.clamp(x, FLOOR, -FLOOR)
-    n, exponent = nearest(e, x, LOG2_E)
-    r = e.fma(n, -LN2_LOW, e.fma(n, -LN2_HIGH, x))
-    return Scaled(_exp_of_remainder(e, r), exponent)
+    n = _nearest(e, x, LOG2_E)
+    return Scaled(_exp_of_remainder(e, e.fma(n, -LN2_LOW, e.fma(n, -LN2_HIGH, x))), n)
 
 
 def exp_scaled_double(e: "ScalarEmitter", x: "Value") -> Scaled:
     """exp(x) for f64 with an error of float32: for arguments whose own rounding to float32 would cost too much."""
     x = e.clamp(x, FLOOR, -FLOOR)
-    n, exponent = nearest_double(e, x, LOG2_E)
-    return Scaled(_exp_of_remainder(e, e.truncf(e.fma(n, -LN2, x), "f32")), exponent)
+    n, _ = nearest_double(e, x, LOG2_E)
+    return Scaled(_exp_of_remainder(e, e.truncf(e.fma(n, -LN2, x), "f32")), e.truncf(n, "f32"))
 
 
-def exp_scaled_pair(e: "ScalarEmitter", x: "Value", rest: "Value") -> Scaled:
-    """exp(x + rest) for f32, where ``rest`` is what rounding took from x, whose own loss would cost too much."""
-    x = e.clamp(x, FLOOR, -FLOOR)
-    n, exponent = nearest(e, x, LOG2_E)
-    r = e.fma(n, -LN2_LOW, e.fma(n, -LN2_HIGH, x))
-    return Scaled(_exp_of_remainder(e, e.add(r, rest)), exponent)
+def exp_of_square(e: "ScalarEmitter", x: "Value", factor: float) -> Scaled:
+    """exp(factor x^2) for f32 and a factor that is a power of two, where x is such that this is no less than FLOOR.
+
+    What rounding takes from the square, whose own loss would cost too much, is added to the remainder.
+    """
+    square = e.mul(x, x)
+    rest = e.fma(x, x, e.neg(square))
+    n = _nearest(e, square, factor * LOG2_E)
+    r = e.fma(n, -LN2_LOW, e.fma(n, -LN2_HIGH, e.mul(square, factor)))
+    return Scaled(_exp_of_remainder(e, e.fma(rest, factor, r)), n)
 
 
 def _exp_of_remainder(e: "ScalarEmitter", r: "Value") -> "Value":
@@ -82,11 +83,7 @@ def _exp_of_remainder(e: "ScalarEmitter", r: "Value") -> "Value":
 
 
 def scale(e: "ScalarEmitter", mantissa: "Value", exponent: "Value") -> "Value":
-    """``mantissa * 2**exponent`` for exponents within +-250; in two steps, for 2^exponent itself may not exist."""
-    half = e.shrsi(exponent, 1)
-    for part in (half, e.sub(exponent, half)):
-        mantissa = e.mul(mantissa, e.bitcast(e.shl(e.add(part, 127), 23), "f32"))
-    return mantissa
+    return e.times_power(mantissa, exponent)
 
 
 def exp(e: "ScalarEmitter", x: "Value") -> "Value":

@@ -12,6 +12,7 @@ from nki_mlir.bindings import Attribute, Type, ir, load
 from nki_mlir.scalar.conversion import storage_type
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.scalar.emit import ScalarEmitter, arith
+from nki_mlir.targets.cpu import host
 
 Value = Any
 DYNAMIC = -(1 << 31)                # marks an index that is an operand
@@ -36,6 +37,18 @@ class FunctionEmitter(ScalarEmitter):
 
     def shaped(self, element: Type, lanes: int) -> Type:
         return element if lanes == 1 else ir.VectorType.get([lanes], element)
+
+    # -- floats --------------------------------------------------------------------------------------------------------
+    def times_power(self, a: Value, exponent: Value) -> Value:
+        """In one instruction where the host has it."""
+        if host.lanes() < 16 or a.type != ir.VectorType.get([16], ir.F32Type.get()):
+            return super().times_power(a, exponent)
+        every, as_usual = (arith.ConstantOp(ir.IntegerType.get_signless(bits), ir.IntegerAttr.get(
+            ir.IntegerType.get_signless(bits), number)).result for bits, number in ((16, -1), (32, 4)))
+        return self._llvm("call_intrinsic", [a, exponent, a, every, as_usual], a.type,
+                          intrin=ir.StringAttr.get("llvm.x86.avx512.mask.scalef.ps.512"),
+                          operandSegmentSizes=ir.DenseI32ArrayAttr.get([5, 0]),
+                          op_bundle_sizes=ir.DenseI32ArrayAttr.get([]))
 
     # -- integers ------------------------------------------------------------------------------------------------------
     def i64(self, number: int) -> Value:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Whole kernels, compiled and interpreted: loops, grids, masks, accumulation, several kernels that share routines."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from nki_mlir.language.beta import nki
 from nki_mlir.targets.cpu import routines
 from nki_mlir.targets.cpu.kernel import NativeKernel
 
+from ...scalar.samples import ulp_error
 from ...tolerances import assert_within, product_bound
 
 RNG = np.random.default_rng(0)
@@ -302,3 +304,20 @@ def test_constants__zeros_of_both_signs_and_nan_are_different_routines() -> None
         return out
     got = filled.on("jit")(numbers(4, 8))
     assert np.signbit(got[:2]).tolist() == [[[False] * 8] * 4, [[True] * 8] * 4] and np.isnan(got[2]).all()
+
+
+def test_exponentials__down_to_the_smallest_numbers() -> None:
+    """Where the host scales by powers of two in one instruction, and where it does not."""
+    @nki.jit
+    def functions(x):
+        out = nl.ndarray((3, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        for number, function in enumerate((nl.exp, nl.gelu, nl.silu)):
+            nl.store(out[number], function(tile))
+        return out
+    x = np.linspace(-104, 88, 128 * 300, dtype=np.float32).reshape(128, 300)       # rows end within a vector
+    wide = x.astype(np.float64)
+    tail = np.frompyfunc(lambda value: math.erfc(-value / math.sqrt(2)) / 2, 1, 1)(wide).astype(np.float64)
+    for got, exact, ulp in zip(functions.on("jit")(x), (np.exp(wide), wide * tail, wide / (1 + np.exp(-wide))),
+                               (1.5, 7.5, 3.5), strict=True):
+        assert ulp_error(got, exact) <= ulp
