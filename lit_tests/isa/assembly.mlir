@@ -46,7 +46,7 @@
 // CHECK-NEXT: .input b fp32[128,512] 1
 // CHECK-NEXT: .output c fp32[128,512] 0
 // CHECK-NEXT: .semaphore 0 Tensor
-// CHECK-NEXT: .semaphore 1 Vector
+// CHECK-NEXT: .semaphore 1 Scalar
 // CHECK-NEXT: .semaphore 2 Sync
 // CHECK-NEXT: .semaphore 3 qSyncIO0
 // CHECK-NEXT: .semaphore 4 qSyncIO1
@@ -58,15 +58,15 @@
 // CHECK-NEXT: pe 0000: S[3] (qSyncIO0)>=16 EVENT_SEMAPHORE
 // CHECK-NEXT: pe 0001: S[4] (qSyncIO1)>=16 MATMUL dst=fp32@0x2000000[1][512]
 // CHECK-SAME:   stationary=fp32@0x800[1][128] moving=fp32@0x0[1][512] channels=128 S[0] (Tensor)++@complete
-// CHECK-NEXT: .stream dve
-// CHECK-NEXT: dve 0000: S[0] (Tensor)>=1 COPY dst=fp32@0xa00[1][512]
-// CHECK-SAME:   src=fp32@0x2000000[1][512] channels=128 S[1] (Vector)++@complete
+// CHECK-NEXT: .stream act
+// CHECK-NEXT: act 0000: S[0] (Tensor)>=1 COPY dst=fp32@0xa00[1][512]
+// CHECK-SAME:   src=fp32@0x2000000[1][512] channels=128 S[1] (Scalar)++@complete
 // CHECK-NEXT: .stream sp
 // CHECK-NEXT: sp 0000: DMA queue=0 dst=fp32@0x0[1][512]
 // CHECK-SAME:   src=fp32@b[1,512][512,128] channels=128 descriptors=128*2048 S[3] (qSyncIO0)+=16@complete
 // CHECK-NEXT: sp 0001: DMA queue=1 dst=fp32@0x800[1][128]
 // CHECK-SAME:   src=fp32@a[1,128][128,128] channels=128 descriptors=128*512 S[4] (qSyncIO1)+=16@complete
-// CHECK-NEXT: sp 0002: S[1] (Vector)>=1 DMA queue=2 dst=fp32@c[1,512][512,128]
+// CHECK-NEXT: sp 0002: S[1] (Scalar)>=1 DMA queue=2 dst=fp32@c[1,512][512,128]
 // CHECK-SAME:   src=fp32@0xa00[1][512] channels=128 descriptors=128*2048 S[5] (qSyncIO2)+=16@complete
 // CHECK-NEXT: sp 0003: S[5] (qSyncIO2)>=16 EVENT_SEMAPHORE
 func.func @product(%a: !a {nki.name = "a"}, %b: !b {nki.name = "b"}, %c: !b {nki.name = "c", nki.shared = 0 : i64})

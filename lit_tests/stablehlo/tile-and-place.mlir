@@ -71,8 +71,8 @@ func.func @scaled(%a: tensor<200x8xf32>) -> tensor<200x8xf32> {
 // ISA:           TRANSPOSE dst=fp32@[[T1:0x[0-9a-f]+]][1][64] src=fp32@{{0x[0-9a-f]+}}[1][72]*64 channels=72
 // ISA:           MATMUL accumulate=1 dst=fp32@[[SUM]][1][32]
 // ISA-SAME:        stationary=fp32@[[L1:0x[0-9a-f]+]][1][64]*72 moving=fp32@[[R1:0x[0-9a-f]+]][1][32]*72 channels=64
-// ISA:           COPY dst=fp32@[[L1]][1][64] src=fp32@[[T1]][1][64] channels=72
 // ISA:           COPY dst=fp32@[[L0]][1][64] src=fp32@[[T0]][1][64] channels=128
+// ISA:           COPY dst=fp32@[[L1]][1][64] src=fp32@[[T1]][1][64] channels=72
 // ISA:           DMA {{.*}} dst=fp32@[[R0]][1][32] src=fp32@arg1[1,32][32,128] channels=128
 // ISA:           DMA {{.*}} dst=fp32@[[R1]][1][32] src=fp32@arg1+0x4000[1,32][32,72] channels=72
 func.func @product(%a: tensor<64x200xf32>, %b: tensor<200x32xf32>) -> tensor<64x32xf32> {

@@ -21,7 +21,7 @@
 // CHECK-NEXT:    "nisa.tensor_copy"(%[[Y]], %[[T]])
 // CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 64], [1, 128]]>,
 // CHECK-SAME:                #nki.access<f32, #[[ZERO]], {{\[\[}}1, 64], [1, 128]]>]
-// CHECK-SAME:      engine = "vector"
+// CHECK-SAME:      engine = "unknown"
 // CHECK-NEXT:    return
 func.func @transpose() {
   %x = memref.alloc() : memref<128x64xf32, "sbuf">

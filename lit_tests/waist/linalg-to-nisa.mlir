@@ -21,7 +21,7 @@
 // CHECK-SAME:      access = [#nki.access<bf16, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>,
 // CHECK-SAME:                #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>,
 // CHECK-SAME:                #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>]
-// CHECK-SAME:      engine = "vector", {{.*}} op = "add"
+// CHECK-SAME:      engine = "unknown", {{.*}} op = "add"
 // CHECK-NEXT:    "nisa.dma_copy"(%[[B]], %[[Y]])
 // CHECK-SAME:      access = [#nki.access<bf16, #[[HBM]], {{\[\[}}64, 128], [1, 64]]>,
 // CHECK-SAME:                #nki.access<bf16, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>]
@@ -83,7 +83,7 @@ func.func @views() {
 // CHECK-NEXT:    "nisa.tensor_reduce"(%[[S]], %[[X]])
 // CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 1]]>,
 // CHECK-SAME:                #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>]
-// CHECK-SAME:      axes = [1], engine = "vector", {{.*}} negate = false, op = "add"
+// CHECK-SAME:      axes = [1], engine = "unknown", {{.*}} negate = false, op = "add"
 // CHECK-NEXT:    "nisa.tensor_scalar"(%[[Y]], %[[S]])
 // CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 1]]>,
 // CHECK-SAME:                #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 1]]>]

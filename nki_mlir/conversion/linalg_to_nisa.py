@@ -11,8 +11,8 @@ what lies where an engine cannot read or write it is moved, by an engine between
 partitions. ``pieces`` bounds how many transfers a mask that is no box may become.
 
 Engines: functions of the activation table run on the Scalar engine, arithmetic on the Vector engine, powers, exact
-32-bit integer arithmetic and index patterns on GpSimd, products and large transposes on the Tensor engine. Copies out
-of PSUM alternate between the Vector and the Scalar engine.
+32-bit integer arithmetic and index patterns on GpSimd, products and large transposes on the Tensor engine. Where others
+have an instruction with the same values, too, its engine stays open (``engine = "unknown"``): ``assign-engines`` says.
 """
 
 from collections.abc import Iterator

@@ -18,7 +18,7 @@ import numpy as np
 
 from nki_mlir.diagnostics.errors import InternalError
 from nki_mlir.dialects.access import PSUM, SBUF, Constraint, Layout, Linear, Mask, Ranges, Tile
-from nki_mlir.machine import Engine, Work
+from nki_mlir.machine import SHARING, Engine, Work
 from nki_mlir.machine.costs import ISSUE
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.activation.domain import evaluate
@@ -159,6 +159,7 @@ class Op:
     has_optional_tiles: ClassVar[bool] = False
     has_linear_attributes: ClassVar[bool] = False
     engines: ClassVar[tuple[Engine, ...]] = ()
+    shared_engines: ClassVar[tuple[Engine, ...]] = ()   # of these, any may have it where the rules of both hold
     engine = Engine.SYNC.value                  # by name; of what needs none, the one in whose stream it stands
     offsets: ClassVar[dict[str, tuple[int, ...]]] = {}  # of operands that may begin after a legal start partition, too
     destinations: ClassVar[tuple[str, ...]] = (SBUF, PSUM)      # memories its result may be directed to
@@ -176,10 +177,6 @@ class Op:
     acts_outside: ClassVar[bool] = False        # has an effect beyond its tiles: such ones keep their order
     addressed_by_data: ClassVar[str] = ""       # the tile of which data decide the elements that are meant
 
-    if TYPE_CHECKING:           # of classes that name engines: instructions (``NisaOp``)
-        @property
-        def runs_on(self) -> Engine: ...
-
     def __init_subclass__(cls, *, name: str = "", engines: tuple[Engine, ...] = (), mnemonic: str = "", opcode: int = 0,
                           since: int = 2, **kw: object) -> None:
         super().__init_subclass__(**kw)
@@ -187,6 +184,8 @@ class Op:
             return                              # a family's base class
         cls.name, cls.engines, cls.mnemonic, cls.opcode, cls.since = name, engines, mnemonic, opcode, since
         cls.queued = cls.queued or name.startswith("dma_")
+        if cls.is_loop_nest and not cls.queued:
+            cls.shared_engines = tuple(engine for engine in engines if engine in SHARING)
         tiles: dict[str, TileField] = {}        # a class may give a tile of its family another role
         attributes: dict[str, type] = {}
         defaults: dict[str, Any] = {}
@@ -248,6 +247,11 @@ class Op:
         return {name: getattr(self, name) for name in self.attributes}
 
     # -- what subclasses say -------------------------------------------------------------------------------------------
+    @property
+    def runs_on(self) -> Engine:
+        """Whose stream it is in."""
+        return Engine(self.engine)
+
     def verify(self, check: "Check") -> None:
         """Rules that hold on every target."""
 
@@ -334,16 +338,26 @@ class NkiOp(Op):
 
 
 class NisaOp(Op):
-    """An engine instruction. ``engine`` is one of the class's engines, by name, or ``unknown``."""
+    """An engine instruction. ``engine`` is one of the class's engines, by name, or ``unknown``: what has its values is
+    open until ``assign-engines``."""
 
     dialect = "nisa"
     engine: str = "unknown"
 
     @property
     def runs_on(self) -> Engine:
-        """The engine it was given, or the first that can run it."""
+        """The engine it was given, or the first that can run it, which decides what it computes."""
         chosen = Engine(self.engine)
         return self.engines[0] if chosen is Engine.UNKNOWN else chosen
+
+    def same_on(self, engine: Engine) -> bool:
+        """Whether it has the same values on another of its engines."""
+        return on_engine(self, engine).compute is self.compute
+
+
+def on_engine(op: Op, engine: Engine) -> Op:
+    """The operation on an engine that is named."""
+    return changed(op, lambda tile: tile, engine=engine.value)
 
 
 @cache

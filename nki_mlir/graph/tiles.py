@@ -68,7 +68,6 @@ class Tiles:
 
     def write(self, op: NisaOp) -> None:
         """An instruction as it is."""
-        op.engine = op.runs_on.value
         write_op(op, self.writer.make, self.writer.location, self.writer.insertion_point)
 
     def store(self, output: TileOperand, tile: Tile, axes: tuple[int, ...]) -> None:

@@ -3,6 +3,6 @@
 
 from nki_mlir.machine.costs import Cost, Costs, Work
 from nki_mlir.machine.description import Machine, machine_named
-from nki_mlir.machine.engine import ENGINES, Engine
+from nki_mlir.machine.engine import ENGINES, SHARING, Engine
 
-__all__ = ["ENGINES", "Cost", "Costs", "Engine", "Machine", "Work", "machine_named"]
+__all__ = ["ENGINES", "SHARING", "Cost", "Costs", "Engine", "Machine", "Work", "machine_named"]

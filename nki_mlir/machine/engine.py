@@ -23,4 +23,5 @@ class Engine(Enum):
 
 _ASM = {Engine.TENSOR: "pe", Engine.VECTOR: "dve", Engine.SCALAR: "act", Engine.GPSIMD: "pool", Engine.SYNC: "sp",
         Engine.UNKNOWN: "any"}
+SHARING = (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)     # have instructions in common
 ENGINES = (Engine.TENSOR, Engine.SCALAR, Engine.VECTOR, Engine.GPSIMD, Engine.SYNC)

@@ -24,7 +24,7 @@ from nki_mlir.dialects.nisa.movement import DmaCopyOp, TensorCopyOp
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.dialects.reach import is_spread, is_transfer, starts_legally
 from nki_mlir.machine import Engine, Machine
-from nki_mlir.scalar.dtypes import BFLOAT16, DType
+from nki_mlir.scalar.dtypes import DType
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import ir
@@ -39,7 +39,6 @@ class Emitter:
     def __init__(self, machine: Machine) -> None:
         self.machine, self.make = machine, Attributes()
         self.segments, self.equal = ir.DenseI32ArrayAttr.get([0, 0]), ir.IntegerAttr.get(self.make.i64, EQ)
-        self.evacuations = 0            # copies out of PSUM so far: they alternate between two engines
         self.hoisted: dict[object, Tile] = {}      # operands that were brought there for a loop
 
     def at(self, operation: Any, symbols: tuple[Any, ...], ranges: Ranges, extra: dict[str, Any]) -> None:
@@ -74,7 +73,7 @@ class Emitter:
     def emit(self, cls: type[NisaOp], engine: Engine | None = None, **fields: Any) -> None:
         """One instruction, or as many as it takes. The engine is the class's choice where none is given."""
         op = cls(symbols=self.symbols, ranges=self.ranges, extra=self.extra, **fields)
-        op.engine = (engine or op.runs_on).value
+        named(op, engine or op.runs_on)
         if self.limits and op.iteration().extents == self.extents:
             op.limits = self.limits
         for piece in self.pieces(op):
@@ -97,14 +96,7 @@ class Emitter:
         by_dma = dst.space == src.space == SBUF and engine is None
         if by_dma and not (self.reachable(dst) and self.reachable(src)):
             return self.emit(DmaCopyOp, SYNC, dst=dst, src=src)
-        return self.emit(TensorCopyOp, engine or self.copy_engine(dst, src), dst=dst, src=src)
-
-    def copy_engine(self, dst: Tile, src: Tile) -> Engine:
-        """Copies out of PSUM alternate between the engines, but conversions to bfloat16 are the Vector engine's."""
-        if src.space != PSUM or dst.dtype is BFLOAT16 or not src.dtype.is_float:
-            return VECTOR
-        self.evacuations += 1
-        return VECTOR if self.evacuations % 2 else SCALAR
+        return self.emit(TensorCopyOp, engine, dst=dst, src=src)
 
     @contextmanager
     def where(self, values: Mapping[int, int]) -> Iterator[None]:
@@ -168,7 +160,7 @@ class Emitter:
     # -- reach ---------------------------------------------------------------------------------------------------------
     def reach(self, op: NisaOp) -> None:
         """Write an instruction with its operands where its engine reaches them."""
-        engine = Engine(op.engine)
+        engine = op.runs_on
         if is_transfer(op):
             return self.write(op)
         after = []
@@ -185,6 +177,7 @@ class Emitter:
                 after.append((tile, target))
                 tile = target
             setattr(op, field.name, tile)
+        named(op, engine)
         self.write(op)
         for tile, target in after:
             self.finish(tile, target)
@@ -257,6 +250,13 @@ class Emitter:
         assert start is not None
         count = start.interval(self.ranges)[1] + tile.partitions
         return tile.patterned(partition=Linear(), dims=((1, count), *tile.access.dims[1:]))
+
+
+def named(op: NisaOp, engine: Engine) -> None:
+    """Let the engine have the instruction. It stays open which one does where that is the class's choice of several:
+    ``assign-engines`` balances these."""
+    if op.runs_on is not engine or len(op.shared_engines) < 2:
+        op.engine = engine.value
 
 
 def without_repeats(tile: Tile, like: Tile | None = None) -> Tile:

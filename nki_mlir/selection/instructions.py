@@ -103,6 +103,6 @@ class MaskedInstruction:
 
     def plain(self, op: Any) -> None:
         """Emit it without what is left of its mask."""
-        op.mask, op.engine = (), op.runs_on.value
+        op.mask = ()
         for piece in self.emitter.pieces(op):
             self.emitter.reach(piece)

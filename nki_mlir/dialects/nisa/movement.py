@@ -9,7 +9,7 @@ from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.variants import of_tiles
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Work
-from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.scalar.dtypes import FLOAT32, TFLOAT32, DType
 
 VECTOR, SCALAR, GPSIMD, SYNC = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC
 
@@ -30,6 +30,9 @@ class TensorCopyOp(NisaOp, Copying, name="tensor_copy", engines=(VECTOR, SCALAR,
     @property
     def compute(self) -> DType | None:
         return FLOAT32 if self.runs_on is SCALAR else None
+
+    def same_on(self, engine: Engine) -> bool:
+        return super().same_on(engine) or (self.src.dtype.is_float and self.src.dtype is not TFLOAT32)
 
     def work(self) -> Work:
         return Work(f"tensor_copy{of_tiles(self.dst, self.src)}", self.dst.free_elements)

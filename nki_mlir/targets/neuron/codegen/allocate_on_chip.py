@@ -118,7 +118,7 @@ def check_banks(lifetimes: Liveness, machine: Machine) -> None:
     """Every matmul result lies in one bank."""
     bank = machine.psum_bank_bytes
     for step in lifetimes.steps:
-        if step.op.engine != Engine.TENSOR.value:
+        if step.op.runs_on is not Engine.TENSOR:
             continue
         for _, tile in step.op.targets():
             access = tile.access

@@ -12,6 +12,7 @@ from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import meetings_of
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
+from nki_mlir.targets.neuron.codegen.assign_engines import assign_engines
 from nki_mlir.targets.neuron.codegen.observation import Observation
 from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable
@@ -81,6 +82,8 @@ def emit_code(code: Code, options: Emission) -> Program:
     step("sink-constants", code, lambda: sink_constants(code))
     if options.reorder:
         schedules = Schedules(code)
+        if options.search:
+            step("assign-engines", code, lambda: assign_engines(schedules))
         order, program = fastest(schedules) if options.search else first_that_fits(schedules)
         if options.observation.observer is None:
             return program

@@ -12,7 +12,7 @@ from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.dialects.kernel_function import BadSignature, KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op
-from nki_mlir.dialects.op import NisaOp, Op, changed
+from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.symbol_ranges import CASTS
 from nki_mlir.machine import machine_named
@@ -110,8 +110,7 @@ class _Reader:
             return replace(tile, handle=buffer, label=buffer.name or tile.label)
 
         symbols = [self.values[s] for s in read.symbols]
-        engine = read.runs_on.value if isinstance(read, NisaOp) else read.engine
-        return with_values(changed(read, tile, engine=engine), symbols)
+        return with_values(changed(read, tile), symbols)
 
     def loop(self, op: Any) -> list[Loop]:
         span = loop_span(op)

@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from nki_mlir.dialects.access import PSUM, SBUF
+from nki_mlir.dialects.op import on_engine
 from nki_mlir.machine import Engine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.records import (
@@ -116,6 +117,16 @@ class Schedules:
                     ns += ordered.end * times
             runs.append(tuple(made))
         return Arrangement(tuple(runs), ns)
+
+    def run_on(self, engines: Sequence[Sequence[Engine]]) -> None:
+        """Put the steps of each run on engines."""
+        for run, parts, chosen in zip(self.runs, self.parts, engines):
+            for step, engine in zip(run, chosen):
+                if step.op.engine != engine.value:
+                    step.op = on_engine(step.op, engine)
+            for first, end, graph in parts:
+                if graph is not None:
+                    graph.run_on(run[first:end])
 
     def as_written(self) -> Runs:
         """Program order."""

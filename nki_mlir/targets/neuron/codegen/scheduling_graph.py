@@ -7,6 +7,7 @@ from itertools import accumulate
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.isa.instruction import is_dma
+from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Cost, Engine, Machine
 from nki_mlir.targets.neuron.codegen.dependences import Dependences, memory_sizes, own_memory, touched
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer, InstructionStep
@@ -79,15 +80,25 @@ class SchedulingGraph:
                 self.steps[other].users.append(k)
 
     def scheduled(self, step: InstructionStep, outside: set[DeviceBuffer], transfers: Transfers) -> ScheduledStep:
-        op, machine = step.op, self.machine
-        engine = Engine(op.engine)
+        op = step.op
         buffers = {t.handle: None for _, t in op.operands() if t.space != HBM and t.handle not in outside}
-        port = machine.costs.psum_port_shared and engine in (Engine.VECTOR, Engine.SCALAR) and any(
-            t.space == PSUM for _, t in op.operands())
         numbers = [self.number(buffer) for buffer in buffers]
-        step.work = op.work()
-        return ScheduledStep(engine, machine.cost(engine, step.work), transfers.of(op) if is_dma(type(op)) else None,
-                             port, numbers)
+        return ScheduledStep(op.runs_on, self.cost(step), transfers.of(op) if is_dma(type(op)) else None,
+                             self.takes_port(op), numbers)
+
+    def run_on(self, steps: Sequence[InstructionStep]) -> None:
+        """Take over the engines of the steps, which are others now."""
+        for one, step in zip(self.steps, steps):
+            if one.engine is not step.op.runs_on:
+                one.engine, one.cost, one.port = step.op.runs_on, self.cost(step), self.takes_port(step.op)
+
+    def cost(self, step: InstructionStep) -> Cost:
+        step.work = step.op.work()
+        return self.machine.cost(step.op.runs_on, step.work)
+
+    def takes_port(self, op: Op) -> bool:
+        return self.machine.costs.psum_port_shared and op.runs_on in (Engine.VECTOR, Engine.SCALAR) and any(
+            t.space == PSUM for _, t in op.operands())
 
     def changes(self, last: Sequence[int]) -> list[int]:
         """What each step in program order takes of SBUF, less what the one before it gave back."""

@@ -280,7 +280,7 @@ class _Emitter:
         symbols = tuple(self.register(engine, s, keep=step.op.symbols) for s in step.op.symbols)
         for wait in waits[:-WAITS]:
             self.control(engine, EventSemaphore(), wait)
-        op = changed(step.op, self.tile, symbols=symbols, ranges=(),
+        op = changed(step.op, self.tile, symbols=symbols, ranges=(), engine=engine.value,
                      extra={FRESH: True} if FRESH in step.op.extra else {})
         self.stream(engine).append(Instruction(op, tuple(waits[-WAITS:]), update, self.queue_of.get(planned.lane),
                                                step.location, step.work))
@@ -386,7 +386,7 @@ def check(step: InstructionStep) -> None:
 
 
 def engine_of(step: InstructionStep) -> Engine:
-    return Engine(step.op.engine)
+    return step.op.runs_on
 
 
 def group_of(step: InstructionStep) -> tuple[Engine, int]:
