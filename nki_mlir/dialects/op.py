@@ -338,8 +338,8 @@ class NkiOp(Op):
 
 
 class NisaOp(Op):
-    """An engine instruction. ``engine`` is one of the class's engines, by name, or ``unknown``: what has its values is
-    open until ``assign-engines``."""
+    """An engine instruction. ``engine`` is one of the class's engines, by name, or ``unknown``: it stays open until
+    ``assign-engines`` which of those has it that compute the same."""
 
     dialect = "nisa"
     engine: str = "unknown"

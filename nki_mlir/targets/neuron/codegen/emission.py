@@ -13,6 +13,7 @@ from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import meetings_of
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
 from nki_mlir.targets.neuron.codegen.assign_engines import assign_engines
+from nki_mlir.targets.neuron.codegen.move_psum_results import move_psum_results
 from nki_mlir.targets.neuron.codegen.observation import Observation
 from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable
@@ -80,6 +81,7 @@ def emit_code(code: Code, options: Emission) -> Program:
     code = step("unroll-loops", whole, lambda: unrolled(whole, options.unroll_limit))
     step("split-blocks", code, lambda: split_blocks(code))
     step("sink-constants", code, lambda: sink_constants(code))
+    step("move-psum-results", code, lambda: move_psum_results(code))
     if options.reorder:
         schedules = Schedules(code)
         if options.search:

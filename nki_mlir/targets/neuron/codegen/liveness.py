@@ -5,7 +5,7 @@ Steps are numbered in order, loop bodies once. A buffer that a register loop use
 the loop's first to its last step; one that its body allocates is new in each iteration.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nki_mlir.dialects.access import HBM
@@ -80,11 +80,12 @@ class Liveness:
             self.of[buffer].last = max(self.of[buffer].last, len(self.steps) - 1)
 
 
-def peak(lives: Sequence[Lifetime]) -> tuple[int, int]:
+def peak(lives: Sequence[Lifetime],
+         room: Callable[[DeviceBuffer], int] = lambda buffer: buffer.bytes_per_partition) -> tuple[int, int]:
     """(most bytes per partition that are needed at once, the step where)."""
     changes: dict[int, int] = {}
     for life in lives:
-        size = life.buffer.bytes_per_partition
+        size = room(life.buffer)
         changes[life.first] = changes.get(life.first, 0) + size
         changes[life.last + 1] = changes.get(life.last + 1, 0) - size
     most = now = where = 0

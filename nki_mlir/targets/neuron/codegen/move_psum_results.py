@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""move-psum-results: where PSUM is full, results that are only read from then on are copied to SBUF.
+
+before:  p0 = l.T @ m0 ... p8 = l.T @ m8              after:  p0 = l.T @ m0; t0 = copy p0 ... p8 = l.T @ m8; t8 = ...
+         max of p0 ... max of p8                              max of t0 ... max of t8
+
+A result is moved when its last product is done, and read from SBUF by all that comes behind that. What is moved are all
+tiles of the kernel's line that holds most of PSUM where most is needed, then those of the next line, until the rest
+fits in program order. Tiles that are still added to, that have an address of the kernel's choice, or that other runs of
+instructions use as well, stay; PSUM may then be too small, which ``allocate-on-chip`` says.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from nki_mlir.dialects.access import PSUM, SBUF, Tile, full_tile
+from nki_mlir.dialects.nisa.movement import TensorCopyOp
+from nki_mlir.dialects.op import NisaOp, Op, changed, on_engine
+from nki_mlir.machine import Machine
+from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
+from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks, tiles_of
+from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
+from nki_mlir.targets.neuron.codegen.write_records import RecordsPass
+
+
+class MovePsumResults(RecordsPass, name="move-psum-results", reads=Level.NISA):
+    def rewritten(self, code: Code) -> None:
+        move_psum_results(code)
+
+
+@dataclass
+class PsumResult:
+    """A tile in PSUM that one run of instructions uses: the steps that write it, and those that only read it."""
+
+    block: Block
+    run: int
+    writes: list[InstructionStep] = field(default_factory=list)
+    readers: list[InstructionStep] = field(default_factory=list)        # behind the last that writes
+
+
+def move_psum_results(code: Code) -> None:
+    """Move what has to be moved, in place."""
+    moved: set[DeviceBuffer] = set()
+    while (held := held_at_peak(code)) and (chosen := to_move(held, results(code), moved)):
+        move(code, chosen)
+        moved.update(chosen)
+
+
+def held_at_peak(code: Code) -> list[DeviceBuffer]:
+    """The tiles that PSUM holds where it holds most; none where all has room."""
+    limit = code.machine.psum_bytes_per_partition
+    if sum(room(buffer, code.machine) for block in blocks(code.body) for buffer in block.buffers
+           if buffer.space == PSUM) <= limit:
+        return []
+    lives = [life for life in Liveness(code).of.values() if life.buffer.space == PSUM]
+    most, where = peak(lives, lambda buffer: room(buffer, code.machine))
+    if most <= limit:
+        return []
+    return [life.buffer for life in lives if life.first <= where < life.last]
+
+
+def room(buffer: DeviceBuffer, machine: Machine) -> int:
+    """Bytes of a partition that a tile keeps from others: it does not cross banks without need."""
+    size, bank = buffer.bytes_per_partition, machine.psum_bank_bytes
+    return -(-size // bank) * bank if 2 * size > bank else size
+
+
+def to_move(held: list[DeviceBuffer], found: dict[DeviceBuffer, PsumResult], moved: set[DeviceBuffer],
+            ) -> dict[DeviceBuffer, PsumResult]:
+    """Of the lines whose tiles fill PSUM the one with most that can be moved: all of its tiles."""
+    bytes_of: dict[object, int] = {}
+    for buffer in held:
+        if buffer in found and buffer not in moved:
+            bytes_of[line(buffer)] = bytes_of.get(line(buffer), 0) + buffer.bytes_per_partition
+    if not bytes_of:
+        return {}
+    most = max(bytes_of, key=bytes_of.__getitem__)
+    return {buffer: result for buffer, result in found.items() if line(buffer) == most and buffer not in moved}
+
+
+def line(buffer: DeviceBuffer) -> object:
+    """What the tiles of one line of a kernel have in common."""
+    return buffer if buffer.location is None else (buffer.location, buffer.shape, buffer.dtype)
+
+
+def results(code: Code) -> dict[DeviceBuffer, PsumResult]:
+    """The tiles in PSUM that can be moved: one run makes them, and reads them when they are done."""
+    found: dict[DeviceBuffer, PsumResult] = {}
+    own = {buffer: block for block in blocks(code.body) for buffer in block.buffers}
+    elsewhere: set[DeviceBuffer] = set()
+    for buffer, block, run, step in uses(code):
+        result = found.setdefault(buffer, PsumResult(block, run))
+        if step is None or result.block is not block or result.run != run:
+            elsewhere.add(buffer)
+        elif any(tile.handle is buffer for _, tile in step.op.targets()):
+            result.writes.append(step)
+            result.readers.clear()
+        else:
+            result.readers.append(step)
+    return {buffer: result for buffer, result in found.items() if buffer not in elsewhere and not buffer.fixed
+            and own[buffer] is result.block and result.writes and result.readers}
+
+
+def uses(code: Code) -> Iterator[tuple[DeviceBuffer, Block, int, InstructionStep | None]]:
+    """Each use of a tile in PSUM: by a step of a run in a block, or by something else."""
+    for block in blocks(code.body):
+        for number, run in enumerate(runs_of(block.nodes)):
+            for step in run:
+                for buffer in {tile.handle: None for tile in tiles_of(step) if tile.space == PSUM}:
+                    yield buffer, block, number, step
+        for node in block.nodes:
+            if not isinstance(node, InstructionStep):
+                for tile in tiles_of(node):
+                    yield tile.handle, block, -1, None
+
+
+def move(code: Code, chosen: dict[DeviceBuffer, PsumResult]) -> None:
+    """Copy tiles to SBUF behind their last products, for all that reads them."""
+    behind: dict[int, InstructionStep] = {}
+    for buffer, result in chosen.items():
+        there = DeviceBuffer(buffer.name, SBUF, buffer.shape, buffer.dtype, location=buffer.location)
+        result.block.buffers.append(there)
+        last = result.writes[-1]
+        behind[id(last)] = InstructionStep(TensorCopyOp(dst=entire(there), src=entire(buffer)), last.location)
+        for step in result.readers:
+            step.op = reading(step.op, buffer, there)
+    for block in blocks(code.body):
+        block.nodes = [node for one in block.nodes for node in (one, behind.get(id(one))) if node is not None]
+
+
+def entire(buffer: DeviceBuffer) -> Tile:
+    row = buffer.bytes_per_partition // buffer.dtype.itemsize
+    flat = full_tile(buffer, (buffer.partitions, row), buffer.dtype, buffer.space)
+    return Tile(buffer, buffer.space, buffer.shape, buffer.dtype, flat.access, buffer.name)
+
+
+def reading(op: Op, buffer: DeviceBuffer, there: DeviceBuffer) -> Op:
+    """The operation with the tile in its new memory, on the engine that it would have been on."""
+    def tile(old: Tile) -> Tile:
+        return old if old.handle is not buffer else Tile(there, SBUF, old.base_shape, old.base_dtype, old.access,
+                                                         old.label)
+    made = changed(op, tile)
+    return on_engine(made, op.runs_on) if isinstance(op, NisaOp) and made.runs_on is not op.runs_on else made

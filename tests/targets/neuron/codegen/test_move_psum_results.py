@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels whose matrix products do not fit in PSUM: results go to SBUF, as far as they may."""
+
+import numpy as np
+import pytest
+
+import nki_mlir
+from nki_mlir.dialects.access import PSUM
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.targets import neuron
+from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
+from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
+from nki_mlir.targets.neuron.codegen.move_psum_results import move_psum_results
+from nki_mlir.targets.neuron.simulator import simulate
+from tests.targets.neuron.code_builder import Builder, run_in_order
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*held at once")
+BANK = 512
+
+
+def products(count, fixed=False, accumulate=False):
+    """Products of a bank each, and copies of all of them when all are done."""
+    b = Builder()
+    x, y = b.hbm("x", (128, BANK), "input"), b.hbm("y", (128 * count, BANK), "output")
+    t, left = b.on_chip("t", (128, BANK)), b.on_chip("left", (128, 128))
+    b.copy((t, 0, 128, 0, BANK), (x, 0, 128, 0, BANK))
+    b.copy((left, 0, 128, 0, 128), (x, 0, 128, 0, 128))
+    sums = [b.on_chip(f"p{k}", (128, BANK), PSUM, address=(0, 2048 * k) if fixed else None) for k in range(count)]
+    for p in sums:
+        b.matmul((p, 0, 128, 0, BANK), (left, 0, 128, 0, 128), (t, 0, 128, 0, BANK))
+    for k, p in enumerate(sums):
+        if accumulate:
+            b.matmul((p, 0, 128, 0, BANK), (left, 0, 128, 0, 128), (t, 0, 128, 0, BANK), accumulate=True)
+        out = b.on_chip(f"o{k}", (128, BANK))
+        b.add((out, 0, 128, 0, BANK), (p, 0, 128, 0, BANK), (t, 0, 128, 0, BANK))
+        b.copy((y, 128 * k, 128, 0, BANK), (out, 0, 128, 0, BANK))
+    return b.code, x, y
+
+
+def psum_peak(code):
+    return peak([life for life in Liveness(code).of.values() if life.buffer.space == PSUM])[0]
+
+
+@pytest.mark.parametrize("count, most", [(8, 8 * 2048), (9, 8 * 2048), (12, 8 * 2048)])
+def test_results__are_moved_until_the_rest_fits(count, most):
+    code, x, y = products(count)
+    before = psum_peak(code)
+    move_psum_results(code)
+    assert before == count * 2048 and psum_peak(code) <= most
+    assert (psum_peak(code) == before) == (count <= 8)
+
+
+@pytest.mark.parametrize("options", [Emission(), Emission.as_written(), Emission(search=False), Emission(reorder=False)],
+                         ids=["default", "as-written", "values", "in-order"])
+def test_values__are_those_of_products_that_stay(options):
+    code, x, y = products(10)
+    given = np.random.default_rng(0).integers(-3, 4, (128, BANK)).astype(np.float32)
+    expected, made = np.zeros(y.shape, np.float32), np.zeros(y.shape, np.float32)
+    run_in_order(code, {x: given, y: expected})
+    simulate(emit_code(products(10)[0], options), [given.copy()], [made], 1)
+    np.testing.assert_array_equal(made, expected)
+
+
+@pytest.mark.parametrize("how", [{"accumulate": True}, {"fixed": True}], ids=str)
+def test_what_is_added_to_later_or_has_an_address__stays(how):
+    count = 9 if "accumulate" in how else 8
+    code, *_ = products(count, **how)
+    move_psum_results(code)
+    assert psum_peak(code) == count * 2048
+
+
+def test_sums_that_are_all_open_at_once__are_an_error_that_names_them():
+    with pytest.raises(MemoryFull, match=r"(?s)PSUM is full: 9 tiles .* take 18432 bytes .*p0 2048, p1 2048, p2 2048"):
+        emit_code(products(9, accumulate=True)[0], Emission())
+
+
+@nki.jit
+def rows_of_scores(a, b):
+    """Products for whole rows, whose maxima are taken before they are read again."""
+    columns = b.shape[1]
+    out = nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.shared_hbm)
+    left, right = nl.load(a), nl.load(b)
+    rows = nl.ndarray((columns // BANK, nl.par_dim(128), BANK), nl.float32, buffer=nl.psum)
+    tops = nl.ndarray((128, columns // BANK), nl.float32, buffer=nl.sbuf)
+    for j in nl.affine_range(columns // BANK):
+        rows[j] = nisa.nc_matmul(left, right[:, nl.ds(j * BANK, BANK)])
+        tops[:, nl.ds(j, 1)] = nisa.tensor_reduce(np.max, rows[j], axis=1, keepdims=True)
+    top = nisa.tensor_reduce(np.max, tops, axis=1, keepdims=True)
+    for j in nl.affine_range(columns // BANK):
+        nl.store(out[:, nl.ds(j * BANK, BANK)], nisa.tensor_scalar(rows[j], np.subtract, top))
+    return out
+
+
+@pytest.mark.parametrize("as_written", [False, True])
+def test_kernel_with_scores_beyond_psum__runs_and_is_timed(as_written):
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((128, 128), (128, 12 * BANK)))
+    scores = a.T @ b
+    np.testing.assert_array_equal(rows_of_scores.on("isa")(a, b), scores - scores.max(1, keepdims=True))
+    spec = rows_of_scores.lower(nki_mlir.spec(a.shape, "float32"), nki_mlir.spec(b.shape, "float32")).specialization
+    program, = neuron.streams(spec.captured, spec.grid, neuron.emission(as_written))
+    made = np.zeros(scores.shape, np.float32)
+    simulate(program, [a.copy(), b.copy()], [made])
+    np.testing.assert_array_equal(made, scores - scores.max(1, keepdims=True))
+    copies = [i for stream in program.streams.values() for i in stream if i.op.mnemonic == "COPY"]
+    assert len(copies) == 12
