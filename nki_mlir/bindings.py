@@ -68,8 +68,19 @@ Region = ir.Region
 Type = ir.Type
 Value = ir.Value
 
+# Fields of operations that are defined in Python, whose types their verifiers check.
+Operand = ext.Operand[Any]
+Result = ext.Result[Any]
 
-def operations_of(root: Any, wanted: Callable[[str], object]) -> list[Any]:
+
+def cloned(module: Module) -> Module:
+    """A copy of a module: the operation, which has what modules have."""
+    copy: Any = module.operation.clone()
+    found: Module = copy
+    return found
+
+
+def operations_of(root: "Operation | Module", wanted: Callable[[str], object]) -> "list[Operation]":
     """The operations from ``root`` on whose name ``wanted`` accepts, in order.
 
     By a walk: iterating a block gives operations classes, and imports those of their dialect first.

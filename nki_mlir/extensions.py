@@ -130,7 +130,7 @@ def load(one: Extension) -> Any:
     return found
 
 
-def load_module(module: str) -> Any:
+def load_module(module: str) -> object:
     """A module in a package of passes: of a plugin, where one has that package."""
     for one in of("passes").values():
         if module.startswith(f"{one.module}."):
@@ -138,7 +138,7 @@ def load_module(module: str) -> Any:
     return importlib.import_module(module)
 
 
-def _imported(module: str, what: str, origin: str) -> Any:
+def _imported(module: str, what: str, origin: str) -> object:
     """A plugin's module, after the version that its package is for; whatever goes wrong is the plugin's."""
     package = module.partition(".")[0]
     try:

@@ -2,7 +2,6 @@
 """Buffers behind views, and which of them the operations of a function read and write."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from nki_mlir.bindings import Operation, Value, ir, operations_of
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
@@ -18,19 +17,19 @@ NO_EFFECT = (*VIEWS, "memref.alloc", "memref.get_global", "affine.apply")
 class Effects:
     """The buffers that an operation, with all inside it, reads and writes."""
 
-    reads: set[object] = field(default_factory=set)
-    writes: set[object] = field(default_factory=set)
+    reads: set[Value] = field(default_factory=set)
+    writes: set[Value] = field(default_factory=set)
 
     def touches(self, buffer: Value) -> bool:
         return buffer in self.reads or buffer in self.writes
 
 
-def defining(value: Value) -> Any:
+def defining(value: Value) -> Operation | None:
     """The operation that makes a value; None for a block argument."""
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
 
 
-def memory_of(value: Any) -> Any:
+def memory_of(value: Value) -> Value:
     """The buffer behind a chain of views, of whatever element types."""
     op = defining(value)
     while op is not None and op.name in VIEWS:
@@ -81,7 +80,7 @@ def _add(op: Operation, found: Effects) -> None:
                 found.writes.add(memory_of(value))
 
 
-def function_of(op: Operation) -> Any:
+def function_of(op: Operation) -> Operation:
     while op.name != "func.func":
         op = op.parent.operation
     return op
@@ -93,7 +92,7 @@ def has_uses(value: ir.Value) -> bool:
 
 def users_through_views(value: Value) -> list[Operation]:
     """The operations that use a buffer, or a view of it, as anything but a view."""
-    found: list[Any] = []
+    found: list[Operation] = []
     for use in value.uses:
         op = use.owner.operation
         if op.name in VIEWS:

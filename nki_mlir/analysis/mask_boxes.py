@@ -7,19 +7,19 @@ box that contains all active elements shrinks starts and counts; only what is no
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from nki_mlir.dialects.access import (
     Constraint,
     Linear,
     Mask,
     Ranges,
+    Tile,
     active_elements,
     masked_box,
     positions,
     values_of,
 )
-from nki_mlir.dialects.op import Op, changed, with_forms
+from nki_mlir.dialects.op import O, Op, changed, with_forms
 from nki_mlir.dialects.verifier import BrokenRule, OutOfBounds, ShapeMismatch, verify
 
 Interval = Callable[[Linear], tuple[int, int]]          # extremes of a form of symbols alone
@@ -181,11 +181,11 @@ def _limit(limit: Constraint, box: Box, interval: Interval, executes: bool) -> C
     return replace(limit, form=_flat(form, box.counts))
 
 
-def in_box(op: Op, box: Box, limits: Mask = ()) -> Op:
+def in_box(op: O, box: Box, limits: Mask = ()) -> O:
     """The operation on a box of its iteration space. A reduced dim that has extent 1 stays whole."""
     iteration = op.iteration()
-    fields: dict[str, Any] = {name: getattr(op, name).moved(box.starts) for name, kind in op.attributes.items()
-                              if kind is Linear}
+    fields: dict[str, Linear | Tile] = {name: getattr(op, name).moved(box.starts)
+                                        for name, kind in op.attributes.items() if kind is Linear}
     for field, tile in op.operands():
         axes = iteration.axes[field.name]
         kept = [axis in iteration.reduced and count == 1 for axis, count in zip(axes, tile.shape)]
@@ -195,7 +195,7 @@ def in_box(op: Op, box: Box, limits: Mask = ()) -> Op:
     return changed(op, lambda tile: tile, mask=box.rest, limits=limits, **fields)
 
 
-def lawful(op: Op) -> Op:
+def lawful(op: O) -> O:
     """An operation made smaller by its mask. An instruction that is no loop nest keeps its rules, sizes above all."""
     if not op.is_loop_nest:
         try:

@@ -14,7 +14,7 @@ import numpy as np
 
 from nki_mlir.analysis.mask_boxes import lawful
 from nki_mlir.dialects.access import Tile
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.op import O, Op
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def row_groups(op: Op, active: np.ndarray) -> list[RowGroup]:
     return [RowGroup(np.array(members), np.argwhere(flags[members[0]]).T, free) for members in rows.values()]
 
 
-def on_group(op: Op, group: RowGroup, tile: Callable[[str, Tile, tuple[int, ...]], Tile]) -> Op:
+def on_group(op: O, group: RowGroup, tile: Callable[[str, Tile, tuple[int, ...]], Tile]) -> O:
     """The operation on tiles of the group alone, which ``tile(field, operand, shape)`` makes; it keeps its rules."""
     axes = op.iteration().axes
     fields = op.attribute_values() | {f.name: tile(f.name, t, group.shape(axes[f.name], t)) for f, t in op.operands()}

@@ -41,7 +41,7 @@ def parse_grid(text: str) -> tuple[int, ...]:
     return numbers
 
 
-def parse_arguments(texts: list[str], values: bool = True) -> tuple[list[Any], dict[str, Any]]:
+def parse_arguments(texts: list[str], values: bool = True) -> tuple[list[object], dict[str, object]]:
     """(positional, keyword) arguments. Without ``values`` tensors hold zeros, of which no memory is touched."""
     positional: list[object] = []
     keywords: dict[str, object] = {}
@@ -54,7 +54,7 @@ def parse_arguments(texts: list[str], values: bool = True) -> tuple[list[Any], d
     return positional, keywords
 
 
-def parse_argument(text: str, place: int, values: bool = True) -> Any:
+def parse_argument(text: str, place: int, values: bool = True) -> object:
     """One value; ``place`` varies the random seed from argument to argument."""
     match = TENSOR.match(text)
     if match and match[2] in SHORT and (match[1] or match[3]):

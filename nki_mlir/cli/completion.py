@@ -3,7 +3,6 @@
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -11,7 +10,8 @@ SHELLS = ("bash", "zsh", "fish")
 class _Print(argparse.Action):
     """Prints the script and ends the command, as ``--version`` does."""
 
-    def __call__(self, parser: argparse.ArgumentParser, options: argparse.Namespace, value: str | Sequence[Any] | None,
+    def __call__(self, parser: argparse.ArgumentParser, options: argparse.Namespace,
+                 value: str | Sequence[object] | None,
                  option_string: str | None = None) -> None:
         print(script(parser, str(value)), end="")
         parser.exit()

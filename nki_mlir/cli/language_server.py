@@ -56,7 +56,7 @@ class Server:
         self.source, self.sink = source, sink
         self.texts: dict[str, str] = {}
         self.ending = self.ended = False
-        self.handlers: dict[str, Callable[[Any], Any]] = {
+        self.handlers: dict[str, Callable[[Any], object]] = {
             "initialize": self.initialize, "shutdown": self.shutdown, "exit": self.exit,
             "textDocument/didOpen": lambda p: self.changed(p["textDocument"]["uri"], p["textDocument"]["text"]),
             "textDocument/didChange": lambda p: self.changed(p["textDocument"]["uri"], p["contentChanges"][-1]["text"]),
@@ -78,7 +78,7 @@ class Server:
                 self.send({"id": message["id"], **answer})
         return 0 if self.ending else 1
 
-    def answer(self, message: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, message: dict[str, Any]) -> dict[str, object]:
         """The result of a message, or an error: what goes wrong with one does not end the session."""
         method = message.get("method")
         if not isinstance(method, str):
@@ -122,7 +122,7 @@ class Server:
         self.sink.flush()
 
     # -- the session ---------------------------------------------------------------------------------------------------
-    def initialize(self, _: object) -> dict[str, Any]:
+    def initialize(self, _: object) -> dict[str, object]:
         return {"capabilities": {"textDocumentSync": 1, "hoverProvider": True, "definitionProvider": True},
                 "serverInfo": {"name": "nki-lsp", "version": __version__}}
 
@@ -145,7 +145,7 @@ class Server:
         self.send({"method": "textDocument/publishDiagnostics", "params": {"uri": uri, "diagnostics": diagnostics}})
 
     # -- what is at a place --------------------------------------------------------------------------------------------
-    def hover(self, params: Any) -> dict[str, Any] | None:
+    def hover(self, params: object) -> dict[str, object] | None:
         """What the operation is; of a value the line that makes it."""
         text, line, column = self.position(params)
         found = word_at(text, line, column, OPERATION)
@@ -202,7 +202,7 @@ def errors_of(text: str, name: str) -> list[tuple[int, int, str]]:
     return found
 
 
-def shown(text: str, line: int, column: int, message: str) -> dict[str, Any]:
+def shown(text: str, line: int, column: int, message: str) -> dict[str, object]:
     """An error as the protocol has it, from its place to the end of the word."""
     lines = text.split("\n")
     line = min(max(line, 0), len(lines) - 1)
@@ -212,7 +212,7 @@ def shown(text: str, line: int, column: int, message: str) -> dict[str, Any]:
             "source": "nki_mlir", "message": message}
 
 
-def span(line: str, number: int, start: int, end: int) -> dict[str, Any]:
+def span(line: str, number: int, start: int, end: int) -> dict[str, object]:
     """A range within a line, in UTF-16 units."""
     first, last = (len(line[:column].encode("utf-16-le")) // 2 for column in (start, end))
     return {"start": {"line": number, "character": first}, "end": {"line": number, "character": last}}

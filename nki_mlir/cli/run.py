@@ -129,7 +129,7 @@ def executors_to_compare(one: Any, options: argparse.Namespace) -> list[str]:
     return options.compare.split(",") if options.compare else []
 
 
-def timed(one: Any, options: argparse.Namespace) -> list[tuple[str, Any]]:
+def timed(one: Any, options: argparse.Namespace) -> list[tuple[str, object]]:
     """Its results, printed with the time they took."""
     started = time.perf_counter()
     results: list[tuple[str, Any]] = one.run(options.on)

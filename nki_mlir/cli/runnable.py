@@ -198,7 +198,7 @@ class StreamsSource(Runnable):
             return [(v.name, array) for v, array in zip(self.programs[0].of_kind("input"), inputs)]
         return [(v.name, array) for v, array in zip(outputs, made)]
 
-    def streams(self, options: Any) -> list[Any]:
+    def streams(self, options: object) -> list[object]:
         return self.programs
 
     def module(self) -> tuple[object, list[object]]:

@@ -10,10 +10,9 @@ reads them without a sign does so between two ``scalar.wrap``. A float becomes t
 type holds, NaN 0. Named operations become ``linalg.generic`` first. Arithmetic on ``index`` and constants stay.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
-from nki_mlir.bindings import Operation, Value, ir, load
+from nki_mlir.bindings import Attribute, Module, Operation, Value, ir, load
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.source_locations import location_of
@@ -45,7 +44,7 @@ STRUCTURED = ("linalg.generic", "linalg.fill", "linalg.yield", "linalg.index")
 
 
 class ArithToScalar(Pass, name="arith-to-scalar"):
-    def run(self, module: Any) -> None:
+    def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
             found = upstream_operations(module)
             if any(op.name.startswith("linalg.") for op in found):
@@ -57,9 +56,9 @@ class ArithToScalar(Pass, name="arith-to-scalar"):
                 bodies.setdefault(op.block, _BodyRewriter()).rewrite(op)
 
 
-def upstream_operations(root: Operation) -> list[Operation]:
+def upstream_operations(root: Operation | Module) -> list[Operation]:
     """The named structured operations, and the arithmetic on elements, that are not the waist's."""
-    found: list[Any] = []
+    found: list[Operation] = []
 
     def visit(op: Operation) -> object:
         if op.name.startswith(("arith.", "math.")):
@@ -94,7 +93,8 @@ class _BodyRewriter:
         self.scalars = ScalarBody(self.create, self.make, FLOAT32)
         self.known: dict[tuple[str, Value, DType], Value] = {}      # what a value is in another type
 
-    def create(self, name: str, operands: Sequence[Any], results: Sequence[Any], attributes: Any = None) -> Any:
+    def create(self, name: str, operands: Sequence[Value], results: Sequence[ir.Type],
+               attributes: Mapping[str, Attribute] | None = None) -> Operation:
         return ir.Operation.create(name, operands=list(operands), results=list(results), attributes=attributes)
 
     def rewrite(self, op: Operation) -> None:
@@ -104,10 +104,10 @@ class _BodyRewriter:
         op.erase()
 
     # -- values --------------------------------------------------------------------------------------------------------
-    def alu(self, fn: str, *values: object) -> Value:
+    def alu(self, fn: str, *values: Value) -> Value:
         return self.scalars.alu(fn, *values)
 
-    def convert(self, value: Any, to: DType) -> Value:
+    def convert(self, value: Value, to: DType) -> Value:
         return self.changed("scalar.convert", value, to)
 
     def wrap(self, value: Value, to: DType) -> Value:
@@ -123,7 +123,7 @@ class _BodyRewriter:
         return self.known[key]
 
     # -- operations ----------------------------------------------------------------------------------------------------
-    def scalar(self, op: Any) -> Any:
+    def scalar(self, op: Operation) -> Value:
         """The value of an operation."""
         kinds = [str(v.type) for v in (*op.operands, op.results[0])]
         if unknown := next((kind for kind in kinds if kind not in BY_MLIR), None):
@@ -154,7 +154,7 @@ class _BodyRewriter:
                     self.convert(whole, unsigned(to)), to)
         return self.function(op, frm, to, values)
 
-    def function(self, op: Any, frm: DType, to: DType, values: list[Any]) -> Any:
+    def function(self, op: Operation, frm: DType, to: DType, values: list[Value]) -> Value:
         """A function of the library, in a type that it is computed in."""
         name = op.name
         compute, change = frm, self.wrap
@@ -174,7 +174,7 @@ class _BodyRewriter:
             raise refused(op, f"'{name}'")
         return change(made, to)
 
-    def floats(self, op: Operation, frm: DType, a: object, b: Value) -> Value:
+    def floats(self, op: Operation, frm: DType, a: Value, b: Value) -> Value:
         """A comparison of floats, 1 or 0 in float32."""
         predicate = op.attributes["predicate"].value
         a, b = self.convert(a, FLOAT32), self.convert(b, FLOAT32)
@@ -182,7 +182,7 @@ class _BodyRewriter:
             return self.alu(FLOATS[predicate], a, b)
         if predicate in UNORDERED:
             return self.alu("logical_not", self.alu(UNORDERED[predicate], a, b))
-        each: dict[int, Callable[[Any], Any]] = {
+        each: dict[int, Callable[[Value], Value]] = {
             7: lambda x: self.alu("equal", x, x), 14: lambda x: self.alu("not_equal", x, x)}
         if predicate in each:                           # neither, or either, is NaN
             parts = [each[predicate](x) for x in ([a] if a == b else [a, b])]

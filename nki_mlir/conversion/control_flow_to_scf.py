@@ -7,7 +7,6 @@ after:   %1 = scf.while (%arg0 = %0) : ... { ... scf.condition(%c) %arg0 } do { 
 ``stablehlo-legalize-to-linalg`` leaves these alone. Inner ones are converted first, because regions move as they are.
 """
 
-from typing import Any
 
 from nki_mlir.bindings import Block, Module, Operation, Value, ir, operations_of
 from nki_mlir.graph.upstream import exchange
@@ -67,7 +66,7 @@ def is_part(value: Value) -> bool:
     return op.name == "tensor.extract_slice" or is_part(op.operands[0])
 
 
-def extract(tensor: ir.Value, kind: ir.Type) -> Any:
+def extract(tensor: ir.Value, kind: ir.Type) -> Value:
     """The element of a tensor without dimensions."""
     return ir.Operation.create("tensor.extract", results=[kind], operands=[tensor]).result
 

@@ -17,7 +17,6 @@ have an instruction with the same values, too, its engine stays open (``engine =
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from nki_mlir.analysis.buffer_effects import VIEWS, defining, users_through_views
 from nki_mlir.analysis.dead_code import erase_dead_code
@@ -51,7 +50,7 @@ BETWEEN = (*VIEWS, "arith.", "affine.apply", "memref.alloc")
 class LinalgToNisa(Pass, name="linalg-to-nisa", reads=Level.WAIST, writes=Level.NISA):
     pieces: int = 512           # transfers that one operation under a mask may become
 
-    def run(self, module: Any) -> None:
+    def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
             ArithToScalar().run(module)
             _open_masks(module)
@@ -80,7 +79,7 @@ def is_masked(operation: Operation) -> bool:
     return operation.name.startswith("nisa.") and is_tile_op(operation) and str(operation.attributes["mask"]) != NO_MASK
 
 
-def _blocks(op: Operation) -> Iterator[Any]:
+def _blocks(op: Operation) -> Iterator[Block]:
     """The blocks of code below an operation; bodies of structured operations are none."""
     for region in op.regions:
         for block in region.blocks:
@@ -96,7 +95,7 @@ class _Block:
     def __init__(self, block: Block, emitter: Emitter, pieces: int) -> None:
         self.emitter, self.pieces = emitter, pieces
         self.operations = [op.operation for op in block.operations]
-        self.done: list[Any] = []
+        self.done: list[Operation] = []
 
     def convert(self) -> None:
         self.structured()
@@ -114,7 +113,7 @@ class _Block:
         return (op.engine == Engine.UNKNOWN.value and op.runs_on is Engine.GPSIMD
                 and not self.emitter.machine.gpsimd_sees_psum and any(t.space == PSUM for _, t in op.operands()))
 
-    def instruction(self, operation: Any) -> None:
+    def instruction(self, operation: Operation) -> None:
         """An instruction of the kernel that cannot stay as it is."""
         op = read_op(operation)
         assert isinstance(op, NisaOp)

@@ -14,6 +14,7 @@ stream this pass does not run.
 """
 
 
+from nki_mlir.bindings import Module
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.waist.builder import lower_operations
@@ -22,5 +23,5 @@ from nki_mlir.waist.builder import lower_operations
 class NisaToLinalg(Pass, name="nisa-to-linalg", reads=Level.WAIST, writes=Level.WAIST):
     """Instructions to linalg."""
 
-    def run(self, module: object) -> None:
+    def run(self, module: Module) -> None:
         lower_operations(module, "nisa")

@@ -14,6 +14,7 @@ after:   %to = "nki.view"(%c, %i) {access = #nki.access<bf16, ()[s0] -> (0, s0 *
 """
 
 
+from nki_mlir.bindings import Module
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.waist.builder import lower_operations
@@ -22,5 +23,5 @@ from nki_mlir.waist.builder import lower_operations
 class NkiToLinalg(Pass, name="nki-to-linalg", reads=Level.NKI, writes=Level.WAIST):
     """Tile operations to linalg."""
 
-    def run(self, module: object) -> None:
+    def run(self, module: Module) -> None:
         lower_operations(module, "nki")

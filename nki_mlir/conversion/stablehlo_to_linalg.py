@@ -13,7 +13,6 @@ The graph's own operations are the waist's, on buffers of any size. Results are 
 are linked first, and lowered to the waist.
 """
 
-from typing import Any
 
 from nki_mlir.bindings import Module, ir, operations_of
 from nki_mlir.conversion.arith_to_scalar import ArithToScalar
@@ -48,7 +47,7 @@ LOWER = ("split-masked-loops", "nki-to-linalg")
 
 
 class StablehloToLinalg(Pass, name="stablehlo-to-linalg"):
-    def run(self, module: Any) -> None:
+    def run(self, module: Module) -> None:
         load_graph_dialects(module.context)
         with module.context, ir.Location.unknown():
             signature = public_function(module).attributes["function_type"].value
@@ -126,7 +125,7 @@ def make_signless(module: Module) -> None:
                 ir.RankedTensorType.get(kind.shape, plain), ir.IntegerAttr.get(plain, 0))
 
 
-def finish(module: Any) -> None:
+def finish(module: Module) -> None:
     """Remove what only the graph needed."""
     run_pipeline(module, "builtin.module(symbol-dce)")
     for name in [a.name for a in (module.operation.attributes[k] for k in range(len(module.operation.attributes)))]:

@@ -17,10 +17,9 @@ An operation whose result one other uses is first fused with that. Tiles that we
 by the operations that follow; what nobody reads is not stored.
 """
 
-from typing import Any
 
 from nki_mlir.analysis.buffer_effects import effects_of, has_uses, memory_of
-from nki_mlir.bindings import Operation, ir, operations_of
+from nki_mlir.bindings import Module, Operation, ir, operations_of
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.source_locations import errors_at
 from nki_mlir.graph.loads import load_on_chip
@@ -38,7 +37,7 @@ from nki_mlir.waist.tile_nest import TileNest
 class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
     elements: int = 1024        # of a tile in a partition
 
-    def run(self, module: Any) -> None:
+    def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
                 fuse_function(kernel, in_hbm)
@@ -47,7 +46,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
                     if has_uses(op.results[0]) and in_hbm(op) and not op.parent.name.startswith("linalg."):
                         load_on_chip(op, placement.tiles)
                 found = operations_of(kernel.op, lambda name: name in ("linalg.generic", "linalg.fill"))
-                done: list[Any] = []
+                done: list[Operation] = []
                 for op in found:
                     if op not in done and in_hbm(op) and "nki.mask" not in op.attributes:
                         write_on_tiles(op, placement, done)
@@ -59,7 +58,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
                 drop_unread(kernel.op)
 
 
-def write_on_tiles(op: Operation, placement: Placement, done: list[object]) -> None:
+def write_on_tiles(op: Operation, placement: Placement, done: list[Operation]) -> None:
     """Write one operation on tiles. A fill that only starts the fold after it is part of that."""
     with errors_at(op):
         nest, gathers = read_nest(op)
@@ -78,7 +77,7 @@ def write_on_tiles(op: Operation, placement: Placement, done: list[object]) -> N
         placement.write(op, nest, start)
 
 
-def next_operation(op: Operation) -> Any:
+def next_operation(op: Operation) -> Operation | None:
     """The next operation that has to do with the buffer that an operation writes."""
     block = [other.operation for other in op.block.operations]
     buffer = memory_of(op.operands[len(op.operands) - 1])

@@ -32,7 +32,7 @@ from nki_mlir.scalar.dtypes import dtype_of
 QUIET = CallSettings(threads=False, printf_bytes=0)
 
 
-def call(operator: Operator, arguments: Sequence[Any]) -> object:
+def call(operator: Operator, arguments: Sequence[object]) -> object:
     """The result as a tensor in HBM of the kernel that is being traced or run, of the generation of its arguments."""
     if all(isinstance(a, View) for a, p in zip(arguments, operator.parameters) if p == "T"):
         return instruction(operator, arguments)

@@ -155,7 +155,7 @@ class Operator:
         finally:
             engine.show(printed.decode(errors="replace"))
 
-    def arguments(self, values: Sequence[DenseArray | float]) -> Any:
+    def arguments(self, values: Sequence[DenseArray | float]) -> object:
         """The C array; it keeps what it points to."""
         made = (abi.Arg * max(1, len(values)))()
         for argument, value in zip(made, values):

@@ -297,7 +297,7 @@ def dense(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple([prod(shape[d + 1:]) for d in range(len(shape))])
 
 
-def full_tile(handle: Any, shape: Sequence[int], dtype: DType, space: str) -> Tile:
+def full_tile(handle: object, shape: Sequence[int], dtype: DType, space: str) -> Tile:
     """All of a buffer."""
     steps, start = dense(shape), None if space == HBM else ZERO
     if start is not None:

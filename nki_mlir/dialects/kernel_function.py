@@ -110,7 +110,7 @@ def _describe(op: Operation, target: str) -> KernelFunction:
     return KernelFunction(name[1:], op, grid, tuple(arguments), results, target)
 
 
-def _mark(attributes: Any, key: str, kind: type, where: str) -> Any:
+def _mark(attributes: ir.OpAttributeMap | ir.DictAttr, key: str, kind: type, where: str) -> Any:
     """The plain value of an optional attribute, None where it is absent."""
     if key not in attributes:
         return None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _latest: tuple[object, dict[object, object]] = (None, {})
 
 T = TypeVar("T")
-K = TypeVar("K", "Type", "Attribute")
+K = TypeVar("K", bound="Type | Attribute")
 
 
 def table_of(context: "Context") -> dict[object, Any]:

@@ -13,7 +13,7 @@ from types import new_class
 from typing import Any
 
 from nki_mlir.alone import alone
-from nki_mlir.bindings import Attribute, Block, Context, Operation, Value, ext, ir, operations_of
+from nki_mlir.bindings import Attribute, Block, Context, Operand, Operation, Value, ext, ir, operations_of
 from nki_mlir.dialects import catalogue
 from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.attributes import (
@@ -83,10 +83,10 @@ def _verify_forms(op: Op) -> None:
 
 
 def _declare(cls: type[Op]) -> type:
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     for tile in cls.tiles:
-        fields[tile.name] = ext.Operand[Any] | None if tile.optional else ext.Operand[Any]
-    fields["symbols"] = Sequence[ext.Operand[Any]]
+        fields[tile.name] = Operand | None if tile.optional else Operand
+    fields["symbols"] = Sequence[Operand]
     fields |= {"access": ir.ArrayAttr, "mask": ir.IntegerSetAttr}
     fields |= {name: _FIELD[kind] for name, kind in cls.attributes.items()}
     members = {"__annotations__": fields, "verify_invariants": _verify, "declared": cls, "__doc__": cls.__doc__}

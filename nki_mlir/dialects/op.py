@@ -100,10 +100,10 @@ class RowBuilder(Protocol):
     def constant(self, value: float) -> "Tile":
         """The value in each partition."""
 
-    def each(self, value: Callable[..., Any], *rows: "Tile") -> "Tile":
+    def each(self, value: Callable[..., object], *rows: "Tile") -> "Tile":
         """``value(scalar builder, of each of the rows)``."""
 
-    def sum(self, value: Callable[..., Any], elements: "Sequence[Tile]", *rows: "Tile") -> "Tile":
+    def sum(self, value: Callable[..., object], elements: "Sequence[Tile]", *rows: "Tile") -> "Tile":
         """The sum of ``value(scalar builder, of each of the elements, of each of the rows)`` over the free axes."""
 
     def write(self, dst: "Tile", columns: "Sequence[Tile]") -> None:
@@ -153,8 +153,8 @@ class Op:
     dialect: ClassVar[str] = ""
     tiles: ClassVar[tuple[TileField, ...]] = ()
     attributes: ClassVar[dict[str, type]] = {}
-    defaults: ClassVar[dict[str, Any]] = {}
-    blank: ClassVar[dict[str, Any]] = {}      # what fields hold that are not given
+    defaults: ClassVar[dict[str, object]] = {}
+    blank: ClassVar[dict[str, object]] = {}      # what fields hold that are not given
     outputs: ClassVar[tuple[str, ...]] = ()     # the names of the tiles that it writes
     has_optional_tiles: ClassVar[bool] = False
     has_linear_attributes: ClassVar[bool] = False
@@ -188,7 +188,7 @@ class Op:
             cls.shared_engines = tuple(engine for engine in engines if engine in SHARING)
         tiles: dict[str, TileField] = {}        # a class may give a tile of its family another role
         attributes: dict[str, type] = {}
-        defaults: dict[str, Any] = {}
+        defaults: dict[str, object] = {}
         for owner in reversed(cls.__mro__):
             own_tiles, own_attributes = _own_fields(owner)
             tiles |= own_tiles
@@ -202,7 +202,7 @@ class Op:
         REGISTRY[f"{cls.dialect}.{name}"] = cls
 
     def __init__(self, *, mask: Mask = (), limits: Mask = (), symbols: tuple[Any, ...] = (), ranges: Ranges = (),
-                 extra: "dict[str, Attribute] | None" = None, **fields: Any) -> None:
+                 extra: "dict[str, Attribute] | None" = None, **fields: object) -> None:
         own = self.__dict__
         own.update(self.blank)
         own.update(fields)
@@ -305,7 +305,10 @@ class Op:
         return Work(self.law, getattr(self, self.walked).free_elements)
 
 
-def changed(op: Op, tile: Callable[[Tile], Tile], **fields: Any) -> Op:
+O = TypeVar("O", bound=Op)
+
+
+def changed(op: O, tile: Callable[[Tile], Tile], **fields: object) -> O:
     """A copy of the operation with each tile replaced, and other fields as given."""
     made = object.__new__(type(op))
     own = made.__dict__
@@ -317,7 +320,7 @@ def changed(op: Op, tile: Callable[[Tile], Tile], **fields: Any) -> Op:
     return made
 
 
-def with_forms(op: Op, change: Callable[[Linear], Linear], **fields: Any) -> Op:
+def with_forms(op: O, change: Callable[[Linear], Linear], **fields: object) -> O:
     """A copy of the operation with every form of its symbols changed, and other fields as given."""
     def tile(t: Tile) -> Tile:
         a = t.access

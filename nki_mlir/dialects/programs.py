@@ -6,7 +6,7 @@ when it is loaded, and knows the libraries of this process, no others. A name in
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,12 +25,20 @@ class NotLoaded(NkiMlirError, LookupError):
     fix = "load it first: custom_op.load_library('{file}'), or --load-library={file} of the commands"
 
 
-_libraries: list[object] = []
+class Libraries(Protocol):
+    """Where operators are found by name. Both raise ``NotLoaded``."""
+
+    def program(self, library: str, function: str) -> Program:
+        """A program that nobody has given yet."""
+
+    def record(self, said: dict[str, Any]) -> Any:
+        """The record of a graph's call."""
 
 
-def register(libraries: Any) -> None:
-    """``libraries.program(library, function)`` gives programs that nobody has given yet, ``libraries.record(said)`` the
-    records of a graph's calls. Both raise ``NotLoaded``."""
+_libraries: list[Libraries] = []
+
+
+def register(libraries: Libraries) -> None:
     _libraries.append(libraries)
 
 
@@ -46,7 +54,7 @@ def operator_record(said: dict[str, object]) -> Any:
     return _registered(str(said["operator"]), str(said["library"]), str(said["file"])).record(said)
 
 
-def _registered(operator: str, library: str, file: str) -> Any:
+def _registered(operator: str, library: str, file: str) -> Libraries:
     if not _libraries:
         raise NotLoaded(operator=operator, library=library, file=shown(file))
     return _libraries[-1]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from nki_mlir.bindings import Operation, Type, ext, ir
+from nki_mlir.bindings import Operand, Operation, Result, Type, ext, ir
 from nki_mlir.dialects.access import HBM, Access, Tile
 from nki_mlir.dialects.attributes import AccessAttr, MalformedAttribute, Nki, read_access, reported
 from nki_mlir.dialects.memoize import table_of
@@ -31,10 +31,10 @@ class ViewOp(Nki.Operation, name="view", traits=[ext.Pure]):
     leave its buffer, for a mask or limits of its users decide what is touched.
     """
 
-    source: ext.Operand[Any]
-    symbols: Sequence[ext.Operand[Any]]
+    source: Operand
+    symbols: Sequence[Operand]
     access: AccessAttr
-    result_: ext.Result[Any]
+    result_: Result
 
     def verify_invariants(self) -> bool:
         return reported(self, "nki.view", lambda: _verify(self.operation))
@@ -129,8 +129,8 @@ class ReinterpretOp(Nki.Operation, name="reinterpret", traits=[ext.Pure]):
     ``%b = "nki.reinterpret"(%a) : (memref<128x64xf32, "sbuf">) -> memref<128x128xbf16, "sbuf">``
     """
 
-    source: ext.Operand[Any]
-    result_: ext.Result[Any]
+    source: Operand
+    result_: Result
 
     def verify_invariants(self) -> bool:
         sizes = [_row_bytes(self.operands[0].type), _row_bytes(self.results[0].type)]

@@ -112,7 +112,7 @@ def documented_form(text: str) -> str:
     from nki_mlir.transforms.link_kernels import config_of
     context = graph_context()
 
-    def visit(op: "Operation") -> Any:
+    def visit(op: "Operation") -> object:
         if op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value in TARGETS:
             config = config_of(op)
             if "mhlo.backend_config" in op.attributes:

@@ -130,11 +130,11 @@ class FrameworkKernel:
         """Whether an argument is a tensor of the kernel; every other one is a compile-time constant."""
         return isinstance(t, np.ndarray)
 
-    def map_framework_tensor(self, t: Any) -> tuple[Any, Any]:
+    def map_framework_tensor(self, t: Any) -> tuple[Any, object]:
         """The shape and the framework's dtype of a tensor."""
         return t.shape, t.dtype
 
-    def translate_to_neuron_dtype(self, _dtype: object) -> Any:
+    def translate_to_neuron_dtype(self, _dtype: object) -> object:
         """A framework's dtype as a NumPy dtype or one of ``nki.language``."""
         return _dtype
 

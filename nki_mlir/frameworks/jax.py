@@ -27,7 +27,7 @@ from nki_mlir.scalar.dtypes import DType, dtype_of
 registered_handler()                # executables from a cache or an export may come before the first kernel
 
 
-def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:
+def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
     """The kernel's results as JAX arrays, in the structure in which it returns them."""
     bound = kernel.bind(arguments, keywords, is_tensor, partial(describe, kernel.__name__))
     # An output parameter keeps the elements that the kernel does not write: it is an operand unless it writes them all.

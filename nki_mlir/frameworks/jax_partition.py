@@ -46,9 +46,9 @@ class DivisionRule:
             if ranks != [len(dims) for dims in names]:
                 raise PartitionRule(rule=self.text, what=f"{what} have {ranks} dimensions").located(user_location())
 
-    def axes(self, operands: Sequence[Any]) -> dict[str, Any]:
+    def axes(self, operands: Sequence[Any]) -> dict[str, object]:
         """The axes of the mesh that each dimension is divided by: those of the first operand that is divided there."""
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         taken: set[str] = set()
         for dims, operand in zip(self.operands, operands):
             spec = tuple(operand.sharding.spec) if operand.sharding is not None else ()
@@ -84,18 +84,18 @@ def partitioned(function: Callable[..., object], rule: str, split: str) -> Calla
     """
     known = DivisionRule(rule, split)
 
-    def several(*operands: Any) -> tuple[Any, ...]:
+    def several(*operands: object) -> tuple[Any, ...]:
         made = function(*operands)
         return tuple(made) if isinstance(made, (tuple, list)) else (made,)
     call = custom_partitioning(several)
 
-    def shardings(mesh: Any, operands: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def shardings(mesh: Any, operands: Sequence[object]) -> list[tuple[object, ...]]:
         axes = known.axes(operands)
         of = lambda dims: jax.sharding.NamedSharding(
             mesh, jax.sharding.PartitionSpec(*(axes.get(name) for name in dims)))
         return [tuple(map(of, known.operands)), tuple(map(of, known.results))]
 
-    def partition(mesh: Any, operands: Sequence[Any], results: Any) -> tuple[Any, ...]:
+    def partition(mesh: object, operands: Sequence[object], results: object) -> tuple[object, ...]:
         given, made = shardings(mesh, operands)
         return mesh, several, made, given
     options: dict[str, object] = {"sharding_rule": rule, "need_replication_factors": known.fixed}
@@ -107,7 +107,7 @@ def partitioned(function: Callable[..., object], rule: str, split: str) -> Calla
     whole = transformable(call, getattr(function, "__name__", "of a function"))
 
     @wraps(function)
-    def run(*operands: Any) -> Any:
+    def run(*operands: object) -> Any:
         shapes = jax.eval_shape(function, *operands)
         alone = not isinstance(shapes, (tuple, list))
         known.check(operands, [shapes] if alone else shapes)
@@ -121,14 +121,14 @@ def partitioned(function: Callable[..., object], rule: str, split: str) -> Calla
 
 def transformable(call: Callable[..., object], name: str) -> Callable[..., Any]:
     """The function under ``jax.vmap``, one call after the other, and ``jax.grad``, which it has no rule for."""
-    def batched(_: int, mapped: Sequence[bool], *operands: Any) -> tuple[Any, Any]:
-        def one(slices: list[object]) -> Any:
+    def batched(_: int, mapped: Sequence[bool], *operands: object) -> tuple[object, object]:
+        def one(slices: list[object]) -> object:
             left = iter(slices)
             return call(*(next(left) if is_mapped else o for o, is_mapped in zip(operands, mapped)))
         results = jax.lax.map(one, [o for o, is_mapped in zip(operands, mapped) if is_mapped])
         return results, tuple(True for _ in results)
 
-    def differentiate(primals: Any, tangents: Any) -> Any:
+    def differentiate(primals: object, tangents: Any) -> Any:
         raise KernelNotDifferentiable(name=name)
     over_batches = jax.custom_batching.custom_vmap(call)
     over_batches.def_vmap(batched)

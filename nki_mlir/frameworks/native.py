@@ -30,7 +30,7 @@ class NativeEntry:
 
     address: int
     error: Callable[[int], BaseException]
-    keep: Any
+    keep: object
 
     def __call__(self, pointers: Sequence[int]) -> None:
         """Call it with data addresses; raises the kernel's exception."""

@@ -52,7 +52,7 @@ class _TensorMark:
     """Marks ``(_Place, n)``: the n-th tensor, in arguments whose tensors were taken out."""
 
 
-def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:
+def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
     """The kernel's results as tensors, in the structure in which it returns them."""
     if not torch.compiler.is_dynamo_compiling():
         known = launched(kernel, arguments, keywords)
@@ -199,9 +199,9 @@ def _make_plan(kernel: Kernel, positional: tuple[object, ...], named: dict[str, 
 
 
 # -- the structure of results ------------------------------------------------------------------------------------------
-def structure_of(text: str, count: int) -> Any:
+def structure_of(text: str, count: int) -> object:
     """The structure that ``language.results`` writes as text, in tuples: a number, None, or (kind, contents, names)."""
-    def tree(node: Any) -> Any:
+    def tree(node: Any) -> object:
         match node:
             case int() | None:
                 return node
@@ -238,7 +238,7 @@ class TorchKernel(FrameworkKernel):
     def is_framework_tensor(self, t: object) -> bool:
         return is_tensor(t)
 
-    def translate_to_neuron_dtype(self, _dtype: Any) -> Any:
+    def translate_to_neuron_dtype(self, _dtype: Any) -> object:
         return NKI_DTYPE.get(_dtype, _dtype)
 
 

@@ -45,7 +45,7 @@ def map_by_calls(tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: 
 
 
 # -- rules of torch.vmap -----------------------------------------------------------------------------------------------
-def call_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], kernel: str) -> Any:
+def call_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], kernel: str) -> object:
     """``vmap`` of a call: ``map`` over the batch, which comes first in each result."""
     first = [t if axis is None else t.movedim(axis, 0) for t, axis in zip(tensors, axes[0])]
     made = torch.ops.nki.map(first, [axis is not None for axis in axes[0]], info.batch_size, kernel)
@@ -53,7 +53,7 @@ def call_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], kernel: 
 
 
 def map_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: int,
-                kernel: str) -> Any:
+                kernel: str) -> object:
     """``vmap`` of ``vmap``: one loop over both batches."""
     given = []
     for tensor, axis, each in zip(tensors, axes[0], mapped):
@@ -69,7 +69,7 @@ def map_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], mapped: S
 
 
 def update_batched(info: Any, axes: Any, written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
-                   kernel: str) -> Any:
+                   kernel: str) -> object:
     """``vmap`` of an update: a call for each part, on views of what is written."""
     if any(axis is None for axis in axes[0]):
         raise RuntimeError("vmap: a kernel updates a tensor that is not mapped, once for each part of the batch; "

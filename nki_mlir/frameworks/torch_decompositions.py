@@ -48,7 +48,7 @@ def roll(a: torch.Tensor, shifts: list[int], dims: Sequence[int] = ()) -> torch.
 
 def of_bytes(op: Any) -> Callable[..., object]:
     """Computed as int32 where all tensors are of bytes, which upstream takes for integers with a sign here."""
-    def found(*arguments: Any, **keywords: Any) -> Any:
+    def found(*arguments: object, **keywords: object) -> Any:
         if any(isinstance(a, torch.Tensor) and a.dtype != torch.uint8 for a in arguments):
             return NotImplemented
         made = op(*(a.to(torch.int32) if isinstance(a, torch.Tensor) else a for a in arguments), **keywords)
@@ -60,12 +60,12 @@ def of_bytes(op: Any) -> Callable[..., object]:
 
 def truth(op: Any) -> Callable[..., object]:
     """``any`` and ``all`` of bytes, which are bytes: upstream takes the bits together."""
-    def found(a: torch.Tensor, *arguments: Any, **keywords: Any) -> Any:
+    def found(a: torch.Tensor, *arguments: object, **keywords: object) -> object:
         return op(a != 0, *arguments, **keywords).to(a.dtype) if a.dtype == torch.uint8 else NotImplemented
     return found
 
 
-def absolute(a: torch.Tensor) -> Any:
+def absolute(a: torch.Tensor) -> object:
     return a.clone() if a.dtype == torch.uint8 else NotImplemented
 
 

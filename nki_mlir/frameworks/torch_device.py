@@ -79,7 +79,7 @@ class NeuronTensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: object, args: tuple[object, ...] = (),        # type: ignore[override]
-                           kwargs: dict[str, Any] | None = None) -> Any:
+                           kwargs: dict[str, Any] | None = None) -> object:
         # A backward pass stays in the thread that asks for it. The thread that PyTorch would give the device may still
         # hold tensors of Python when the interpreter ends, and freeing them then aborts the process.
         torch._C._set_multithreading_enabled(False)
@@ -91,13 +91,13 @@ class NeuronTensor(torch.Tensor):
         refuse_mixed(func, (args, keywords))
         given: dict[int, NeuronTensor] = {}         # operations that update a tensor give back that tensor
 
-        def inside(value: object) -> Any:
+        def inside(value: object) -> object:
             if isinstance(value, NeuronTensor):
                 given[id(value.raw)] = value
                 return value.raw
             return value
 
-        def outside(value: object) -> Any:
+        def outside(value: object) -> object:
             if not isinstance(value, torch.Tensor):
                 return value
             known = given.get(id(value))

@@ -22,7 +22,7 @@ from nki_mlir.language.recent import Recent
 # The operator's ``kernel``; the tensors of the call that are updated, and the others; what the operator makes; for each
 # result of the kernel ("tensor", n), one that was updated, or ("made", n); their structure. All of it is tuples,
 # numbers and text, because it is a constant to Dynamo.
-Plan = tuple[str, tuple[int, ...], tuple[int, ...], tuple[Any, ...], tuple[tuple[str, int], ...], Any]
+Plan = tuple[str, tuple[int, ...], tuple[int, ...], tuple[Any, ...], tuple[tuple[str, int], ...], object]
 
 TENSORS = {torch.Tensor, torch.nn.Parameter}            # no subclass, which may be anything
 CONSTANTS = {int, bool, str, type(None)}
@@ -68,7 +68,7 @@ class PlannedCall:
         """Whether the kernel's Python still sees the same around it."""
         return self.seen.holds() and (self.seen.fixed or ClosureState(self.kernel.func).key == self.seen.key)
 
-    def __call__(self, tensors: list[torch.Tensor]) -> Any:
+    def __call__(self, tensors: list[torch.Tensor]) -> object:
         if self.updated:
             refuse_update([tensors[n] for n in self.updated], self.kernel)
         if self.differentiable and records(tensors):
@@ -107,7 +107,8 @@ def remember(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, 
         _LAUNCHES[key] = PlannedCall(kernel, plan, tensors)
 
 
-def key_of(kernel: Kernel, arguments: tuple[Any, ...], keywords: dict[str, object], tensors: list[torch.Tensor]) -> Any:
+def key_of(kernel: Kernel, arguments: tuple[Any, ...], keywords: dict[str, object], tensors: list[torch.Tensor]
+           ) -> object:
     """What a call is planned for, with its tensors added; None where an argument is no plain tensor or constant."""
     key = [kernel.func, kernel.grid, kernel.executor or default_executor(), kernel.platform, kernel.by_reference]
     if keywords:

@@ -92,8 +92,8 @@ def nki_op(name: str, fn: Callable[..., object] | None = None, /, *, mutates_arg
     made = torch.library.custom_op(name, fn, mutates_args=mutated)
     made.register_fake(fn)
 
-    def inside(mode: Any, op: "Operation", types: object, arguments: tuple[Any, ...],
-               keywords: Mapping[str, object]) -> Any:
+    def inside(mode: Any, op: "Operation", types: object, arguments: tuple[object, ...],
+               keywords: Mapping[str, object]) -> object:
         with mode:
             return fn(*arguments, **keywords)
     made.register_torch_dispatch(FunctionalTensorMode, inside)

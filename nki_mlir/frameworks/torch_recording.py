@@ -65,7 +65,7 @@ class Recorder(TorchDispatchMode):
         self.saved = False
 
     def __torch_dispatch__(self, func: Any, types: object, args: tuple[object, ...] = (),
-                           kwargs: dict[str, object] | None = None) -> Any:
+                           kwargs: dict[str, object] | None = None) -> object:
         kwargs = kwargs or {}
         tensors = [v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)]
         if func is torch.ops.aten._local_scalar_dense.default:

@@ -137,7 +137,7 @@ def mark_aliases(function: Operation, aliases: dict[int, int]) -> None:
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(m) for m in marks])
 
 
-def constants_in_place() -> Any:
+def constants_in_place() -> object:
     """Hooks of the importer that write parameters as plain constants, which every reader of the text has."""
     importer = load("extras.fx_importer")
 

@@ -12,8 +12,8 @@ from nki_mlir.frontend.index import Index, Mask, Symbol
 class Scope:
     """An open block of the IR, and what is known to hold inside it (expressions that are ``>= 0``)."""
 
-    block: Any
-    op: Any = None
+    block: ir.Block
+    op: ir.Operation | None = None
     symbol: Symbol | None = None
     facts: tuple[Index, ...] = ()
     condition: tuple[Index, ...] = ()   # what an enclosing if depends on
@@ -21,7 +21,7 @@ class Scope:
     began: int | None = None            # of a loop: its number among the operations
     may_skip: bool = False              # a run may pass it without an iteration
     holds: Mask | None = None           # the condition of a branch
-    end: Any = field(init=False)        # where the next operation goes
+    end: ir.InsertionPoint = field(init=False)        # where the next operation goes
 
     def __post_init__(self) -> None:
         self.end = ir.InsertionPoint(self.block)

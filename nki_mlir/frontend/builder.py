@@ -54,6 +54,11 @@ def require_generation(generation: int, what: str, instead: str) -> None:
                                     instead=instead), contested=False)
 
 
+# What is kept for the operations of one outline or form: by names of the builder, or by what it depends on.
+Known: TypeAlias = dict[Any, Any]
+Marks: TypeAlias = Mapping[str, Any]                 # what an allocation is given beside its shape: an address
+
+
 class Builder:
     """What the language layer needs. ``symbolic`` says whether loops may hand out symbols in place of numbers."""
 
@@ -66,14 +71,14 @@ class Builder:
         self.rules, self.memory = device_rules(), OnChipMemory(self.machine)
         self.names = itertools.count()
         self.last: Op | None = None
-        self.first_writes: dict[Buffer, Any] = {}   # HBM tensors that an operation writes, with the first location
+        self.first_writes: dict[Buffer, Location] = {}   # HBM tensors that an operation writes, with the first location
         self.inlined = 0                            # depth of kernels called from the kernel
         self.accumulating = False                   # operations combine with what their destinations hold
         self.masking = False                        # an operation has had a mask
         self.independent_programs = False           # programs must not write the same place
         # By the outline of an operation, what was worked out for it; by its form, which each outline keeps as "form".
-        self.known: dict[tuple[Any, ...], dict[Any, Any]] = {}
-        self.forms: dict[tuple[object, ...], dict[Any, object]] = {}
+        self.known: dict[tuple[object, ...], Known] = {}
+        self.forms: dict[tuple[object, ...], Known] = {}
         self.properties: dict[str, Any] = {}        # state the language keeps for the duration of one run
         self.private: dict[Buffer, tuple[object, ...]] = {}   # tensors in private HBM: what tells each from the others
         self.private_at: dict[tuple[object, ...], int] = {}      # how many each place in the kernel has made
@@ -81,7 +86,7 @@ class Builder:
 
     # -- what builders do ----------------------------------------------------------------------------------------------
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
-                 partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None,
+                 partition_dim: int = 0, name: str = "", attributes: Marks | None = None,
                  at: Location | None = None) -> Buffer:
         """``at`` is where the kernel is, if the one operation that writes the buffer follows there."""
         raise InternalError("a builder must allocate")
@@ -96,7 +101,7 @@ class Builder:
     def allocate_state(self, shape: tuple[int, ...], dtype: DType, name: str) -> Buffer:
         return self.allocate(shape, dtype, "sbuf", name=name)
 
-    def constant(self, array: Any, dtype: DType) -> Buffer:
+    def constant(self, array: np.ndarray, dtype: DType) -> Buffer:
         """An HBM buffer that holds the array's values."""
         raise InternalError("a builder must make constants")
 
@@ -107,7 +112,7 @@ class Builder:
         """One more iteration of an unrolled loop begins; capture counts them against the limit."""
 
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
-                known: dict[str, Any]) -> None:
+                known: Known) -> None:
         """``views`` are those of the operands, ``symbols`` those that their patterns are over.
 
         ``known`` is the builder's to keep what it works out; operations with the same one differ in their buffers only.
@@ -236,7 +241,7 @@ class Builder:
         return self._perform(op, operands, used, symbols, known)
 
     def _known_operation(self, cls: type[Op], views: Views, attributes: dict[str, object]
-                         ) -> tuple[Op, Operands, list[View], tuple[Symbol, ...], dict[Any, Any]] | None:
+                         ) -> tuple[Op, Operands, list[View], tuple[Symbol, ...], Known] | None:
         """An operation without mask, limits and symbols whose like was verified: new are its buffers only."""
         if cls.has_linear_attributes:
             return None
@@ -259,7 +264,7 @@ class Builder:
             own[field.name] = tile
         return op, operands, used, (), known
 
-    def _perform(self, op: Op, operands: Operands, used: list[View], symbols: Sequence[Symbol], known: dict[Any, Any]
+    def _perform(self, op: Op, operands: Operands, used: list[View], symbols: Sequence[Symbol], known: Known
                  ) -> Op | None:
         """Do what has been verified."""
         if self.rules is not DeviceRules.OFF and not self.check_device(op, known):
@@ -281,13 +286,13 @@ class Builder:
         """The value of an attribute that an operation has or has not."""
         return True
 
-    def check_device(self, op: Op, known: dict[str | tuple[bool | tuple[object, ...], ...], Any]) -> bool:
+    def check_device(self, op: Op, known: Known) -> bool:
         """Report the rules of the target that an operation breaks; ``known`` keeps which they are.
 
         False: the operation is not to be performed.
         """
         if op.ranges or op.mask or op.limits:
-            key: Any = op.ranges, bool(op.mask or op.limits)
+            key: object = op.ranges, bool(op.mask or op.limits)
         else:
             key = "findings"
         found = known.get(key)
@@ -297,7 +302,7 @@ class Builder:
             self.report(finding.error, finding.contested and not (finding.settled and self.settles))
         return not self.considering
 
-    def track(self, buffer: Buffer, attributes: dict[str, object] | None, place: Location) -> None:
+    def track(self, buffer: Buffer, attributes: Marks | None, place: Location) -> None:
         """The kernel makes a tensor."""
         if buffer.on_chip and self.rules is not DeviceRules.OFF:
             finding = self.memory.allocate(buffer, attributes, place)

@@ -25,6 +25,7 @@ from nki_mlir.frontend.races import Verdict
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.tracing import Runtime
 from nki_mlir.frontend.wrapping import name_of, wrap
+from nki_mlir.scalar.dtypes import DType
 
 
 @dataclass
@@ -34,7 +35,7 @@ class KernelOutput:
     name: str
     argument: int
     shape: tuple[int, ...]
-    dtype: Any
+    dtype: DType
     aliases_input: bool         # an input that was updated in place
     at: Location | None = None  # where the kernel makes it
 
@@ -43,7 +44,7 @@ class KernelOutput:
 class Variant:
     """A captured module, for the programs whose ids on the fixed axes are given."""
 
-    module: Any
+    module: ir.Module
     outputs: list[KernelOutput]
     structure: Any              # how the kernel returned them: None, one, or a tuple
     unproved: int               # operations with a bound left to a check at run time
@@ -68,10 +69,10 @@ class Captured:
         return next(v for fixed, v in self.variants.items() if all(point[axis] == n for axis, n in fixed))
 
 
-Body = Callable[[MlirBuilder, Callable[..., Any]], tuple[list[Buffer], Any]]
+Body = Callable[[MlirBuilder, Callable[..., object]], tuple[list[Buffer], object]]
 
 
-def capture(function: Callable[..., Any], body: Body, grid: tuple[int, ...] = (), *, target: str = "trn2",
+def capture(function: Callable[..., object], body: Body, grid: tuple[int, ...] = (), *, target: str = "trn2",
             unroll_limit: int = 50_000, replay: bool = True, rolls: bool = True) -> Captured:
     """Capture until no request is left.
 

@@ -58,8 +58,8 @@ class ConditionPoints:
 
     def __init__(self, roots: Sequence[Symbol], axes: int, spans: Sequence[Sequence[int]]) -> None:
         placed = [np.array(s).reshape([-1 if a == k else 1 for a in range(len(spans))]) for k, s in enumerate(spans)]
-        self.axes: list[Any] = placed[:axes]
-        self.values: dict[Symbol, Any] = dict(zip(roots, placed[axes:]))
+        self.axes: list[np.ndarray] = placed[:axes]
+        self.values: dict[Symbol, np.ndarray] = dict(zip(roots, placed[axes:]))
 
     def some(self, conditions: Sequence[Mask]) -> bool:
         holds: Any = True
@@ -74,7 +74,7 @@ class ConditionPoints:
             holds = holds & (value == 0 if equal else value >= 0)
         return holds ^ mask.negated
 
-    def of(self, index: Index) -> Any:
+    def of(self, index: Index) -> np.ndarray:
         total: Any = np.int64(index.const)
         for symbol, c in index.symbols.items():
             total = total + c * self.value(symbol)
@@ -82,7 +82,7 @@ class ConditionPoints:
             total = total + c * position
         return total
 
-    def value(self, symbol: Symbol) -> Any:
+    def value(self, symbol: Symbol) -> np.ndarray:
         if symbol not in self.values:
             assert symbol.formula is not None
             index, kind, by = symbol.formula

@@ -6,7 +6,7 @@ it is accumulated, or a condition on the loop variable picks the iteration that 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.errors import UnexpectedOutputDependencies
@@ -41,7 +41,7 @@ class CaptureDependences:
         return next((e for e in self.of_programs if not set(e.programs) <= set(ignored)), None)
 
 
-def dependence(op: Op, views: Sequence[View], symbols: Sequence[Symbol], scopes: Sequence[Any],
+def dependence(op: Op, views: Sequence[View], symbols: Sequence[Symbol], scopes: "Sequence[Scope]",
                programs: Sequence[tuple[int, Symbol | None]]) -> UnexpectedOutputDependencies | None:
     """The error of an operation that writes what other iterations write, too.
 
@@ -58,7 +58,8 @@ def dependence(op: Op, views: Sequence[View], symbols: Sequence[Symbol], scopes:
         used = origins(s for i in (view.partition, view.free) for s in i.symbols)
         used |= origins(symbols[p] for c in (*op.mask, *op.limits) for p, _ in c.form.symbols)
         used |= origins(s for scope in inner for fact in scope.condition for s in fact.symbols)
-        missing = [s.symbol.name for s in reversed(inner) if s.parallel and s.symbol not in used]
+        missing = [s.symbol.name for s in reversed(inner)
+                   if s.symbol is not None and s.parallel and s.symbol not in used]
         axes = tuple(axis for axis, symbol in shared if symbol is None or symbol not in used)
         if missing or axes:
             names = [*missing, *(f"program_id({axis})" for axis in axes)]

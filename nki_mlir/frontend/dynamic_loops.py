@@ -40,7 +40,7 @@ def _loaded(builder: MlirBuilder, register: View) -> Value:
                        results=[ir.IntegerType.get_signless(32)]).results[0]
 
 
-def _number(builder: MlirBuilder, value: int) -> object:
+def _number(builder: MlirBuilder, value: int) -> Value:
     kind = ir.IntegerType.get_signless(32)
     return builder._op("arith.constant", results=[kind], attributes={"value": ir.IntegerAttr.get(kind,
                                                                                                  value)}).results[0]

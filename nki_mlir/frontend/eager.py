@@ -6,7 +6,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from nki_mlir.diagnostics.device_rules import DeviceRules
 from nki_mlir.dialects.access import HBM, values_of
 from nki_mlir.dialects.nki.movement import DevicePrintOp
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.builder import Builder, Operands, Site, Views
+from nki_mlir.frontend.builder import Builder, Known, Marks, Operands, Site, Views
 from nki_mlir.frontend.conditions import happens, masks_of
 from nki_mlir.frontend.eager_checks import EagerChecks, Scopes, WatchedLoop
 from nki_mlir.frontend.hazards import ProgramTouches, judge_loops, judge_programs, point_text
@@ -23,6 +22,7 @@ from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.races import Verdict
 from nki_mlir.frontend.tensor import Buffer, View
+from nki_mlir.frontend.touches import Touch
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.domains import has_domain, within_domain
 from nki_mlir.targets.interpreter.execute import Runner, compile_op
@@ -60,8 +60,8 @@ class Launch:
     results: Container[tuple[object, ...]] = ()             # the places of tensors in private HBM that are outputs
     shared: dict[Hashable, np.ndarray] = field(default_factory=dict)        # the outputs, by order of creation
     checks: EagerChecks = field(default_factory=EagerChecks)          # of what capture might refuse
-    known: dict[tuple[object, ...], dict[Any, Any]] = field(default_factory=dict)
-    forms: dict[tuple[object, ...], dict[object, Any]] = field(default_factory=dict)
+    known: dict[tuple[object, ...], dict[object, object]] = field(default_factory=dict)
+    forms: dict[tuple[object, ...], dict[object, object]] = field(default_factory=dict)
 
 
 class EagerBuilder(Builder):
@@ -86,11 +86,12 @@ class EagerBuilder(Builder):
 
     def program(self) -> ProgramTouches:
         """What this program did to the memory of all."""
-        shared: dict[Hashable, Any] = {id(b.handle): (b, listed) for b, listed in self.touches.programs.items()}
+        shared: dict[Hashable, tuple[Buffer, list[Touch]]] = {
+            id(b.handle): (b, listed) for b, listed in self.touches.programs.items()}
         return ProgramTouches(point_text(dict(enumerate(self.point)), len(self.grid)), self.deeds, shared, {})
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
-                 partition_dim: int = 0, name: str = "", attributes: dict[str, object] | None = None,
+                 partition_dim: int = 0, name: str = "", attributes: Marks | None = None,
                  at: Location | None = None) -> Buffer:
         private = self.new_private() if space == HBM and not shared else None
         made = self.allocated(shape, dtype, space, shared or private in self.launch.results, partition_dim, name)
@@ -155,7 +156,7 @@ class EagerBuilder(Builder):
         """The kernel has ended. What it held at once may be less where it is compiled: capture knows."""
         self.checks.found |= self.rules is not DeviceRules.OFF and any(True for _ in self.memory.findings())
 
-    def worked_out(self, op: Op, operands: Operands, known: dict[str, Any]) -> "tuple[PreparedOperation, list[int]]":
+    def worked_out(self, op: Op, operands: Operands, known: Known) -> "tuple[PreparedOperation, list[int]]":
         """The work of an operation, and where its tiles start, where that is no part of the work."""
         form = known.get("form")
         if form is None:
@@ -215,7 +216,7 @@ class EagerBuilder(Builder):
         self.checks.found |= bool(self.scopes.open)
 
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
-                known: dict[str, Any]) -> None:
+                known: Known) -> None:
         work, values = known.get("work") or self.worked_out(op, operands, known)
         self.run(op, [tile.handle for _, tile in operands], work, values)
         if self.touches.watching or op.acts_outside:

@@ -8,7 +8,7 @@ program ids, ``arange``, ``mgrid`` and slices all become this one form; subscrip
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class Index:
         return Index(self.const, self.symbols, tuple(c if n > 1 else 0 for c, n in zip(axes, shape)), shape)
 
     # -- arithmetic ----------------------------------------------------------------------------------------------------
-    def plus(self, other: Any, sign: int = 1) -> Any:
+    def plus(self, other: object, sign: int = 1) -> Any:
         if type(other) is int:
             return Index(self.const + sign * other, self.symbols, self.axes, self.shape) if other else self
         if isinstance(other, (int, np.integer, np.bool_)):
@@ -211,19 +211,19 @@ class Index:
         raise AssignToIndex
 
     # -- comparisons make masks ----------------------------------------------------------------------------------------
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: object) -> object:
         return _at_least_zero(self, other if not is_float(other) else rounded(other, math.ceil), 0)
 
-    def __gt__(self, other: Any) -> Any:
+    def __gt__(self, other: object) -> object:
         return _at_least_zero(self, other if not is_float(other) else rounded(other, math.floor), 1)
 
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: object) -> object:
         return _at_least_zero(-self, other if not is_float(other) else rounded(other, math.floor), 0, -1)
 
-    def __lt__(self, other: Any) -> object:
+    def __lt__(self, other: object) -> object:
         return _at_least_zero(-self, other if not is_float(other) else rounded(other, math.ceil), 1, -1)
 
-    def __eq__(self, other: Any) -> Any:
+    def __eq__(self, other: object) -> Any:
         if is_float(other):
             return float(other).is_integer() and self == int(other)
         return Mask(((self - other, True),)) if is_integer(other) else NotImplemented
@@ -333,7 +333,7 @@ class NotAnIndex:
     def _same(self, *others: object) -> "NotAnIndex":
         return self
 
-    def _mask(self, other: object) -> Any:
+    def _mask(self, other: object) -> NoReturn:
         raise UnsupportedMask(what=self.what)
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __mod__ = __neg__ = _same
@@ -343,7 +343,7 @@ class NotAnIndex:
 
 def _by_value(name: str) -> Callable[..., object]:
     """An operator that Python applies to the number, with the number on either side."""
-    def operate(self: Index, *others: object) -> Any:
+    def operate(self: Index, *others: object) -> object:
         return getattr(self.as_int("it is an operand of " + name.strip("_")), name)(*others)
     return operate
 
@@ -353,20 +353,20 @@ for _name in ("pow", "truediv", "or", "xor", "rpow", "rtruediv", "rfloordiv", "r
     setattr(Index, f"__{_name}__", _by_value(f"__{_name}__"))
 
 
-def is_float(value: object) -> bool:
+def is_float(value: object) -> TypeGuard[float]:
     return isinstance(value, (float, np.floating))
 
 
-def is_integer(value: object) -> bool:
+def is_integer(value: object) -> TypeGuard[int | Index]:
     return isinstance(value, (int, np.integer, np.bool_, Index))
 
 
-def rounded(value: float, how: Any) -> object:
+def rounded(value: float, how: Callable[[float], int]) -> float:
     """A float bound of an integer as an integer; infinities and NaN stay what they are."""
     return how(value) if math.isfinite(value) else value
 
 
-def _at_least_zero(index: Index, other: Any, more: int, sign: int = 1) -> Any:
+def _at_least_zero(index: Index, other: object, more: int, sign: int = 1) -> object:
     """``index - sign * other - more >= 0``."""
     if is_float(other):                             # infinite or NaN: the same answer for every integer
         return 0 > sign * other

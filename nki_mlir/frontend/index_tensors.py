@@ -3,7 +3,6 @@
 
 import operator
 from dataclasses import dataclass
-from typing import Any
 
 from nki_mlir.frontend.errors import NotAffine
 from nki_mlir.frontend.index import Index
@@ -20,7 +19,7 @@ def arange(*bounds: object) -> Index:
     return start.with_axes((1,), (extent,))
 
 
-class MGridResult(tuple[Any, ...]):
+class MGridResult(tuple[object, ...]):
     """The indices of ``mgrid``, by position or as ``.p`` (partition), ``.x``, ``.y``, ``.z``, ``.w`` (free)."""
 
     p, x, y, z, w = (property(operator.itemgetter(k)) for k in range(5))
@@ -46,7 +45,7 @@ mgrid = _MGrid()
 class DynamicSlice:
     """``ds(start, size)``: a slice whose start may be symbolic; ``size`` elements."""
 
-    start: Any
+    start: object
     size: int
 
 

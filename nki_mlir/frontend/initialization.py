@@ -33,9 +33,9 @@ class FirstUses:
 
     def __init__(self) -> None:
         self.open: dict[Buffer, Covering | None] = {}      # not used yet, or not written whole
-        self.zeros: dict[Buffer, Any] = {}                  # to be set, with the operation that makes each
+        self.zeros: dict[Buffer, Operation] = {}                  # to be set, with the operation that makes each
         self.unwritten: Callable[[Buffer], None] | None = None      # told of what is read before it is written
-        self.allocations: dict[Buffer, Any] = {}        # those that stand, with the operation that makes each
+        self.allocations: dict[Buffer, Operation] = {}        # those that stand, with the operation that makes each
 
     def allocated(self, buffer: Buffer, operation: Operation, zeroed: bool = False) -> None:
         self.allocations[buffer] = operation

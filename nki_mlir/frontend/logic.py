@@ -111,7 +111,7 @@ class UndecidedOperand:
         return isinstance(other, (Mask, bool, np.bool_)) and self.mark == position()
 
 
-def position() -> Any:
+def position() -> object:
     builder: Any = current.get()
     return builder.trace.mark() if builder is not None and builder.symbolic else None
 

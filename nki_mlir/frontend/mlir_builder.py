@@ -12,7 +12,7 @@ from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.mlir_ops import op_attributes
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.attempt import Scope, UnrollPlan
-from nki_mlir.frontend.builder import Builder, Operands, Site
+from nki_mlir.frontend.builder import Builder, Known, Marks, Operands, Site
 from nki_mlir.frontend.dependences import CaptureDependences
 from nki_mlir.frontend.errors import OutOfScope, UnrollLimit
 from nki_mlir.frontend.index import Index, Mask, NeedsValue, Symbol
@@ -49,7 +49,7 @@ class MlirBuilder(Builder):
         self.arguments: list[dict[str, Any]] = []         # attributes of the function's arguments
         self.branches: list[tuple[Scope, Scope]] = []
         self.taken_back: dict[Buffer, tuple[object, ...]] = {}
-        self.cache: dict[Any, Any] = {}     # locations and constants
+        self.cache: dict[object, Any] = {}     # locations and constants
         self.result_at: tuple[Buffer | None, Location | None] = None, None      # a result to be written, and where
         self.unknown = ir.Location.unknown()
         self.index_type = ir.IndexType.get()
@@ -117,7 +117,7 @@ class MlirBuilder(Builder):
         return buffer
 
     def allocate(self, shape: tuple[int, ...], dtype: DType, space: str, *, shared: bool = False,
-                 partition_dim: int = 0, name: str = "", attributes: dict[str, Any] | None = None,
+                 partition_dim: int = 0, name: str = "", attributes: Marks | None = None,
                  at: Location | None = None) -> Buffer:
         name = self.new_name(name)
         private = self.new_private() if space == "hbm" and not shared else None
@@ -192,7 +192,7 @@ class MlirBuilder(Builder):
 
     # -- operations ----------------------------------------------------------------------------------------------------
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
-                known: dict[str, Any]) -> None:
+                known: Known) -> None:
         for view in views:
             if self.taken_back and view.buffer in self.taken_back:
                 self.requests.setdefault(self.taken_back[view.buffer], "the result is also used elsewhere")
@@ -345,7 +345,7 @@ class MlirBuilder(Builder):
                         formula=(index, kind, by))
         return Index(0, {symbol: 1})
 
-    def _op(self, name: str, operands: Sequence[Any] = (), *, results: Sequence[Type] = (),
+    def _op(self, name: str, operands: Sequence[Value] = (), *, results: Sequence[Type] = (),
             attributes: dict[str, Attribute] | None = None, regions: int = 0, ip: ir.InsertionPoint | None = None,
             skip: int = 2, at: Location | None = None) -> Operation:
         """``skip`` frames, this one included, are known not to be the kernel's; ``at`` is its place, where known."""

@@ -6,7 +6,7 @@ Operations are counted as they are emitted. A tile is held from its first to its
 does not make, from the loop's begin to its end.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -101,7 +101,7 @@ class OnChipMemory:
         self.loops: list[tuple[int, int]] = []      # from which operation to which
         self.placed = False
 
-    def allocate(self, buffer: Buffer, attributes: dict[str, object] | None, place: Location | None) -> Finding | None:
+    def allocate(self, buffer: Buffer, attributes: Mapping[str, Any] | None, place: Location | None) -> Finding | None:
         """One more tile; the rule that it breaks by itself."""
         key = buffer.shape, buffer.dtype.name, buffer.space, buffer.partition_dim
         kind = self.kinds.get(key)
@@ -180,7 +180,7 @@ class OnChipMemory:
         machine = self.machine
         return machine.psum_bytes_per_partition if space == PSUM else machine.sbuf_physical_bytes_per_partition
 
-    def addresses(self, attributes: dict[str, Any]) -> tuple[tuple[int, int], ...]:
+    def addresses(self, attributes: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
         """(partition, byte) of each block; in PSUM the first generation gives (bank, partition, byte)."""
         given = attributes.get("nki.addresses") or ([a] if (a := attributes.get("nki.address")) else [])
         bank = self.machine.psum_bank_bytes

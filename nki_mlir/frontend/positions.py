@@ -119,5 +119,5 @@ def _acting(code: CodeType) -> list[int]:
     return [k for k, operation in enumerate(code.co_code[::2]) if operation not in SILENT]
 
 
-def _outline(code: CodeType) -> tuple[Any, ...]:
+def _outline(code: CodeType) -> tuple[object, ...]:
     return code.co_firstlineno, code.co_name, code.co_names, [code.co_code[2 * k] for k in _acting(code)]

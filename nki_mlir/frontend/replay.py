@@ -54,12 +54,12 @@ class Trace:
     def mark(self) -> int:
         return len(self.entries)
 
-    def segment(self, start: int, end: int) -> list[Any]:
+    def segment(self, start: int, end: int) -> list[object]:
         """Names, attributes and operands, with the values made inside replaced by the place that made them.
 
         Whether elements were left out before may be known after the first iteration only; it changes no values.
         """
-        local: dict[Any, tuple[int, int]] = {}
+        local: dict[object, tuple[int, int]] = {}
         canonical: list[object] = []
         for at, entry in enumerate(self.entries[start:end]):
             values: Sequence[object] = ()

@@ -63,7 +63,7 @@ def _content(value: object, seen: set[int]) -> Any:
     return _Same(value), _inside(value, seen)
 
 
-def _inside(value: object, seen: set[int]) -> Any:
+def _inside(value: object, seen: set[int]) -> object:
     def look(items: Iterable[object]) -> list[object]:
         return [_content(v, seen) for v in itertools.islice(items, ITEMS)]
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nki_mlir.frontend.index import Index
+    from nki_mlir.frontend.mlir_builder import MlirBuilder
 
 
 class NeedsValue(BaseException):
@@ -24,7 +25,7 @@ class Symbol:
     first: int
     last: int
     key: tuple[object, ...]             # what to capture again with numbers: a loop's place, a grid axis
-    builder: Any                        # has request(symbol, why), hint(symbol, why), derive(kind, index, by)
+    builder: "MlirBuilder"
     value: Any = None                   # the builder's handle (SSA value)
     step: int = 1
     is_open: bool = True                # False once the loop has ended

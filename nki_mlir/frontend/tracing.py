@@ -8,7 +8,7 @@ against Python state that the single run would get wrong; what they find is reco
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, SupportsInt
 
 from nki_mlir.frontend import logic
 from nki_mlir.frontend.builder import Site, current
@@ -23,7 +23,7 @@ from nki_mlir.frontend.wrapping import underlying, wrap
 class NkiRange:
     """``affine_range`` and ``sequential_range``. Iterated by anything but a wrapped ``for``, it gives plain numbers."""
 
-    def __init__(self, *bounds: Any, parallel: bool) -> None:
+    def __init__(self, *bounds: SupportsInt, parallel: bool) -> None:
         self.span = range(*(int(b) for b in bounds))
         self.parallel = parallel
 
@@ -81,7 +81,7 @@ class Runtime:
         return PlainBranch(bool(condition), current.get())  # a jump under a symbolic condition: bool() asks for numbers
 
     @staticmethod
-    def annotated(value: object, annotation: Callable[[], object]) -> Any:
+    def annotated(value: object, annotation: Callable[[], object]) -> object:
         try:
             shape = getattr(annotation(), "annotated_shape", None)
         except Exception:                       # Python itself does not evaluate it
@@ -105,7 +105,7 @@ class Runtime:
         return getattr(value, "region", None) or value.buffer if isinstance(value, View) else value.buffer
 
     @staticmethod
-    def callee(function: Any) -> Any:
+    def callee(function: Any) -> object:
         if type(function) is FunctionType and id(function.__code__) in _unwrapped:
             return function
         if function is isinstance:

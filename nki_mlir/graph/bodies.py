@@ -6,10 +6,9 @@ value is a bool; as an operand it is the number 0 or 1.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from nki_mlir.analysis.buffer_effects import defining
-from nki_mlir.bindings import Operation, ir
+from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.buffer_types import element_dtype
@@ -73,10 +72,10 @@ def wrapped(value: Node, dtype: DType) -> Node:
 class GraphBody(BodyReader):
     """Reads a body. ``loads`` are elements of buffers that it reads itself: the buffer and linear subscripts."""
 
-    def __init__(self, op: Operation, outside: Callable[[object], Linear]) -> None:
+    def __init__(self, op: Operation, outside: Callable[[Value], Linear]) -> None:
         super().__init__(op, outside)
-        self.loads: list[tuple[object, list[Linear]]] = []
-        self.gathers: list[tuple[Any, Node, list[Linear]]] = []     # the buffer, its row, the other subscripts
+        self.loads: list[tuple[Value, list[Linear]]] = []
+        self.gathers: list[tuple[Value, Node, list[Linear]]] = []     # the buffer, its row, the other subscripts
 
     def read(self, value: ir.Value, op: ir.Operation) -> Node:
         if op.name == "memref.load":

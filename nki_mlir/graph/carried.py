@@ -8,10 +8,9 @@ becomes a chain of ``scf.if``.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from nki_mlir.analysis.buffer_effects import memory_of
-from nki_mlir.bindings import Block, Operation, Region, Value, ir, operations_of
+from nki_mlir.bindings import Block, Operation, Region, Type, Value, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.source_locations import location_of
@@ -29,7 +28,7 @@ def keep_in_buffers(function: Operation) -> None:
                 {"scf.for": _for, "scf.while": _while, "scf.if": _if, "scf.index_switch": _switch}[op.name](op)
 
 
-def buffers(op: ir.Operation) -> list[Any]:
+def buffers(op: ir.Operation) -> list[Value]:
     """A new buffer for each result."""
     made = []
     for result in op.results:
@@ -41,7 +40,7 @@ def buffers(op: ir.Operation) -> list[Any]:
     return made
 
 
-def put(values: Sequence[Value], targets: Sequence[Any]) -> None:
+def put(values: Sequence[Value], targets: Sequence[Value]) -> None:
     """Copy values to buffers, all of them as they were before."""
     moved = [(v, t) for v, t in zip(values, targets) if v != t]
     if any(memory_of(v) in targets for v, _ in moved):
@@ -55,7 +54,7 @@ def put(values: Sequence[Value], targets: Sequence[Any]) -> None:
         copy(value, target)
 
 
-def ended(block: Block, targets: Sequence[object], name: str = "scf.yield", first: Sequence[Value] = ()) -> None:
+def ended(block: Block, targets: Sequence[Value], name: str = "scf.yield", first: Sequence[Value] = ()) -> None:
     """Exchange the terminator of a block for one that carries nothing."""
     end = block.operations[len(block.operations) - 1].operation
     values = list(end.operands)[len(first):]
@@ -65,7 +64,7 @@ def ended(block: Block, targets: Sequence[object], name: str = "scf.yield", firs
     end.erase()
 
 
-def moved(block: Any, region: Region, arguments: Sequence[Any]) -> Any:
+def moved(block: Block, region: Region, arguments: Sequence[Type]) -> Block:
     """A new block in a region with the operations of another."""
     new = region.blocks.append(*arguments, arg_locs=[block.owner.operation.location] * len(arguments))
     with ir.InsertionPoint(new):
@@ -123,7 +122,7 @@ def _switch(op: Operation) -> None:
     exchange(op, targets)
 
 
-def _choice(op: Operation, targets: Sequence[object], cases: Sequence[tuple[int, int]]) -> None:
+def _choice(op: Operation, targets: Sequence[Value], cases: Sequence[tuple[int, int]]) -> None:
     """The first case or one of the others, at the insertion point."""
     (number, case), *others = cases
     kind = ir.IndexType.get()

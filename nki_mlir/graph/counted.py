@@ -5,13 +5,12 @@ Carried integers that each iteration adds a number to are counted by the loop's 
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from nki_mlir.analysis.buffer_effects import defining
-from nki_mlir.bindings import Operation, Type, Value, ir, operations_of
+from nki_mlir.bindings import Module, Operation, Type, Value, ir, operations_of
 
 
-def rewrite_counted_loops(module: object) -> None:
+def rewrite_counted_loops(module: Module) -> None:
     for op in reversed(operations_of(module, lambda name: name == "stablehlo.while")):
         counters = _counters(op)
         number = _iterations(op, counters)
@@ -109,7 +108,7 @@ def _as_for(op: Operation, iterations: int, counters: dict[int, Counter]) -> Non
     op.erase()
 
 
-def _value(variable: Any, counter: Counter, kind: ir.Type) -> Any:
+def _value(variable: Value, counter: Counter, kind: ir.Type) -> Value:
     """A counter in an iteration, as a tensor."""
     symbol = ir.AffineExpr.get_symbol(0)
     mapping = ir.AffineMapAttr.get(ir.AffineMap.get(0, 1, [symbol * counter.step + counter.first]))
@@ -120,7 +119,7 @@ def _value(variable: Any, counter: Counter, kind: ir.Type) -> Any:
     return ir.Operation.create("tensor.from_elements", operands=[cast], results=[kind]).results[0]
 
 
-def _last(counter: Counter, iterations: int, kind: Type) -> Any:
+def _last(counter: Counter, iterations: int, kind: Type) -> Value:
     """A counter behind the loop."""
     value = ir.IntegerAttr.get(ir.RankedTensorType(kind).element_type, counter.first + iterations * counter.step)
     return ir.Operation.create("stablehlo.constant", results=[kind], attributes={

@@ -4,10 +4,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from nki_mlir.analysis.buffer_effects import has_uses
-from nki_mlir.bindings import Operation, Value, ir, operations_of
+from nki_mlir.bindings import Block, Operation, Value, ir, operations_of
 
 OWN = ("indexing_maps", "iterator_types", "operandSegmentSizes")
 MOST_OPERATIONS, MOST_INPUTS = 40, 12           # of a fused body, changes of type not counted
@@ -18,17 +17,17 @@ CHANGES = ("scalar.convert", "scalar.wrap")
 class GenericOperation:
     """A ``linalg.generic`` with one output."""
 
-    op: Any
+    op: Operation
     inputs: tuple[ir.Value, ...]
-    output: Any
+    output: Value
     maps: tuple[ir.AffineMap, ...]                       # affine maps of the inputs, then of the output
 
     @property
-    def block(self) -> Any:
+    def block(self) -> Block:
         return self.op.regions[0].blocks[0]
 
     @property
-    def body(self) -> list[Any]:
+    def body(self) -> list[Operation]:
         return _inside(self.op)
 
     @property
@@ -63,7 +62,7 @@ class GenericOperation:
         return prod(extents.values())
 
 
-def work(body: Sequence[ir.OpView]) -> int:
+def work(body: Sequence[Operation]) -> int:
     """How many operations of a body compute something."""
     return sum(op.name not in CHANGES for op in body)
 
@@ -73,7 +72,7 @@ def axes_of(mapping: ir.AffineMap) -> list[int]:
     return [e.position if isinstance(e, ir.AffineDimExpr) else -1 for e in mapping.results]
 
 
-def structured(op: Any) -> GenericOperation | None:
+def structured(op: Operation) -> GenericOperation | None:
     """The operation, if it is a plain ``linalg.generic``: one output, no mask, a body that can be moved."""
     if op.name != "linalg.generic":
         return None
@@ -91,7 +90,7 @@ def structured(op: Any) -> GenericOperation | None:
     return GenericOperation(op, tuple(operands[:inputs]), operands[inputs], maps)
 
 
-def _inside(op: Operation) -> list[Any]:
+def _inside(op: Operation) -> list[Operation]:
     return operations_of(op, lambda name: True)[1:]
 
 
@@ -102,13 +101,13 @@ def _is_inside(value: Value, op: Operation) -> bool:
     return value.owner.name == "arith.constant" or bool(value.owner.operation.block == op.regions[0].blocks[0])
 
 
-def fused(first: GenericOperation, second: GenericOperation, place: int, first_inputs: Sequence[tuple[object, Any]],
-          second_operands: Sequence[object]) -> Operation:
+def fused(first: GenericOperation, second: GenericOperation, place: int,
+          first_inputs: Sequence[tuple[Value, ir.AffineMap]], second_operands: Sequence[Value]) -> Operation:
     """``second`` with ``first`` computed in place of its input ``place``, before the insertion point.
 
     ``first_inputs`` are values and maps over the axes of ``second``; ``second_operands`` are what it works on now.
     """
-    given: dict[tuple[Any, Any], int] = {}
+    given: dict[tuple[Value, ir.AffineMap], int] = {}
     for value, mapping in [*first_inputs, *((v, m) for k, (v, m) in enumerate(zip(second_operands[:-1], second.maps))
                                             if k != place)]:
         given.setdefault((value, mapping), len(given))
@@ -122,7 +121,7 @@ def fused(first: GenericOperation, second: GenericOperation, place: int, first_i
     block = op.regions[0].blocks.append(*kinds, arg_locs=[op.location] * len(kinds))
     arguments = list(block.arguments)
     with ir.InsertionPoint(block):
-        own = {a: arguments[given[key]] for a, key in zip(first.block.arguments, first_inputs)}
+        own: dict[Value, Value] = {a: arguments[given[key]] for a, key in zip(first.block.arguments, first_inputs)}
         value = clone(first.body, own)
         own = {second.block.arguments[place]: value, second.block.arguments[len(second.inputs)]: arguments[-1]}
         for k, (v, m) in enumerate(zip(second_operands[:-1], second.maps)):
@@ -141,7 +140,7 @@ def keeps_extents(second: GenericOperation, place: int, maps: Iterable[ir.Affine
     return {axis for m in (*left, *maps) for axis in axes_of(m)} >= set(range(second.maps[place].n_dims))
 
 
-def clone(operations: Sequence[ir.OpView], known: dict[Value, Any]) -> Any:
+def clone(operations: Sequence[Operation], known: dict[Value, Value]) -> Value:
     """Clone a body to the insertion point with other values for its arguments; the value that it yields."""
     for inner in operations[:-1]:
         copy = inner.clone()

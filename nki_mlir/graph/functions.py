@@ -2,7 +2,6 @@
 """A bufferized graph as a kernel function: results are arguments, linked kernels are part of its body."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from nki_mlir.analysis.buffer_effects import defining
 from nki_mlir.bindings import Module, Operation, Type, Value, ir, operations_of
@@ -31,7 +30,7 @@ def results_as_arguments(function: Operation) -> None:
         buffer = whole_buffer(value)
         origin = defining(buffer) if buffer is not None else None
         with function.context, function.location:
-            if origin is not None and origin.name == "memref.alloc" and origin.block == block:
+            if buffer is not None and origin is not None and origin.name == "memref.alloc" and origin.block == block:
                 with ir.InsertionPoint.at_block_begin(block):
                     shape = list(ir.MemRefType(buffer.type).shape)
                     same = argument if shape == list(kind.shape) else reinterpreted(argument, shape, dense(shape), 0)
@@ -146,7 +145,7 @@ def insert(program: Operation, call: Operation) -> None:
     clone.erase()
 
 
-def as_buffers(arguments: Sequence[Any], values: list[Value]) -> list[Value]:
+def as_buffers(arguments: Sequence[Value], values: list[Value]) -> list[Value]:
     """The operands of a call as the kernel takes them: buffers, of its element types."""
     taken = []
     for argument, value in zip(arguments, values):

@@ -6,9 +6,8 @@ after:   %t = memref.alloc() : memref<1x1xi32, "sbuf">; linalg.generic ins(%x) o
 """
 
 from dataclasses import replace
-from typing import Any
 
-from nki_mlir.bindings import Operation, ir
+from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.source_locations import location_of
@@ -46,7 +45,7 @@ def load_on_chip(load: Operation, tiles: Tiles) -> None:
     load.erase()
 
 
-def without_sign(tile: Tile, tiles: Tiles) -> Any:
+def without_sign(tile: Tile, tiles: Tiles) -> Value:
     """A number whose highest bit is no sign. It is at most the greatest int32, which is behind all places, too."""
     number = tiles.buffer((1, 1), INT32)
     value, zero = unsigned(Input(tile.dtype, 0), tile.dtype.bits), numbers(0, INT32)
@@ -54,7 +53,7 @@ def without_sign(tile: Tile, tiles: Tiles) -> Any:
     return loaded(number, tiles)
 
 
-def loaded(tile: Tile, tiles: Tiles) -> Any:
+def loaded(tile: Tile, tiles: Tiles) -> Value:
     """The number in a tile of one element."""
     write = tiles.writer
     zero = write.create("arith.constant", [], [write.make.index], {

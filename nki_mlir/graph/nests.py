@@ -101,6 +101,6 @@ def split(nest: TileNest, axis: int, inner: int) -> TileNest:
                    output=operand(nest.output))
 
 
-def only_input(buffer: object, base: TileOperand, steps: tuple[int, ...], shape: tuple[int, ...]) -> TileOperand:
+def only_input(buffer: Value, base: TileOperand, steps: tuple[int, ...], shape: tuple[int, ...]) -> TileOperand:
     """An operand that walks a new HBM buffer."""
     return TileOperand(buffer, HBM, shape, base.dtype, base.dtype, None, ZERO, steps, None)

@@ -9,10 +9,9 @@ Addresses and branches that depend on these are known where loops are written ou
 
 import operator
 from dataclasses import dataclass
-from typing import Any
 
 from nki_mlir.analysis.buffer_effects import defining
-from nki_mlir.bindings import Operation, Value, ir, operations_of
+from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.facts import integer_constant
 from nki_mlir.dialects.symbol_ranges import ARITHMETIC, CASTS, Span, UnknownSymbol, range_of_type, symbol_range
@@ -27,7 +26,7 @@ REGISTER = (-1 << 31, (1 << 31) - 1)
 class Number:
     """An integer that all iterations know: an index value, None where ``span`` has one value."""
 
-    value: Any
+    value: Value | None
     span: Span
 
 
@@ -41,7 +40,7 @@ def fits(span: Span, kind: ir.Type) -> bool:
     return limits is not None and max(limits[0], REGISTER[0]) <= span[0] and span[1] <= min(limits[1], REGISTER[1])
 
 
-def count(module: object) -> None:
+def count(module: Module) -> None:
     """Rewrite the elements that are taken out of tensors without dimensions."""
     counting = _Counting()
     for op in operations_of(module, lambda name: name == "tensor.extract"):
@@ -57,7 +56,7 @@ def count(module: object) -> None:
                 op.results[0].replace_all_uses_with(filled(op.operands[0], op.results[0].type))
 
 
-def filled(scalar: Any, kind: ir.Type) -> Any:
+def filled(scalar: Value, kind: ir.Type) -> Value:
     """A tensor without dimensions from a structured operation, which buffers are made of."""
     empty = ir.Operation.create("tensor.empty", results=[kind]).results[0]
     same = ir.AffineMapAttr.get(ir.AffineMap.get(0, 0, []))
@@ -84,8 +83,10 @@ class _Counting:
             self.known[tensor] = self._element(defining(tensor))
         return self.known[tensor]
 
-    def _element(self, op: Operation) -> Number | None:
-        match op.name if op is not None else "":
+    def _element(self, op: Operation | None) -> Number | None:
+        if op is None:
+            return None
+        match op.name:
             case "tensor.from_elements":
                 with op.context, ir.InsertionPoint(op), op.location:
                     return self.scalar(op.operands[0], {})
@@ -94,12 +95,12 @@ class _Counting:
             case "linalg.generic" if len(op.results) == 1:
                 block = op.regions[0].blocks[0]
                 inputs = op.attributes["operandSegmentSizes"][0]
-                given = {block.arguments[k]: op.operands[k] for k in range(inputs)}
+                given: dict[Value, Value] = {block.arguments[k]: op.operands[k] for k in range(inputs)}
                 with op.context, ir.InsertionPoint(op), op.location:
                     return self.scalar(block.operations[len(block.operations) - 1].operation.operands[0], given)
         return None
 
-    def scalar(self, value: Any, given: dict[Any, Value]) -> Number | None:
+    def scalar(self, value: Value, given: dict[Value, Value]) -> Number | None:
         """A scalar, in a body whose arguments are elements of the tensors ``given``. What overflows is no number."""
         if value in given:
             tensor = given[value]
@@ -194,17 +195,17 @@ class _Counting:
         return Number(total.value, (min(a.span[0], b.span[0]), max(a.span[1], b.span[1])))
 
     # -- values --------------------------------------------------------------------------------------------------------
-    def index(self, number: Number) -> Any:
+    def index(self, number: Number) -> Value:
         if number.value is not None:
             return number.value
         kind = self.make.index
         return ir.Operation.create("arith.constant", results=[kind], attributes={
             "value": ir.IntegerAttr.get(kind, number.span[0])}).results[0]
 
-    def operation(self, name: str, a: Number, b: Number) -> Any:
+    def operation(self, name: str, a: Number, b: Number) -> Value:
         return ir.Operation.create(name, results=[self.make.index], operands=[self.index(a), self.index(b)]).results[0]
 
-    def integer(self, number: Number, kind: ir.Type) -> Any:
+    def integer(self, number: Number, kind: ir.Type) -> Value:
         """The number as a scalar of an integer type, at the insertion point."""
         if number.value is None:
             held = number.span[0] if kind.width > 1 else int(number.span[0] != 0)

@@ -46,7 +46,7 @@ class Placement:
             return self.product(product, start)
         return self.reduction(nest, folded(nest), start)
 
-    def gather(self, op: object, one: Gather) -> None:
+    def gather(self, op: "Operation", one: Gather) -> None:
         """Write a gather before the operation that reads its result: the rows' numbers, then the rows."""
         self.tiles.cache.begin(op)
         self.tiles.at(op, ())

@@ -6,10 +6,9 @@ partition are kept at most, those that were used last.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from nki_mlir.analysis.buffer_effects import VIEWS, effects_of, memory_of, own_effects, users_through_views
-from nki_mlir.bindings import Operation, Value, ir, operations_of
+from nki_mlir.bindings import Block, Operation, Value, ir, operations_of
 from nki_mlir.dialects.access import HBM, Tile
 from nki_mlir.scalar.dtypes import DType
 
@@ -23,7 +22,7 @@ class Elements:
     buffer: ir.Value
     dtype: DType
     start: int
-    terms: frozenset[tuple[object, int]]
+    terms: frozenset[tuple[Value, int]]
     dims: tuple[tuple[int, int], ...]
 
     def span(self) -> tuple[int, int]:
@@ -38,7 +37,7 @@ class Elements:
         return self.buffer == other.buffer and (self.terms != other.terms or (low < most and least < high))
 
 
-def elements_of(tile: Tile, symbols: tuple[object, ...]) -> Elements:
+def elements_of(tile: Tile, symbols: tuple[Value, ...]) -> Elements:
     free = tile.access.free
     terms = frozenset((symbols[position], c) for position, c in free.symbols)
     return Elements(memory_of(tile.handle), tile.access.dtype, free.const, terms, tile.access.dims)
@@ -50,10 +49,10 @@ class TileCache:
     def __init__(self, bytes: int) -> None:
         self.bytes = bytes
         self.tiles: dict[Elements, Tile] = {}               # the least recently used first
-        self.block: object = None
+        self.block: Block | None = None
         self.following: list[Operation] = []
 
-    def begin(self, op: Any) -> None:
+    def begin(self, op: Operation) -> None:
         """Go on to an operation: forget what those in between change."""
         if self.block is None or op.block != self.block or op not in self.following:
             self.tiles, self.block = {}, op.block
@@ -71,7 +70,7 @@ class TileCache:
         elif not op.name.startswith(HARMLESS):
             self.tiles = {}
 
-    def forget(self, buffer: object) -> None:
+    def forget(self, buffer: Value) -> None:
         memory = memory_of(buffer)
         self.tiles = {have: tile for have, tile in self.tiles.items() if have.buffer != memory}
 
@@ -97,7 +96,7 @@ def in_memory(value: Value) -> bool:
         ir.MemRefType(value.type).memory_space == ir.StringAttr.get(HBM))
 
 
-def drop_unread(function: object) -> None:
+def drop_unread(function: Operation) -> None:
     """Erase what writes buffers in HBM that nobody reads any more."""
     for alloc in reversed(operations_of(function, lambda name: name == "memref.alloc")):
         if not in_memory(alloc.results[0]):

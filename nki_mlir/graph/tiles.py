@@ -2,9 +2,8 @@
 """Writes nests on tiles: buffers in SBUF and PSUM, copies between them and HBM, and expressions."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from nki_mlir.bindings import Value
+from nki_mlir.bindings import Operation, Value
 from nki_mlir.dialects.access import SBUF, Tile
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.op import NisaOp
@@ -23,7 +22,7 @@ class Tiles:
     def __init__(self, cache: TileCache) -> None:
         self.writer, self.cache = Writer(), cache
 
-    def at(self, operation: object, symbols: tuple[Any, ...]) -> None:
+    def at(self, operation: Operation, symbols: tuple[Value, ...]) -> None:
         self.writer.at(operation)
         self.symbols = symbols
 
@@ -87,8 +86,8 @@ class Tiles:
                             lambda s, ins, outs: [expression(body, s, ins, outs, {})], forms_of(body))
 
 
-def expression(node: Node, s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value], known: dict[Node, object]
-               ) -> object:
+def expression(node: Node, s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value], known: dict[Node, Value]
+               ) -> Value:
     """An expression as scalar operations; equal subtrees once."""
     if node not in known:
         match node:

@@ -2,9 +2,8 @@
 """The upstream passes that take a StableHLO graph to linalg, on tensors and then on buffers."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from nki_mlir.bindings import Module, Operation, Value, ir, load, operations_of
+from nki_mlir.bindings import Context, Module, Operation, Value, ir, load, operations_of
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.mlir_ops import load_dialects
 from nki_mlir.dialects.source_locations import location_of
@@ -27,7 +26,7 @@ class BadModule(NkiMlirError, ValueError):
     fix = "give a module with one public function on tensors of static shape, as jax.jit(f).lower(...).as_text() does"
 
 
-def graph_context() -> Any:
+def graph_context() -> Context:
     """A context with our dialects, StableHLO and its passes."""
     context = ir.Context()
     context.allow_unregistered_dialects = True      # attributes of JAX; operations are checked by ``check_safe``
@@ -36,7 +35,7 @@ def graph_context() -> Any:
     return context
 
 
-def load_graph_dialects(context: Any) -> None:
+def load_graph_dialects(context: ir.Context) -> None:
     """StableHLO's dialects in a context, and its passes in the process.
 
     ``chlo`` cannot be asked for by itself: a pass that makes operations of it brings it.
@@ -111,7 +110,7 @@ def named(module: Module, name: str) -> Operation:
                 if "sym_name" in op.operation.attributes and op.operation.attributes["sym_name"].value == name)
 
 
-def exchange(op: Operation, values: Iterable[Any]) -> None:
+def exchange(op: Operation, values: Iterable[Value]) -> None:
     """Put values in place of an operation's results; it goes."""
     for old, new in zip(op.results, values):
         old.replace_all_uses_with(new)

@@ -4,7 +4,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from nki_mlir.analysis.buffer_effects import RESHAPES, defining
 from nki_mlir.bindings import Module, Operation, Type, Value, ir, operations_of
@@ -25,13 +24,15 @@ class Start:
 
     buffer: ir.Value
     offset: int = 0
-    terms: tuple[tuple[Any, int], ...] = ()
+    terms: tuple[tuple[Value, int], ...] = ()
 
 
-def start_in_buffer(value: Any) -> Start:
+def start_in_buffer(value: Value) -> Start:
     """Where a memref value lies: its buffer, and its start in elements of it, constant and per symbol."""
     op = defining(value)
-    name = op.name if op is not None else ""
+    if op is None:
+        return Start(value)
+    name = op.name
     if name in RESHAPES and name != "nki.reinterpret":
         return start_in_buffer(op.operands[0])
     if name not in ("nki.view", "memref.subview", "memref.reinterpret_cast"):
@@ -69,7 +70,7 @@ def put_in_hbm(module: Module | Operation) -> None:
         op.erase()
 
 
-def flatten_views(module: Any) -> None:
+def flatten_views(module: Module) -> None:
     """Every chain of views as one ``memref.reinterpret_cast``."""
     run_pipeline(module, FLAT)
     for op in operations_of(module, lambda name: name == "memref.extract_strided_metadata"):
@@ -83,26 +84,25 @@ def flatten_views(module: Any) -> None:
                               instead="use static sizes and strides").located(location_of(op))
 
 
-def reinterpreted(buffer: Any, sizes: Sequence[int], strides: Sequence[int], offset: Any) -> Value:
+def reinterpreted(buffer: Value, sizes: Sequence[int], strides: Sequence[int], offset: Value | int) -> Value:
     """A strided view of a buffer; the offset is a number or an index value."""
     array, base = ir.DenseI64ArrayAttr.get, ir.MemRefType(buffer.type)
-    dynamic = not isinstance(offset, int)
-    start = DYNAMIC if dynamic else offset
+    start, starts = (offset, []) if isinstance(offset, int) else (DYNAMIC, [offset])
     kind = ir.MemRefType.get(sizes, base.element_type, ir.StridedLayoutAttr.get(start, strides), base.memory_space)
     return ir.Operation.create(
-        "memref.reinterpret_cast", operands=[buffer, *([offset] if dynamic else [])], results=[kind],
-        attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, int(dynamic), 0, 0]),
+        "memref.reinterpret_cast", operands=[buffer, *starts], results=[kind],
+        attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, len(starts), 0, 0]),
                     "static_offsets": array([start]), "static_sizes": array(sizes), "static_strides": array(strides)}
     ).results[0]
 
 
-def viewed_as(buffer: object, kind: ir.MemRefType, start: Start) -> ir.Value:
+def viewed_as(buffer: Value, kind: ir.MemRefType, start: Start) -> ir.Value:
     """The part of a buffer that a view of this type and start is of another one, whose elements lie alike."""
     strides, _ = kind.get_strides_and_offset()
     return reinterpreted(buffer, kind.shape, strides, offset_of(start))
 
 
-def offset_of(place: Start) -> Any:
+def offset_of(place: Start) -> Value | int:
     """An offset as a number, or as an index value that is computed at the insertion point."""
     if not place.terms and place.offset >= 0:               # MLIR takes no negative constants
         return place.offset
@@ -114,7 +114,7 @@ def offset_of(place: Start) -> Any:
                                attributes={"map": mapping}).results[0]
 
 
-def whole_buffer(value: Value) -> Any:
+def whole_buffer(value: Value) -> Value | None:
     """The buffer that a value is all of, in order; None where it is a part or has another order."""
     place, kind = start_in_buffer(value), ir.MemRefType(value.type)
     strides, _ = kind.get_strides_and_offset()

@@ -3,7 +3,6 @@
 
 from collections.abc import Callable
 from inspect import signature
-from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects import catalogue
@@ -58,7 +57,7 @@ def instruction(cls: type[Op], does: str, **parameters: str) -> Callable[..., ob
     current = current_instruction.instruction(
         regular.function(title, entry, CURRENT, isa_regular.TEXTS, isa_regular.writing, not_given="name"))
 
-    def call(*values: object, **named: object) -> Any:
+    def call(*values: object, **named: object) -> object:
         generation = current if any(isinstance(v, NkiTensor) for v in (*values, *named.values())) else beta
         return generation(*values, **named)
     call.__name__ = call.__qualname__ = cls.name

@@ -9,7 +9,6 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -115,7 +114,7 @@ def linear(index: Sequence[int], tiles: Sequence[int]) -> int:
 
 def sbuf_modulo(base_addr: int, base_partition: int, par: Sequence[int], free: Sequence[int]) -> Allocation:
     """Tiles in turn on ``par`` partition slots and ``free`` address slots."""
-    def address(idx: tuple[Any, ...], pdim_size: int, fdim_size: int) -> tuple[int, int]:
+    def address(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> tuple[int, int]:
         return base_partition + linear(idx, par) * pdim_size, base_addr + linear(idx, free) * fdim_size
     return Allocation(SBUF, address)
 
@@ -123,7 +122,7 @@ def sbuf_modulo(base_addr: int, base_partition: int, par: Sequence[int], free: S
 def psum_modulo(base_bank: int, base_addr: int, base_partition: int, banks: Sequence[int], par: Sequence[int],
                 free: Sequence[int]) -> Allocation:
     """Tiles in turn on ``banks`` banks."""
-    def address(idx: tuple[Any, ...], pdim_size: int, fdim_size: int) -> tuple[int, int, int]:
+    def address(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> tuple[int, int, int]:
         return (base_bank + linear(idx, banks), base_partition + linear(idx, par) * pdim_size,
                 base_addr + linear(idx, free) * fdim_size)
     return Allocation(PSUM, address)

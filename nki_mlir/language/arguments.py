@@ -40,12 +40,12 @@ class Described:
 
 
 def with_arrays(arguments: tuple[object, ...], keywords: dict[str, object]
-                ) -> tuple[tuple[object, ...], dict[str, Any]]:
+                ) -> tuple[tuple[object, ...], dict[str, object]]:
     """The arguments of a call with arrays for tensors that are only described."""
     if not any([isinstance(value, Described) for value in (*arguments, *keywords.values())]):
         return arguments, keywords
 
-    def as_array(value: object) -> Any:
+    def as_array(value: object) -> object:
         return value.zeros() if isinstance(value, Described) else value
     return tuple(as_array(a) for a in arguments), {name: as_array(value) for name, value in keywords.items()}
 
@@ -66,13 +66,13 @@ class Bound:
     """
 
     names: list[str]
-    values: dict[str, Any]
+    values: dict[str, object]
     specs: list[TensorSpec] = field(default_factory=list)
     tensors: list[Any] = field(default_factory=list)
 
-    def with_tensors(self, replacements: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+    def with_tensors(self, replacements: list[Any]) -> tuple[list[object], dict[str, object]]:
         """(positional, keyword) arguments with the tensor leaves replaced, in order. The kernel changes copies only."""
-        left, apart = iter(replacements), dict[int, Any]()
+        left, apart = iter(replacements), dict[int, object]()
         values = {name: map_leaves(value, self.is_tensor, lambda _: next(left), apart)
                   for name, value in self.values.items()}
         return self.call(values)
@@ -87,7 +87,7 @@ class Bound:
         return tuple([(s.name, s.shape, s.dtype.name) for s in self.specs])
 
     @property
-    def constants(self) -> list[Any]:
+    def constants(self) -> list[object]:
         """The arguments without their tensors, in order."""
         return [map_leaves(value, self.is_tensor, lambda _: None) for value in self.values.values()]
 
@@ -100,7 +100,7 @@ def map_leaves(value: Any, is_leaf: Callable[[object], bool], change: Callable[[
     """
     if is_leaf(value):
         return change(value)
-    inside: Callable[[Any], Any] = lambda part: map_leaves(part, is_leaf, change, apart)
+    inside: Callable[[object], Any] = lambda part: map_leaves(part, is_leaf, change, apart)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*map(inside, value))
     if isinstance(value, (tuple, list)):
@@ -128,7 +128,7 @@ def map_leaves(value: Any, is_leaf: Callable[[object], bool], change: Callable[[
 
 
 def leaves_of(value: object, is_leaf: Callable[[object], bool], path: str = "", around: tuple[object, ...] = ()
-              ) -> list[tuple[str, Any]]:
+              ) -> list[tuple[str, object]]:
     """(path, leaf) pairs in order. An object that holds itself is looked into once."""
     if is_leaf(value):
         return [(path, value)]
@@ -165,7 +165,7 @@ def set_attributes(value: object, attributes: dict[str, object]) -> None:
         object.__setattr__(value, name, attribute)
 
 
-def defaults_of(function: Any) -> tuple[Any, ...]:
+def defaults_of(function: object) -> tuple[object, ...]:
     return *(getattr(function, "__defaults__", None) or ()), *(getattr(function, "__kwdefaults__", None) or {}).values()
 
 
@@ -193,11 +193,11 @@ def read(function: Any) -> Read:
     return found
 
 
-def signature_of(function: Any) -> inspect.Signature:
+def signature_of(function: object) -> inspect.Signature:
     return read(function).signature
 
 
-def values_of(function: Any, arguments: tuple[object, ...], keywords: dict[str, object]) -> dict[str, Any]:
+def values_of(function: Any, arguments: tuple[object, ...], keywords: dict[str, object]) -> dict[str, object]:
     """The values of all parameters, in their order; raises ``BadArgument`` with the signature's own complaint."""
     parameters = read(function).plain
     if parameters is not None:
@@ -222,12 +222,12 @@ SIMPLE = {type(None), bool, int, float, str}
 
 
 def bind(function: object, arguments: tuple[object, ...], keywords: dict[str, object],
-         is_tensor: Callable[[object], bool], describe: Callable[[Any], tuple[tuple[int, ...], DType]]) -> Bound:
+         is_tensor: Callable[[object], bool], describe: Callable[[object], tuple[tuple[int, ...], DType]]) -> Bound:
     """Bind to the signature with defaults."""
     values = values_of(function, arguments, keywords)
     specs: list[TensorSpec] = []
-    tensors: list[Any] = []
-    plain: list[Any] | None = []
+    tensors: list[object] = []
+    plain: list[object] | None = []
     for name, value in values.items():
         kind: type = type(value)
         leaves: Any = ()
@@ -244,7 +244,7 @@ def bind(function: object, arguments: tuple[object, ...], keywords: dict[str, ob
             specs.append(TensorSpec(path, *describe(leaf)))
             tensors.append(leaf)
 
-    def call(changed: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def call(changed: dict[str, object]) -> tuple[list[object], dict[str, object]]:
         again = inspect.BoundArguments(signature_of(function), changed)
         return list(again.args), again.kwargs
     return Bound(list(values), values, specs, tensors, is_tensor, call, None if plain is None else tuple(plain))

@@ -43,7 +43,7 @@ class Identity:
         return id(self.value)
 
 
-def closure_state(function: object, arguments: Iterable[object] = ()) -> tuple[Any, ...]:
+def closure_state(function: object, arguments: Iterable[object] = ()) -> tuple[object, ...]:
     """The key of a kernel's function and its compile-time arguments."""
     return ClosureState(function, arguments).key
 
@@ -56,11 +56,11 @@ class ClosureState:
     What a kernel's Python changes while it is captured (a list that it appends to) is left out of its later keys.
     """
 
-    def __init__(self, function: Any, arguments: Iterable[Any] = ()) -> None:
-        self.scopes: list[tuple[dict[str, Any], tuple[tuple[str, Any], ...]]] = []
-        self.cells: list[tuple[Any, Any]] = []
-        self.functions: list[tuple[FunctionType, CodeType, tuple[Any, ...]]] = []
-        self.wrappers: list[tuple[object, Any]] = []   # (callable, what it wraps)
+    def __init__(self, function: Any, arguments: Iterable[object] = ()) -> None:
+        self.scopes: list[tuple[dict[str, object], tuple[tuple[str, object], ...]]] = []
+        self.cells: list[tuple[Any, object]] = []
+        self.functions: list[tuple[FunctionType, CodeType, tuple[object, ...]]] = []
+        self.wrappers: list[tuple[object, object]] = []   # (callable, what it wraps)
         self.objects: list[tuple[object, dict[Any, Any]]] = []
         self._numbers: dict[int, int] = {}          # places in ``objects``, by id
         self._pending: list[FunctionType] = []
@@ -127,7 +127,7 @@ class ClosureState:
             self._followed.add(id(inner))
             self._pending.append(inner)
 
-    def _seen_by(self, function: FunctionType) -> list[Any]:
+    def _seen_by(self, function: FunctionType) -> list[object]:
         names, own = global_names(function.__code__), self._own
         cells = [(cell, cell.cell_contents if is_bound(cell) else ABSENT) for cell in function.__closure__ or ()
                  if (id(cell), None) not in own]
@@ -212,7 +212,7 @@ def _same(one: object, other: object) -> bool:
 
 
 # What each kernel's own Python changed: (id of the object, slot) -> the object, which keeps the id its own.
-_changed_by: WeakKeyDictionary[object, dict[tuple[int, Any], object]] = WeakKeyDictionary()
+_changed_by: WeakKeyDictionary[object, dict[tuple[int, object], object]] = WeakKeyDictionary()
 
 
 @cache

@@ -29,7 +29,7 @@ def framework_of(arguments: tuple[object, ...], keywords: dict[str, object]) -> 
     return None
 
 
-def adapter(name: str) -> Any:
+def adapter(name: str) -> object:
     import_adapter(name)
     return getattr(nki_mlir.frameworks, name)
 

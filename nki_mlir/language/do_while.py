@@ -27,7 +27,7 @@ class Unconditional:
     def __bool__(self) -> bool:
         return True
 
-    def iterations(self, condition: Callable[[], object], names: tuple[Any, ...]) -> Iterator[None]:
+    def iterations(self, condition: Callable[[], object], names: tuple[str, ...]) -> Iterator[None]:
         """Yields where the body runs: again and again, or once, to capture it. ``names`` are live at its head."""
         builder: Any = active("a while loop")
         if not builder.symbolic:

@@ -9,7 +9,7 @@ run raises a doubt: a kernel that is refused there for it is refused here, with 
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,7 +31,7 @@ Program = Callable[..., EagerBuilder]           # of a grid, a point in it, and 
 Judge = Callable[[EagerChecks, Sequence[EagerBuilder]], None]        # of what the programs did
 
 
-def run_eager(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray]) -> Any:
+def run_eager(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray]) -> object:
     """What the kernel returns for these arrays, which are those of the bound arguments, contiguous."""
     judge = partial(ask_capture, kernel, bound)
     structure, values = results(kernel, bound, arrays, kernel.eager_program(), judge)
@@ -39,7 +39,7 @@ def run_eager(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray]) -> Any:
     return assemble(structure, [updated(given[id(v)], v) if id(v) in given else np.asarray(v) for v in values])
 
 
-def results(kernel: Any, bound: Bound, arrays: list[np.ndarray], program: Program, judge: Judge
+def results(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray], program: Program, judge: Judge
             ) -> tuple[str | None, list[np.ndarray]]:
     """The structure of what a run returns, and its arrays; None, and the inputs it wrote, where it returns nothing."""
     programs = executed(kernel, bound, arrays, program, judge)

@@ -70,7 +70,7 @@ def _is_row_wise(item: object) -> bool:
     return isinstance(item, Index) and bool(item.shape) and item.axes[0] != 0
 
 
-def rows_view(view: View, items: tuple[Any, ...], at: int) -> IndirectView:
+def rows_view(view: View, items: tuple["Tensor", ...], at: int) -> IndirectView:
     """Rows along dimension ``at``: the index tile replaced by all rows, which become axis 0."""
     extent = view.shape[at]
     rows = items[at].as_tile()

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -53,14 +53,17 @@ from nki_mlir.language.tensor import Tensor
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 if TYPE_CHECKING:
+    from nki_mlir.frontend.eager import EagerBuilder
     from nki_mlir.frontend.mlir_builder import MlirBuilder
     from nki_mlir.language.lowered import Lowered
+
+K = TypeVar("K", bound="Kernel")
 
 DEFAULT_TARGET = "trn2"
 TRACKS = ("interpreter", "isa")          # executors that know what was written, and find races that data decide
 
 
-def describe_array(array: Any) -> tuple[tuple[int, ...], DType]:
+def describe_array(array: "np.ndarray") -> tuple[tuple[int, ...], DType]:
     try:
         return tuple(array.shape), dtype_of(array.dtype)
     except TypeError as error:
@@ -99,7 +102,7 @@ class Kernel:
         self.__name__ = name_of(self.func)
         remember(underlying(self.func))
 
-    def with_changes(self, **changes: object) -> "Kernel":
+    def with_changes(self: K, **changes: object) -> K:
         """A copy, with what the user has set on the kernel."""
         made = object.__new__(type(self))
         made.__dict__ = self.__dict__ | changes
@@ -114,10 +117,10 @@ class Kernel:
             return self
         return self.with_changes(func=MethodType(self.func, instance))
 
-    def __getitem__(self, grid: object) -> "Kernel":
+    def __getitem__(self: K, grid: object) -> K:
         return self.with_changes(grid=flat_grid(grid), has_grid=True)
 
-    def on(self, executor: str) -> Any:
+    def on(self: K, executor: str) -> K:
         """The kernel with a fixed executor: eager, interpreter, jit, isa, or one of a plugin."""
         check_executor(executor)
         return self.with_changes(executor=executor)
@@ -174,7 +177,7 @@ class Kernel:
     def platform(self) -> str:
         return self.target or TARGET.text() or self.options.get("platform_target") or DEFAULT_TARGET
 
-    def bind(self, arguments: tuple[object, ...], keywords: dict[str, Any], is_tensor: Callable[[Any], bool],
+    def bind(self, arguments: tuple[object, ...], keywords: dict[str, object], is_tensor: Callable[[object], bool],
              describe: Callable[[Any], tuple[tuple[int, ...], DType]]) -> Bound:
         return bind(self.func, arguments, keywords, is_tensor, describe)
 
@@ -274,7 +277,7 @@ class Kernel:
         return Location(file, first + next(below, 0), 0)
 
     # -- running on arrays ---------------------------------------------------------------------------------------------
-    def run(self, arguments: tuple[Any, ...], keywords: dict[str, Any], on: str, key: object = None) -> Any:
+    def run(self, arguments: tuple[object, ...], keywords: dict[str, object], on: str, key: object = None) -> Any:
         """Run on NumPy arrays; returns NumPy arrays. Parameters that the kernel writes are updated in place.
 
         Under ``key`` the call is kept to be repeated.
@@ -315,7 +318,7 @@ class Kernel:
         if recent is not None and can_repeat(spec):
             self.repeated[key] = RepeatedCall(recent[0], spec)
 
-    def eager_program(self) -> Callable[..., Any]:
+    def eager_program(self) -> Callable[..., "EagerBuilder"]:
         """What a program of an eager run runs on, which is given its place in the grid."""
         from nki_mlir.frontend.eager import EagerBuilder  # start-up: needed where it is asked for
         return functools.partial(EagerBuilder, target=self.platform)
@@ -329,7 +332,7 @@ class Kernel:
         return wrap(self.func, True, Runtime)
 
     # -- inside another kernel -----------------------------------------------------------------------------------------
-    def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:
+    def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
         """Part of the calling kernel: same builder, no grid of its own."""
         builder = current.get()
         assert builder is not None

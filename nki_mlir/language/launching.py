@@ -48,7 +48,7 @@ MODES = ("auto", "jax", "torchxla", "torch", "baremetal", "benchmark", "simulati
 FILES = ("save_neff_name", "save_trace_name", "artifacts_dir", "profile")
 
 
-def changes_of(mode: str, options: dict[str, object]) -> dict[str, Any]:
+def changes_of(mode: str, options: dict[str, object]) -> dict[str, object]:
     """What the options of a decorator change on a kernel."""
     if mode not in MODES:
         raise UnknownMode(mode=mode, modes=", ".join(MODES)).located(user_location())
@@ -61,7 +61,7 @@ def changes_of(mode: str, options: dict[str, object]) -> dict[str, Any]:
 class Decorators:
     """The decorators of a package: ``kernel_of`` makes its kernel of a function, ``simulator`` is its executor."""
 
-    def __init__(self, kernel_of: Callable[[Any], Any], simulator: str) -> None:
+    def __init__(self, kernel_of: Callable[[object], Any], simulator: str) -> None:
         self.kernel_of, self.simulator = kernel_of, simulator
 
     def decorated(self, kernel: object, changes: dict[str, object]) -> Any:
@@ -125,7 +125,7 @@ class Decorators:
         """
         return self.decorated(func, changes_of("trace", kwargs))
 
-    def measured(self, kernel: object, cls: str, mode: str, options: dict[str, Any]) -> "MeasuredKernel":
+    def measured(self, kernel: object, cls: str, mode: str, options: dict[str, object]) -> "MeasuredKernel":
         """The kernel as a class of ``measuring``, with the names of the files that its calls leave."""
         names = {name: options[name] for name in FILES if options.get(name) is not None}
         program = names.get("save_neff_name", "file.neff")
@@ -188,7 +188,7 @@ class Decorators:
     def profile(self, func: Callable[..., object] | None = None, *, working_directory: Any = None,
                 save_neff_name: str = "file.neff",
                 save_trace_name: str = "profile.ntff", additional_compile_opt: str = "", overwrite: bool = False,
-                profile_nth: int = 1, num_execs: int | None = None, **kwargs: Any) -> Any:
+                profile_nth: int = 1, num_execs: int | None = None, **kwargs: object) -> Any:
         """A kernel whose calls write the program, a summary of its modelled time and its profile into a folder.
 
         Arguments:
@@ -222,7 +222,7 @@ class Decorators:
         from nki_mlir.language.measuring import ProfiledKernel, copy_as  # start-up: loads MLIR
         return copy_as(self.kernel_of(func), ProfiledKernel, **options)
 
-    def simulate_kernel(self, kernel: object, *args: Any, **kwargs: object) -> Any:
+    def simulate_kernel(self, kernel: object, *args: object, **kwargs: object) -> Any:
         """Run a kernel on NumPy arrays in the simulator.
 
         Arguments:
@@ -269,7 +269,7 @@ Example:
 
 def directive(name: str, kernel_of: Callable[[Any], Any]) -> Callable[..., Any]:
     """A decorator of ``nki.compiler``, which marks a kernel."""
-    def decorate(func: object = None, **options: object) -> Any:
+    def decorate(func: object = None, **options: object) -> object:
         if func is None:
             return lambda function: decorate(function, **options)
         kernel = kernel_of(func)

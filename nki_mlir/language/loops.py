@@ -20,8 +20,8 @@ class LoopReduction:
 
     value: View
     op: str
-    first: Any                  # a condition on loop variables: True, False or a Mask
-    mask: Any
+    first: object                  # a condition on loop variables: True, False or a Mask
+    mask: object
 
     def write(self, target: View) -> None:
         """target = op(target, value); value in the first iteration where nothing had written to it before the loop."""

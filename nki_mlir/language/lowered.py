@@ -59,13 +59,13 @@ class Spec(Described):
         return f"spec({self.annotated_shape}, {self.annotated_dtype!r})"
 
 
-def dtype_name(dtype: Any) -> Any:
+def dtype_name(dtype: object) -> Any:
     """PyTorch's dtypes by their names, which are ours; any other as it is."""
     text = str(dtype)
     return text.removeprefix("torch.") if text.startswith("torch.") else dtype
 
 
-def zeros_of(shape: Any, dtype: Any) -> np.ndarray:
+def zeros_of(shape: Any, dtype: object) -> np.ndarray:
     """An array for a description; its memory is never touched."""
     try:
         return np.zeros([int(n) for n in shape], dtype_of(dtype_name(dtype)).numpy)
@@ -88,7 +88,7 @@ def as_array(value: Any) -> np.ndarray:
     return value.zeros() if isinstance(value, Described) else zeros_of(value.shape, value.dtype)
 
 
-def lower(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str, Any]) -> "Lowered":
+def lower(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str, object]) -> "Lowered":
     """The kernel for arguments of these shapes, dtypes and constants."""
     given = map_leaves(arguments, is_described, as_array)
     named = map_leaves(keywords, is_described, as_array)
@@ -202,13 +202,13 @@ class Lowered:
         made: T = self.memo[name]
         return made
 
-    def _modules(self, level: str) -> list[Any]:
+    def _modules(self, level: str) -> "list[Module]":
         if level not in LEVELS:
             raise UnknownLevel(name=level).located(user_location())
         return self._once(level, lambda: self._lowered(level))
 
     @alone
-    def _lowered(self, level: str) -> list[Any]:
+    def _lowered(self, level: str) -> "list[Module]":
         """The modules of a level, made from copies of the captured ones."""
         from nki_mlir.bindings import ir  # start-up: loads MLIR
         from nki_mlir.dialects.isa.module import program_text

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nki_mlir.alone import alone
 from nki_mlir.diagnostics import KernelError
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 SOURCE = ("simulated on a timed model of the machine, which is deterministic: all percentiles are equal; "
           "not measured on a device")
+
+M = TypeVar("M", bound="MeasuredKernel")
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,8 @@ class MeasuredKernel(Kernel):
 
     save_neff_name: str | None = None
     save_trace_name: str | None = None
-    artifacts_dir: Any = None
-    profile: Any = None
+    artifacts_dir: str | None = None
+    profile: str | None = None
 
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         if capturing():
@@ -135,7 +137,7 @@ class BenchmarkedKernel(MeasuredKernel):
 
     results: list[BenchmarkResult] = field(default_factory=list)
 
-    def with_changes(self, **changes: object) -> Any:
+    def with_changes(self: M, **changes: object) -> M:
         return super().with_changes(results=[], **changes)
 
     def leave(self, made: Specialization) -> None:
@@ -156,7 +158,7 @@ class ProfiledKernel(MeasuredKernel):
 
     save_neff_name: str = "file.neff"
     save_trace_name: str = "profile.ntff"
-    working_directory: Any = "."
+    working_directory: str = "."
     profile_nth: int = 1
     num_execs: int | None = None
 
@@ -188,7 +190,7 @@ def copy_as(kernel: Kernel, cls: type[Kernel], **settings: object) -> "MeasuredK
 
 
 @cache
-def of_generation(cls: type, base: type) -> Any:
+def of_generation(cls: type, base: type) -> type:
     """A class of this module for kernels of a subclass of ``Kernel``."""
     own = next(c for c in base.__mro__ if not issubclass(c, MeasuredKernel))
     if issubclass(cls, own):

@@ -239,7 +239,7 @@ class HostArray(KernelError, TypeError):
     fix = "pass it to the kernel as an argument, or make it a constant: nl.load(nl.shared_constant(array))"
 
 
-def plain_number(value: object) -> Any:
+def plain_number(value: object) -> object:
     """A constant index or an array of no dimensions as the number it is, a tile plus an index as a tile; else as is."""
     if isinstance(value, View):
         return value
@@ -274,7 +274,8 @@ def unary(fn: object, x: Any, *, mask: object = None, dtype: object = None) -> "
     return compute(elementwise.UnaryOp, source.shape, x.dtype, {"src": source}, mask, asked=dtype, fn=name)
 
 
-def select(condition: object, on_true: Any, on_false: object, *, mask: object = None, dtype: object = None) -> "Tensor":
+def select(condition: object, on_true: object, on_false: object, *, mask: object = None, dtype: object = None
+           ) -> "Tensor":
     """on_true where condition is not 0, else on_false; tiles or numbers, broadcast."""
     values = (condition, on_true, on_false)
     like = next((x for x in values if isinstance(x, View)), None)

@@ -20,7 +20,7 @@ from nki_mlir.scalar.dtypes import UINT32, DType
 
 Extents: TypeAlias = tuple[int, ...]
 Shape: TypeAlias = Callable[[list[Extents], dict[str, Any]], Extents]   # by the tiles' shapes and the attributes
-Convert: TypeAlias = Callable[[Any, str, str], Any]                     # of a value, its instruction and parameter
+Convert: TypeAlias = Callable[[Any, str, str], object]                     # of a value, its instruction and parameter
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def function(name: str, entry: Regular, generation: Generation, texts: dict[str,
                   if (made := entry.named.get(n, n)) in cls.attributes and n not in entry.scalars]
     run = maker(name, cls, entry)
 
-    def call(*values: Any, **named: Any) -> Any:
+    def call(*values: object, **named: object) -> object:
         given = defaults | named
         given.update(zip(names, values))
         made = {attribute: convert(value, name, parameter) for parameter, attribute, convert in attributes

@@ -158,7 +158,7 @@ def report_missing(outputs: "Sequence[tuple[Tracked, str, Location]]") -> None:
             warn_left_out(name, memory.size, count, first, at, float(memory[tuple(first)]))
 
 
-def updated(given: np.ndarray, used: np.ndarray) -> Any:
+def updated(given: np.ndarray, used: np.ndarray) -> object:
     """The caller's array, with what is in the one that was used for it."""
     if given is not used:
         given[...] = used.reshape(given.shape)
@@ -170,7 +170,7 @@ def structure_of_updates(count: int) -> str:
     return {0: "None", 1: "one"}.get(count, "tuple")
 
 
-def assemble(structure: str | None, values: Sequence[object]) -> Any:
+def assemble(structure: str | None, values: Sequence[object]) -> object:
     """The results in the structure in which the kernel returned them; None: they are the parameters that it wrote."""
     if structure is None:
         structure = structure_of_updates(len(values))

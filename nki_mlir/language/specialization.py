@@ -109,7 +109,7 @@ class Specialization:
         return program
 
 
-def executor(on: str) -> Callable[[Any, tuple[int, ...]], Callable[..., Any]]:
+def executor(on: str) -> "Callable[[Captured, tuple[int, ...]], Callable[..., Any]]":
     """How a captured kernel becomes a program: looked up by name, imported when it is first used."""
     match on:
         case "interpreter":

@@ -111,7 +111,7 @@ class nc:
 class spmd_dim:
     """``spmd_dim(outer, inner)``: one grid axis of outer * inner programs, numbered ``outer_id * inner + inner_id``."""
 
-    def __init__(self, outer: Any, inner: Any) -> None:
+    def __init__(self, outer: "int | nc | spmd_dim", inner: "int | nc | spmd_dim") -> None:
         integer(outer, "outer of nl.spmd_dim")
         integer(inner, "inner of nl.spmd_dim")
         self.outer, self.inner = outer, inner

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The tensor that kernels hold: a view with operators, methods and assignment."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -82,10 +82,10 @@ class Tensor(TensorObject, View):
 
     __int__ = __float__ = __index__
 
-    def __array__(self, *_: object, **__: object) -> Any:
+    def __array__(self, *_: object, **__: object) -> NoReturn:
         raise DeviceValue().located(user_location())
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Any]:
         return (self[k] for k in range(self.shape[0]))
 
     def __repr__(self) -> str:
@@ -107,7 +107,7 @@ class Tensor(TensorObject, View):
             return creation.located(indirect.subscript, self, items)
         return creation.located(self.subscript, items)
 
-    def reshape(self, *shape: Any, **keywords: object) -> "Tensor":
+    def reshape(self, *shape: object, **keywords: object) -> "Tensor":
         """Another shape of the same elements, or of their bits as ``dtype``; no data moved. ``par_dim(n)`` marks the
         partition dimension."""
         if keywords.get("dtype") is not None:
@@ -143,7 +143,7 @@ class Tensor(TensorObject, View):
         return ops.copy(self, dtype=creation.located_dtype(dtype))
 
     # -- views by the names of their dimensions, as the current generation has them ------------------------------------
-    def permute(self, *dims: object) -> "Tensor | None":
+    def permute(self, *dims: object) -> "Tensor":
         """The dimensions in another order. On chip the partition stays where it is."""
         order = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
         order = [creation.integer(d, "a dimension") % self.ndim for d in order]
@@ -155,7 +155,7 @@ class Tensor(TensorObject, View):
                 user_location())
         return self.permuted(order)
 
-    def transpose(self, *axes: object) -> Any:
+    def transpose(self, *axes: object) -> "Tensor":
         """``permute``; without axes the dimensions the other way round."""
         return self.permute(*axes) if axes else self.permute(tuple(range(self.ndim))[::-1])
 
@@ -163,7 +163,7 @@ class Tensor(TensorObject, View):
         """``t[..., start:end:step, ...]``."""
         return self._one(dim, slice(start, end, step))
 
-    def select(self, dim: int, index: object) -> Any:
+    def select(self, dim: int, index: object) -> "Tensor":
         """``t[..., index, ...]``."""
         return self._one(dim, index)
 
@@ -208,7 +208,7 @@ class Tensor(TensorObject, View):
         if not (isinstance(value, View) and target.same_place(value)):
             assignment.assign(target, value)
 
-    def __array_ufunc__(self, function: Any, method: str, *operands: object, **keywords: object) -> "Tensor":
+    def __array_ufunc__(self, function: np.ufunc, method: str, *operands: object, **keywords: object) -> "Tensor":
         """An operator with a NumPy number on its left; no other function of NumPy computes on tiles."""
         operator = OF_NUMPY.get(function.__name__)
         if operator is None or method != "__call__" or isinstance(operands[0], View):
@@ -242,7 +242,7 @@ def _of_sum(method: str) -> object:
     return lambda self, other: getattr(self.as_sum(), method)(other)
 
 
-def _operator(op: str) -> Any:
+def _operator(op: str) -> Callable[..., object]:
     def operate(self: Tensor, other: object) -> "DynamicIndex | Tensor":
         if op in ("add", "subtract") and isinstance(other, Index) and other.shape:     # an index from the tile's value
             return DynamicIndex(self, other if op == "add" else -other)
@@ -250,7 +250,7 @@ def _operator(op: str) -> Any:
     return operate
 
 
-def _reflected(op: str) -> Any:
+def _reflected(op: str) -> Callable[..., object]:
     def operate(self: Tensor, other: object) -> "DynamicIndex | Tensor":
         if op == "add" and isinstance(other, Index) and other.shape:
             return DynamicIndex(self, other)
@@ -258,8 +258,8 @@ def _reflected(op: str) -> Any:
     return operate
 
 
-def _in_place(op: str) -> Any:
-    def operate(self: Tensor, other: object) -> Any:
+def _in_place(op: str) -> Callable[..., object]:
+    def operate(self: Tensor, other: object) -> object:
         if not isinstance(other, OPERANDS):
             return NotImplemented
         match op:

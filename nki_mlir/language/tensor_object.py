@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What tensors of both generations are to Python: names of operators, copies, lengths, their text."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from nki_mlir import display
 
@@ -9,6 +9,9 @@ BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide
           "floordiv": "floor_divide", "lshift": "left_shift", "rshift": "right_shift", "and": "bitwise_and",
           "or": "bitwise_or", "xor": "bitwise_xor"}
 UNARY = {"neg": "negative", "invert": "invert", "abs": "abs"}
+
+
+T = TypeVar("T", bound="TensorObject")
 
 
 class TensorObject:
@@ -26,10 +29,10 @@ class TensorObject:
     def __len__(self) -> int:
         return int(self.shape[0])
 
-    def __copy__(self) -> Any:
+    def __copy__(self: T) -> T:
         return self
 
-    def __deepcopy__(self, memory: object) -> Any:
+    def __deepcopy__(self: T, memory: object) -> T:
         """A copy of an object that holds a tensor holds the same one: its memory is the device's."""
         return self
 

@@ -51,7 +51,7 @@ class bfp16:
     min = float(ml_dtypes.finfo(ml_dtypes.bfloat16).min)
 
 
-def static_cast(input_data: object, dtype: object) -> Any:
+def static_cast(input_data: object, dtype: object) -> np.ndarray | np.generic:
     """A number or array in another dtype; may be called outside of kernels."""
     kind, given = dtype_of(dtype), np.asarray(input_data)
     made = convert(given.astype(np.float32) if given.dtype == np.float64 else given, kind)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nki_mlir.analysis.buffer_effects import defining, memory_of, own_effects, users_through_views
 from nki_mlir.analysis.mask_boxes import Box, in_box, with_used_symbols
@@ -26,10 +26,6 @@ from nki_mlir.dialects.reach import is_spread, is_transfer, starts_legally
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import DType
 
-if TYPE_CHECKING:
-    from nki_mlir.bindings import ir
-
-
 TENSOR, VECTOR, SCALAR, GPSIMD, SYNC = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC)
 
 
@@ -41,13 +37,14 @@ class Emitter:
         self.segments, self.equal = ir.DenseI32ArrayAttr.get([0, 0]), ir.IntegerAttr.get(self.make.i64, EQ)
         self.hoisted: dict[object, Tile] = {}      # operands that were brought there for a loop
 
-    def at(self, operation: Any, symbols: tuple[Any, ...], ranges: Ranges, extra: dict[str, Any]) -> None:
+    def at(self, operation: ir.Operation, symbols: tuple[ir.Value, ...], ranges: Ranges,
+           extra: dict[str, ir.Attribute]) -> None:
         self.location, self.insertion_point = operation.location, ir.InsertionPoint(operation)
         self.symbols, self.ranges, self.extra = symbols, ranges, extra
         self.bound((), ())
         self.moved: dict[object, Tile] = {}        # operands that were brought to where an engine reaches them
 
-    def create(self, name: str, operands: Sequence[Any], results: Sequence[Any],
+    def create(self, name: str, operands: Sequence[ir.Value], results: Sequence[ir.Type],
                attributes: Mapping[str, object]) -> ir.Value:
         return ir.Operation.create(name, operands=operands, results=results, attributes=attributes, loc=self.location,
                                    ip=self.insertion_point).results[0]
@@ -115,7 +112,7 @@ class Emitter:
         self.insertion_point, self.moved = outside, moved
 
     # -- size ----------------------------------------------------------------------------------------------------------
-    def pieces(self, op: NisaOp) -> Iterator[Any]:
+    def pieces(self, op: NisaOp) -> Iterator[NisaOp]:
         """The instruction in parts whose patterns have few enough dims and elements; whole where it is no loop nest."""
         if not op.is_loop_nest:
             yield op

@@ -9,7 +9,6 @@ that are loop nests do not come here with other masks: they are structured opera
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from nki_mlir.analysis.mask_boxes import Box, Interval, box_of, in_box, lawful
 from nki_mlir.analysis.row_groups import RowGroup, on_group, row_groups
@@ -31,7 +30,7 @@ class MaskedInstruction:
         box = box_of(op.mask, op.iteration().extents, self.interval)
         if box is None:
             return None
-        small: Any = self.in_box(op, box)
+        small = self.in_box(op, box)
         if not box.rest:
             return self.plain(lawful(small))
         if isinstance(op, DmaCopyOp):
@@ -62,7 +61,7 @@ class MaskedInstruction:
         def buffer(name: str, tile: Tile, shape: tuple[int, ...]) -> Tile:
             space = HBM if tile.space == HBM else SBUF
             return replace(self.emitter.buffer(shape, tile.dtype, space), label=tile.label)
-        made: Any = on_group(op, group, buffer)
+        made = on_group(op, group, buffer)
         read = {name for name, _ in op.sources()}
         for field, tile in op.operands():
             if field.name in read:
@@ -98,10 +97,10 @@ class MaskedInstruction:
             return Access(own.dtype, None, Linear(flat + row * steps.get(0, 0)), dims)
         return Access(own.dtype, Linear(row if axes[0] == 0 else 0), Linear(flat), dims)
 
-    def in_box(self, op: NisaOp, box: Box) -> object:
+    def in_box(self, op: NisaOp, box: Box) -> NisaOp:
         return in_box(op, box, tuple(replace(c, form=c.form.moved(box.starts)) for c in op.limits))
 
-    def plain(self, op: Any) -> None:
+    def plain(self, op: NisaOp) -> None:
         """Emit it without what is left of its mask."""
         op.mask = ()
         for piece in self.emitter.pieces(op):

@@ -9,7 +9,7 @@ copied where a predicate tile, made by affine selections, is not 0.
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nki_mlir.analysis.mask_boxes import Box, Interval, box_of
 from nki_mlir.diagnostics import Unsupported
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nki_mlir.selection.selector import Selector
 
 Starts = tuple[int, ...]
+Corner = tuple[Starts, Starts]          # where a box begins, and its counts
 
 
 def select(selector: "Selector", nest: TileNest) -> None:
@@ -130,7 +131,7 @@ def cases(ranges: Ranges, mask: Mask) -> Iterator[tuple[dict[int, int], Mask]]:
 
 
 def _cases(ranges: Ranges, mask: Mask, extents: Sequence[int], limit: int, last: int
-           ) -> Iterator[tuple[dict[int, int], list[Any]]]:
+           ) -> Iterator[tuple[dict[int, int], list[Corner]]]:
     """Values of the symbols in a mask, with the boxes that they leave; ends soon after the limit."""
     made = 0
     for given, known in cases(ranges, mask):
@@ -142,7 +143,7 @@ def _cases(ranges: Ranges, mask: Mask, extents: Sequence[int], limit: int, last:
             return
 
 
-def _boxes(mask: Mask, extents: Sequence[int], limit: int, last: int) -> Iterator[tuple[Starts, Starts]]:
+def _boxes(mask: Mask, extents: Sequence[int], limit: int, last: int) -> Iterator[Corner]:
     """Boxes that hold the active elements and no others; at most one more than the limit."""
     box = box_of(mask, extents, lambda form: (form.const, form.const))
     if box is None:
@@ -151,8 +152,7 @@ def _boxes(mask: Mask, extents: Sequence[int], limit: int, last: int) -> Iterato
         yield box.starts, box.counts
         return
     axis = min((a for c in box.rest for a, _ in c.form.axes), key=lambda a: (a == last, a))
-    open_boxes: dict[tuple[object, ...],
-                     list[int]] = {}             # (starts, counts) elsewhere -> start and count along the axis
+    open_boxes: dict[Corner, list[int]] = {}       # (starts, counts) elsewhere -> start and count along the axis
     made = 0
     for position in range(box.counts[axis]):
         at = [position if a == axis else 0 for a in range(len(extents))]
@@ -174,7 +174,7 @@ def _without(form: Linear, axis: int) -> Linear:
     return replace(form, axes=tuple(x for x in form.axes if x[0] != axis))
 
 
-def _along(box: Box, axis: int, key: tuple[Any, ...], run: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _along(box: Box, axis: int, key: Corner, run: list[int]) -> Corner:
     starts, counts = key
     starts = tuple(b + (run[0] if a == axis else s) for a, (b, s) in enumerate(zip(box.starts, starts)))
     return starts, tuple(run[1] if a == axis else n for a, n in enumerate(counts))

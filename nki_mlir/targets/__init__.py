@@ -1,2 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What executes or emits: the interpreter, the CPU and the Neuron target."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Module
+
+
+class CapturedVariant(Protocol):
+    """A module, and the programs of the grid that it is for."""
+
+    @property
+    def module(self) -> "Module":
+        """At the level it was captured at."""
+
+
+class CapturedKernel(Protocol):
+    """What each of them loads: a kernel's modules, by the ``(axis, program id)`` pairs that they are for."""
+
+    @property
+    def variants(self) -> Mapping[tuple[tuple[int, int], ...], CapturedVariant]:
+        """One for all programs where none of their ids is fixed."""
+
+    def variant_for(self, point: tuple[int, ...]) -> CapturedVariant:
+        """That of one program."""

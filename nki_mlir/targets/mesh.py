@@ -46,7 +46,7 @@ class Exchange:
     """One occurrence of an exchange: what the members have given, and how many have taken it all."""
 
     members: tuple[int, ...]
-    values: dict[int, Any] = field(default_factory=dict)
+    values: dict[int, object] = field(default_factory=dict)
     taken: int = 0
 
     @property
@@ -109,7 +109,7 @@ class Mesh:
         self.threads: list[threading.Thread] = []
         self.context: Context = copy_context()
 
-    def run(self) -> list[Any]:
+    def run(self) -> list[object]:
         """The results of all. The first failure is raised."""
         first = self.unstarted.pop(0)
         if self.parallel:

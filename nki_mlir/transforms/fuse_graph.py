@@ -11,10 +11,9 @@ element is loaded at most once and stored exactly once: that is counted.
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from nki_mlir.analysis.buffer_effects import defining, effects_of, memory_of, users_through_views
-from nki_mlir.bindings import Operation, Value, ir
+from nki_mlir.bindings import Module, Operation, Type, Value, ir
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.graph.coverage import access_counts
@@ -25,7 +24,7 @@ from nki_mlir.transforms.fuse_tiles import share_views
 
 
 class FuseGraph(Pass, name="fuse-graph"):
-    def run(self, module: Any) -> None:
+    def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
             share_views(module)
             function = the_kernel(module).op
@@ -62,7 +61,7 @@ class _Graph:
             op = op.parent.operation
         return self.operations.index(op)
 
-    def is_written_between(self, buffers: Sequence[object], first: int, last: int) -> bool:
+    def is_written_between(self, buffers: Sequence[Value], first: int, last: int) -> bool:
         """Whether operations ``first`` up to ``last``, inclusive, write one of the buffers."""
         return any(b in self.effects[k].writes for k in range(first, last + 1) for b in buffers)
 
@@ -178,12 +177,15 @@ class _Graph:
         made.attributes["iterator_types"] = store.op.attributes["iterator_types"]
 
 
-def element_type(value: Value) -> Any:
-    return ir.MemRefType(value.type).element_type
+def element_type(value: Value) -> Type:
+    kind: Type = ir.MemRefType(value.type).element_type
+    return kind
 
 
 def part_of(value: Value, view: Value) -> ir.Value:
     """The part of a whole buffer that ``view`` is of a buffer of the same size; a number as it is."""
     if not isinstance(value.type, ir.MemRefType):
         return value
-    return viewed_as(whole_buffer(value), ir.MemRefType(view.type), start_in_buffer(view))
+    buffer = whole_buffer(value)
+    assert buffer is not None                   # a graph's operation works on whole buffers
+    return viewed_as(buffer, ir.MemRefType(view.type), start_in_buffer(view))

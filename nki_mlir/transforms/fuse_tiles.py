@@ -11,10 +11,9 @@ That is so where one operation uses the result, as often as it is made, and what
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
 
 from nki_mlir.analysis.buffer_effects import defining, memory_of, own_effects
-from nki_mlir.bindings import Module, Operation, Value, ir, load
+from nki_mlir.bindings import Block, Module, Operation, Value, ir, load
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import loop_span
 from nki_mlir.graph.elementwise import (
@@ -35,7 +34,7 @@ class FuseTiles(Pass, name="fuse-tiles"):
     least: int = 0      # elements that an operation makes in all programs, on average; with fewer it is not worth it
     few: int = 64       # operations; of more each has to make so many times more, as more of them are alike
 
-    def run(self, module: Any) -> None:
+    def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
             kernels = kernel_functions(module)
             if self.least and not any(map(self.is_worth_it, kernels)):
@@ -51,7 +50,7 @@ class FuseTiles(Pass, name="fuse-tiles"):
         return elements >= self.least * count * max(1, count / self.few)
 
 
-def fuse_function(kernel: KernelFunction, wanted: Callable[[Any], bool] = lambda op: True) -> None:
+def fuse_function(kernel: KernelFunction, wanted: Callable[[Operation], bool] = lambda op: True) -> None:
     """Fuse the operations of a kernel, of the structured ones those that are ``wanted``."""
     _FunctionFusion(kernel, wanted).fuse()
 
@@ -59,9 +58,9 @@ def fuse_function(kernel: KernelFunction, wanted: Callable[[Any], bool] = lambda
 def structured_work(kernel: KernelFunction) -> tuple[int, int]:
     """How many structured operations a kernel has, and how many elements all of them make, where loops are static."""
     count = work = 0
-    times: dict[object, int] = {}                          # how often the blocks run
+    times: dict[Block, int] = {}                          # how often the blocks run
 
-    def visit(op: Operation) -> Any:
+    def visit(op: Operation) -> object:
         nonlocal count, work
         if op.name == "scf.for":
             times[op.regions[0].blocks[0]] = times.get(op.block, 1) * len(loop_span(op) or (0,))
@@ -84,17 +83,17 @@ class _FunctionFusion:
     They come from a walk: operations that are reached in other ways get classes first, whose import takes 70 ms.
     """
 
-    def __init__(self, kernel: KernelFunction, wanted: Callable[[object], bool]) -> None:
+    def __init__(self, kernel: KernelFunction, wanted: Callable[[Operation], bool]) -> None:
         self.wanted = wanted
-        self.operations: list[Any] = []
-        self.users: dict[Any, set[int]] = {}
-        self.writes: dict[Any, list[int]] = {}
+        self.operations: list[Operation | None] = []
+        self.users: dict[Value, set[int]] = {}
+        self.writes: dict[Value | str, list[int]] = {}
         self.in_body = False                            # of a structured operation
         # A caller may give one array for two parameters, so that one counts as written where another is.
         values = list(kernel.op.regions[0].blocks[0].arguments)
         self.inputs = {value for value, a in zip(values, kernel.arguments) if a.kind == "input"}
 
-        def visit(op: Operation) -> Any:
+        def visit(op: Operation) -> object:
             if not self.in_body:
                 self.add(op)
             elif op.name == "memref.load":              # of a gather
@@ -112,7 +111,7 @@ class _FunctionFusion:
         for buffer in effects.writes:
             self.writes.setdefault(self.memory_key(buffer), []).append(number)
 
-    def memory_key(self, buffer: object) -> object:
+    def memory_key(self, buffer: Value) -> Value | str:
         return "inputs" if buffer in self.inputs else buffer
 
     def fuse(self) -> None:
@@ -128,7 +127,7 @@ class _FunctionFusion:
                 continue
             last = self.only_user(number)
             user = self.operations[last]
-            if not last or user.name != "linalg.generic" or user.block != op.block or not (
+            if not last or user is None or user.name != "linalg.generic" or user.block != op.block or not (
                     self.wanted(op) and self.wanted(user)):
                 continue
             producer, consumer = structured(op), structured(user)
@@ -153,7 +152,7 @@ class _FunctionFusion:
     def only_user(self, number: int) -> int:
         """The one operation that uses the tile that an operation makes, after it; 0 where there is none."""
         op = self.operations[number]
-        if op.name != "linalg.generic":
+        if op is None or op.name != "linalg.generic":
             return 0
         buffer = memory_of(op.operands[len(op.operands) - 1])
         origin, users = defining(buffer), self.users[buffer]
@@ -161,7 +160,7 @@ class _FunctionFusion:
             return 0
         return max(users)
 
-    def is_written_between(self, buffer: object, first: int, last: int) -> bool:
+    def is_written_between(self, buffer: Value, first: int, last: int) -> bool:
         """Whether a buffer is written between two operations."""
         at = self.writes.get(self.memory_key(buffer), [])
         place = bisect_right(at, first)
@@ -191,7 +190,7 @@ def in_step(producer: GenericOperation, consumer: GenericOperation) -> bool:
             and all(_layout(v) == _layout(write) for v in reads))
 
 
-def _layout(view: Value) -> tuple[Any, ...]:
+def _layout(view: Value) -> tuple[object, ...]:
     kind, place = ir.MemRefType(view.type), start_in_buffer(view)
     return tuple(kind.shape), *kind.get_strides_and_offset(), kind.element_type, place.offset, place.terms
 
@@ -207,7 +206,7 @@ def _is_counted(view: Value) -> bool:
     return all(counted(value) for value, _ in start_in_buffer(view).terms)
 
 
-def fuse(producer: GenericOperation, consumer: GenericOperation) -> object:
+def fuse(producer: GenericOperation, consumer: GenericOperation) -> Operation:
     """One operation that computes the producer's elements where the consumer reads them; both are erased."""
     place = list(consumer.op.operands).index(producer.output)
     inputs = inputs_through(producer, consumer, place)
@@ -218,7 +217,8 @@ def fuse(producer: GenericOperation, consumer: GenericOperation) -> object:
     return made
 
 
-def inputs_through(producer: GenericOperation, consumer: GenericOperation, place: int) -> list[tuple[Any, Any]]:
+def inputs_through(producer: GenericOperation, consumer: GenericOperation, place: int
+                   ) -> list[tuple[Value, ir.AffineMap]]:
     """The producer's inputs, and their maps over the axes of the consumer, whose input ``place`` it makes."""
     order = axes_of(producer.maps[-1])
     results = consumer.maps[place].results

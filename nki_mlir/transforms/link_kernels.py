@@ -10,8 +10,8 @@ FFI call. A call of a custom C++ operator, ``@AwsNeuronCustomOp``, is linked ali
 custom calls stay. A call whose operands or results are not those of its kernel is an error.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class Linker:
         self.linked: dict[object, Linked] = {}
         self.symbols = {op.attributes["sym_name"].value for op in self.operations() if "sym_name" in op.attributes}
 
-    def operations(self) -> list[Any]:
+    def operations(self) -> list[Operation]:
         return [op.operation for op in self.module.body.operations]
 
     def replace(self, call: Operation) -> None:
@@ -115,7 +115,7 @@ class Linker:
         parts += self.append(own)
         return program
 
-    def append(self, other: Any) -> list[str]:
+    def append(self, other: Module) -> list[str]:
         """Clone what another module defines to the end of this one; the names."""
         defined = [op.operation for op in other.body.operations
                    if op.operation.name != "func.func" or len(op.operation.regions[0].blocks)]
@@ -170,7 +170,7 @@ class TensorFunction:
     record: KernelRecord
     name: str
     programs: dict[Fixed, str]
-    fresh: Any
+    fresh: Callable[[str], str]
 
     def text(self) -> str:
         record, form = self.record, self.record.form

@@ -17,7 +17,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from nki_mlir.analysis.dead_code import ancestor_in, erase_dead_code, fold_constants
 from nki_mlir.analysis.index_values import SymbolValues, constant_of, roots, span_of, truth_of
@@ -55,8 +54,8 @@ class _FunctionSplit:
         self.block = kernel.op.regions[0].blocks[0]
         self.make, self.machine = Attributes(), machine_named(kernel.target)
         self.index = ir.IndexType.get()
-        self.constants: dict[int, object] = {}
-        self.outer: list[object] = []          # variables of the loops, and program ids, that enclose what is looked at
+        self.constants: dict[int, Value] = {}
+        self.outer: list[Value] = []          # variables of the loops, and program ids, that enclose what is looked at
 
     def run(self) -> None:
         ids = [a for a, spec in zip(self.block.arguments, self.kernel.arguments) if spec.kind == "program_id"]
@@ -64,7 +63,7 @@ class _FunctionSplit:
         erase_dead_code(self.kernel.op)
 
     # -- program ids ---------------------------------------------------------------------------------------------------
-    def programs(self, ids: Sequence[Value], operations: list[Any]) -> None:
+    def programs(self, ids: Sequence[Value], operations: list[Operation]) -> None:
         """Cut by the first of ``ids``, inside of that by the others, then go through the operations."""
         if not ids:
             return self.operations(operations, True)
@@ -104,7 +103,7 @@ class _FunctionSplit:
             self.pin(value, part, inside[-1])
         return inside
 
-    def choice(self, value: Value, part: range, before: Any) -> Operation:
+    def choice(self, value: Value, part: range, before: Operation) -> Operation:
         """An empty ``if value <= last of the part``."""
         ip, location = ir.InsertionPoint(before), before.location
         inside = ir.Operation.create("arith.cmpi", operands=[self.constant(part[-1]), value], results=[self.make.i1],
@@ -207,7 +206,7 @@ class _FunctionSplit:
 
     def conditions(self, variable: Value, operations: list[Operation]) -> "list[Condition]":
         """The distinct conditions in these operations that the variable is in."""
-        found: dict[Any, Condition] = {}
+        found: dict[tuple[object, ...], Condition] = {}
         for op in below(operations):
             if is_tile_op(op) and is_masked(op):
                 read = read_op(op)
@@ -237,7 +236,7 @@ class _FunctionSplit:
             found[key] = Condition(bounds, constraint.equal, monotone, peel, must)
         return found
 
-    def constant(self, value: int) -> Any:
+    def constant(self, value: int) -> Value:
         if value not in self.constants:         # at the function's head, so that every block sees it
             op = ir.Operation.create("arith.constant", results=[self.index], loc=self.kernel.op.location,
                                      attributes={"value": ir.IntegerAttr.get(self.index, value)},
@@ -251,7 +250,7 @@ def contents(block: Block) -> list[Operation]:
     return [op.operation for op in block.operations][:-1]
 
 
-def below(operations: Iterable[Operation]) -> list[Any]:
+def below(operations: Iterable[Operation]) -> list[Operation]:
     """The operations and all inside of them."""
     return [inner for op in operations for inner in operations_of(op, lambda name: True)]
 

@@ -5,14 +5,13 @@ The rules are those of ``dialects.target_rules``, which kernels were checked by 
 elsewhere, and passes may have made its instructions. What is wrong on every target is the operations' own to say.
 """
 
-from typing import Any
 
-from nki_mlir.bindings import ir, operations_of
+from nki_mlir.bindings import Module, ir, operations_of
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.dialects.nisa.gpsimd_call import GpsimdCallOp
-from nki_mlir.dialects.op import REGISTRY
+from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.source_locations import errors_at
 from nki_mlir.dialects.target_rules import findings
 from nki_mlir.machine import Machine, machine_named
@@ -30,7 +29,7 @@ class SeveralLibraries(KernelError):
 class VerifyTarget(Pass, name="verify-target", reads=Level.NISA):
     """Raises the error of the first instruction that breaks a rule."""
 
-    def run(self, module: Any) -> None:
+    def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
                 machine = machine_named(kernel.target)
@@ -45,7 +44,7 @@ class VerifyTarget(Pass, name="verify-target", reads=Level.NISA):
                             library = op.library
 
 
-def check(op: Any, machine: Machine) -> None:
+def check(op: Op, machine: Machine) -> None:
     """Raises the error of the first rule that an instruction breaks; what documents do not agree on is let pass."""
     for finding in findings(op, machine):
         if not finding.contested:

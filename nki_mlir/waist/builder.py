@@ -7,10 +7,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from nki_mlir.analysis.mask_boxes import shrink
-from nki_mlir.bindings import Operation, Value, ir, operations_of
+from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects.access import SBUF, Linear, Tile, may_overlap, same_place
 from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.dialects.op import REGISTRY, Op
@@ -19,10 +19,6 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.waist.scalar_body import ScalarBody
 from nki_mlir.waist.writer import IterationSpace, OperandView, Writer
-
-if TYPE_CHECKING:
-    from nki_mlir.bindings import ir
-
 
 Expression = Callable[..., Any]         # (scalar builder, values...) -> value
 
@@ -40,7 +36,7 @@ class Reduction:
     last: Expression | None = None
     first: "Reduction | None" = None
 
-    def add(self, s: ScalarBody, total: object, value: object, *known: object) -> object:
+    def add(self, s: ScalarBody, total: Value, value: Value, *known: Value) -> Value:
         return s.alu(self.step, total, self.element(s, value, *known))
 
 
@@ -100,7 +96,7 @@ class StructuredBuilder:
         overlaps = any(may_overlap(rows, t, op.ranges) for _, t in op.operands() if t is not rows)
         total = work.accumulator(rows, fold, overlaps)
 
-        def value(s: ScalarBody, ins: Sequence[Value]) -> Any:
+        def value(s: ScalarBody, ins: Sequence[Value]) -> Value:
             return work.expression(s, sources, ins)
         if op.mask:                         # one result at a time: what depends on a mask has several forms
             known = work.folds(rows_name, total, fold, work.inputs(), value)
@@ -111,7 +107,7 @@ class StructuredBuilder:
             known = []
             work.fill(rows_name, total, fold.start)
 
-            def body(s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> list[Any]:
+            def body(s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> list[Value]:
                 made = value(s, ins)
                 return [s.convert(made, work.compute, dst.dtype), fold.add(s, outs[1], made)]
             self.writer.generic(work.nest, work.inputs(), [work.operand(name, target), work.folded(rows_name, total)],
@@ -140,7 +136,7 @@ class StructuredBuilder:
         elif total is not dst:
             work.start_from(name, dst, total)
 
-        def body(s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> list[Any]:
+        def body(s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> list[Value]:
             left, right = (s.convert(v, t.dtype, FLOAT32) for v, t in zip(ins, (a, b)))
             return [s.alu("add", outs[0], s.alu("multiply", left, right))]
         self.writer.generic(work.nest, [work.operand(first, a), work.operand(second, b)], [work.folded(name, total)],
@@ -199,14 +195,15 @@ class _Work:
         return self.writer.temporary(dst, self.compute) if apart else dst
 
     # -- expressions ---------------------------------------------------------------------------------------------------
-    def expression(self, s: ScalarBody, sources: Sequence[tuple[str, Tile]], values: Sequence[Value]) -> Any:
+    def expression(self, s: ScalarBody, sources: Sequence[tuple[str, Tile]], values: Sequence[Value]) -> Value:
         """The op's body on the values of its sources, in the dtype it computes in."""
         given = values if self.op.compute is None else [
             s.convert(v, t.dtype, self.compute) for v, (_, t) in zip(values, sources)]
-        return self.op.body(s, *given, *map(s.position, self.op.index_forms()))     # type: ignore[attr-defined]
+        value: Value = self.op.body(s, *given, *map(s.position, self.op.index_forms()))     # type: ignore[attr-defined]
+        return value
 
-    def value(self, s: ScalarBody, read: Sequence[tuple[str, Tile]], ins: Sequence[Value], out: Any,
-              dtype: DType) -> Any:
+    def value(self, s: ScalarBody, read: Sequence[tuple[str, Tile]], ins: Sequence[Value], out: Value,
+              dtype: DType) -> Value:
         """The new value of ``dst``; what it holds before is an output's value, not an input's."""
         places = {id(t): v for (_, t), v in zip(read, ins)}
         sources = self.op.sources()
@@ -228,14 +225,14 @@ class _Work:
         if alu == "average":
             number = prod(self.iteration.extents[axis] for axis in self.reduced)
 
-            def mean(s: ScalarBody, total: Value, *counted: object) -> Value:
+            def mean(s: ScalarBody, total: Value, *counted: Value) -> Value:
                 return _signed(s, s.alu("divide", total, counted[0] if counted else s.constant(number)), negate)
             return Reduction("add", 0, last=mean,
                              first=Reduction("add", 0, lambda s, value: s.constant(1)) if masked else None)
         # a - b - c ...: the sum, in which all elements but the first have the other sign.
         order = self.order()
 
-        def element(s: ScalarBody, value: object, *first: object) -> Value:
+        def element(s: ScalarBody, value: Value, *first: Value) -> Value:
             place = s.position(order)
             behind = s.alu("not_equal", place, first[0]) if first else place
             return s.alu("select", behind, s.alu("negative", value), value)
@@ -298,7 +295,7 @@ class _Work:
             *given, out = (OperandView(o.value, o.dtype, tuple(place[a] for a in o.axes)) for o in (*given, out))
             nest = IterationSpace(len(place))
 
-        def body(s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> list[Any]:
+        def body(s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> list[Value]:
             value = change(s, s.convert(ins[0], source.dtype, self.compute), *ins[1:len(given)])
             return [s.convert(value, self.compute, target.dtype)]
         self.writer.generic(nest, [*given, *inputs], [out], self.compute, body)
@@ -308,7 +305,7 @@ def _signed(s: ScalarBody, value: Value, negate: bool) -> Value:
     return s.alu("negative", value) if negate else value
 
 
-def lower_operations(module: Any, dialect: str) -> None:
+def lower_operations(module: Module, dialect: str) -> None:
     """Convert every tile operation of a dialect."""
     found = operations_of(module, lambda name: name in REGISTRY and name.startswith(f"{dialect}."))
     with module.context, ir.Location.unknown():
@@ -327,18 +324,18 @@ class Template:
     Copies have the place of the operation they stand for; what is inside of their regions keeps that of the first.
     """
 
-    def __init__(self, operands: Sequence[object], written: Sequence[Operation]) -> None:
+    def __init__(self, operands: Sequence[Value], written: Sequence[Operation]) -> None:
         """``written`` uses ``operands``, which are values, and its own results."""
         place = {value: k for k, value in enumerate(operands)}
         total = len(operands)
-        self.steps: list[tuple[Any, list[int]]] = []        # an operation, where its operands are found
+        self.steps: list[tuple[Operation, list[int]]] = []        # an operation, where its operands are found
         for op in written:
             self.steps.append((op, [place[value] for value in op.operands]))
             for result in op.results:
                 place[result] = total
                 total += 1
 
-    def write(self, operands: Sequence[Value], location: object, at: ir.InsertionPoint) -> None:
+    def write(self, operands: Sequence[Value], location: ir.Location, at: ir.InsertionPoint) -> None:
         values = list(operands)
         for op, sources in self.steps:
             copy = op.clone(at)
@@ -429,7 +426,7 @@ def recurrence(rows: Rows, op: Recurrence, ranges: tuple[tuple[int, int], tuple[
     given, rank = [rows.view(op.data0), rows.view(op.data1)], len(dst.shape)
     in_order = IterationSpace(rank, frozenset(range(1, rank)))
 
-    def body(s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> list[object]:
+    def body(s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> list[Value]:
         made = op.next(s, outs[1], *converted(s, ins, given))
         return [s.convert(made, FLOAT32, dst.dtype), made]
     writer.generic(in_order, given, [rows.view(target), rows.row(carry)], FLOAT32, body)

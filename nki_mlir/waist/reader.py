@@ -6,7 +6,7 @@ What only depends on types and attributes is looked at once, operations of equal
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nki_mlir.bindings import Attribute, Operation, Type, Value, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
@@ -29,10 +29,10 @@ class Structured:
     """An operation as a nest over its own axes, and the SSA values it works on."""
 
     nest: Nest
-    values: tuple[Any, ...]             # of the inputs, then of the outputs: memrefs, or numbers that no axis moves
+    values: tuple[Value, ...]             # of the inputs, then of the outputs: memrefs, or numbers that no axis moves
     subscripts: tuple[Subscripts, ...]  # of each
     starts: tuple[int, ...]             # elements from where a memref starts to where the nest does
-    symbols: tuple[Any, ...]            # index values
+    symbols: tuple[Value, ...]            # index values
     limits: Mask
 
 
@@ -54,7 +54,7 @@ def layout_of(kind: Type) -> MemrefLayout:
 
 
 @memoized
-def scalar_dtype(kind: Any) -> DType | None:
+def scalar_dtype(kind: Type) -> DType | None:
     """A scalar type; None for an index."""
     text = str(kind)
     if text != "index" and text not in BY_MLIR:
@@ -63,7 +63,7 @@ def scalar_dtype(kind: Any) -> DType | None:
 
 
 @memoized
-def subscripts_of(maps: Any) -> list[list[Linear]]:
+def subscripts_of(maps: ir.ArrayAttr) -> list[list[Linear]]:
     """What each operand of a structured operation is subscripted by."""
     return [[_linear(e, "the subscript", "use linear subscripts") for e in m.value.results] for m in maps]
 
@@ -93,7 +93,7 @@ def _linear(e: ir.AffineExpr, what: str, instead: str) -> Linear:
         raise Unsupported(feature=f"{what} {e}", instead=instead) from None
 
 
-def step_of(op: Any, operands: tuple[int, ...]) -> Step:
+def step_of(op: Operation, operands: tuple[int, ...]) -> Step:
     """A scalar operation as a step on the values of these numbers."""
     dtype = scalar_dtype(op.results[0].type)
     match op.name:
@@ -127,7 +127,7 @@ class Reader:
     def __init__(self) -> None:
         self.known: dict[Hashable, Structured] = {}         # by ``structure_key``
 
-    def read(self, op: Any) -> Structured:
+    def read(self, op: Operation) -> Structured:
         """The operation's computation; ``op`` is a ``linalg.generic`` or a ``linalg.fill``."""
         if op.name == "linalg.fill":
             return self._fill(op)
@@ -140,7 +140,7 @@ class Reader:
             known = self.known[key] = self._generic(op, operands)
         return Structured(known.nest, tuple(operands), known.subscripts, known.starts, (), known.limits)
 
-    def copy(self, op: Any) -> Structured:
+    def copy(self, op: Operation) -> Structured:
         """A ``memref.copy``."""
         source, target = op.operands
         extents = layout_of(target.type).sizes
@@ -180,7 +180,7 @@ def _identity(extents: Sequence[int]) -> Subscripts:
 
 
 def _structured(extents: tuple[int, ...], reduced: frozenset[int], body: "_BodyReader", inputs: Sequence[Value],
-                outputs: Sequence[object], subscripts: Sequence[Subscripts], mask: Mask = (), limits: Mask = ()
+                outputs: Sequence[Value], subscripts: Sequence[Subscripts], mask: Mask = (), limits: Mask = ()
                 ) -> Structured:
     values = (*inputs, *body.numbers, *outputs)
     forms = (*subscripts[:len(inputs)], *[() for _ in body.numbers], *subscripts[len(inputs):])
@@ -224,8 +224,8 @@ class _BodyReader:
 
     def __init__(self, inputs: int, symbols: Sequence[Value], yielded: Sequence[int] = ()) -> None:
         self.inputs, self.symbols, self.yielded = inputs, list(symbols), list(yielded)
-        self.numbers: list[Any] = []        # inputs that are computed in no way that a body can have
-        self.values: dict[Any, int] = {}
+        self.numbers: list[Value] = []        # inputs that are computed in no way that a body can have
+        self.values: dict[Value, int] = {}
         self.steps: list[Step] = []
 
     def read(self, op: Operation, outputs: Sequence[Value]) -> None:
@@ -236,7 +236,7 @@ class _BodyReader:
             else:
                 self.values[one.results[0]] = self.add(self.step(one))
 
-    def value(self, value: Any) -> int:
+    def value(self, value: Value) -> int:
         """A value's number. Constants from outside are computed in the body, too; integers become symbols."""
         known = self.values.get(value)
         if known is not None:
@@ -254,7 +254,7 @@ class _BodyReader:
             self.values[value] = symbol if dtype is None else self.add(Step("cast", dtype, (symbol,)))
         return self.values[value]
 
-    def step(self, op: Any) -> Step:
+    def step(self, op: Operation) -> Step:
         return step_of(op, tuple([self.value(v) for v in op.operands]))
 
     def add(self, step: Step) -> int:
@@ -287,8 +287,8 @@ def structure_key(op: Operation, operands: Sequence[Value]) -> Hashable | None:
     types = [value.type for value in operands]
     if not all([isinstance(kind, ir.MemRefType) for kind in types]):
         return None
-    place = {argument: k for k, argument in enumerate(op.regions[0].blocks[0].arguments)}
-    body: list[Any] = []
+    place: dict[Value, int] = {argument: k for k, argument in enumerate(op.regions[0].blocks[0].arguments)}
+    body: list[object] = []
 
     for inner in operations_of(op, lambda name: True)[1:]:
         body.append((inner.name, *inner.attributes.items(), *[place.get(value) for value in inner.operands]))

@@ -2,7 +2,6 @@
 """Writes scalar expressions as IR: what an op class's ``body`` gets in place of arrays."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from nki_mlir.bindings import Attribute, Operation, Type, Value, ir
 from nki_mlir.dialects.access import Linear
@@ -17,14 +16,14 @@ class ScalarBody:
     """Emits ``scalar.*`` operations through ``create``. Constants are of the dtype ``compute``."""
 
     def __init__(self, create: Create, make: Attributes, compute: DType,
-                 symbols: Mapping[int, Any] | None = None) -> None:
+                 symbols: Mapping[int, Value] | None = None) -> None:
         self.create, self.make, self.compute, self.symbols = create, make, compute, symbols or {}
 
-    def _value(self, name: str, operands: Sequence[object], kind: Type, attributes: dict[str, Attribute] | None = None
+    def _value(self, name: str, operands: Sequence[Value], kind: Type, attributes: dict[str, Attribute] | None = None
                ) -> Value:
         return self.create(name, operands, [kind], attributes).results[0]
 
-    def constant(self, value: float) -> Any:
+    def constant(self, value: float) -> Value:
         """``value`` as the compute dtype holds it."""
         dtype, number = self.compute, constant_value(value, self.compute)
         if dtype.kind is not Encoding.UNSIGNED:
@@ -38,16 +37,16 @@ class ScalarBody:
         held = self._value("arith.constant", [], wide, {"value": ir.IntegerAttr.get(wide, int(number))})
         return self.convert(held, INT64, dtype)
 
-    def alu(self, name: str, *values: Any) -> Value:
+    def alu(self, name: str, *values: Value) -> Value:
         return self._value("scalar.alu", values, values[-1].type, {"fn": self.make.value(name)})
 
-    def activation(self, name: str, value: Any) -> Value:
+    def activation(self, name: str, value: Value) -> Value:
         return self._value("scalar.activation", [value], value.type, {"fn": self.make.value(name)})
 
-    def convert(self, value: Any, frm: DType, to: DType) -> Any:
+    def convert(self, value: Value, frm: DType, to: DType) -> Value:
         return value if frm is to else self._value("scalar.convert", [value], self.make.type(to))
 
-    def position(self, form: Linear) -> Any:
+    def position(self, form: Linear) -> Value:
         """The value of a form at the current iteration, in the compute dtype."""
         axes = [axis for axis, _ in form.axes]
         used = [position for position, _ in form.symbols]

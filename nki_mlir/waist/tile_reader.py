@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nki_mlir.bindings import Operation, Value, ir
+from nki_mlir.analysis.buffer_effects import defining
+from nki_mlir.bindings import Attribute, Operation, Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Access, Constraint, Linear, Tile, full_tile
 from nki_mlir.dialects.buffer_types import memref_parts
@@ -42,7 +43,7 @@ class NestReader:
 
     body_reader: type[BodyReader] = BodyReader
 
-    def __init__(self, operation: Any, numbering: Numbering | None = None) -> None:
+    def __init__(self, operation: Operation, numbering: Numbering | None = None) -> None:
         self.operation = operation
         self.numbering = numbering or Numbering(())
 
@@ -50,7 +51,7 @@ class NestReader:
         nest, symbols = self.nest(), tuple(self.numbering.values)
         return replace(nest, symbols=symbols, ranges=ranges_of(self.operation, symbols))
 
-    def extra(self) -> dict[str, Any]:
+    def extra(self) -> dict[str, Attribute]:
         """Attributes that are not the operation's own, which every pass keeps."""
         attributes = self.operation.attributes
         named = (attributes[k] for k in range(len(attributes)))
@@ -81,24 +82,24 @@ class NestReader:
         return []
 
     # -- forms ---------------------------------------------------------------------------------------------------------
-    def form(self, value: Any) -> Linear:
+    def form(self, value: Value) -> Linear:
         """An index value as a form of symbols: loop variables, program ids and what is not linear in them."""
         return linear_of(value, self.numbering)
 
     # -- views ---------------------------------------------------------------------------------------------------------
-    def view(self, value: Any) -> BufferView:
-        op: Any = None if isinstance(value.owner, ir.Block) else value.owner.operation
-        match op.name if op is not None else "":
-            case "nki.view":
+    def view(self, value: Value) -> BufferView:
+        op = defining(value)
+        match op:
+            case Operation(name="nki.view"):
                 tile, dims = read_view(op)
                 given = [self.form(v) for v in list(op.operands)[1:]]
                 access = tile.access.over(lambda form: _with_symbols(form, given))
                 return BufferView(replace(whole_buffer(tile.handle), access=access), dims)
-            case "memref.reinterpret_cast":
+            case Operation(name="memref.reinterpret_cast"):
                 return self.reinterpreted(op)
-            case "memref.subview":
+            case Operation(name="memref.subview"):
                 return self.subview(op, self.view(op.operands[0]))
-            case "memref.cast":
+            case Operation(name="memref.cast"):
                 return self.view(op.operands[0])
         tile = whole_buffer(value)
         return BufferView(tile, tuple(range(len(tile.shape))))

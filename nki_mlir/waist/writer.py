@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from nki_mlir.bindings import Attribute, Value, ir
+from nki_mlir.bindings import Attribute, Operation, Value, ir
 from nki_mlir.dialects.access import Linear, Mask, Tile, full_tile
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.view import view_type
@@ -19,7 +19,7 @@ from nki_mlir.waist.scalar_body import ScalarBody
 if TYPE_CHECKING:
     from nki_mlir.dialects.attributes import AccessAttr
 
-Body = Callable[..., Sequence[Any]]     # (scalar builder, input values, output values) -> new output values
+Body = Callable[..., Sequence[Value]]     # (scalar builder, input values, output values) -> new output values
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 class OperandView(NamedTuple):
     """A view of a tile, and the iteration axis of each of its dims."""
 
-    value: object
+    value: Value
     dtype: DType
     axes: tuple[int, ...]
 
@@ -40,7 +40,7 @@ class IterationSpace:
     reduced: frozenset[int] = frozenset()
     mask: Mask = ()
     limits: Mask = ()
-    symbols: tuple[object, ...] = ()
+    symbols: tuple[Value, ...] = ()
 
     def used(self, forms: Sequence[Linear]) -> list[int]:
         """The positions of the symbols that the restrictions and some forms need."""
@@ -56,17 +56,17 @@ class Writer:
 
     def __init__(self) -> None:
         self.make = Attributes()
-        self.memo: dict[Any, Any] = {}          # layouts, maps, segment sizes
-        self.views: dict[object, object] = {}         # of the operation being converted
+        self.memo: dict[object, Any] = {}          # layouts, maps, segment sizes
+        self.views: dict[object, Value] = {}         # of the operation being converted
 
-    def at(self, operation: Any, masked: bool = False) -> None:
+    def at(self, operation: Operation, masked: bool = False) -> None:
         self.location, self.insertion_point = operation.location, ir.InsertionPoint(operation)
         self.views, self.masked = {}, masked
         self.emitted: list[ir.Operation] = []            # in place of the operation, bodies not counted
         self.outside = self.insertion_point
 
-    def create(self, name: str, operands: Sequence[Any], results: Sequence[Any] = (), attributes: Any = None,
-               regions: int = 0) -> ir.Operation:
+    def create(self, name: str, operands: Sequence[Value], results: Sequence[ir.Type] = (),
+               attributes: Mapping[str, Attribute] | None = None, regions: int = 0) -> ir.Operation:
         op = ir.Operation.create(name, results, operands, attributes, None, regions, self.location,
                                  self.insertion_point)
         if self.insertion_point is self.outside:
@@ -131,7 +131,7 @@ class Writer:
 
     def generic(self, nest: IterationSpace, inputs: Sequence[OperandView], outputs: Sequence[OperandView],
                 compute: DType, body: Body, forms: Sequence[Linear] = (),
-                extra: Mapping[str, object] | None = None) -> None:
+                extra: Mapping[str, Attribute] | None = None) -> None:
         """One ``linalg.generic``. Its last inputs are the symbols that the mask, the limits and ``forms`` need."""
         used = nest.used(forms)
         symbols = [nest.symbols[position] for position in used]

@@ -101,7 +101,7 @@ def read_side(attribute: ir.StringAttr | ir.IntegerAttr) -> Scalar:
 
 
 def read_control(cls: type[Control], fields: ir.DictAttr, variables: dict[str, Variable], machine: Machine) -> Control:
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for name, kind in cls.kinds().items():
         if kind is Tile:
             where, pattern = entry(fields, name, cls.mnemonic)

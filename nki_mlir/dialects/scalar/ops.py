@@ -6,9 +6,8 @@ our own; their meaning is defined once in ``nki_mlir.scalar``. Integers keep the
 """
 
 from collections.abc import Sequence
-from typing import Any
 
-from nki_mlir.bindings import ext, ir
+from nki_mlir.bindings import Operand, Result, ext, ir
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BY_MLIR
@@ -22,8 +21,8 @@ class Scalar(ext.Dialect, name="scalar"):
 class ConvertOp(Scalar.Operation, name="convert", traits=[ext.Pure]):
     """The value in the result's type: floats round to nearest even, integers saturate, NaN becomes 0."""
 
-    value: ext.Operand[Any]
-    result_: ext.Result[Any]
+    value: Operand
+    result_: Result
 
     def verify_invariants(self) -> bool:
         for kind in (self.operands[0].type, self.results[0].type):
@@ -36,22 +35,22 @@ class ConvertOp(Scalar.Operation, name="convert", traits=[ext.Pure]):
 class WrapOp(Scalar.Operation, name="wrap", traits=[ext.Pure]):
     """An integer modulo the range of the result's integer type: its low bits, or as many more as keep its value."""
 
-    value: ext.Operand[Any]
-    result_: ext.Result[Any]
+    value: Operand
+    result_: Result
 
 
 class BitcastOp(Scalar.Operation, name="bitcast", traits=[ext.Pure]):
     """The bits of the value as another type that has as many."""
 
-    value: ext.Operand[Any]
-    result_: ext.Result[Any]
+    value: Operand
+    result_: Result
 
 
 class AluOp(Scalar.Operation, name="alu", traits=[ext.Pure]):
     """An ALU operation ``fn`` on operands of one type."""
 
-    values: Sequence[ext.Operand[Any]]
-    result_: ext.Result[Any]
+    values: Sequence[Operand]
+    result_: Result
     fn: ir.StringAttr
 
     def verify_invariants(self) -> bool:
@@ -70,8 +69,8 @@ class AluOp(Scalar.Operation, name="alu", traits=[ext.Pure]):
 class ActivationOp(Scalar.Operation, name="activation", traits=[ext.Pure]):
     """An activation function ``fn`` of a float32."""
 
-    value: ext.Operand[Any]
-    result_: ext.Result[Any]
+    value: Operand
+    result_: Result
     fn: ir.StringAttr
 
     def verify_invariants(self) -> bool:
@@ -84,8 +83,8 @@ class ActivationOp(Scalar.Operation, name="activation", traits=[ext.Pure]):
 class MathOp(Scalar.Operation, name="math", traits=[ext.Pure]):
     """A function ``fn`` of graphs that no instruction has, on operands of one type."""
 
-    values: Sequence[ext.Operand[Any]]
-    result_: ext.Result[Any]
+    values: Sequence[Operand]
+    result_: Result
     fn: ir.StringAttr
 
     def verify_invariants(self) -> bool:

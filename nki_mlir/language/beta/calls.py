@@ -63,7 +63,7 @@ class Beta(Generation):
     def unbound(self, function: Function, text: str) -> NkiMlirError:
         return BadCall(what=text, form=form_of(function)).located(user_location())
 
-    def cross(self, function: Function, form: BindingForm, arguments: dict[str, object]) -> Any:
+    def cross(self, function: Function, form: BindingForm, arguments: dict[str, object]) -> object:
         destinations: Any = importlib.import_module("nki_mlir.language.beta.destinations")
         return destinations.call(function, arguments)
 

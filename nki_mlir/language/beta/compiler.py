@@ -48,8 +48,8 @@ class sbuf:
 
     @staticmethod
     @of_class
-    def mod_alloc(*, base_addr: int, base_partition: int = 0, num_par_tiles: tuple[Any, ...] = (),
-                  num_free_tiles: tuple[Any, ...] = ()) -> Allocation:
+    def mod_alloc(*, base_addr: int, base_partition: int = 0, num_par_tiles: tuple[int, ...] = (),
+                  num_free_tiles: tuple[int, ...] = ()) -> Allocation:
         """Blocks in turn on ``num_par_tiles`` x ``num_free_tiles`` slots."""
         return sbuf_modulo(base_addr, base_partition, num_par_tiles, num_free_tiles)
 
@@ -85,8 +85,8 @@ class psum:
 
     @staticmethod
     @of_class
-    def mod_alloc(*, base_bank: int, base_addr: int = 0, base_partition: int = 0, num_bank_tiles: tuple[Any, ...] = (),
-                  num_par_tiles: tuple[Any, ...] = (), num_free_tiles: tuple[Any, ...] = ()) -> Allocation:
+    def mod_alloc(*, base_bank: int, base_addr: int = 0, base_partition: int = 0, num_bank_tiles: tuple[int, ...] = (),
+                  num_par_tiles: tuple[int, ...] = (), num_free_tiles: tuple[int, ...] = ()) -> Allocation:
         """Blocks in turn on ``num_bank_tiles`` banks."""
         return psum_modulo(base_bank, base_addr, base_partition, num_bank_tiles, num_par_tiles, num_free_tiles)
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``neuronxcc.nki.errors``: the documented errors by their names, found among the classes that carry them."""
 
-from typing import Any
 
 from nki_mlir.diagnostics import KernelError
 
@@ -21,7 +20,7 @@ def __dir__() -> list[str]:
     return sorted(_named())
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> type[Exception]:
     try:
         return _named()[name]
     except KeyError:

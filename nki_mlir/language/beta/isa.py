@@ -28,12 +28,12 @@ def get_nc_version() -> nc_version:
     return nc_version(machine_named(builder.target if builder is not None else "trn2").generation)
 
 
-def computing(name: str, cls: type[Op], entry: regular.Regular) -> Any:
+def computing(name: str, cls: type[Op], entry: regular.Regular) -> object:
     """What an instruction makes of its tiles: a new tile, or ``dst`` where it has that."""
     scalars = [(p, tile, number) for p, (tile, number) in entry.scalars.items()]
     accumulates = any(field.name == "accumulator" for field in cls.tiles)
 
-    def compute(given: dict[str, Any], attributes: dict[str, Any]) -> Any:
+    def compute(given: dict[str, Any], attributes: dict[str, Any]) -> object:
         dst, mask, asked = given.get("dst"), given.get("mask"), given.get("dtype")
         tiles = {tile: as_operand(given[p]) for p, tile in entry.tiles.items()}
         first = next(iter(tiles.values()))

@@ -86,7 +86,7 @@ def tensor_scalar(data: "Tensor", op0: object, operand0: "float | Tensor", rever
 
 
 def activation_source(op: object, data: object, bias: object, scale: object
-                      ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+                      ) -> tuple[View, dict[str, View | None], dict[str, Any]]:
     """An activation's tile, its bias and scale as operands of that shape, and its attributes."""
     source = creation.as_operand(data)
     refuse_hidden_bias(op, bias, source)
@@ -96,7 +96,8 @@ def activation_source(op: object, data: object, bias: object, scale: object
 
 
 def activation(op: object, data: View, *, bias: "float | Tensor | None", scale: object, reduce_op: object,
-               reduce_res: View | None, reduce_cmd: object, dtype: object, mask: object, buffer: object = None) -> Any:
+               reduce_res: View | None, reduce_cmd: object, dtype: object, mask: object, buffer: object = None
+               ) -> "Tensor":
     """op(data * scale + bias) on the Scalar engine, with its accumulation registers where ``reduce_cmd`` says so."""
     kind = data.dtype if dtype is None else dtype
     dst = None if buffer is None else language.ndarray(data.shape, kind, buffer=buffer)
@@ -200,7 +201,7 @@ def check_position(position: Any, size: Any, stationary: View) -> None:
         raise BadPosition(position=tuple(position), size=tuple(size), rule=rule).located(user_location())
 
 
-def nc_matmul(stationary: Any, moving: "Tensor", *, is_stationary_onezero: object, is_moving_onezero: object,
+def nc_matmul(stationary: "Tensor", moving: "Tensor", *, is_stationary_onezero: object, is_moving_onezero: object,
               is_transpose: bool, tile_position: Sequence[int] | None, tile_size: Sequence[int] | None,
               mask: Mask | None, perf_mode: str | None = None) -> "Tensor":
     """stationary.T @ moving as a float32 tile in PSUM. Hints change no values; ``perf_mode`` is the operands' form.
@@ -276,7 +277,7 @@ def nc_transpose(data: "Tensor", *, mask: object, dtype: object, engine: "engine
     return ops.copy(made, dtype=dtype, mask=mask.transposed() if isinstance(mask, Mask) else mask)
 
 
-def dma_copy(*, dst: object, src: object, mask: Any, dst_rmw_op: object, oob_mode: "oob_mode",
+def dma_copy(*, dst: object, src: object, mask: Mask | None, dst_rmw_op: object, oob_mode: "oob_mode",
              dge_mode: "dge_mode") -> None:
     """dst = src between HBM and SBUF, either way, converted on the way; either side may be indexed by a tile."""
     if isinstance(src, indirect.ADDRESSED):
@@ -353,7 +354,7 @@ def tensor_copy_dynamic_src(src: "View | IndirectView | DynamicView", *, mask: M
     return indirect.copy_dynamic_src(src, mask=mask, dtype=dtype, engine=engine_name(engine))
 
 
-def tensor_copy_dynamic_dst(*, dst: Any, src: object, mask: Any, dtype: object, engine: object) -> "DynamicView":
+def tensor_copy_dynamic_dst(*, dst: Any, src: object, mask: object, dtype: object, engine: object) -> "DynamicView":
     """A copy to a free offset that a [1, 1] tile holds."""
     check_destination("tensor_copy_dynamic_dst", dst, dtype)
     return indirect.copy_dynamic_dst(dst, src, mask=mask, engine=engine_name(engine))

@@ -156,7 +156,7 @@ def shared_identity_matrix(n: int, dtype: object) -> Tensor:
 
 
 # -- moving data -------------------------------------------------------------------------------------------------------
-def load(src: "IndirectView | DynamicView | Tensor", *, mask: object, dtype: Any, mode: Any = None) -> Tensor:
+def load(src: "IndirectView | DynamicView | Tensor", *, mask: object, dtype: object, mode: Any = None) -> Tensor:
     """HBM to a new SBUF tile, cast to ``dtype``; rows addressed by an index tile are gathered."""
     if isinstance(src, indirect.ADDRESSED):
         return indirect.gather(src, mask=mask, dtype=dtype, mode=mode)

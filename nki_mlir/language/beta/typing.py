@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``neuronxcc.nki.typing`` (``nt``): annotations."""
 
-from typing import Any
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.frontend.locations import user_location
@@ -64,7 +63,7 @@ class BadScalar(KernelError, TypeError):
     fix = "set the condition to scalar(True) in front of the loop, and to scalar(tile) at the end of its body"
 
 
-def scalar(value: object) -> Any:
+def scalar(value: object) -> object:
     """A run-time scalar of a [1, 1] tile, as the condition of a loop of the device.
 
     Arguments:

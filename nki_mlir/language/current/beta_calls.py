@@ -2,7 +2,6 @@
 """Calls in the beta generation's forms in kernels of this one: new tiles are returned, masks leave elements out."""
 
 import importlib
-from typing import Any
 
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
@@ -19,7 +18,7 @@ MODULES = {"nki.language": "nki_mlir.language.beta.language", "nki.isa": "nki_ml
 WRITTEN = ("dst", "reduce_res", "dst_idx")
 
 
-def call(function: Function, arguments: dict[str, object]) -> Any:
+def call(function: Function, arguments: dict[str, object]) -> object:
     """What the beta generation's function of that name makes of these arguments."""
     module, _, name = function.name.rpartition(".")
     target = getattr(importlib.import_module(MODULES[module]), name, None)
@@ -35,7 +34,7 @@ def call(function: Function, arguments: dict[str, object]) -> Any:
     return low.adopt(made) if isinstance(made, View) else made
 
 
-def as_beta(value: object, what: str, is_written: bool) -> Any:
+def as_beta(value: object, what: str, is_written: bool) -> object:
     """An argument as the beta generation's functions take it."""
     match value:
         case NkiTensor():

@@ -3,7 +3,6 @@
 
 import importlib
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -59,7 +58,7 @@ class Current(Generation):
         """An error of the core as ``NkiValidationError``; a run-time index out of bounds stays the error it is."""
         return error if isinstance(error, IndirectOutOfBounds) else of_core(error)
 
-    def cross(self, function: Function, form: BindingForm, arguments: dict[str, object]) -> Any:
+    def cross(self, function: Function, form: BindingForm, arguments: dict[str, object]) -> object:
         crossing = importlib.import_module("nki_mlir.language.current.beta_calls")
         return crossing.call(function, arguments)
 

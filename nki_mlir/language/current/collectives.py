@@ -225,7 +225,7 @@ def varying(op: str, src: NkiTensor, dst: NkiTensor, metadata: NkiTensor, groups
 
 @instruction
 def all_gather_v(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "ReplicaGroup", metadata_tensor: Any,
-                 recv_counts_known: Any, has_rdispls: object, priority: object) -> None:
+                 recv_counts_known: object, has_rdispls: object, priority: object) -> None:
     """Each rank's part of src, to all; sender s lands at s * (size of dst / ranks)."""
     check("all_gather_v", srcs, dsts, priority, single=True, hbm=True)
     require(not has_rdispls, "all_gather_v does not take has_rdispls=True")

@@ -2,12 +2,15 @@
 """``nki.compiler``: kernels compiled apart from a framework, to MLIR modules."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nki_mlir.language.current.kernel import Kernel, jit, kernel_of
 from nki_mlir.language.launching import directive
+
+if TYPE_CHECKING:
+    from nki_mlir.language.specialization import Specialization
 
 
 class CompiledKernel:
@@ -26,7 +29,7 @@ class CompiledKernel:
         assert np.array_equal(compiled(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
     """
 
-    def __init__(self, kernel: Kernel, specialization: Any) -> None:
+    def __init__(self, kernel: Kernel, specialization: "Specialization") -> None:
         self.kernel, self.specialization = kernel, specialization
 
     @property
@@ -38,7 +41,7 @@ class CompiledKernel:
         return self.kernel(*arguments, **keywords)
 
 
-def compile_kernel(fn: Callable[..., object], inputs: Any, outputs: Any = None, compile_opts: Any = None,
+def compile_kernel(fn: Callable[..., object], inputs: Any, outputs: object = None, compile_opts: object = None,
                    **hyperparameters: object
                    ) -> CompiledKernel:
     """Capture a kernel.

@@ -38,7 +38,7 @@ def note_idle(runs: bool) -> None:
         active().properties.setdefault("idle_loops", []).append(user_location())
 
 
-def check_bound(what: str, bound: Any) -> None:
+def check_bound(what: str, bound: object) -> None:
     require(isinstance(bound, VirtualRegister) or isinstance(bound, int), f"{what} is an int or a register")
 
 
@@ -88,14 +88,14 @@ def dynamic_range(start: Any, stop: Any, step: Any) -> Iterator[VirtualRegister]
 
 
 @reported
-def fori_loop(lower: Any, upper: Any, body_fun: Any, step: Any) -> None:
+def fori_loop(lower: object, upper: Any, body_fun: Any, step: Any) -> None:
     """``body_fun(i)`` for i = lower, lower + step, ... below upper, which may be registers."""
     for i in counted(lower, upper, step, closure_of(body_fun)):
         require(body_fun(i) is None, "the body of fori_loop returns nothing; keep state in tensors")
 
 
 @reported
-def while_loop(init: Any, body_fun: Any) -> None:
+def while_loop(init: object, body_fun: Any) -> None:
     """``r = init; while r != 0: r = body_fun(r)`` with registers."""
     require(isinstance(init, VirtualRegister), f"while_loop init: expecting 'register', got '{type(init).__name__}'")
     builder: Any = active("nl.while_loop")

@@ -43,7 +43,7 @@ class NkiInstruction:
         return f"{self.kind} {self.name}" if self.name else self.kind
 
 
-def instruction(function: Callable[..., Any]) -> Any:
+def instruction(function: Callable[..., object]) -> Any:
     """Decorator of an instruction, which is callable in any release's form. Its name, the last parameter, is kept from
     the function."""
     kind, shown = function.__name__, completed(function)

@@ -70,7 +70,7 @@ def rows_of(op: str, reduce_res: NkiTensor) -> View:
 
 
 def accumulated(op: str, cls: type[Op], dst: View, views: dict[str, Any], engine: str, reduce_res: NkiTensor | None,
-                command: str, **attributes: Any) -> None:
+                command: str, **attributes: object) -> None:
     """Emit an instruction with the registers, and the tile that reads them where one is given."""
     views = {"dst": dst, "accumulator": core.registers(engine, dst.shape[0]), **views}
     if reduce_res is None:

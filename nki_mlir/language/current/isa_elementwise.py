@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nki_mlir.language.current.enums import engine
 
 
-def unary_operand(op: str, name: str, operand: object, label: str) -> Any:
+def unary_operand(op: str, name: str, operand: object, label: str) -> object:
     """The operand of an operator of one input, which must be nothing."""
     if ALU[name].arity != 1:
         if operand is None:
@@ -112,14 +112,14 @@ def rounded(dst: Any, op: str, dtype: Any) -> Iterator[Any]:
 
 
 @reported
-def tensor_copy_dynamic_src(dst: object, src: object, engine: object, name: object) -> Any:
+def tensor_copy_dynamic_src(dst: object, src: object, engine: object, name: object) -> object:
     """Of older releases: ``tensor_copy`` of a view with ``scalar_offset``."""
     older("nisa.tensor_copy_dynamic_src(dst, src) is now nisa.tensor_copy(dst, src.ap(..., scalar_offset=...))")
     return tensor_copy(dst, src, engine, name=name)
 
 
 @reported
-def tensor_copy_dynamic_dst(dst: object, src: object, engine: object, name: object) -> Any:
+def tensor_copy_dynamic_dst(dst: object, src: object, engine: object, name: object) -> object:
     """Of older releases: ``tensor_copy`` to a view with ``scalar_offset``."""
     older("nisa.tensor_copy_dynamic_dst(dst, src) is now nisa.tensor_copy(dst.ap(..., scalar_offset=...), src)")
     return tensor_copy(dst, src, engine, name=name)

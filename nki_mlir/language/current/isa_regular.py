@@ -23,7 +23,7 @@ TEXTS: dict[str, regular.Convert] = {
     "reduce_cmd": lambda command, name, parameter: command_of(name, command)}
 
 
-def writing(name: str, cls: type[Op], entry: regular.Regular) -> Any:
+def writing(name: str, cls: type[Op], entry: regular.Regular) -> object:
     """Write ``dst``: tiles of one shape are paired with it, others are rows of any lengths."""
     flat, rule = entry.shape is not None, RULES.get(name)
     reads = any(tile.name == "dst" and tile.reads for tile in cls.tiles)

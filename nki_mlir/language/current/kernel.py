@@ -27,8 +27,8 @@ from nki_mlir.language.current.lowering import allocate, carrier, core_view
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.index_errors import plain_index_errors
+from nki_mlir.language.kernel import K, capturing
 from nki_mlir.language.kernel import Kernel as CoreKernel
-from nki_mlir.language.kernel import capturing
 from nki_mlir.language.launching import MODES, Decorators
 from nki_mlir.language.recent import Recent
 from nki_mlir.language.results import BadResult, Traced, is_whole, traced
@@ -52,7 +52,7 @@ class Kernel(CoreKernel):
     rolls: ClassVar[bool] = False
     must_write: ClassVar[bool] = False
 
-    def __getitem__(self, cores: Any) -> Any:
+    def __getitem__(self: K, cores: object) -> K:
         """One number of cores; several axes are those of the beta generation, of any size."""
         grid = extents_of(cores)
         limit = machine_named(self.platform).launch_cores
@@ -61,7 +61,7 @@ class Kernel(CoreKernel):
         require(all(n >= 1 for n in grid), f"a kernel is launched on a grid of {list(grid)}")
         return self.with_changes(grid=grid, has_grid=True, specializations=Recent())
 
-    def with_schedule(self, edges: Sequence[Any]) -> Any:
+    def with_schedule(self: K, edges: Sequence[Any]) -> K:
         """The kernel with instructions ordered.
 
         Arguments:
@@ -107,15 +107,15 @@ class Kernel(CoreKernel):
                     return simulator.simulate(self, arguments, keywords, self.simulation_target)
         return super().__call__(*arguments, **keywords)
 
-    def eager_program(self) -> Callable[..., Builder]:
+    def eager_program(self) -> Callable[..., simulator.EagerCore]:
         return partial(simulator.EagerCore, target=self.platform)
 
-    def run(self, arguments: tuple[object, ...], keywords: dict[str, Any], on: str, key: object = None) -> Any:
+    def run(self, arguments: tuple[object, ...], keywords: dict[str, object], on: str, key: object = None) -> object:
         if on == "eager":
             return simulator.simulate(self, arguments, keywords, self.simulation_target)
         return super().run(arguments, keywords, on, key)
 
-    def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:
+    def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
         """Part of the calling kernel."""
         builder = current.get()
         assert builder is not None
@@ -138,7 +138,7 @@ class Kernel(CoreKernel):
             raise NkiTypeError(f"an array of dtype {array.dtype} is passed to a kernel: {error}").located(
                 user_location()) from None
 
-    def call(self, builder: Builder, bound: Bound, parameters: list[Buffer]) -> Any:
+    def call(self, builder: Builder, bound: Bound, parameters: list[Buffer]) -> object:
         """Run the function's Python on a builder, which is current; what it returns."""
         region = regions.shared_hbm if prod(builder.grid) > 1 else regions.private_hbm
         builder.properties["kernel"] = self
@@ -251,13 +251,13 @@ def jit(fn: Callable[..., object] | None = None, mode: str = "auto", **kwargs: A
 class Simulation:
     """A kernel (or plain function) as a function on arrays that runs in the simulator, on ``[cores]``."""
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, kernel: object) -> None:
         self.kernel = kernel_of(kernel)
 
-    def __getitem__(self, cores: Any) -> "Simulation":
+    def __getitem__(self, cores: object) -> "Simulation":
         return Simulation(self.kernel[cores])
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+    def __call__(self, *arguments: object, **keywords: object) -> Any:
         with plain_index_errors():
             return simulator.simulate(self.kernel, arguments, keywords, self.kernel.simulation_target, updates=False)
 
@@ -300,7 +300,7 @@ def cpu_simulate(kernel: object) -> Simulation:
 
 
 @reported
-def program_id(axis: Any) -> int:
+def program_id(axis: object) -> int:
     """The number of this core in the launch; 0 along an axis that the launch does not have."""
     builder = current.get()
     require(builder is not None, "nl.program_id was called outside of a kernel")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``nki.language`` (``nl``): tensors, dtypes, loops and functions on tiles."""
 
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from nki_mlir.frontend.index_tensors import arange, mgrid
@@ -62,7 +63,7 @@ def affine_range(start: object, stop: object, step: object) -> range:
 
 
 @reported
-def sequential_range(start: object, stop: object, step: object) -> Any:
+def sequential_range(start: object, stop: object, step: object) -> range | Iterator[register.VirtualRegister]:
     """``range``; with registers as bounds ``dynamic_range``, as in older releases."""
     if isinstance(start, register.VirtualRegister) or isinstance(stop, register.VirtualRegister):
         return dynamic_loops.dynamic_range(start, stop, step)

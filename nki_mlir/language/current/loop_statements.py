@@ -93,7 +93,7 @@ def for_statement() -> tuple[str, ...]:
     return tuple(exposed_reads(node.body) - stored([node.target]))
 
 
-def closure_of(function: Callable[..., object]) -> Callable[[], dict[str, Any]]:
+def closure_of(function: Callable[..., object]) -> Callable[[], dict[str, object]]:
     """The variables of enclosing functions that a loop's body reads before it binds them, as they are now."""
     inner = underlying(function)
     if inner is None:
@@ -136,8 +136,8 @@ def asked_by_while() -> bool:
     return asking[key]
 
 
-def holds(register: object, loops: list[OpenLoop], opened: Callable[[ExitStack], Any], closing: Callable[[object], None]
-          ) -> bool | None:
+def holds(register: object, loops: list[OpenLoop], opened: Callable[[ExitStack], object],
+          closing: Callable[[object], None]) -> bool | None:
     """What ``while register`` is to see: True, then the body runs, then False. None where no ``while`` asks.
 
     ``opened`` begins the loop and gives the register it reads, ``closing`` ends an iteration.

@@ -217,7 +217,7 @@ def reading(tensor: NkiTensor, op: str = "") -> NkiTensor:
 
 
 @contextmanager
-def writing(dst: Any, op: str, operand: str = "dst", *, reads: bool = False, flat: bool = False,
+def writing(dst: object, op: str, operand: str = "dst", *, reads: bool = False, flat: bool = False,
             scratch: bool = False) -> Iterator[NkiTensor]:
     """The tensor to write, with ``flat`` one that ``flat_view`` takes.
 
@@ -351,7 +351,7 @@ def _dense(tensor: NkiTensor) -> NkiTensor:
     return made.reshape((made.shape[0], made.size // made.shape[0]))
 
 
-def scalar(op: str, label: str, value: Any, beside: View) -> Any:
+def scalar(op: str, label: str, value: object, beside: View) -> Any:
     """A scalar operand: a number, or a [P, 1] tile with the rank of the tile it stands beside."""
     if isinstance(value, VirtualRegister):
         invalid(f"{op} {label}: a register is no operand; store it to a tile with nisa.register_store")

@@ -2,14 +2,13 @@
 """``nki.meta``: arrays made on the host, for ``nl.shared_constant``."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
 from nki_mlir.scalar.dtypes import FLOAT32, dtype_of
 
 
-def zeros(shape: Any, dtype: Any = FLOAT32) -> np.ndarray:
+def zeros(shape: tuple[int, ...], dtype: object = FLOAT32) -> np.ndarray:
     """Zeros, made on the host.
 
     Arguments:
@@ -47,7 +46,7 @@ def arange(*bounds: int, dtype: object = "int32") -> np.ndarray:
     return np.arange(*bounds).astype(dtype_of(dtype).numpy)
 
 
-def identity(n: int, dtype: Any = FLOAT32) -> np.ndarray:
+def identity(n: int, dtype: object = FLOAT32) -> np.ndarray:
     """An identity matrix, made on the host.
 
     Arguments:

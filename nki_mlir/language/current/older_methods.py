@@ -21,18 +21,18 @@ class OlderMethods(TensorObject):
     __slots__ = ()
     __array_ufunc__ = None
     __hash__ = object.__hash__
-    strides: Any
+    strides: tuple[int, ...]
     on_chip: Any
-    like: Any
-    permute: Any
-    expand_dim: Any
+    like: "Callable[..., NkiTensor]"
+    permute: "Callable[..., NkiTensor]"
+    expand_dim: "Callable[..., NkiTensor]"
 
     def __bool__(self) -> bool:
         """A tensor is there. Of what a comparison gave, simulation asks all elements: ``assert nl.equal(a, b)``."""
         own: Any = self
         return not own.storage.verdict or own.sim_value is None or bool(own.sim_value.all())
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         if self is other:
             return True
         if isinstance(other, (OlderMethods, int, float, np.number)):
@@ -72,7 +72,7 @@ class OlderMethods(TensorObject):
 
     astype: ClassVar[Callable[["NkiTensor", object], "NkiTensor"]]            # ``operators`` defines it
 
-    def transpose(self, *axes: Any) -> Any:
+    def transpose(self, *axes: Any) -> "NkiTensor":
         """The dimensions in another order: reversed unless it is given."""
         order = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
         return self.permute(tuple(order) or tuple(range(len(self.shape)))[::-1])
@@ -85,7 +85,7 @@ class OlderMethods(TensorObject):
             made = made.expand_dim(place)
         return made
 
-    def broadcast_to(self, *shape: object) -> Any:
+    def broadcast_to(self, *shape: object) -> "NkiTensor":
         """Dimensions of 1 repeated."""
         wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         require(len(wanted) == len(self.shape) and all(n in (1, w) for n, w in zip(self.shape, wanted)),

@@ -4,7 +4,7 @@
 import enum
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from nki_mlir.frontend.builder import current
 from nki_mlir.language import tiles
@@ -68,12 +68,12 @@ def is_on_chip(buffer: object) -> bool:
     return region(buffer) in (sbuf, psum)
 
 
-def region_value(buffer: "MemoryRegion") -> Any:
+def region_value(buffer: object) -> object:
     """A region that a name stands for; anything else as it is."""
     return MemoryRegion.__members__.get(buffer, buffer) if isinstance(buffer, str) else buffer
 
 
-def region(buffer: Any) -> MemoryRegion:
+def region(buffer: object) -> MemoryRegion:
     """A ``buffer=`` argument."""
     buffer = region_value(buffer)
     if not isinstance(buffer, MemoryRegion):

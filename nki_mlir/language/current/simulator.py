@@ -110,8 +110,8 @@ def from_numpy(array: np.ndarray, name: str | None) -> Any:
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
-def simulate(kernel: Any, arguments: tuple[object, ...], keywords: dict[str, object], target: str, updates: bool = True
-             ) -> Any:
+def simulate(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str, object], target: str,
+             updates: bool = True) -> object:
     """What the kernel returns, with arrays for its tensors; arrays that it was given and wrote are updated in place.
 
     A kernel that returns nothing gives those with ``updates``, else None.
@@ -140,7 +140,7 @@ def simulate(kernel: Any, arguments: tuple[object, ...], keywords: dict[str, obj
 
 
 def simulate_ranks(kernel: "Kernel", arguments: Sequence[tuple[object, ...]], target: str | None = None,
-                   executor: str = "eager") -> list[Any]:
+                   executor: str = "eager") -> list[object]:
     """A kernel with collectives, once for each rank: rank r gets ``arguments[r]``. Returns what each returns.
 
     ``executor`` is eager, interpreter, jit or isa.

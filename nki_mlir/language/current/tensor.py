@@ -309,7 +309,7 @@ class NkiTensor(OlderMethods):
         return view
 
     @reported
-    def view(self, dtype: Any, shape: tuple[int, ...] | None = None) -> "NkiTensor":
+    def view(self, dtype: object, shape: tuple[int, ...] | None = None) -> "NkiTensor":
         """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them."""
         if shape is not None:
             return self.view(dtype).reshape(shape)

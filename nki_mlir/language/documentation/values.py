@@ -5,7 +5,6 @@ import enum
 import importlib
 import inspect
 import textwrap
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -56,7 +55,7 @@ def sentence(name: str, value: object) -> str:
     return (inspect.getdoc(value) or "").split("\n")[0]
 
 
-def values(module: str, generation: str) -> dict[str, Any]:
+def values(module: str, generation: str) -> dict[str, object]:
     """The public names of a module beside its functions, with what they are."""
     home = importlib.import_module(f"nki_mlir.language.{generation}.{module.rpartition('.')[2]}")
     return {name: value for name in dir(home) for value in [vars(home)[name]] if not hasattr(value, "record")}

@@ -119,7 +119,7 @@ class Function:
         defaults = {n: p.default for n, p in self.parameters.items()}
 
         @wraps(function)
-        def run(*values: Any, **named: object) -> Any:
+        def run(*values: object, **named: object) -> object:
             given = defaults | dict(zip(names, values)) | named
             for need in needs:
                 if need.is_asked(given):
@@ -259,7 +259,7 @@ class Function:
         tiles = [g for g in differ if g.kind is TILE and (kind := kinds[g.at]) is not None and not kind.is_tile]
         return [g.at for g in (tiles[:1] or differ)]
 
-    def call_own(self, keywords: dict[str, object]) -> Any:
+    def call_own(self, keywords: dict[str, object]) -> object:
         """A call in a form of the function's generation, all by keyword."""
         key = ("own", *keywords)
         if key not in self.plans:
@@ -279,7 +279,7 @@ class Function:
 
     # -- calls that are not of the newest form -------------------------------------------------------------------------
     def resolve(self, plan: BindingPlan, arguments: tuple[object, ...], keywords: dict[str, object]
-                ) -> tuple[tuple[Any, ...], dict[str, Any], BindingForm]:
+                ) -> tuple[tuple[object, ...], dict[str, object], BindingForm]:
         """The arguments of the function, by the first form that takes them; the error where none does."""
         refused: tuple[BoundArgument, object] | None = None
         for form in plan.forms:
@@ -328,7 +328,7 @@ class Function:
         return f"{self.title}() takes {self.newest.text or 'other arguments'}"
 
 
-def placed(form: BindingForm, values: list[object]) -> tuple[tuple[object, ...], dict[str, Any]]:
+def placed(form: BindingForm, values: list[object]) -> tuple[tuple[object, ...], dict[str, object]]:
     """Values of a form's arguments as the function is called with them."""
     if not form.placed:
         return (), {g.parameter: v for g, v in zip(form.arguments, values) if g.parameter}
@@ -343,7 +343,7 @@ def bound(function: Callable[..., R], table_name: str, generation: Generation) -
     record = Function(function, table_name, generation, bound_first=is_method(function))
     run, plans, skip = record.function, record.plans, record.skip
 
-    def call(*arguments: Any, **keywords: Any) -> Any:
+    def call(*arguments: object, **keywords: object) -> Any:
         key = (len(arguments), *keywords)
         plan = plans.get(key)
         if plan is None:

@@ -10,7 +10,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nki_mlir.diagnostics import InternalError, KernelError, NkiMlirError
 from nki_mlir.language.signatures import in_use
@@ -30,7 +30,7 @@ class Generation(ABC):
         """``names``: what defaults of the table name; a string is a module's name."""
         self.name, self.names, self.values = name, names, GenerationValues()
 
-    def default(self, text: str) -> Any:
+    def default(self, text: str) -> object:
         """The value of a default as the table writes it."""
         try:
             return ast.literal_eval(text)
@@ -56,7 +56,7 @@ class Generation(ABC):
         return error
 
     @abstractmethod
-    def cross(self, function: "Function", form: "BindingForm", arguments: dict[str, object]) -> Any:
+    def cross(self, function: "Function", form: "BindingForm", arguments: dict[str, object]) -> object:
         """A call in a form of the other generation."""
 
     @abstractmethod

@@ -27,7 +27,7 @@ class Refused(enum.Enum):
 
 
 REFUSED = Refused.REFUSED
-Take: TypeAlias = Callable[[Any], Any]
+Take: TypeAlias = Callable[[Any], object]
 
 
 @dataclass
@@ -73,7 +73,7 @@ def is_number(value: object) -> bool:
         isinstance(value, np.ndarray) and value.ndim == 0)
 
 
-def number_value(value: Any) -> Any:
+def number_value(value: Any) -> object:
     """A number as Python's or NumPy's."""
     if isinstance(value, NUMBERS):
         return value
@@ -148,7 +148,7 @@ def dtypes(values: GenerationValues) -> Take:
     return dtype_value
 
 
-def dtype_value(value: object) -> Any:
+def dtype_value(value: object) -> object:
     if type(value) is DType:
         return value
     if type(value).__module__ == "torch":
@@ -170,13 +170,13 @@ def is_operator(value: object) -> bool:
     return getattr(value, "nki_token", None) in OPERATORS or token_name(value) in OPERATORS
 
 
-def name_value(value: object) -> Any:
+def name_value(value: object) -> object:
     name = getattr(value, "name", value)
     return name if isinstance(name, str) else REFUSED
 
 
 def shapes(values: GenerationValues) -> Take:
-    def take(value: object) -> Any:
+    def take(value: object) -> object:
         """Extents as a tuple; those that are marked as the partition stay so."""
         if type(value) is tuple and all([isinstance(n, int) for n in value]):
             return value
@@ -204,7 +204,7 @@ def member_of(enumeration: str, names: str) -> ParameterKind:
         by_number = {m.value: m for m in own} | {
             n: own[name] for (kind, n), name in values.numbers.items() if kind == enumeration}
 
-        def take(value: object) -> Any:
+        def take(value: object) -> object:
             if type(value) is own:
                 return value
             if isinstance(value, (bool, np.bool_)):

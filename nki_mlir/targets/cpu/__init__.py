@@ -13,6 +13,7 @@ import numpy as np
 
 from nki_mlir.alone import alone
 from nki_mlir.diagnostics import Unsupported
+from nki_mlir.targets import CapturedKernel
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 
 @alone
-def load(captured: object, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
+def load(captured: CapturedKernel, grid: tuple[int, ...]
+         ) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
     """A captured kernel as ``run(inputs, shared)``: a ``NativeKernel``, which has a native entry too.
 
     Programs that meet are run from Python, on a thread each.

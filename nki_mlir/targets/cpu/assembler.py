@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from nki_mlir.analysis.buffer_effects import RESHAPES, effects_of
-from nki_mlir.bindings import Operation, ir, operations_of
+from nki_mlir.bindings import Operation, Value, ir, operations_of
 from nki_mlir.diagnostics import Location, NkiMlirError, Unsupported
 from nki_mlir.dialects.access import Constraint, Linear
 from nki_mlir.dialects.kernel_function import KernelFunction
@@ -99,7 +98,7 @@ class Assembler:
         self.code.items.append(None)
         return self.code
 
-    def body(self, operations: Iterator[Any]) -> Any:
+    def body(self, operations: Iterator[Operation]) -> Operation:
         """The operations of one block up to its terminator, which is returned.
 
         Operations inside others follow them in the sequence.
@@ -125,10 +124,10 @@ class Assembler:
                     self.tile_operation(op)
                 case _:
                     self.simple(op)
-        return None
+        raise AssertionError("a block without a terminator")
 
     # -- structure -----------------------------------------------------------------------------------------------------
-    def loop(self, op: ir.Operation, operations: Iterator[object]) -> None:
+    def loop(self, op: ir.Operation, operations: Iterator[Operation]) -> None:
         _carries_nothing(op)
         low, high, step = (self.values.form(v) for v in list(op.operands)[:3])
         static = not (low.symbols or high.symbols or step.symbols)
@@ -151,7 +150,7 @@ class Assembler:
         self.products.leave(variable, span or None)
         self.times = outer
 
-    def inside(self, operations: Iterator[object], block: OpenBlock, facts: list[Linear] | None = None) -> None:
+    def inside(self, operations: Iterator[Operation], block: OpenBlock, facts: list[Linear] | None = None) -> None:
         """A nested block. Buffers from outside that it uses live on until it has ended, one instruction later."""
         known = len(self.values.facts)
         self.values.facts += facts or []
@@ -162,7 +161,7 @@ class Assembler:
         self.lives.close(len(self.code.items))
         del self.values.facts[known:]
 
-    def parallel_loop(self, operations: Iterator[object], span: range, memory: int, variable: int) -> None:
+    def parallel_loop(self, operations: Iterator[Operation], span: range, memory: int, variable: int) -> None:
         """A loop whose iterations run on the pool, if they are independent and worth it; else one like the others.
 
         The body is the same in both cases, so it is written first: two items before it and two after it decide.
@@ -191,7 +190,7 @@ class Assembler:
         self.products.leave(variable, span)
         self.memory, self.accesses, self.times = outside, None, self.times // len(span)
 
-    def branch(self, op: Operation, operations: Iterator[object]) -> None:
+    def branch(self, op: Operation, operations: Iterator[Operation]) -> None:
         _carries_nothing(op)
         condition = op.operands[0]
         self.products.enter()
@@ -207,7 +206,7 @@ class Assembler:
         self.code.mark(end)
         self.products.leave()
 
-    def while_loop(self, op: Operation, operations: Iterator[object]) -> None:
+    def while_loop(self, op: Operation, operations: Iterator[Operation]) -> None:
         _carries_nothing(op)
         self.products.enter()
         again, end = self.code.label(), self.code.label()
@@ -331,7 +330,7 @@ class Assembler:
         """The kernel's inputs that none of its operations writes."""
         return self.arguments("input", effects_of(self.kernel.op).writes)
 
-    def arguments(self, kind: str, besides: set[object]) -> set[str]:
+    def arguments(self, kind: str, besides: set[Value]) -> set[str]:
         arguments = zip(self.kernel.op.regions[0].blocks[0].arguments, self.kernel.arguments)
         return {spec.name for value, spec in arguments if spec.kind == kind and value not in besides}
 

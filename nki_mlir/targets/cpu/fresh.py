@@ -16,7 +16,10 @@ from nki_mlir.targets.cpu.values import MemrefView
 from nki_mlir.waist.nest import Nest, Operand
 
 if TYPE_CHECKING:
-    from nki_mlir.bindings import Value
+    pass
+
+
+Piece = tuple[Linear, tuple[tuple[int, int], ...]]           # an offset, and a step and count for each axis
 
 
 @dataclass(eq=False)
@@ -32,7 +35,7 @@ class Piecewise:
     """Written piece by piece: all of it when the block has ended, until then what an iteration's piece has."""
 
     block: OpenBlock
-    piece: tuple[Any, ...]
+    piece: Piece
 
 
 @dataclass
@@ -51,13 +54,14 @@ class FreshBuffers:
 
     def __init__(self) -> None:
         self.blocks: list[OpenBlock] = []
-        self.buffers: dict[Any, Fresh] = {}
+        self.buffers: dict[ScratchBuffer, Fresh] = {}
 
     def allocated(self, view: MemrefView, code: Assembly) -> None:
+        assert isinstance(view.root, ScratchBuffer)
         self.buffers[view.root] = Fresh(view.base, code.label(), len(self.blocks))
         code.mark(self.buffers[view.root].label)
 
-    def labels(self) -> dict[int, Any]:
+    def labels(self) -> dict[int, ScratchBuffer]:
         """Where buffers would be zeroed, by ``id`` of the label."""
         return {id(fresh.label): buffer for buffer, fresh in self.buffers.items()}
 
@@ -74,7 +78,7 @@ class FreshBuffers:
                 items.append(RoutineCall("nki_zero", (fresh.base, Linear(buffer.size))))
         code.items[:] = items
 
-    def open(self, root: "Value") -> Fresh | None:
+    def open(self, root: ScratchBuffer | str) -> Fresh | None:
         """The state of a buffer of which something may be unwritten."""
         fresh = self.buffers.get(root) if isinstance(root, ScratchBuffer) else None
         if fresh is None or fresh.zeroed or fresh.state is True:
@@ -120,7 +124,7 @@ class FreshBuffers:
         if fresh is not None:
             fresh.zeroed = True
 
-    def wrote(self, fresh: Fresh, view: MemrefView, piece: tuple[Any, ...]) -> None:
+    def wrote(self, fresh: Fresh, view: MemrefView, piece: Piece) -> None:
         """The first operation on a buffer writes a piece of it."""
         offset, dims = piece
         inner = self.blocks[fresh.depth:]
@@ -143,7 +147,7 @@ class FreshBuffers:
                                  if by_loops else True)
 
 
-def piece_of(view: MemrefView, operand: Operand, nest: Nest) -> tuple[Linear | tuple[tuple[int, ...], ...], ...]:
+def piece_of(view: MemrefView, operand: Operand, nest: Nest) -> Piece:
     """What an operand names: where in its memory, and (step, count) in bytes, smallest first."""
     item = operand.dtype.itemsize
     dims = [(stride * item, extent) for stride, extent in zip(operand.strides, nest.extents) if extent != 1 and stride]

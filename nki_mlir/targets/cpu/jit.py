@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from nki_mlir.alone import ALONE
-from nki_mlir.bindings import PACKAGE, Module, ir, load
+from nki_mlir.bindings import PACKAGE, Context, Module, ir, load
 from nki_mlir.diagnostics import InternalError
 from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.cpu import object_cache
@@ -37,7 +37,7 @@ _loaded: list[object] = []             # memory of code that the cache had
 
 
 @cache
-def code_context() -> Any:
+def code_context() -> Context:
     """The context in which code is made. Without threads of its own, so that it also works after a fork."""
     context = ir.Context()
     context.enable_multithreading(False)

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import Module, Operation, ir, operations_of
+from nki_mlir.bindings import Module, Operation, cloned, ir, operations_of
 from nki_mlir.diagnostics import InternalError, NkiMlirError
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
 from nki_mlir.passes.pass_manager import PassObserver, pass_named
+from nki_mlir.targets import CapturedKernel
 from nki_mlir.targets.cpu.assembler import WORTH_WAKING, Assembler, Sites
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.limits import SITE_BITS
@@ -50,7 +51,7 @@ class NativeKernel:
     from several threads at once; it is valid as long as this object is. It returns 0 or a status for ``error``.
     """
 
-    def __init__(self, captured: Any, grid: tuple[int, ...]) -> None:
+    def __init__(self, captured: CapturedKernel, grid: tuple[int, ...]) -> None:
         self.sites, self.hosts = Sites(), HostOperations()
         variants = {id(v.module): v.module for v in captured.variants.values()}
         structured = Reader()
@@ -128,7 +129,7 @@ def compile_programs(assemblers: Sequence[Assembler]) -> list[Compiled]:
     return made
 
 
-def assemble(module: Module | Operation, axes: int, structured: Reader, hosts: HostOperations, sites: Sites
+def assemble(module: Module, axes: int, structured: Reader, hosts: HostOperations, sites: Sites
              ) -> Assembler:
     """A module's kernel as a program. The module, of any level above the instruction stream, stays as it is."""
     copy = at_waist(module)                         # held: a function does not keep its module alive
@@ -143,11 +144,11 @@ def assemble_function(kernel: KernelFunction, axes: int, structured: Reader, hos
     return assembler
 
 
-def at_waist(module: Any, observer: PassObserver | None = None) -> Any:
+def at_waist(module: Module, observer: PassObserver | None = None) -> Module:
     """A copy with nothing but structured operations, and what the interpreter runs for us."""
     from nki_mlir.passes.pipelines import TO_LINALG  # start-up: loads MLIR
     from nki_mlir.passes.safety import check_safe
-    copy = module.operation.clone()
+    copy = cloned(module)
     check_safe(copy)
     first = () if is_structured(copy) else TO_LINALG
     passes = [pass_named(name) for name in (*first, "nisa-to-linalg", "arith-to-scalar")]
@@ -156,6 +157,6 @@ def at_waist(module: Any, observer: PassObserver | None = None) -> Any:
     return copy
 
 
-def is_structured(module: Operation) -> bool:
+def is_structured(module: Module | Operation) -> bool:
     """Whether a module has linalg operations: it is at the waist already."""
     return bool(operations_of(module, lambda name: name.startswith("linalg.")))

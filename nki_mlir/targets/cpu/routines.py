@@ -7,7 +7,6 @@ returns 0.
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import Module, Operation, ir, operations_of
@@ -67,7 +66,7 @@ def vector_code(routines: Sequence[Routine], more: str = "") -> Module:
         return module
 
 
-def llvm_code(routines: Sequence[Routine], observer: PassObserver | None = None) -> Any:
+def llvm_code(routines: Sequence[Routine], observer: PassObserver | None = None) -> Module:
     """The same in the LLVM dialect, which is what the engine compiles."""
     module = vector_code(routines)
     with ALONE, code_context(), ir.Location.unknown():

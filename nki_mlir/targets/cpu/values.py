@@ -6,7 +6,6 @@ Arithmetic that is linear becomes part of the instructions that use it; the rest
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from nki_mlir.dialects.buffer_types import global_array
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.view import start_of
 from nki_mlir.targets.cpu.program import FIRST_ID, Assembly, slot_address, slot_value
+from nki_mlir.targets.cpu.storage import ScratchBuffer
 from nki_mlir.waist.reader import layout_of
 
 PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
@@ -33,7 +33,7 @@ class MemrefView:
     ``root`` is the buffer of this program that it is in, or what stands for memory from outside.
     """
 
-    root: Any
+    root: ScratchBuffer | str
     base: Linear
     size: int
     offset: Linear
@@ -194,7 +194,7 @@ class Values:
         self.globals.append(array)
         self.views[op.results[0]] = MemrefView("constants", Linear(array.ctypes.data), array.nbytes, Linear())
 
-    def part(self, op: Any) -> MemrefView:
+    def part(self, op: Operation) -> MemrefView:
         """A view of a memref or a tile's: its offset is in elements of its own dtype."""
         source, size = self.views[op.operands[0]], layout_of(op.results[0].type).dtype.itemsize
         start, terms = start_of(op)

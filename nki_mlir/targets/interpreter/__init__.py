@@ -2,15 +2,16 @@
 """Executes tile operations and whole modules with NumPy."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from nki_mlir.alone import alone
+from nki_mlir.targets import CapturedKernel
 
 
 @alone
-def load(captured: Any, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
+def load(captured: CapturedKernel, grid: tuple[int, ...]
+         ) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
     """A captured kernel as ``run(inputs, shared)``, all programs of the grid one after the other."""
     from nki_mlir.dialects.kernel_function import the_kernel  # start-up: needed where it is asked for
     from nki_mlir.targets.interpreter.module import compile_function, run_grid

@@ -8,7 +8,6 @@ instruction means is written once, in its class.
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from nki_mlir.targets.interpreter.patterns import Pattern, flat_view
 
 Arrays = Sequence[np.ndarray]
 Values = Sequence[int]
+ActiveBox = tuple[list[int], list[int], np.ndarray]         # starts, counts, which of its elements are active
 Runner = Callable[[Arrays, Values], None]
 
 
@@ -102,7 +102,7 @@ def _masked(op: Op) -> Runner:
         check_limits(op.limits, values, starts, counts, active)
         if active is not None:
             positions = [values_of(f, counts, values, starts) for f in op.index_forms()]
-            return _scattered(op, patterns, arrays, values, part, positions)
+            return _scattered(op, patterns, arrays, values, (starts, counts, active), positions)
         place = (*starts, *counts)
         if place not in boxes:
             boxes[place] = compile_op(lawful(in_box(op, Box(tuple(starts), tuple(counts), ()))))
@@ -119,7 +119,7 @@ def check_limits(limits: Mask, values: Values, starts: Sequence[int], counts: Se
             raise MaskTooWeak(excess=-least)
 
 
-def _scattered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: tuple[Any, ...],
+def _scattered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: ActiveBox,
                positions: list[np.ndarray]) -> None:
     """An operation whose active elements are no box: they are gathered one by one, no other address is formed."""
     if op.rows_apart:
@@ -148,7 +148,7 @@ def _scattered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: 
     return None
 
 
-def _by_rows(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: tuple[Any, ...]) -> None:
+def _by_rows(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: ActiveBox) -> None:
     """An operation on rows of different active elements, for each group of equal rows on memory of its own."""
     starts, counts, active = box
     small = in_box(op, Box(tuple(starts), tuple(counts), ()))
@@ -209,7 +209,7 @@ def _has_identity(op: Op) -> bool:
     return len(op.sources()) == 1 and fn in ALU and ALU[fn].start is not None
 
 
-def _filled(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: tuple[Any, ...]) -> None:
+def _filled(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: ActiveBox) -> None:
     starts, counts, active = box
     iteration, compute = op.iteration(), op.compute
     (source, tile), = op.sources()

@@ -9,7 +9,6 @@ output undecided, unless the other writes cover it.
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -114,10 +113,10 @@ def mark_tile(operation: Operation, op: Op, name: str, tile: Tile, written: np.n
 class Space:
     """The loops and branches around an operation, and the symbols of its patterns."""
 
-    operation: Any
+    operation: Operation
     op: Op
     spans: dict[object, range] = field(default_factory=dict)               # by loop variable or program id
-    branches: list[tuple[Any, bool]] = field(default_factory=list)      # conditions, and what they are here
+    branches: list[tuple[Value, bool]] = field(default_factory=list)      # conditions, and what they are here
 
     def __post_init__(self) -> None:
         inner, parent = self.operation, self.operation.parent.operation
@@ -172,7 +171,7 @@ class OperationPoints:
     def __init__(self, space: Space, extents: tuple[int, ...]) -> None:
         self.space, self.extents = space, extents
         self.rank = len(extents) + len(space.spans)
-        self.known: dict[Any, Any] = {v: self.along(np.array(s, np.int64), len(extents) + k)
+        self.known: dict[object, np.ndarray] = {v: self.along(np.array(s, np.int64), len(extents) + k)
                                       for k, (v, s) in enumerate(space.spans.items())}
 
     def along(self, values: np.ndarray, dim: int) -> np.ndarray:
@@ -181,7 +180,7 @@ class OperationPoints:
     def axis(self, number: int) -> np.ndarray:
         return self.along(np.arange(self.extents[number]), number)
 
-    def of(self, form: Linear) -> Any:
+    def of(self, form: Linear) -> np.ndarray:
         total = np.full((1,) * self.rank, form.const, np.int64)
         for position, factor in form.symbols:
             total = total + factor * self.value(self.space.op.symbols[position])
@@ -189,7 +188,7 @@ class OperationPoints:
             total = total + factor * self.axis(axis)
         return total
 
-    def value(self, value: Any) -> Any:
+    def value(self, value: Value) -> np.ndarray:
         """An index or truth value at all points."""
         if value not in self.known:
             self.known[value] = self.computed(value)

@@ -33,7 +33,7 @@ class FunctionCompiler:
         self.slots: dict[object, int] = {}
         self.touched: set[int] = set()          # slots that the current operation uses, and what is inside of it
         self.steps = steps()
-        self.known: dict[Any, Any] = {}         # runners of tile operations, and of structures
+        self.known: dict[object, Any] = {}         # runners of tile operations, and of structures
         self.reader = Reader()
         block = function.regions[0].blocks[0]
         self.arguments = [self.slot(a) for a in block.arguments]

@@ -83,12 +83,12 @@ def _affine_extremum(op: Operation) -> Function:
     return lambda *values: choose(form(values) for form in forms)
 
 
-_AFFINE: list[tuple[type[Any], Function]] = [
+_AFFINE: list[tuple[type[ir.AffineBinaryExpr], Function]] = [
     (ir.AffineAddExpr, operator.add), (ir.AffineMulExpr, operator.mul), (ir.AffineModExpr, operator.mod),
     (ir.AffineFloorDivExpr, operator.floordiv), (ir.AffineCeilDivExpr, lambda a, b: -(-a // b))]
 
 
-def compile_expression(e: Any, dims: int) -> Callable[[Any], Any]:
+def compile_expression(e: ir.AffineExpr, dims: int) -> Callable[[Any], Any]:
     """An affine expression as a function of its operands (dims first, then symbols)."""
     for kind, function in _AFFINE:
         if isinstance(e, kind):
@@ -97,6 +97,7 @@ def compile_expression(e: Any, dims: int) -> Callable[[Any], Any]:
     if isinstance(e, ir.AffineConstantExpr):
         number = e.value
         return lambda values: number
+    assert isinstance(e, ir.AffineDimExpr | ir.AffineSymbolExpr)
     position = e.position + (dims if isinstance(e, ir.AffineSymbolExpr) else 0)
     return lambda values: values[position]
 
@@ -124,7 +125,7 @@ _ARITHMETIC: dict[str, Function] = {
     "arith.select": lambda c, a, b: np.where(c, a, b) if np.ndim(c) else a if c else b}
 _COMPARISONS = [np.equal, np.not_equal, operator.lt, operator.le, operator.gt, operator.ge,
                 *map(_on_unsigned, (np.less, np.less_equal, np.greater, np.greater_equal))]
-_INDEX: dict[str, Callable[[Any], Function]] = {
+_INDEX: dict[str, Callable[[Operation], Function]] = {
     "affine.apply": _affine_apply, "affine.min": _affine_extremum, "affine.max": _affine_extremum,
     "arith.cmpi": lambda op: _COMPARISONS[op.attributes["predicate"].value],
     **dict.fromkeys(_ARITHMETIC, lambda op: _ARITHMETIC[op.name]),

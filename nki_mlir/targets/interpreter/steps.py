@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from nki_mlir.diagnostics import InternalError
 
 if TYPE_CHECKING:
+    from nki_mlir.bindings import Operation
     from nki_mlir.targets.interpreter.module import FunctionCompiler
 
 Env = list[Any]                     # one slot per SSA value
 Step = Callable[[Env], None]
-Compile = Callable[["FunctionCompiler", Any], Step | None]
+Compile = Callable[["FunctionCompiler", "Operation"], Step | None]
 
 _STEPS: dict[str, Compile] = {}
 

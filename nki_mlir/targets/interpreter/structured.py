@@ -203,7 +203,7 @@ class Generic:
 
 
 @np.errstate(all="ignore")
-def _multiply(values: list[Any], product: BodyContraction, counts: Sequence[int]) -> np.ndarray:
+def _multiply(values: list[np.ndarray], product: BodyContraction, counts: Sequence[int]) -> np.ndarray:
     """The sum of products as one matrix product, with the axes that remain in their order."""
     sides = []
     for value, own in ((product.left, product.rows), (product.right, product.columns)):

@@ -220,7 +220,7 @@ def as_bytes(view: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(view).reshape(-1).view(np.uint8)
 
 
-def report(array: Any, element: int, at: Callable[[], Location | None]) -> None:
+def report(array: "Tracked", element: int, at: Callable[[], Location | None]) -> None:
     array.reported = True
     held = array.reshape(-1)[element]
     text = (f"element {array.index_of(element)} of {array.label or 'a tensor in HBM'} is read, and nothing has written "

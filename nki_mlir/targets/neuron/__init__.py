@@ -6,16 +6,17 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nki_mlir.alone import alone
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.isa.program import Program, instruction_counts
+from nki_mlir.targets import CapturedKernel
 
 if TYPE_CHECKING:
-    from nki_mlir.bindings import Module, Operation
+    from nki_mlir.bindings import Module
     from nki_mlir.passes.pass_manager import PassObserver
     from nki_mlir.targets.neuron.codegen.emission import Emission
     from nki_mlir.targets.neuron.timing import Timing
@@ -28,7 +29,8 @@ __all__ = ["SEPARATOR", "assemble", "compile_captured", "disassemble", "emission
 
 
 @alone
-def load(captured: object, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
+def load(captured: CapturedKernel, grid: tuple[int, ...]
+         ) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
     """A captured kernel as ``run(inputs, shared)``, simulated. What no binary can hold is refused.
 
     One program for the whole grid; where its programs meet, each has one, for a core of its own.
@@ -51,7 +53,7 @@ def load(captured: object, grid: tuple[int, ...]) -> Callable[[Sequence[np.ndarr
 
 
 @alone
-def streams(captured: Any, grid: tuple[int, ...], options: "Emission | None" = None) -> list[Program]:
+def streams(captured: CapturedKernel, grid: tuple[int, ...], options: "Emission | None" = None) -> list[Program]:
     """The programs of a captured kernel, one for each core that it takes."""
     from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores  # start-up: needed where it is asked for
     return emit_cores(lowered(captured), grid, options or Emission())
@@ -63,14 +65,14 @@ def emission(as_written: bool = False) -> "Emission":
     return Emission.as_written() if as_written else Emission()
 
 
-def streams_of_module(module: Any, options: "Emission") -> list[Program]:
+def streams_of_module(module: "Module", options: "Emission") -> list[Program]:
     """The programs of a module above the isa level; the module stays as it is."""
-    from nki_mlir.bindings import ir  # start-up: loads MLIR
+    from nki_mlir.bindings import cloned, ir  # start-up: loads MLIR
     from nki_mlir.passes.pass_manager import run_passes
     from nki_mlir.passes.pipelines import passes_to
     from nki_mlir.targets.neuron.codegen.emission import emit_each
     with module.context, ir.Location.unknown():
-        copy = module.operation.clone()
+        copy = cloned(module)
         run_passes(copy, passes_to("nisa", copy))
         return emit_each(copy, options)
 
@@ -88,16 +90,16 @@ def mode(as_written: bool) -> str:
 
 
 @alone
-def compile_captured(captured: object, grid: tuple[int, ...]) -> Program:
+def compile_captured(captured: CapturedKernel, grid: tuple[int, ...]) -> Program:
     """The program of a captured kernel, all programs of the grid one after the other."""
     from nki_mlir.targets.neuron.codegen.emission import emit_variants  # start-up: needed where it is asked for
     return emit_variants(lowered(captured), grid)
 
 
 @alone
-def lowered(captured: Any) -> "dict[tuple[tuple[int, ...], ...], Operation]":
+def lowered(captured: CapturedKernel) -> "dict[tuple[tuple[int, int], ...], Module]":
     """Its modules at the nisa level, by the program ids they are for; the captured ones are left as they are."""
-    from nki_mlir.bindings import ir  # start-up: loads MLIR
+    from nki_mlir.bindings import cloned, ir  # start-up: loads MLIR
     from nki_mlir.passes.pass_manager import run_passes
     from nki_mlir.passes.pipelines import passes_to
     made = {}
@@ -106,14 +108,14 @@ def lowered(captured: Any) -> "dict[tuple[tuple[int, ...], ...], Operation]":
         if id(module) in made:
             continue
         with module.context, ir.Location.unknown():
-            copy = module.operation.clone()
+            copy = cloned(module)
             run_passes(copy, passes_to("nisa", copy))
             made[id(module)] = copy
     return {fixed: made[id(v.module)] for fixed, v in captured.variants.items()}
 
 
 @alone
-def emit(module: Any, form: str = "asm", observer: "PassObserver | None" = None) -> str | bytes:
+def emit(module: "Module", form: str = "asm", observer: "PassObserver | None" = None) -> str | bytes:
     """A nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``)."""
     from nki_mlir.targets.neuron.codegen.emission import Emission, emit_each  # start-up: needed where it is asked for
     from nki_mlir.targets.neuron.codegen.observation import Observation

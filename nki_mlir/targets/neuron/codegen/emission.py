@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.program import Program
@@ -68,7 +68,7 @@ def emit_module(module: "Module", options: Emission = Emission()) -> Program:
     return emit_code(with_grid(read_code(the_kernel(module))), options)
 
 
-def emit_each(module: Any, options: Emission = Emission()) -> list[Program]:
+def emit_each(module: "Module", options: Emission = Emission()) -> list[Program]:
     """The program of a module; where it stands for programs that meet, those of all of them."""
     kernel = the_kernel(module)
     if any(a.kind == "program_id" for a in kernel.arguments):
@@ -96,7 +96,7 @@ def emit_code(code: Code, options: Emission) -> Program:
 
 
 # -- several modules of one kernel -------------------------------------------------------------------------------------
-Variants = dict[tuple[Any, ...], Any]         # nisa-level module by the (axis, id) pairs that it is for
+Variants = dict[tuple[tuple[int, int], ...], "Module"]        # nisa-level module by the (axis, id) pairs that it is for
 
 
 def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission = Emission()) -> Program:
@@ -132,7 +132,7 @@ def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Em
     return made
 
 
-def module_at(variants: Variants, point: tuple[int, ...]) -> Any:
+def module_at(variants: Variants, point: tuple[int, ...]) -> "Module":
     return next(m for fixed, m in variants.items() if all(point[axis] == n for axis, n in fixed))
 
 

@@ -2,9 +2,9 @@
 """The steps of the emission as passes that can be observed: their records are written as modules where one looks."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import cloned, ir
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.passes.pass_manager import PassObserver
@@ -31,13 +31,13 @@ class Observation:
         self.observer.after(name, lambda: self.as_module(result if isinstance(result, (Code, Program)) else code))
         return result
 
-    def as_module(self, code: Code | Program) -> Any:
+    def as_module(self, code: Code | Program) -> "Module":
         """Records as a module of their own."""
         from nki_mlir.dialects.isa.module import write_program  # start-up: needed where one looks
         from nki_mlir.targets.neuron.codegen.write_records import write_code
         assert self.module is not None
         with self.module.context, ir.Location.unknown():
-            copy: Any = self.module.operation.clone()
+            copy = cloned(self.module)
             if isinstance(code, Program):
                 write_program(copy, code)
             else:

@@ -2,7 +2,6 @@
 """Reads a nisa-level module into records (``kernel_code``)."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -76,7 +75,7 @@ class _Reader:
             self.operation(op.operation, into)
         return into
 
-    def operation(self, op: Any, into: Block) -> None:
+    def operation(self, op: Operation, into: Block) -> None:
         name = op.name
         if is_tile_op(op):
             into.nodes.append(InstructionStep(self.tile_operation(op), location_of(op)))
@@ -112,7 +111,7 @@ class _Reader:
         symbols = [self.values[s] for s in read.symbols]
         return with_values(changed(read, tile), symbols)
 
-    def loop(self, op: Any) -> list[Loop]:
+    def loop(self, op: Operation) -> list[Loop]:
         span = loop_span(op)
         if span is None:
             raise Unsupported(feature="a loop whose bounds are known at run time only",
@@ -184,7 +183,7 @@ class _Reader:
         raise Unsupported(feature=f"the affine expression {e}", instead="use sums, products, mod and floordiv")
 
     # -- memory --------------------------------------------------------------------------------------------------------
-    def allocation(self, op: Any) -> DeviceBuffer:
+    def allocation(self, op: Operation) -> DeviceBuffer:
         shape, dtype, space = memref_parts(op.results[0].type)
         marks = dict(op.attributes.items())
         buffer = DeviceBuffer(text_of(marks.pop("nki.name", None)), space, shape, dtype, location=location_of(op))

@@ -7,7 +7,7 @@ over tens of thousands of instructions without building MLIR in between.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import HBM, Tile
@@ -16,6 +16,9 @@ from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Machine, Work
 from nki_mlir.scalar.dtypes import DType
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Attribute
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
@@ -110,7 +113,7 @@ class DeviceBuffer:
     fixed: bool = False
     addresses: tuple[tuple[int, int], ...] = ()
     location: Location | None = None
-    attributes: dict[str, object] = field(default_factory=dict)
+    attributes: "dict[str, Attribute]" = field(default_factory=dict)
 
     @property
     def bytes_per_partition(self) -> int:
@@ -141,7 +144,7 @@ class Loop:
     span: range
     body: "Block"
     location: Location | None = None
-    attributes: dict[str, object] = field(default_factory=dict)
+    attributes: "dict[str, Attribute]" = field(default_factory=dict)
 
 
 @dataclass(eq=False)

@@ -2,7 +2,6 @@
 """The scalar registers of one engine while its stream is written: loop variables, and values computed from them."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.instruction import REGISTERS, Control, Register, RegisterAlu
@@ -33,7 +32,7 @@ class RegisterFile:
         """Computed values do not hold where control flow meets."""
         self.computed.clear()
 
-    def get(self, value: Value, keep: Sequence[Any], emit: Callable[[Control], Any]) -> Register:
+    def get(self, value: Value, keep: Sequence[Value], emit: Callable[[Control], object]) -> Register:
         """A register with the value; ``keep`` are values that an instruction needs at the same time."""
         if isinstance(value, LoopVariable):
             return self.pinned[value]

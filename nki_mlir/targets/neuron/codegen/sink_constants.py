@@ -44,7 +44,7 @@ def sink_constants(code: Code) -> None:
         block.nodes = list(sunk(block))
 
 
-def sunk(block: Block) -> Iterator[Any]:
+def sunk(block: Block) -> Iterator[object]:
     """The block's nodes, each constant right before the next one that touches its buffer."""
     waiting: dict[DeviceBuffer, list[InstructionStep]] = {}
     for node in block.nodes:
@@ -77,7 +77,7 @@ def touched(node: InstructionStep | Loop) -> Iterator[Tile]:
                 yield from tiles_of(part)
 
 
-def first_use(node: object, constants: list[InstructionStep]) -> tuple[Any, list[InstructionStep]]:
+def first_use(node: object, constants: list[InstructionStep]) -> tuple[object, list[InstructionStep]]:
     """The node that uses the buffer next, and those constants that it still needs in front of it."""
     if not isinstance(node, InstructionStep) or node.op.mask or node.op.limits:
         return node, constants

@@ -15,7 +15,6 @@ What touches two of them needs them one behind the other.
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
@@ -26,6 +25,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     Code,
     DeviceBuffer,
     InstructionStep,
+    Load,
     blocks,
     forget_addresses,
     tiles_of,
@@ -48,7 +48,7 @@ class SplitBlocks(RecordsPass, name="split-blocks", reads=Level.NISA):
 def split_blocks(code: Code) -> None:
     """Cut what can be cut, in place. Addresses that were allocated for whole buffers go."""
     forget_addresses(code)
-    uses: dict[DeviceBuffer, list[tuple[object, Tile]]] = {}
+    uses: dict[DeviceBuffer, list[tuple[InstructionStep | Load, Tile]]] = {}
     for block in blocks(code.body):
         for node in block.nodes:
             for tile in tiles_of(node):
@@ -69,7 +69,7 @@ def split_blocks(code: Code) -> None:
                 rewritten(node, parts) if isinstance(node, InstructionStep) else [node])]
 
 
-def addressed_bytes(buffer: DeviceBuffer, uses: list[tuple[Any, Tile]]) -> int:
+def addressed_bytes(buffer: DeviceBuffer, uses: list[tuple[InstructionStep | Load, Tile]]) -> int:
     """Bytes of the blocks that have addresses; 0 where the buffer stays whole, at the address of the first."""
     size = buffer.bytes_per_partition // len(buffer.addresses)
     first = buffer.addresses[0]
@@ -82,7 +82,7 @@ def addressed_bytes(buffer: DeviceBuffer, uses: list[tuple[Any, Tile]]) -> int:
     return 0
 
 
-def block_bytes(buffer: DeviceBuffer, uses: list[tuple[object, Tile]]) -> int:
+def block_bytes(buffer: DeviceBuffer, uses: list[tuple[InstructionStep | Load, Tile]]) -> int:
     """Bytes of the finest block that every use keeps to; 0 where the buffer stays whole."""
     if buffer.space == HBM or buffer.fixed or buffer.attributes or not uses:
         return 0

@@ -2,7 +2,6 @@
 """Numbers in place of an operation's symbols."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.op import Op, with_forms
@@ -12,7 +11,7 @@ from nki_mlir.targets.neuron.codegen.records import Computed, Value, value_range
 def with_values(op: Op, symbols: Sequence[Value]) -> Op:
     """The operation with numbers in place of symbols; what is left is numbered anew, in the order given."""
     parts = [plus_number(symbol) for symbol in symbols]
-    left: dict[Any, int] = {}
+    left: dict[Value, int] = {}
     for base, _ in parts:
         if base is not None:
             left.setdefault(base, len(left))

@@ -11,9 +11,8 @@ it fills, all semaphores are cleared, and values start from 0 again. docs/isa.md
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Module, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.isa.instruction import (
@@ -68,7 +67,7 @@ WAITS = 1                       # that one instruction carries; more stand befor
 
 
 class SynchronizeEngines(Pass, name="synchronize-engines", reads=Level.NISA, writes=Level.ISA):
-    def run(self, module: Any) -> None:
+    def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
             program = synchronized(with_grid(read_code(the_kernel(module))))
             write_program(module, program)
@@ -306,7 +305,7 @@ class _Emitter:
             access.dtype, access.partition.plus(Linear(partition)),
             access.free.plus(Linear(byte // access.dtype.itemsize)), dims), self.machine)
 
-    def register(self, engine: Engine, value: Computed | LoopVariable, keep: Sequence[object] = ()) -> Register:
+    def register(self, engine: Engine, value: Computed | LoopVariable, keep: Sequence[Value] = ()) -> Register:
         """A register that holds the value; code that computes it where none does."""
         return self.registers[engine].get(value, keep, lambda op: self.control(engine, op))
 

@@ -14,7 +14,6 @@ these are small.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 from nki_mlir.analysis.mask_boxes import box_of, in_box, lawful
 from nki_mlir.diagnostics import KernelError, Unsupported
@@ -90,7 +89,7 @@ def unrolled(code: Code, limit: int = UNROLL_LIMIT) -> Code:
 
 
 # -- what stays a loop -------------------------------------------------------------------------------------------------
-Sizes = dict[Any, int]          # of loops, branches and blocks
+Sizes = dict[object, int]          # of loops, branches and blocks
 
 
 def loops_to_keep(body: Block, limit: int) -> tuple[dict[Loop, None], Sizes]:

@@ -2,11 +2,10 @@
 """Writes records (``kernel_code``) back into the function they were read from, in place of its body; passes on them."""
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from nki_mlir.bindings import Attribute, ir
+from nki_mlir.bindings import Attribute, Module, ir
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import PSUM
 from nki_mlir.dialects.attributes import Attributes
@@ -32,7 +31,7 @@ from nki_mlir.targets.neuron.codegen.records import (
 PREDICATES = {name: number for number, name in COMPARISONS.items()}
 EXTREMES = {"min": "arith.minsi", "max": "arith.maxsi"}
 LOGIC = {"and": "arith.andi", "or": "arith.ori"}
-AFFINE: dict[str, Callable[[Any, Any], Any]] = {
+AFFINE: dict[str, Callable[[ir.AffineExpr, ir.AffineExpr], ir.AffineExpr]] = {
     "add": operator.add, "subtract": operator.sub, "mult": operator.mul, "mod": ir.AffineExpr.get_mod,
     "floordiv": ir.AffineExpr.get_floor_div}
 LEAVES = (*EXTREMES, *PREDICATES, *LOGIC)    # of affine expressions
@@ -46,7 +45,7 @@ def write_code(kernel: KernelFunction, code: Code) -> None:
 class RecordsPass(Pass):
     """Base of passes that work on the records of a kernel's code."""
 
-    def run(self, module: Any) -> None:
+    def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
             for kernel in kernel_functions(module):
                 code = read_code(kernel)
@@ -62,9 +61,9 @@ class _RecordsWriter:
         self.make = Attributes()
         self.index = ir.IndexType.get()
         self.unknown = ir.Location.unknown()
-        self.buffers: dict[DeviceBuffer, Any] = {}
-        self.values: dict[object, object] = {}
-        self.constants: dict[int, Any] = {}
+        self.buffers: dict[DeviceBuffer, ir.Value] = {}
+        self.values: dict[Value, ir.Value] = {}
+        self.constants: dict[int, ir.Value] = {}
         self.block_now = kernel.op.regions[0].blocks[0]
         self.location = self.unknown
         for operation in reversed(list(self.block_now.operations)):
@@ -104,7 +103,7 @@ class _RecordsWriter:
             op.attributes["nki.grid"] = self.make.value(tuple(self.code.grid))
 
     # -- code ----------------------------------------------------------------------------------------------------------
-    def block(self, block: Block, into: Any, condition: Value | None = None) -> None:
+    def block(self, block: Block, into: ir.Block, condition: Value | None = None) -> None:
         """Write a block that ends with its condition, or with nothing."""
         outer, self.block_now = self.block_now, into
         known = dict(self.values)
@@ -189,7 +188,7 @@ class _RecordsWriter:
         return (byte // bank, partition, byte % bank) if buffer.space == PSUM else address
 
     # -- values --------------------------------------------------------------------------------------------------------
-    def value(self, value: Value) -> Any:
+    def value(self, value: Value) -> ir.Value:
         if isinstance(value, int):
             return self.constant(value)
         if value not in self.values:
@@ -197,18 +196,18 @@ class _RecordsWriter:
             self.values[value] = self.computed(value)
         return self.values[value]
 
-    def truth(self, condition: Value) -> object:
+    def truth(self, condition: Value) -> ir.Value:
         """A condition, which is any number that is not 0."""
         made = self.value(condition)
         return made if made.type == self.make.i1 else self.value(Computed("ne", condition, 0))
 
-    def number(self, value: Value) -> Any:
+    def number(self, value: Value) -> ir.Value:
         made = self.value(value)
         if made.type != self.make.i1:
             return made
         return self.operation("arith.index_castui", [made], [self.index]).results[0]
 
-    def computed(self, value: Computed) -> Any:
+    def computed(self, value: Computed) -> ir.Value:
         if value.op in PREDICATES:
             predicate = ir.IntegerAttr.get(self.make.i64, PREDICATES[value.op])
             return self.operation("arith.cmpi", [self.number(value.lhs), self.number(value.rhs)], [self.make.i1],
@@ -225,7 +224,7 @@ class _RecordsWriter:
         return self.operation("affine.apply", [self.number(v) for v in leaves], [self.index],
                               {"map": mapping}).results[0]
 
-    def affine(self, value: Value, leaves: dict[Value, int]) -> Any:
+    def affine(self, value: Value, leaves: dict[Value, int]) -> ir.AffineExpr:
         """The value as an affine expression of loop variables and of what is not affine in them, as symbols."""
         if isinstance(value, int):
             return ir.AffineExpr.get_constant(value)
@@ -233,7 +232,7 @@ class _RecordsWriter:
             return ir.AffineExpr.get_symbol(leaves.setdefault(value, len(leaves)))
         return AFFINE[value.op](self.affine(value.lhs, leaves), self.affine(value.rhs, leaves))
 
-    def constant(self, value: int) -> Any:
+    def constant(self, value: int) -> ir.Value:
         if value not in self.constants:
             number = ir.IntegerAttr.get(self.index, value)
             self.constants[value] = self.at_head("arith.constant", [self.index], {"value": number},
@@ -241,15 +240,17 @@ class _RecordsWriter:
         return self.constants[value]
 
     # -- operations ----------------------------------------------------------------------------------------------------
-    def file_location(self, at: Location | None) -> Any:
+    def file_location(self, at: Location | None) -> ir.Location:
         return ir.Location.file(at.file, at.line, at.column + 1) if at is not None else self.unknown
 
-    def operation(self, name: str, operands: Any = (), results: Any = (), attributes: Any = None,
-                  regions: int = 0) -> Any:
+    def operation(self, name: str, operands: Sequence[ir.Value] = (), results: Sequence[ir.Type] = (),
+                  attributes: Mapping[str, Attribute] | None = None,
+                  regions: int = 0) -> ir.Operation:
         return ir.Operation.create(name, operands=list(operands), results=list(results), attributes=attributes,
                                    regions=regions, loc=self.location, ip=ir.InsertionPoint(self.block_now))
 
-    def at_head(self, name: str, results: list[Any], attributes: dict[str, Attribute], location: Any) -> Any:
+    def at_head(self, name: str, results: list[ir.Type], attributes: dict[str, Attribute],
+                location: ir.Location) -> ir.Operation:
         """At the head of the function, where every block sees it."""
         ip = ir.InsertionPoint.at_block_begin(self.kernel.op.regions[0].blocks[0])
         return ir.Operation.create(name, results=results, attributes=attributes, loc=location, ip=ip)

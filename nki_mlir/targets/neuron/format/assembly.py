@@ -11,7 +11,7 @@ from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM, PSUM, Linear, Tile
-from nki_mlir.dialects.isa.instruction import Control, Instruction, Label, check_encodable, is_dma
+from nki_mlir.dialects.isa.instruction import Control, Instruction, Label, Register, check_encodable, is_dma
 from nki_mlir.dialects.isa.program import (
     PARTITION_STRIDE,
     PSUM_BASE,
@@ -127,7 +127,7 @@ def scalar_text(value: object) -> str:
     return f"{value:04d}" if isinstance(value, Label) else str(value)
 
 
-def attribute_text(value: Any, kind: type, symbols: tuple[object, ...]) -> str:
+def attribute_text(value: Any, kind: type, symbols: tuple[Register, ...]) -> str:
     """One attribute. Text that is no plain word stands in quotation marks, as in JSON."""
     if kind is Linear:
         return linear_text(value, symbols)
@@ -140,20 +140,20 @@ def attribute_text(value: Any, kind: type, symbols: tuple[object, ...]) -> str:
     return str(int(value)) if kind is bool else str(value)
 
 
-def linear_text(form: Linear, symbols: tuple[object, ...]) -> str:
+def linear_text(form: Linear, symbols: tuple[Register, ...]) -> str:
     """``3+4*d0-2*r1``: axes are d, registers r."""
     axes = "".join(f"{c:+d}*d{axis}" for axis, c in form.axes)
     return f"{form.const}{axes}{register_terms(form, symbols)}"
 
 
-def register_terms(form: Linear, symbols: tuple[Any, ...], unit: str = "") -> str:
+def register_terms(form: Linear, symbols: tuple[Register, ...], unit: str = "") -> str:
     """``+64*r1``, in the order of the registers."""
     terms = sorted((symbols[k].number, c) for k, c in form.symbols)
     return "".join(f"{c:+d}*r{number}{unit}" for number, c in terms)
 
 
 # -- tiles -------------------------------------------------------------------------------------------------------------
-def tile_text(tile: Tile, symbols: tuple[object, ...], channels: int | None) -> str:
+def tile_text(tile: Tile, symbols: tuple[Register, ...], channels: int | None) -> str:
     """``fp32@0x28000[1,64][64,4]``: dtype, address, steps and counts innermost first, in elements."""
     dims = tile.access.free_dims[::-1]
     steps, counts = (",".join(str(d[k]) for d in dims) for k in (0, 1))
@@ -165,7 +165,7 @@ def tile_text(tile: Tile, symbols: tuple[object, ...], channels: int | None) -> 
     return f"{tile.dtype.asm}@{address_text(tile, symbols)}[{steps}][{counts}]{lanes}"
 
 
-def address_text(tile: Tile, symbols: tuple[object, ...]) -> str:
+def address_text(tile: Tile, symbols: tuple[Register, ...]) -> str:
     """The start, then what registers add: bytes, or partitions where a term ends in p."""
     free = scaled(tile.access.free, tile.dtype.itemsize)
     terms = []

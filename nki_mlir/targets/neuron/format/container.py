@@ -3,12 +3,13 @@
 
 import struct
 import zlib
-from typing import Any
+from collections.abc import Callable
 
 from nki_mlir.diagnostics import Location
 from nki_mlir.diagnostics.errors import NkiMlirError
+from nki_mlir.dialects.isa.instruction import Instruction
 from nki_mlir.dialects.isa.program import KINDS, Program, Queue, Semaphore, Variable
-from nki_mlir.machine import ENGINES, machine_named
+from nki_mlir.machine import ENGINES, Engine, machine_named
 from nki_mlir.targets.neuron.format.encoding import DTYPES, BadBinary, Bytes, Decoder, Encoder, entry, pack
 from nki_mlir.targets.neuron.validate import check_program
 
@@ -51,7 +52,7 @@ def encode_program(program: Program) -> bytes:
     return assembled(sections)
 
 
-def located(encoder: Encoder, instruction: Any, engine: Any) -> bytes:
+def located(encoder: Encoder, instruction: Instruction, engine: Engine) -> bytes:
     """The instruction's bytes; an error gets its source line."""
     try:
         return encoder.instruction(instruction, engine)
@@ -137,7 +138,7 @@ def read_strings(data: bytes) -> list[str]:
     return found
 
 
-def read_variables(sections: dict[bytes, bytes], string: Any) -> list[Variable]:
+def read_variables(sections: dict[bytes, bytes], string: Callable[[int], str]) -> list[Variable]:
     source, data, found = Bytes(sections[b"VARS"], "the variables"), Bytes(sections[b"DATA"], "the constants"), []
     while source.at < len(source.data):
         name, kind, dtype, place, dims, size = source.take(VARIABLE)

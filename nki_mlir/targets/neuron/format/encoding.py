@@ -7,9 +7,9 @@ class's fields, then its attributes. All numbers are little-endian. Offsets of d
 
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Linear, Tile
 from nki_mlir.dialects.isa.instruction import Control, Instruction, Label, Register, Scalar, Update, Wait, by_opcode
 from nki_mlir.dialects.isa.program import Variable, hbm_tile, on_chip_tile, scaled
@@ -53,13 +53,16 @@ def pack(form: struct.Struct, what: str, *values: int) -> bytes:
         raise EncodingError(what=f"{what} {', '.join(map(str, values))}") from None
 
 
-class Pool:
+T = TypeVar("T")
+
+
+class Pool(Generic[T]):
     """Distinct entries, by number."""
 
     def __init__(self) -> None:
-        self.numbers: dict[Any, int] = {}
+        self.numbers: dict[T, int] = {}
 
-    def number(self, entry: object) -> int:
+    def number(self, entry: T) -> int:
         return self.numbers.setdefault(entry, len(self.numbers))
 
 
@@ -73,7 +76,7 @@ class Encoder:
 
     def __init__(self, variables: list[Variable]) -> None:
         self.variables = {v: k for k, v in enumerate(variables)}
-        self.strings, self.locations = Pool(), Pool()
+        self.strings, self.locations = Pool[str](), Pool[tuple[int, int]]()
         self.tiles: dict[tuple[object, ...], bytes] = {}        # by identity: the program keeps them
 
     def instruction(self, instruction: Instruction, engine: Engine) -> bytes:
@@ -104,14 +107,14 @@ class Encoder:
         return (head + waits.ljust(WAIT.size * WAITS, b"\0") + signal + body).ljust(slots * SLOT, b"\0")
 
     # -- tiles ---------------------------------------------------------------------------------------------------------
-    def tile(self, cls: type[Op | Control], tile: Tile, symbols: tuple[Any, ...]) -> bytes:
+    def tile(self, cls: type[Op | Control], tile: Tile, symbols: tuple[Register, ...]) -> bytes:
         dim = dim_of(cls, tile.space)
         key = id(tile), dim, symbols
         if key not in self.tiles:
             self.tiles[key] = self.descriptor(tile, dim, symbols)
         return self.tiles[key]
 
-    def descriptor(self, tile: Tile, dim: struct.Struct, symbols: tuple[Any, ...]) -> bytes:
+    def descriptor(self, tile: Tile, dim: struct.Struct, symbols: tuple[Register, ...]) -> bytes:
         access, size = tile.access, tile.dtype.itemsize
         free = scaled(access.free, size)
         terms = [(symbols[k].number, 0, c) for k, c in free.symbols]
@@ -194,7 +197,7 @@ class Bytes:
         return self.data[self.at - count:self.at]
 
 
-def entry(table: Any, number: int, what: str) -> Any:
+def entry(table: Sequence[T], number: int, what: str) -> T:
     """An entry of a table by number; raises ``BadBinary`` where there is none."""
     if not 0 <= number < len(table):
         raise BadBinary(what=f"there is no {what} {number}")
@@ -205,7 +208,7 @@ class Decoder:
     """Decodes the instructions of one program."""
 
     def __init__(self, machine: Machine, variables: list[Variable], strings: list[str],
-                 locations: Sequence[object]) -> None:
+                 locations: Sequence[Location]) -> None:
         self.machine, self.variables, self.strings, self.locations = machine, variables, strings, locations
 
     def instruction(self, code: Bytes, engine: Engine) -> Instruction:
@@ -230,14 +233,14 @@ class Decoder:
                            queue if flags & HAS_QUEUE else None,
                            entry(self.locations, location, "location") if flags & HAS_LOCATION else None)
 
-    def update(self, fields: tuple[Any, ...]) -> Update:
+    def update(self, fields: tuple[int, int, int, int]) -> Update:
         semaphore, kind, value, _ = fields
         if kind not in (INC, DEC, ADD, SUB):
             raise BadBinary(what=f"there is no semaphore operation {kind}")
         return Update(semaphore, -value if kind in (DEC, SUB) else value)
 
     def control(self, cls: type[Control], code: Bytes) -> Control:
-        values: dict[str, Any] = {}
+        values: dict[str, object] = {}
         for name, kind in cls.kinds().items():
             if kind is str:
                 values[name] = entry(cls.choices[name], code.take(_BOOL)[0], name)

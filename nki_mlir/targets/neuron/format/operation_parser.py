@@ -26,7 +26,7 @@ def element_type(text: Text | Line, name: str) -> DType:
     return BY_ASM[name]
 
 
-def none_left(cls: Any, fields: Fields) -> None:
+def none_left(cls: "type[Op | Control]", fields: Fields) -> None:
     for name, text in fields.items():
         raise text.fail(f"{cls.mnemonic} has no field {name}")
 
@@ -155,7 +155,7 @@ class OperationReader(TileReader):
         if text.value != expected:
             raise text.fail(f"expected descriptors={expected}")
 
-    def attribute(self, text: Text, kind: type) -> Any:
+    def attribute(self, text: Text, kind: type) -> object:
         if kind is tuple:
             items = text.match(r"\(((?:-?\d+(?:,-?\d+)*)?)\)", "numbers in parentheses")[1]
             return tuple(int(n) for n in items.split(",") if n)
@@ -163,7 +163,7 @@ class OperationReader(TileReader):
             return self.linear(text)
         if kind is str:
             return self.string(text)
-        read: Callable[..., Any] = float if kind is float else int
+        read: Callable[..., object] = float if kind is float else int
         try:
             value = read(text.value)
         except ValueError:
