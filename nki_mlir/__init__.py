@@ -45,7 +45,19 @@ packages.register("nki_mlir.transforms", "nki_mlir.conversion", "nki_mlir.target
 def spec(shape: tuple[int, ...], dtype: object = "float32") -> "Spec":
     """A tensor by shape and dtype alone, for ``kernel.lower``.
 
-    ``dtype`` is a name ("bfloat16"), or a dtype of NumPy, PyTorch or the language.
+    Arguments:
+        shape: its extents
+        dtype: a name, or a dtype of NumPy, PyTorch or the language
+
+    Result:
+        What stands for the tensor.
+
+    Errors:
+        What is no shape or no dtype is a TypeError.
+
+    Example:
+        lowered = nki.jit(double).lower(nki_mlir.spec((128, 64), "bfloat16"))
+        assert "memref<128x64xbf16" in lowered.as_text()
     """
     from nki_mlir.language.lowered import Spec  # start-up: needed where it is asked for
     return Spec(shape, dtype)
@@ -60,16 +72,36 @@ def opt(module: "Module | str", passes: "str | Sequence[str]" = (), to: str = ""
         to: a level to lower to after them: linalg (the waist) or nisa
         target: trn1, trn2 or trn3, where the module says none
 
-    Example::
+    Result:
+        A module of the MLIR bindings.
 
-        nki_mlir.opt(text, "split-masked-loops,nki-to-linalg")
-        nki_mlir.opt(lowered.module("nki"), to="nisa")
+    Errors:
+        A text that does not parse, a pass that there is none of, and what a pass refuses are errors.
+
+    Example:
+        lowered = nki.jit(double).lower(nki_mlir.spec((128, 64)))
+        waist = nki_mlir.opt(lowered.as_text(), "split-masked-loops,nki-to-linalg")
+        nisa = nki_mlir.opt(lowered.module("nki"), to="nisa")
+        assert "linalg.generic" in str(waist) and "nisa.tensor_scalar" in str(nisa)
     """
     from nki_mlir.cli.optimized import optimized  # start-up: loads MLIR
     return optimized(module, passes, to, target)
 
 
-def load_ipython_extension(_shell: object) -> None:
-    """``%load_ext nki_mlir``: MLIR modules are shown highlighted from the start, not from the first that is lowered."""
+def load_ipython_extension(shell: object) -> None:
+    """``%load_ext nki_mlir``: MLIR modules are shown highlighted from the start, not from the first that is lowered.
+
+    Arguments:
+        shell: IPython's
+
+    Result:
+        None.
+
+    Errors:
+        None.
+
+    Example:
+        nki_mlir.load_ipython_extension(None)       # what %load_ext nki_mlir does in a notebook
+    """
     from nki_mlir import display  # start-up: needed where it is asked for
     display.register()

@@ -21,6 +21,7 @@ SOURCES = Path(__file__).parent.parent / "examples" / "custom_operators"
 FRAMEWORKS = "nki_mlir.frameworks"
 # Modules with what their examples import beside them, and the marker of their tests.
 MODULES = {
+    "nki_mlir": ("import nki_mlir", ""), "nki_mlir.language.lowered": ("", ""),
     "nki_mlir.language.beta.nki": ("", ""), "nki_mlir.language.current.nki": ("", ""),
     "nki_mlir.language.current.meta": ("", ""), "nki_mlir.language.current.compiler": ("", ""),
     "nki_mlir.language.beta.compiler": ("", ""), "nki_mlir.language.beta.typing": ("", ""),
@@ -68,7 +69,8 @@ def public(module):
         if inspect.isclass(value) or inspect.isroutine(value):
             found[name] = value
         if inspect.isclass(value):
-            found |= {f"{name}.{n}": m for n, m in vars(value).items() if inspect.isfunction(m) and n[0] != "_"}
+            own = {n: m.fget if isinstance(m, property) else m for n, m in vars(value).items() if n[0] != "_"}
+            found |= {f"{name}.{n}": m for n, m in own.items() if inspect.isfunction(m)}
     return found
 
 
@@ -85,6 +87,12 @@ def arguments_of(value):
         made = None if dataclasses.is_dataclass(value) or issubclass(value, Exception) else made
         return list(inspect.signature(made).parameters)[1:] if made else []
     return list(inspect.signature(value).parameters)
+
+
+def test_every_method_of_what_lower_gives__has_an_example():
+    found = public("nki_mlir.language.lowered")
+    without = {name for name, value in found.items() if "Example" not in parts_of(value)}
+    assert without == {"Lowered.name", "Spec.shape", "Spec.zeros"}      # in their classes' examples
 
 
 @cases

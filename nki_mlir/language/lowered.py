@@ -42,7 +42,19 @@ class NoSuchModule(NkiMlirError, IndexError):
 
 
 class Spec(Described):
-    """A tensor by shape and dtype alone: an argument of ``kernel.lower``; in a call it stands for zeros."""
+    """A tensor by shape and dtype alone: an argument of ``kernel.lower``; in a call it stands for zeros.
+
+    Arguments:
+        shape: its extents
+        dtype: a name, or a dtype of NumPy, PyTorch or the language
+
+    Errors:
+        What is no shape or no dtype is a TypeError.
+
+    Example:
+        x = Spec((128, 64), "bfloat16")
+        assert x.shape == (128, 64) and x.zeros().dtype.name == "bfloat16"
+    """
 
     def __init__(self, shape: tuple[int, ...], dtype: object = "float32") -> None:
         self.annotated_shape, self.annotated_dtype = tuple(shape), dtype_name(dtype)
@@ -50,9 +62,11 @@ class Spec(Described):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Its extents."""
         return self.annotated_shape
 
     def zeros(self) -> np.ndarray:
+        """An array that it stands for."""
         return zeros_of(self.annotated_shape, self.annotated_dtype)
 
     def __repr__(self) -> str:
@@ -99,7 +113,13 @@ def lower(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str, o
 
 @dataclass
 class KernelCost:
-    """What a kernel takes of a machine, as counted while it is timed. ``operations``: multiplications and additions."""
+    """What a kernel takes of a machine, as counted while it is timed. ``operations``: multiplications and additions.
+
+    Example:
+        cost = nki.jit(double).lower(Spec((128, 64))).cost
+        assert (cost.operations, cost.hbm_bytes) == (128 * 64, 2 * 128 * 64 * 4)
+        assert cost.instructions == sum(cost.instructions_per_engine.values()) and cost.busy_ns["vector"] > 0
+    """
 
     total_ns: float
     operations: int
@@ -113,19 +133,60 @@ class KernelCost:
 
 
 class Profile:
-    """Where a kernel's time goes: ``document`` as docs/profile.md has it; ``write(folder)`` leaves the three files."""
+    """Where a kernel's time goes: ``document`` as docs/profile.md has it; ``write(folder)`` leaves the three files.
+
+    Arguments:
+        document: what the profile says, as JSON has it
+
+    Errors:
+        None.
+
+    Example:
+        profile = nki.jit(double).lower(Spec((128, 64))).profile()
+        assert "what would make it faster" in str(profile).lower() or not profile.advice
+        assert profile.document["timing"]["kernel"] == "double"
+    """
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.document = document
 
     @property
     def advice(self) -> list[dict[str, Any]]:
-        """What would make the kernel faster, by how much."""
+        """What would make the kernel faster, by how much: rule, place, what it saves, and a sentence.
+
+        Arguments:
+            none
+
+        Result:
+            A list of dicts, those that save most first.
+
+        Errors:
+            None.
+
+        Example:
+            advice = nki.jit(double).lower(Spec((16, 4096))).profile().advice
+            assert all(one["saves_ns"] > 0 and one["rule"] and one["text"] for one in advice)
+        """
         found: list[dict[str, Any]] = self.document["advice"]
         return found
 
     def write(self, folder: str | Path) -> list[Path]:
-        """The document, a trace and the page, in that folder."""
+        """The document, a trace and the page, in that folder.
+
+        Arguments:
+            folder: it is made where there is none
+
+        Result:
+            The paths of the three files.
+
+        Errors:
+            A folder that cannot be written to is an error.
+
+        Example:
+            files = nki.jit(double).lower(Spec((128, 64))).profile().write("timed")
+            assert [file.name for file in files] == ["profile.json", "trace.json.gz", "profile.html"]
+            assert all(file.exists() for file in files)
+        """
         from nki_mlir.targets.neuron.profile import write_profile  # start-up: needed where it is asked for
         return write_profile(self.document, folder)
 
@@ -148,6 +209,10 @@ class Lowered:
 
     The levels are ``nki`` (as written), ``waist`` (linalg on tiles), ``nisa`` (one operation an instruction) and
     ``isa`` (streams with addresses and semaphores).
+
+    Example:
+        lowered = nki.jit(double).lower(Spec((128, 64), "float32"))
+        assert lowered.name == "double"
     """
 
     specialization: Specialization
@@ -155,17 +220,50 @@ class Lowered:
 
     @property
     def name(self) -> str:
+        """The kernel's."""
         return self.specialization.name
 
     def as_text(self, level: str = "nki") -> str:
-        """The modules of a level as text; ``isa`` is assembly. Several, of a grid, are parted by ``// -----``."""
+        """The modules of a level as text; ``isa`` is assembly. Several, of a grid, are parted by ``// -----``.
+
+        Arguments:
+            level: nki (as written), waist (linalg on tiles), nisa (instructions) or isa (streams)
+
+        Result:
+            The text.
+
+        Errors:
+            A level that there is none of is a ValueError.
+
+        Example:
+            lowered = nki.jit(double).lower(Spec((128, 64)))
+            assert "nki.load" in lowered.as_text() and "linalg.generic" in lowered.as_text("waist")
+            assert "nisa.tensor_scalar" in lowered.as_text("nisa") and "TENSOR_SCALAR" in lowered.as_text("isa")
+        """
         from nki_mlir.targets import neuron  # start-up: needed where it is asked for
         if level == "isa":
             return str(neuron.write(self.streams, "asm"))
         return neuron.SEPARATOR.join(f"{module}\n" for module in self._modules(level))
 
     def module(self, level: str = "nki", number: int = 0) -> "Module":
-        """An MLIR module of a level: the same one each time, which nothing else uses."""
+        """An MLIR module of a level: the same one each time, which nothing else uses.
+
+        Arguments:
+            level: nki, waist, nisa or isa
+            number: which one, where programs of a grid have several
+
+        Result:
+            A module of the MLIR bindings, which may be changed.
+
+        Errors:
+            A level or a number that there is none of is an error.
+
+        Example:
+            module = nki.jit(double).lower(Spec((128, 64))).module("nki")
+            assert module.operation.verify()
+            names = [operation.name for operation in module.body.operations[0].regions[0].blocks[0]]
+            assert "nki.store" in names
+        """
         modules = self._modules(level)
         if not 0 <= number < len(modules):
             raise NoSuchModule(number=number, level=level, count=len(modules)).located(user_location())
@@ -174,24 +272,80 @@ class Lowered:
 
     @property
     def streams(self) -> "list[Program]":
-        """The instruction streams that are timed: a program for each core that the kernel takes."""
+        """The instruction streams that are timed: a program for each core that the kernel takes.
+
+        Arguments:
+            none
+
+        Result:
+            A list of programs.
+
+        Errors:
+            What the machine has no instruction for, or no memory, is an error.
+
+        Example:
+            program, = nki.jit(double).lower(Spec((128, 64))).streams
+            assert {engine.value for engine, stream in program.streams.items() if stream} >= {"vector", "sync"}
+        """
         from nki_mlir.targets import neuron  # start-up: loads MLIR
         return self._once("streams", lambda: neuron.streams(
             self.specialization.captured, self.specialization.grid, neuron.emission()))
 
     def time(self) -> "Timing":
-        """How long it takes on the timed machine, and where its time goes: as of ``nki-run --time``."""
+        """How long it takes on the timed machine, and where its time goes: as of ``nki-run --time``.
+
+        Arguments:
+            none
+
+        Result:
+            A ``Timing``: ``total_ns``, ``path``, ``figures()``.
+
+        Errors:
+            As of ``streams``.
+
+        Example:
+            small, large = (nki.jit(double).lower(Spec((128, n))).time().total_ns for n in (64, 8192))
+            assert 0 < small < large
+        """
         from nki_mlir.targets import neuron  # start-up: loads MLIR
         return self._once("time", lambda: neuron.timed(self.streams))
 
     def profile(self) -> Profile:
-        """The profile: its page is shown in a notebook, ``write(folder)`` leaves it as files."""
+        """The profile: its page is shown in a notebook, ``write(folder)`` leaves it as files.
+
+        Arguments:
+            none
+
+        Result:
+            A ``Profile``: ``document``, ``advice``, ``write(folder)``.
+
+        Errors:
+            As of ``streams``.
+
+        Example:
+            lowered = nki.jit(double).lower(Spec((128, 64)))
+            assert lowered.profile().document["timing"]["total_ns"] == lowered.time().total_ns
+        """
         from nki_mlir.targets.neuron.profile import profile_of  # start-up: needed where it is asked for
         return self._once("profile", lambda: Profile(profile_of(self.streams)))
 
     @property
     def cost(self) -> KernelCost:
-        """Time, arithmetic, bytes to and from HBM, and instructions."""
+        """Time, arithmetic, bytes to and from HBM, and instructions.
+
+        Arguments:
+            none
+
+        Result:
+            A ``KernelCost``.
+
+        Errors:
+            As of ``streams``.
+
+        Example:
+            lowered = nki.jit(double).lower(Spec((128, 64), "bfloat16"))
+            assert lowered.cost.hbm_bytes == 2 * 128 * 64 * 2 and lowered.cost.total_ns == lowered.time().total_ns
+        """
         figures, point = self.profile().document["timing"], self.profile().document["roofline"]["points"][0]
         return KernelCost(figures["total_ns"], point["operations"], figures["hbm_bytes"], figures["instructions"],
                     figures["instructions_per_engine"], figures["busy_ns"])
@@ -231,3 +385,6 @@ class Lowered:
 
     def _repr_html_(self) -> str:
         return "".join(display.folded(level, display.mlir(self.as_text(level)), level == "nki") for level in LEVELS)
+
+
+__all__ = ["KernelCost", "Lowered", "Profile", "Spec"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from nki_mlir.targets.neuron.profile.document import Document
 
 FILES = Path(__file__).parent / "page_files"
-SCRIPTS = "uplot.js", "timeline.js", "panels.js"
+SCRIPTS = "uplot.js", "theme.js", "timeline.js", "panels.js"
 STYLES = "uplot.css", "page.css"
 
 

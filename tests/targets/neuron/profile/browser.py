@@ -10,14 +10,14 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 OPTIONS = "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=8000"
 
 
-def rendered(page: str, folder: Path, script: str = "", width: int = 1600) -> "Rendered":
+def rendered(page: str, folder: Path, script: str = "", width: int = 1600, dark: bool = False) -> "Rendered":
     """The page's elements; ``script`` runs after its own scripts. An error of a script fails the test."""
     catch = ("<script>onerror = (text, file, line) => { const p = document.createElement('p'); p.id = 'failure'; "
              "p.textContent = `${text} in line ${line}`; document.documentElement.append(p); }</script>")
     file = folder / "page.html"
     file.write_text(page.replace("<head>", f"<head>{catch}").replace("</body>", f"<script>{{{script}}}</script></body>"))
     assert BROWSER is not None
-    made = subprocess.run([BROWSER, *OPTIONS, f"--window-size={width},900", f"--user-data-dir={folder / 'user'}",
+    made = subprocess.run([BROWSER, *OPTIONS, f"--window-size={width},900", f"--blink-settings=preferredColorScheme={int(not dark)}", f"--user-data-dir={folder / 'user'}",
                            "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=300, check=True)
     found = Rendered()
     found.feed(made.stdout)

@@ -6,6 +6,7 @@ from copy import deepcopy
 
 import pytest
 
+from nki_mlir.display import frame
 from nki_mlir.targets.neuron.profile import profile_of
 from nki_mlir.targets.neuron.profile.page import page
 from tests.targets.neuron.profile.browser import BROWSER, rendered
@@ -51,6 +52,45 @@ def test_it_shows_the_numbers_of_the_document(profile, tmp_path, width):
     assert found.values["points"][::2] == pytest.approx([p["operations"] / p["hbm_bytes"] for p in points])
     assert found.values["points"][1::2] == pytest.approx([p["operations"] / p["ns"] for p in points])
     assert "total += nl.matmul(left, right, transpose_x=True)" in found.texts["source"]
+
+
+COLOURS = """(() => {
+    const of = (element, name) => getComputedStyle(element).getPropertyValue(name);
+    timeline.paint();
+    const pixel = Array.from(timeline.context.getImageData(2, 2, 1, 1).data.slice(0, 3));
+    return [root.dataset.theme, of(document.body, "background-color"), of(document.body, "color"), pixel,
+        of(document.querySelector("#roofline text"), "fill"), charts[0][0].axes[0].stroke()].join("; ");
+})()"""
+LIGHT = "light; rgb(245, 246, 248); rgb(28, 37, 48); 255,255,255; rgb(28, 37, 48); #667280"
+DARK = "dark; rgb(18, 22, 27); rgb(223, 229, 236); 26,32,39; rgb(223, 229, 236); #9aa7b4"
+
+
+@in_browser
+@pytest.mark.parametrize("dark, expected", [(False, LIGHT), (True, DARK)])
+def test_it_is_light_or_dark_as_the_system(profile, tmp_path, dark, expected):
+    text = f"at('notes').textContent = {COLOURS}"
+    assert rendered(page(profile), tmp_path, text, dark=dark).texts["notes"] == expected
+
+
+@in_browser
+@pytest.mark.parametrize("around, dark, expected", [
+    ('data-theme="dark"', False, DARK), ('data-theme="light"', True, LIGHT), ('data-theme="auto"', True, DARK),
+    ('data-jp-theme-light="false"', False, DARK), ('data-jp-theme-light="true"', True, LIGHT),
+    ('class="vscode-body vscode-dark"', False, DARK)])
+def test_it_is_light_or_dark_as_what_is_around_it(profile, tmp_path, around, dark, expected):
+    """The site, JupyterLab, Visual Studio Code; once more after a change to the other one."""
+    other = "light" if expected == DARK else "dark"
+    outer = f"<html><head></head><body {around}><p id='notes'></p>{frame(page(profile))}</body></html>"
+    ask = f"""const inner = document.querySelector("iframe").contentWindow, said = document.getElementById("notes");
+        onload = () => {{
+            said.textContent = inner.eval({COLOURS!r});
+            document.body.removeAttribute("data-jp-theme-light");
+            document.body.className = "";
+            document.body.dataset.theme = "{other}";
+            setTimeout(() => {{ said.textContent += " | " + inner.eval({COLOURS!r}); }}, 100);
+        }};"""
+    assert rendered(outer, tmp_path, ask.replace("\n", " "), dark=dark).texts["notes"] == \
+        f"{expected} | {LIGHT if other == 'light' else DARK}"
 
 
 @in_browser

@@ -37,7 +37,7 @@ at("notes").textContent = profile.notes.join(" ");
 
 // -- utilization ------------------------------------------------------------------------------------------------------
 const CAUSES = {};
-const causeColor = cause => CAUSES[cause] ??= cause === "launch" ? "#c9ced4" : cause === "end" ? "#e1e5e9" : ["#f2b8a0", "#f0d58c", "#a9d3c1", "#c7b5e3", "#e8a8bd", "#b3d1ee", "#d8cfa8"][Object.keys(CAUSES).length % 7];
+const causeColor = cause => CAUSES[cause] ??= cause === "launch" ? "var(--launch)" : cause === "end" ? "var(--line)" : ["#f2b8a0", "#f0d58c", "#a9d3c1", "#c7b5e3", "#e8a8bd", "#b3d1ee", "#d8cfa8"][Object.keys(CAUSES).length % 7];
 const engineRows = [];
 timing.cores.forEach((core, number) => {
   for (const [engine, busy] of Object.entries(core.busy_ns)) {
@@ -67,7 +67,7 @@ table("path", ["line", "#share", "#time", "", "source"], pathRows.map(([l, k]) =
   return made;
 }));
 const rest = total - pathRows.reduce((sum, [l]) => sum + l.path_ns, 0);
-at("path").append(row(cell("launch, waits"), cell(percent(rest / total), "n", rest), cell(duration(rest), "n"), cell(bar([[rest / total, "#c9ced4", ""]])), cell("")));
+at("path").append(row(cell("launch, waits"), cell(percent(rest / total), "n", rest), cell(duration(rest), "n"), cell(bar([[rest / total, "var(--launch)", ""]])), cell("")));
 table("groups", ["", "#from", "#to", "#busy on all tracks"], profile.groups.map(g => row(cell(g.name), cell(duration(g.begin), "n"), cell(duration(g.end), "n"), cell(duration(g.ns), "n", g.ns))));
 
 // -- source -----------------------------------------------------------------------------------------------------------
@@ -107,14 +107,14 @@ function selectLine(line) {
 }
 
 // -- over time --------------------------------------------------------------------------------------------------------
-const charts = [];
+const charts = [], LINES = { stroke: () => themed("dim"), grid: { stroke: () => themed("line"), width: 1 }, ticks: { stroke: () => themed("line"), width: 1 } };
 function chart(title, times, values, unit, color, stepped) {
   const holder = document.createElement("div");
   at("charts").append(holder);
   const made = new uPlot({
     title, width: holder.clientWidth || 360, height: 130, legend: { show: false }, cursor: { sync: { key: "time" }, drag: { x: true, y: false } },
     scales: { x: { time: false, range: () => [view.begin, view.end] }, y: { range: (u, low, high) => [0, Math.max(high, 1e-9) * 1.05] } },
-    axes: [{ values: (u, ticks) => ticks.map(duration), space: 90, size: 26 }, { values: (u, ticks) => ticks.map(unit), size: 78, space: 24 }],
+    axes: [{ ...LINES, values: (u, ticks) => ticks.map(duration), space: 90, size: 26 }, { ...LINES, values: (u, ticks) => ticks.map(unit), size: 78, space: 24 }],
     series: [{}, { stroke: color, fill: color + "33", width: 1, points: { show: false }, paths: stepped ? uPlot.paths.stepped({ align: 1 }) : undefined }],
     hooks: { setCursor: [u => { if (u.cursor.left > 0) setMoment(u.posToVal(u.cursor.left, "x")); }],
       setSelect: [u => { if (u.select.width > 4) { const a = u.posToVal(u.select.left, "x"), b = u.posToVal(u.select.left + u.select.width, "x"); u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false); timeline.show(a, b - a); } }] },
@@ -146,7 +146,7 @@ function drawMaps() {
     canvas.height = height * ratio;
     const c = canvas.getContext("2d"), room = profile.memory.bytes_per_partition[space], p = profile.memory.partitions;
     c.setTransform(ratio, 0, 0, ratio, 0, 0);
-    c.fillStyle = "#eceff2";
+    c.fillStyle = themed("quiet");
     c.fillRect(0, 0, width, height);
     let bytes = 0;
     shownIn[space] = [];
@@ -170,22 +170,23 @@ for (const space of ["sbuf", "psum"]) at(space + "-map").addEventListener("point
 
 // -- roofline ---------------------------------------------------------------------------------------------------------
 (function roofline() {
-  const { ceilings, points } = profile.roofline, svg = at("roofline"), W = 560, H = 340, L = 56, B = 36, T = 12, R = 12;
+  const { ceilings, points } = profile.roofline, svg = at("roofline"), W = 560, H = 340, L = 56, B = 36, T = 12, R = 20;
   const shown = points.filter(p => p.operations && p.hbm_bytes && p.ns), rate = p => p.operations / p.ns, intensity = p => p.operations / p.hbm_bytes;
   const bandwidth = ceilings.hbm_bytes_per_ns, tops = Object.entries(ceilings).filter(([n]) => n !== "hbm_bytes_per_ns"), highest = Math.max(...tops.map(t => t[1]));
   const low = Math.floor(Math.log10(Math.min(0.1, ...shown.map(intensity)))), high = Math.ceil(Math.log10(Math.max(highest / bandwidth * 4, ...shown.map(intensity))));
   const bottom = Math.floor(Math.log10(Math.min(bandwidth * 10 ** low, ...shown.map(rate)))), top = Math.ceil(Math.log10(highest));
   const x = v => L + (Math.log10(v) - low) / (high - low) * (W - L - R), y = v => H - B - (Math.log10(v) - bottom) / (top - bottom) * (H - B - T);
   let text = "";
-  for (let k = low; k <= high; k++) text += `<line x1="${x(10 ** k)}" x2="${x(10 ** k)}" y1="${T}" y2="${H - B}" stroke="#eceff2"/><text x="${x(10 ** k)}" y="${H - B + 14}" text-anchor="middle">${10 ** k >= 1 ? 10 ** k : (10 ** k).toPrecision(1)}</text>`;
-  for (let k = bottom; k <= top; k++) text += `<line x1="${L}" x2="${W - R}" y1="${y(10 ** k)}" y2="${y(10 ** k)}" stroke="#eceff2"/><text x="${L - 4}" y="${y(10 ** k) + 4}" text-anchor="end">${k >= 3 ? 10 ** (k - 3) + " T" : 10 ** k + " G"}</text>`;
-  for (const [name, value] of tops) text += `<line x1="${x(value / bandwidth)}" x2="${W - R}" y1="${y(value)}" y2="${y(value)}" stroke="#667280"/><text x="${W - R - 2}" y="${y(value) - 3}" text-anchor="end">${name} ${(value / 1e3).toFixed(1)} T/s</text>`;
-  text += `<line x1="${x(10 ** low)}" y1="${y(bandwidth * 10 ** low)}" x2="${x(highest / bandwidth)}" y2="${y(highest)}" stroke="#667280"/><text x="${x(10 ** (low + 0.2))}" y="${y(bandwidth * 10 ** (low + 0.2)) - 8}">HBM ${bandwidth.toFixed(0)} GB/s</text>`;
+  for (let k = low; k <= high; k++) text += `<line x1="${x(10 ** k)}" x2="${x(10 ** k)}" y1="${T}" y2="${H - B}" class="grid"/><text x="${x(10 ** k)}" y="${H - B + 14}" text-anchor="middle">${10 ** k >= 1 ? 10 ** k : (10 ** k).toPrecision(1)}</text>`;
+  for (let k = bottom; k <= top; k++) text += `<line x1="${L}" x2="${W - R}" y1="${y(10 ** k)}" y2="${y(10 ** k)}" class="grid"/><text x="${L - 4}" y="${y(10 ** k) + 4}" text-anchor="end">${k >= 3 ? 10 ** (k - 3) + " T" : 10 ** k + " G"}</text>`;
+  for (const [name, value] of tops) text += `<line x1="${x(value / bandwidth)}" x2="${W - R}" y1="${y(value)}" y2="${y(value)}" class="roof"/><text x="${W - R - 2}" y="${y(value) - 3}" text-anchor="end">${name} ${(value / 1e3).toFixed(1)} T/s</text>`;
+  text += `<line x1="${x(10 ** low)}" y1="${y(bandwidth * 10 ** low)}" x2="${x(highest / bandwidth)}" y2="${y(highest)}" class="roof"/><text x="${x(10 ** (low + 0.2))}" y="${y(bandwidth * 10 ** (low + 0.2)) - 8}">HBM ${bandwidth.toFixed(0)} GB/s</text>`;
   shown.forEach((p, k) => { text += `<circle cx="${x(intensity(p))}" cy="${y(rate(p))}" r="5" fill="${PALETTE[k % PALETTE.length]}"/><text x="${x(intensity(p)) + 8}" y="${y(rate(p)) + 4}">${k + 1}</text>`; });
   svg.innerHTML = text + `<text x="${(L + W) / 2}" y="${H - 6}" text-anchor="middle">operations a byte of HBM; upwards operations a second</text>`;
   table("points", ["", "", "#op/byte", "#op/s", "#time"], shown.map((p, k) => row(cell(k + 1), cell(p.name + (p.location ? ` (${base(p.location)})` : ""), "code"), cell(intensity(p).toFixed(2), "n", intensity(p)), cell((rate(p) / 1e3).toFixed(3) + " T", "n", rate(p)), cell(duration(p.ns), "n"))));
 })();
 
+drawings.push(drawMaps, () => { for (const [made] of charts) made.redraw(false); });
 new ResizeObserver(() => { fitCharts(); drawMaps(); }).observe(at("charts"));
 selectLine(-1);
 drawMaps();

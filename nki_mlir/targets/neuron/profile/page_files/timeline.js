@@ -102,18 +102,18 @@ class Timeline {
     this.axis(c, height);
     this.rows.forEach((row, k) => this.row(c, row, AXIS + k * ROW));
     if (at("arrows").checked) this.arrows(c);
-    c.fillStyle = "#fff";
+    c.fillStyle = themed("card");
     c.fillRect(0, 0, LABEL, height);
-    c.fillStyle = "#1c2530";
+    c.fillStyle = themed("ink");
     this.rows.forEach((row, k) => c.fillText(row.name, 4, AXIS + k * ROW + ROW / 2, LABEL - 6));
     const x = this.x(view.moment);
-    if (x >= LABEL) { c.fillStyle = "#b3261e"; c.fillRect(x, 0, 1, height); }
+    if (x >= LABEL) { c.fillStyle = themed("mark"); c.fillRect(x, 0, 1, height); }
     at("range").textContent = duration(view.begin) + " to " + duration(view.end);
   }
   axis(c, height) {
     const rough = (view.end - view.begin) / Math.max(2, this.width / 110), power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map(m => m * power).find(s => s >= rough);
-    c.fillStyle = "#667280";
+    c.fillStyle = themed("dim");
     for (let t = Math.ceil(view.begin / step) * step; t <= view.end; t += step) {
       c.fillText(duration(t), this.x(t) + 3, AXIS / 2);
       c.fillRect(this.x(t), 0, 0.5, height);
@@ -147,7 +147,7 @@ class Timeline {
     c.fillStyle = color;
     c.fillRect(left, y + 1, width, ROW - 2);
     c.globalAlpha = 1;
-    if (selected) { c.strokeStyle = "#000"; c.lineWidth = 2; c.strokeRect(left, y + 1, width, ROW - 2); }
+    if (selected) { c.strokeStyle = themed("ink"); c.lineWidth = 2; c.strokeRect(left, y + 1, width, ROW - 2); }
     if (width > 34) {
       c.save(); c.beginPath(); c.rect(left, y, width - 3, ROW); c.clip();
       c.fillStyle = "#fff"; c.fillText(text, left + 4, y + ROW / 2); c.restore();
@@ -156,7 +156,7 @@ class Timeline {
   arrows(c) {
     const rowOf = {};
     this.rows.forEach((row, k) => { if (row.track !== undefined) rowOf[row.track] = k; });
-    c.strokeStyle = "rgba(60, 70, 80, .55)";
+    c.strokeStyle = themed("arrow");
     c.lineWidth = 1;
     let drawn = 0;
     for (const [a, b] of arrows) {
@@ -166,7 +166,7 @@ class Timeline {
       const x0 = this.x(slices.end[a]), x1 = this.x(slices.begin[b]);
       const y0 = AXIS + rowOf[slices.track[a]] * ROW + ROW / 2, y1 = AXIS + rowOf[slices.track[b]] * ROW + ROW / 2;
       c.beginPath(); c.moveTo(x0, y0); c.bezierCurveTo(x0 + 14, y0, x1 - 14, y1, x1, y1); c.stroke();
-      c.beginPath(); c.moveTo(x1, y1); c.lineTo(x1 - 5, y1 - 3); c.lineTo(x1 - 5, y1 + 3); c.fillStyle = "rgba(60, 70, 80, .7)"; c.fill();
+      c.beginPath(); c.moveTo(x1, y1); c.lineTo(x1 - 5, y1 - 3); c.lineTo(x1 - 5, y1 + 3); c.fillStyle = themed("arrow"); c.fill();
     }
   }
 }
@@ -178,6 +178,7 @@ function bisect(values, bound, low, high) {
 const firstEnding = (track, time) => bisect(slices.end, time, spans[track][0], spans[track][1]);
 
 const timeline = new Timeline(at("timeline"));
+drawings.push(() => timeline.paint());
 at("closer").onclick = () => timeline.zoom((view.begin + view.end) / 2, 0.5);
 at("farther").onclick = () => timeline.zoom((view.begin + view.end) / 2, 2);
 at("all").onclick = () => timeline.show(0, total);
