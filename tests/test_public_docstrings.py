@@ -69,7 +69,7 @@ def public(module):
         if inspect.isclass(value) or inspect.isroutine(value):
             found[name] = value
         if inspect.isclass(value):
-            own = {n: m.fget if isinstance(m, property) else m for n, m in vars(value).items() if n[0] != "_"}
+            own = {n: m.fget if isinstance(m, property) and m.__doc__ else m for n, m in vars(value).items() if n[0] != "_"}
             found |= {f"{name}.{n}": m for n, m in own.items() if inspect.isfunction(m)}
     return found
 

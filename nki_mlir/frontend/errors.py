@@ -180,3 +180,9 @@ class BadReshape(KernelError):
     code = "NKI-RESHAPE"
     message = "{what}"
     fix = "keep the partition dimension and the number of elements; copy the tile first where its elements are strided"
+
+
+class BadStep(KernelError):
+    code = "NKI-SLICE-STEP"
+    message = "a slice has step {step}; steps are positive"
+    fix = "go backwards with an index: tile[i_p, last - i_f], of i_p, i_f = nl.mgrid[...]"

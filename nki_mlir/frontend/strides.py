@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nki_mlir.frontend.errors import BadReshape, BadSubscript, TooManySubscripts
+from nki_mlir.frontend.errors import BadStep, BadSubscript, TooManySubscripts
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.index_tensors import DynamicSlice
 
@@ -120,7 +120,7 @@ def slice_span(item: slice | DynamicSlice, extent: int) -> tuple[Index, int, int
     start, stop = (b + extent if b.is_constant and b.const < 0 else b for b in (start, stop))
     step = 1 if item.step is None else operator.index(item.step)
     if step <= 0:
-        raise BadReshape(what=f"a slice has step {step}; steps are positive")
+        raise BadStep(step=step)
     length = (stop - start).as_int("the extent of a slice depends on it")
     return start, step, max(0, -(-length // step))
 

@@ -5,6 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nki_mlir.frontend.errors import BadStep
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -137,6 +138,7 @@ TILE_PICKS = {
     "reshape_merge": (lambda t: t.reshape((32, 2, 8))[:, 1:2, 2:6].reshape((32, 4)), lambda x: x[:, 10:14]),
     "reshape_minus_one": (lambda t: t.reshape((32, -1, 2)), lambda x: x.reshape(32, 8, 2)),
     "reshape_list": (lambda t: t.reshape([32, 4, 4]), lambda x: x.reshape(32, 4, 4)),
+    "index_tensors_backwards": (lambda x: x[P, 7 - F], lambda x: x[:16, 7::-1]),
     "broadcast_partitions": (lambda t: t[5:6, :].broadcast_to((128, 16)), lambda x: np.repeat(x[5:6], 128, 0)),
     "broadcast_free": (lambda t: nl.broadcast_to(t[:, 5], shape=(32, 7)), lambda x: np.repeat(x[:, 5:6], 7, 1)),
     "broadcast_to_rank_3": (lambda t: t.expand_dims(1).broadcast_to((32, 3, 16)), lambda x: np.repeat(x[:, None], 3, 1)),
@@ -147,6 +149,14 @@ TILE_PICKS = {
     "view_then_index": (lambda t: t.view(nl.uint16)[P, F], lambda x: x.view(np.uint16)[:16, :8]),
     "view_up": (lambda t: t.view(nl.int16)[:, 4:12].view(nl.int32), lambda x: x.view(np.int32)[:, 2:6]),
 }
+
+
+def test_slices_do_not_go_backwards():
+    x = numbers(32, 16)
+    with pytest.raises(BadStep) as raised:
+        tile_store(lambda t: t[:, ::-1])(x)
+    assert raised.value.headline == "a slice has step -1; steps are positive"
+    assert raised.value.advice[1] == "go backwards with an index: tile[i_p, last - i_f], of i_p, i_f = nl.mgrid[...]"
 
 
 @pytest.mark.parametrize("name", TILE_PICKS)

@@ -114,6 +114,22 @@ def test_what_views_do_not_allow(name):
         looked_at(lambda: make(lambda shape, dtype=nl.float32, **more: nl.ndarray(shape, dtype, **more)))
 
 
+@pytest.mark.parametrize("backwards", [lambda t: t[:, ::-1], lambda t: t.slice(1, 0, 32, -1)])
+def test_what_goes_backwards__is_refused_with_the_pattern_that_does(backwards):
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tile, made = nl.load(x), nl.ndarray(x.shape, x.dtype)
+        nisa.tensor_copy(made, turned(tile))
+        nl.store(out, made)
+        return out
+    x = np.arange(16 * 32, dtype=np.float32).reshape(16, 32)
+    turned = lambda tile: tile.ap([[32, 16], [-1, 32]], offset=31)
+    assert np.array_equal(nki.jit(kernel)(x), x[:, ::-1])
+    turned = backwards
+    with pytest.raises(AssertionError, match=r"tile\.ap\(\[\[row, partitions\], \[-1, count\]\], offset=count - 1\)"):
+        nki.jit(kernel)(x)
+
+
 BEYOND = {
     "a pattern beyond its row": (lambda t: t((16, 32)).ap([[32, 16], [4, 9]]), "elements 0 to 32 of a partition"),
     "a pattern below its row": (lambda t: t((16, 32)).ap([[32, 1], [-1, 4]], offset=66), "elements -1 to 2 of a part"),

@@ -16,7 +16,7 @@ from nki_mlir.frontend.strides import expand_ellipsis
 from nki_mlir.language.current.errors import integer, invalid, of_core, out_of_range, require
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.storage import Indirection
-from nki_mlir.language.current.tensor import NkiTensor, one_index
+from nki_mlir.language.current.tensor import BACKWARDS, NkiTensor, one_index
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _bounds(item: slice, extent: int) -> tuple[int, int, int]:
     start, stop = (b + extent if b < 0 else b for b in (start, stop))
     step = 1 if item.step is None else integer(item.step, "slice step")
     if step < 1:
-        invalid("slice step cannot be zero or negative")
+        invalid("slice step cannot be zero or negative", fix=BACKWARDS)
     if start < 0 or stop > extent or start > stop:
         out_of_range(f"slice {start}:{stop} of a dimension with size {extent}: index out of range of tensor dimension")
     return start, stop, step

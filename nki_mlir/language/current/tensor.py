@@ -19,6 +19,8 @@ from nki_mlir.language.current.storage import Indirection, Storage
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import DType
 
+BACKWARDS = "go backwards with a pattern: tile.ap([[row, partitions], [-1, count]], offset=count - 1)"
+
 
 class Address(tuple[int, ...]):
     """Where a tensor lies: (partition, byte), or nothing where the allocator chooses. Its bits are viewed by it."""
@@ -155,7 +157,7 @@ class NkiTensor(OlderMethods):
         require(0 <= start < end <= self.shape[dim],
                 f"slice {start}:{end} of dimension {dim} with size {self.shape[dim]}: "
                 "index out of range of tensor dimension")
-        require(step >= 1, "slice step cannot be zero or negative")
+        require(step >= 1, "slice step cannot be zero or negative", fix=BACKWARDS)
         return self.part(dim, start, end, step)
 
     def part(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
