@@ -27,13 +27,39 @@ class Case:
     more: dict[str, Callable[[], Callable[[], Any]]] = field(default_factory=dict)       # contestants of its own
 
 
+NOISE = 1.1
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is asked of a case: to be ``faster`` than the best peer by a factor, or to reach a ``share`` of its limit.
+
+    ``note`` is for a goal that was missed: which limit holds, what was tried, and what was measured.
+    """
+
+    faster: float | None = None
+    share: float | None = None
+    note: str = ""
+
+    def missed(self, times: float | None, share: float | None) -> list[str]:
+        """By what it is missed: ``times`` the time of the best peer, ``share`` of the limit, as far as known."""
+        found = []
+        if self.faster and times is not None and times > NOISE / self.faster:
+            found.append(f"{times:.2f}x the time of the best peer, at most {NOISE / self.faster:.2f}x is asked")
+        if self.share and share is not None and share < self.share:
+            found.append(f"{share:.0%} of the limit, {self.share:.0%} is asked")
+        return found
+
+
 CASES: dict[str, Callable[[], Case]] = {}
+GOALS: dict[str, Goal] = {}
 
 
-def case(name: str) -> Callable[[Callable[[], Case]], Callable[[], Case]]:
+def case(name: str, goal: Goal | None = None) -> Callable[[Callable[[], Case]], Callable[[], Case]]:
     """Register a function that makes a case: its arrays exist only where it runs."""
     def register(make: Callable[[], Case]) -> Callable[[], Case]:
         CASES[name] = make
+        GOALS[name] = goal or Goal()
         return make
     return register
 

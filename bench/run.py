@@ -5,7 +5,8 @@
 
 Each contestant is a process of its own; rounds of all are interleaved, because machines are noisy, and a figure is the
 median over the rounds of the best call in a slice of time. The table has the ratio to the best peer and the fraction
-of the machine's limit, which is measured in the same run; the JSON has all.
+of the machine's limit, which is measured in the same run; goals that are missed follow with their notes. The JSON has
+all figures.
 """
 
 import argparse
@@ -79,7 +80,7 @@ def machine() -> str:
 
 def main() -> int:
     import cases  # noqa: F401
-    from case import CASES
+    from case import CASES, GOALS
     from contestants import CONTESTANTS
     from limits import measured
     from rich.console import Console
@@ -114,7 +115,7 @@ def main() -> int:
                                                 "limits": limits, "cases": results}, indent=1))
     console = Console(width=170)
     table = Table("case", "first call", "nki_mlir", "of the limit", "peers, us", "of the best peer", "error")
-    failed = 0
+    failed, notes = 0, list[str]()
     for name, record in results.items():
         if "seconds" not in record:
             failed += "failed" in record
@@ -130,12 +131,17 @@ def main() -> int:
             continue
         ours, peers = seconds["nki_mlir"], {n: t for n, t in seconds.items() if n != "nki_mlir"}
         limit = limits.get(record["limit"])
+        times = ours / min(peers.values()) if peers else None
+        share = record["amount"] / ours / limit if limit else None
+        notes += [f"{name}: {what}. {GOALS[name].note}" for what in GOALS[name].missed(times, share)]
         table.add_row(name, f"{ready['nki_mlir']['first_call_s'] * 1e3:.0f} ms", f"{ours * 1e6:.0f} us",
-                      f"{record['amount'] / ours / limit:.0%} of {record['limit']}" if limit else "-",
+                      f"{share:.0%} of {record['limit']}" if share else "-",
                       ", ".join(f"{n} {t * 1e6:.0f}" for n, t in peers.items()),
-                      f"{ours / min(peers.values()):.2f}x the time" if peers else "-",
+                      f"{times:.2f}x the time" if times else "-",
                       f"{ready['nki_mlir']['error']:.0e}")
     console.print(table)
+    for note in notes:
+        console.print(f"missed: {note}")
     if limits:
         console.print(f"limits: copy {limits['copy'] / 1e9:.1f} GB/s, read {limits['read'] / 1e9:.1f} GB/s, "
                       f"{limits['fma'] / 1e9:.0f} GF/s with {limits['threads']} threads; {machine()}")

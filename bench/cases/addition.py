@@ -2,7 +2,7 @@
 """Sums of two matrices over a grid of programs: one that stays in the cache, one that does not."""
 
 import tensor_add as example
-from case import Case, case, random
+from case import Case, Goal, case, random
 
 
 def addition(n: int) -> Case:
@@ -11,11 +11,11 @@ def addition(n: int) -> Case:
                 lambda: a.astype("float64") + b)
 
 
-@case("add_1024")
+@case("add_1024", Goal(faster=1))
 def small() -> Case:
     return addition(1024)
 
 
-@case("add_8192")
+@case("add_8192", Goal(faster=1, share=0.8))
 def large() -> Case:
     return addition(8192)

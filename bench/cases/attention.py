@@ -6,10 +6,10 @@ from typing import Any
 import attention as example
 import flash_attention as flash
 import numpy as np
-from case import Case, case, random
+from case import Case, Goal, case, random
 
 
-@case("attention_2048x128")
+@case("attention_2048x128", Goal(faster=1))
 def attention() -> Case:
     s, d = 2048, 128
     scale = d ** -0.5

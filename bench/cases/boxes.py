@@ -5,7 +5,7 @@ from typing import Any
 
 import giou as example
 import numpy as np
-from case import Case, case
+from case import Case, Goal, case
 
 
 def formula(xp: Any, a: Any, b: Any) -> Any:
@@ -40,11 +40,11 @@ def pairs(rows: int, boxes: int) -> Case:
                 lambda: example.reference(first, second))
 
 
-@case("giou_8732")
+@case("giou_8732", Goal(faster=1.5))
 def few() -> Case:
     return pairs(118, 74)
 
 
-@case("giou_1024x256")
+@case("giou_1024x256", Goal(faster=1.5, share=0.8))
 def many() -> Case:
     return pairs(1024, 256)

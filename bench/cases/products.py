@@ -6,7 +6,7 @@ from typing import Any
 
 import matmul as example
 import ml_dtypes
-from case import Case, case, random
+from case import Case, Goal, case, random
 
 
 def product(n: int, dtype: Any = "float32", kernel: Callable[..., Any] = example.matmul_blocked) -> Case:
@@ -17,15 +17,15 @@ def product(n: int, dtype: Any = "float32", kernel: Callable[..., Any] = example
                 lambda: a.astype("float64").T @ b.astype("float64"), tolerance)
 
 
-for n in (512, 1024, 4096):
-    case(f"matmul_{n}")(lambda n=n: product(n))
+for n, goal in {512: Goal(), 1024: Goal(faster=1, share=0.8), 4096: Goal(faster=1.2, share=0.8)}.items():
+    case(f"matmul_{n}", goal)(lambda n=n: product(n))
 
 
-@case("matmul_1024_tiled")
+@case("matmul_1024_tiled", Goal(share=0.8))
 def tiled() -> Case:
     return product(1024, kernel=example.matmul_tiled)
 
 
-@case("matmul_4096_bf16")
+@case("matmul_4096_bf16", Goal(share=0.8))
 def narrow() -> Case:
     return product(4096, ml_dtypes.bfloat16)

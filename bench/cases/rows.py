@@ -10,10 +10,10 @@ import neuronxcc.nki.language as nl
 import normalisation
 import numpy as np
 import softmax as softmaxes
-from case import Case, case, random
+from case import Case, Goal, case, random
 
 
-@case("softmax_4096")
+@case("softmax_4096", Goal(faster=1.5, share=0.8))
 def softmax() -> Case:
     def formula(xp: Any, x: Any) -> Any:
         powers = xp.exp(x - x.max(1, keepdims=True))
@@ -23,7 +23,7 @@ def softmax() -> Case:
                 lambda: softmaxes.reference(x))
 
 
-@case("rmsnorm_4096")
+@case("rmsnorm_4096", Goal(faster=1.5, share=0.8))
 def rmsnorm() -> Case:
     def formula(xp: Any, x: Any, g: Any) -> Any:
         return x / xp.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * g
@@ -56,7 +56,7 @@ def layernorm_gelu(x, g, b, epsilon=1e-5):
     return out
 
 
-@case("layernorm_gelu")
+@case("layernorm_gelu", Goal(faster=1.5))
 def layernorm() -> Case:
     def formula(xp: Any, x: Any, g: Any, b: Any) -> Any:
         from scipy.special import erf
