@@ -43,8 +43,9 @@ class Linear:
 
     def plus(self, other: "Linear", factor: int = 1) -> "Linear":
         """``self + factor * other``."""
-        return Linear(self.const + factor * other.const, _merge(self.symbols, other.symbols, factor),
-                      _merge(self.axes, other.axes, factor))
+        return Linear(self.const + factor * other.const,
+                      _merge(self.symbols, other.symbols, factor) if other.symbols else self.symbols,
+                      _merge(self.axes, other.axes, factor) if other.axes else self.axes)
 
     def substitute(self, position: int, value: int) -> "Linear":
         """The same form with a symbol's value put in; the positions of other symbols stay."""

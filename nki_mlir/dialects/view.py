@@ -66,13 +66,19 @@ def view_type(tile: Tile, dims: Sequence[int]) -> ir.MemRefType:
 def read_view(op: Operation) -> tuple[Tile, tuple[int, ...]]:
     """The tile of an ``nki.view``, whose symbols are the operands after the first, and the dims that the memref has."""
     source, *symbols = op.operands
+    tile, chosen = _pattern(op, source, len(symbols))
+    return tile.on(source), chosen
+
+
+def _pattern(op: Operation, source: Any, symbols: int) -> tuple[Tile, tuple[int, ...]]:
+    """The same, the tile in no buffer."""
     access, dims = (op.attributes[name] if name in op.attributes else None for name in ("access", "dims"))
     table = table_of(op.context)
-    key = "nki.view", source.type, len(symbols), access, dims
+    key = "nki.view", source.type, symbols, access, dims
     found: Any = table.get(key)
     if found is None:
         assert access is not None
-        tile = read_tile(source.type, read_access(access), len(symbols), "source")
+        tile = read_tile(source.type, read_access(access), symbols, "source")
         rank = len(tile.shape)
         if dims is not None and not isinstance(dims, ir.DenseI64ArrayAttr):
             raise MalformedAttribute(f"attribute 'dims' is {dims}, which must be an array<i64: ...>")
@@ -80,19 +86,19 @@ def read_view(op: Operation) -> tuple[Tile, tuple[int, ...]]:
         if list(chosen) != sorted({d for d in chosen if 0 <= d < rank}):
             raise MalformedAttribute(f"dims {list(chosen)} are not some of the pattern's {rank}, in order")
         found = table[key] = tile, chosen
-    tile, chosen = found
-    return tile.on(source), chosen
+    known: tuple[Tile, tuple[int, ...]] = found
+    return known
 
 
 def start_of(op: Operation) -> tuple[int, list[tuple[Any, int]]]:
     """How many elements a view starts behind the buffer, or a subview behind its source: a number, and values with
     factors.
     """
-    values = list(op.operands)[1:]
+    source, *values = op.operands
     if op.name == "nki.view":
-        first = read_view(op)[0].offset             # in elements of the tile's dtype
+        first = _pattern(op, source, len(values))[0].offset             # in elements of the tile's dtype
         return first.const, [(values[k], c) for k, c in first.symbols]
-    steps = ir.MemRefType(op.operands[0].type).get_strides_and_offset()[0] if op.name == "memref.subview" else [1]
+    steps = ir.MemRefType(source.type).get_strides_and_offset()[0] if op.name == "memref.subview" else [1]
     starts = list(zip(op.attributes["static_offsets"], steps))
     return (sum(start * step for start, step in starts if start != DYNAMIC),
             list(zip(values, [step for start, step in starts if start == DYNAMIC])))

@@ -21,12 +21,13 @@ from itertools import pairwise
 from nki_mlir.analysis.dead_code import ancestor_in, erase_dead_code, fold_constants
 from nki_mlir.analysis.index_values import SymbolValues, constant_of, roots, span_of, truth_of
 from nki_mlir.analysis.mask_boxes import Box, box_of, extremes, lawful, resolved, verdict
-from nki_mlir.bindings import Block, Module, Operation, Value, ir, operations_of
+from nki_mlir.bindings import Attribute, Block, Module, Operation, Value, ir, operations_of
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import ZERO, Constraint, Linear, Mask
 from nki_mlir.dialects.attributes import NO_MASK, Attributes
 from nki_mlir.dialects.facts import SGE
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
+from nki_mlir.dialects.memoize import memoized
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, write_op
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.reach import starts_legally
@@ -256,7 +257,12 @@ def below(operations: Iterable[Operation]) -> list[Operation]:
 
 
 def is_masked(op: Operation) -> bool:
-    return "nki.limits" in op.attributes or str(op.attributes["mask"]) != NO_MASK
+    return "nki.limits" in op.attributes or _masks(op.attributes["mask"])
+
+
+@memoized
+def _masks(mask: Attribute) -> bool:
+    return str(mask) != NO_MASK
 
 
 def hoist_results(operations: list[Operation]) -> None:

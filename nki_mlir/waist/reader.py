@@ -127,12 +127,15 @@ class Reader:
     def __init__(self) -> None:
         self.known: dict[Hashable, Structured] = {}         # by ``structure_key``
 
-    def read(self, op: Operation) -> Structured:
-        """The operation's computation; ``op`` is a ``linalg.generic`` or a ``linalg.fill``."""
+    def read(self, op: Operation, inner: Sequence[Operation] | None = None) -> Structured:
+        """The operation's computation; ``op`` is a ``linalg.generic`` or a ``linalg.fill``.
+
+        ``inner`` are the operations of its body, where they are known.
+        """
         if op.name == "linalg.fill":
             return self._fill(op)
         operands = list(op.operands)
-        key = structure_key(op, operands)
+        key = structure_key(op, operands, operations_of(op, lambda name: True)[1:] if inner is None else inner)
         if key is None:
             return self._generic(op, operands)
         known = self.known.get(key)
@@ -278,7 +281,7 @@ class _BodyReader:
         return steps, tuple([final(v) for v in self.yielded])
 
 
-def structure_key(op: Operation, operands: Sequence[Value]) -> Hashable | None:
+def structure_key(op: Operation, operands: Sequence[Value], inner: Sequence[Operation]) -> Hashable | None:
     """Equal for operations that compute the same on other views: of equal attributes, operand types and bodies.
 
     None where numbers count among the operands, or the body uses what is outside of it: what those are is not part of a
@@ -290,9 +293,9 @@ def structure_key(op: Operation, operands: Sequence[Value]) -> Hashable | None:
     place: dict[Value, int] = {argument: k for k, argument in enumerate(op.regions[0].blocks[0].arguments)}
     body: list[object] = []
 
-    for inner in operations_of(op, lambda name: True)[1:]:
-        body.append((inner.name, *inner.attributes.items(), *[place.get(value) for value in inner.operands]))
-        for result in inner.results:
+    for one in inner:
+        body.append((one.name, *one.attributes.items(), *[place.get(value) for value in one.operands]))
+        for result in one.results:
             place[result] = len(place)
             body.append(result.type)
     if any([None in step for step in body if type(step) is tuple]):

@@ -114,8 +114,7 @@ class Assembler:
                 case "scf.while":
                     self.while_loop(op, operations)
                 case "linalg.generic" | "linalg.fill":
-                    self.computation(op, self.reader.read(op))
-                    next(inner for inner in operations if inner.name == "linalg.yield")
+                    self.computation(op, self.reader.read(op, _body_of(operations)))
                 case "memref.copy":
                     self.computation(op, self.reader.copy(op))
                 case "memref.load":
@@ -405,6 +404,14 @@ class Assembler:
         self.fresh.performed(read, [self.values.views[tile.handle] for _, tile in read.operands()])
         arguments = [self.use(v).address if v in self.values.views else self.values.form(v) for v in values]
         self.code.emit(self.hosts.address, site, *arguments)
+
+
+def _body_of(operations: Iterator[Operation]) -> list[Operation]:
+    """The operations in a structured one, which follow it."""
+    found = [next(operations)]
+    while found[-1].name != "linalg.yield":
+        found.append(next(operations))
+    return found
 
 
 def _combined(form: Linear, symbols: list[Linear]) -> Linear:

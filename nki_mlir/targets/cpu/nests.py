@@ -2,6 +2,7 @@
 """What a nest costs on the CPU, which bytes it touches, and its parts for several threads."""
 
 from dataclasses import replace
+from functools import lru_cache
 
 from nki_mlir.waist.nest import Nest
 
@@ -27,6 +28,7 @@ def parts_of(nest: Nest, least: int, most: int) -> tuple[Nest, int, int] | None:
     return None
 
 
+@lru_cache(1 << 12)
 def reach_of(nest: Nest, operand: int) -> tuple[int, int]:
     """The first and last byte of an operand, from the address of its first element on."""
     given = nest.operands[operand]

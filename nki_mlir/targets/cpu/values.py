@@ -198,9 +198,11 @@ class Values:
         """A view of a memref or a tile's: its offset is in elements of its own dtype."""
         source, size = self.views[op.operands[0]], layout_of(op.results[0].type).dtype.itemsize
         start, terms = start_of(op)
-        offset = (source.offset if op.name == "memref.subview" else Linear()).plus(Linear(start * size))
+        offset = Linear(start * size)
         for value, c in terms:
             offset = offset.plus(self.form(value), c * size)
+        if op.name == "memref.subview":
+            offset = source.offset.plus(offset)
         return MemrefView(source.root, source.base, source.size, offset, source.name)
 
     def element(self, op: ir.Operation) -> tuple[MemrefView, Linear]:
