@@ -57,6 +57,7 @@ class PanelProduct:
 
     nest: Nest
     fresh: bool
+    pairs: bool             # whether a float32 stands for two bfloat16 of neighbouring positions of the summed axis
 
     @property
     def title(self) -> str:
@@ -175,7 +176,8 @@ class Contraction:
             offset = r * a.strides[product.row] if product.row is not None else 0
             element = code.fetch(self.shifted(pointers[product.broadcast], a.dtype, offset), 0, a.dtype, 1, None)
             factor = code.spread(expand_convert(code, element, a.dtype, FLOAT32), self.lanes)
-            result += [code.fma(factor, m, sums[r * len(moving) + v]) for v, m in enumerate(moving)]
+            multiply_add = code.pairs_added if self.panels is not None and self.panels.pairs else code.fma
+            result += [multiply_add(factor, m, sums[r * len(moving) + v]) for v, m in enumerate(moving)]
         return result
 
     # -- loops and addresses -------------------------------------------------------------------------------------------

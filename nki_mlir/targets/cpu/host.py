@@ -50,6 +50,11 @@ def lanes() -> int:
     return 8 if {"avx2", "fma"} <= found else 4
 
 
+def multiplies_pairs() -> bool:
+    """Whether there is an instruction that adds the products of two pairs of bfloat16 to each float32."""
+    return lanes() == 16 and "avx512_bf16" in features()
+
+
 def threads() -> int:
     """Threads of a parallel kernel, the calling one included: ``NKI_MLIR_NUM_THREADS``, or one a core."""
     text = os.environ.get("NKI_MLIR_NUM_THREADS")

@@ -45,9 +45,18 @@ class FunctionEmitter(ScalarEmitter):
             return super().times_power(a, exponent)
         every, as_usual = (arith.ConstantOp(ir.IntegerType.get_signless(bits), ir.IntegerAttr.get(
             ir.IntegerType.get_signless(bits), number)).result for bits, number in ((16, -1), (32, 4)))
-        return self._llvm("call_intrinsic", [a, exponent, a, every, as_usual], a.type,
-                          intrin=ir.StringAttr.get("llvm.x86.avx512.mask.scalef.ps.512"),
-                          operandSegmentSizes=ir.DenseI32ArrayAttr.get([5, 0]),
+        return self._intrinsic("llvm.x86.avx512.mask.scalef.ps.512", a, exponent, a, every, as_usual)
+
+    def pairs_added(self, a: Value, b: Value, total: Value) -> Value:
+        """Sums with the products of two bfloat16 added to each; each word of ``a`` and ``b`` is two of them."""
+        kind = ir.VectorType.get([32], ir.BF16Type.get())
+        return self._intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", total, *[
+            self.vector.BitCastOp(kind, value).result for value in (a, b)])
+
+    def _intrinsic(self, name: str, *operands: Value) -> Value:
+        """An instruction of the host; the result has the type of the first operand."""
+        return self._llvm("call_intrinsic", operands, operands[0].type, intrin=ir.StringAttr.get(name),
+                          operandSegmentSizes=ir.DenseI32ArrayAttr.get([len(operands), 0]),
                           op_bundle_sizes=ir.DenseI32ArrayAttr.get([]))
 
     # -- integers ------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT16, UINT32
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.contraction import ROWS, VECTORS, PanelProduct
 from nki_mlir.targets.cpu.loop_products import (
@@ -43,32 +43,42 @@ MOST_PARTS = 16                     # of a program in which products are looked 
 PIECE = 16                          # positions of k that are packed at a time: as many streams of reads
 
 LOOPS = ("nki_set", "nki_next", "nki_parallel", "nki_spread")
+JOIN = (Step("wrap", UINT32, (0,)), Step("wrap", UINT32, (1,)), Step("constant", UINT32, (), "", 16),
+        Step("alu", UINT32, (4, 5), "left_shift"), Step("alu", UINT32, (3, 6), "bitwise_or"))
 MULTIPLY_ADD = (Step("alu", FLOAT32, (0, 1), "multiply"), Step("alu", FLOAT32, (2, 3), "add"))
 
 
 @dataclass(frozen=True)
 class PackedFactor:
-    """A factor in memory: its address, its strides along its own axis and the summed one, the width of its panels."""
+    """A factor in memory: its address, its strides along its own axis and the summed one, the width of its panels.
+
+    Of ``pairs`` the summed axis goes in steps of two: a panel has words of two neighbours.
+    """
 
     start: Linear
     memory: Operand
     width: int
+    pairs: bool
 
     def at(self, own: Linear, summed: Linear) -> Linear:
         """The address of an element."""
         stride, depth = (s * self.memory.dtype.itemsize for s in self.memory.strides)
-        return self.start.plus(own, stride).plus(summed, depth)
+        return self.start.plus(own, stride).plus(summed, depth * (1 + self.pairs))
 
-    def packing(self, count: int, depth: int) -> Nest:
-        """The copy of ``count`` elements by ``depth`` into panels, converted to float32."""
+    def pack(self, code: Assembly, count: int, depth: int, start: Linear, panels: Linear) -> None:
+        """Copy ``count`` elements by ``depth`` steps into panels: as float32, or as pairs."""
         own, summed = self.memory.strides
-        width = min(self.width, count)
-        piece = next(p for p in range(min(PIECE, depth), 0, -1) if depth % p == 0)
+        step, width, piece = summed * (1 + self.pairs), min(self.width, count), divisor(depth, PIECE)
+        extents, strides = (depth // piece, count // width, piece, width), (piece * step, width * own, step, own)
+        written = (piece * width, depth * width, width, 1)
+        if self.pairs:
+            source, target = Operand(UINT16, strides), Operand(UINT32, written)
+            code.emit(Nest(extents, frozenset(), (source, source), 0, (target,), JOIN, (7,)), start,
+                      start.plus(Linear(summed * self.memory.dtype.itemsize)), panels)
+            return
         steps = () if self.memory.dtype is FLOAT32 else (Step("convert", FLOAT32, (0,)),)
-        source = Operand(self.memory.dtype, (piece * summed, width * own, summed, own))
-        panels = Operand(FLOAT32, (piece * width, depth * width, width, 1))
-        return Nest((depth // piece, count // width, piece, width), frozenset(), (source,), 0, (panels,), steps,
-                    (2,) if steps else (0,))
+        code.emit(Nest(extents, frozenset(), (Operand(self.memory.dtype, strides),), 0, (Operand(FLOAT32, written),),
+                       steps, (2,) if steps else (0,)), start, panels)
 
 
 @dataclass(frozen=True)
@@ -165,11 +175,13 @@ class PackedProduct:
         moves = whole.nest.inputs[0].strides[0] != 0            # whether the first input is the one with rows
         a, b = (0, 1) if moves else (1, 0)
         tile = host.lanes() * VECTORS
-        inputs = whole.nest.inputs
-        self.a = PackedFactor(starts[a], Operand(inputs[a].dtype, inputs[a].strides[::2]), 2 * ROWS[host.lanes()])
-        self.b = PackedFactor(starts[b], Operand(inputs[b].dtype, inputs[b].strides[1:]), tile)
+        inputs, (self.rows, self.columns, depth) = whole.nest.inputs, whole.nest.extents
+        self.pairs = host.multiplies_pairs() and depth % 2 == 0 and all(o.dtype is BFLOAT16 for o in inputs)
+        self.depth = depth // (1 + self.pairs)
+        self.a = PackedFactor(starts[a], Operand(inputs[a].dtype, inputs[a].strides[::2]), 2 * ROWS[host.lanes()],
+                              self.pairs)
+        self.b = PackedFactor(starts[b], Operand(inputs[b].dtype, inputs[b].strides[1:]), tile, self.pairs)
         self.out, self.result = starts[2], whole.nest.outputs[0]
-        self.rows, self.columns, self.depth = whole.nest.extents
         self.k = divisor(self.depth, MOST_DEPTH)
         self.n = tile * divisor(self.columns // tile, min(MOST_COLUMNS, self.columns // (2 * host.threads())) // tile)
         most = MOST_PACKED // (4 * self.depth)
@@ -188,8 +200,8 @@ class PackedProduct:
 
     def pack_rows(self, rows: Linear, k: Linear) -> None:
         for first, count in self.pieces:
-            self.code.emit(self.a.packing(count, self.k), self.a.at(rows.plus(Linear(first)), Linear().plus(k, self.k)),
-                           self.panel(Linear(first), k))
+            start = self.a.at(rows.plus(Linear(first)), Linear().plus(k, self.k))
+            self.a.pack(self.code, count, self.k, start, self.panel(Linear(first), k))
 
     @property
     def pieces(self) -> list[tuple[int, int]]:
@@ -208,8 +220,8 @@ class PackedProduct:
         if self.finish is not None:
             sums, sums_buffer = self.code.allocate(4 * self.block * self.n, memory, 0)
         with self.repeated(self.depth // self.k) as k:
-            self.code.emit(self.b.packing(self.n, self.k), self.b.at(columns, Linear().plus(k, self.k)),
-                           packed.plus(k, 4 * self.n * self.k))
+            self.b.pack(self.code, self.n, self.k, self.b.at(columns, Linear().plus(k, self.k)),
+                        packed.plus(k, 4 * self.n * self.k))
         for first, count in self.pieces:
             block = min(self.block, count)
             with self.repeated(count // block) as number:
@@ -228,12 +240,12 @@ class PackedProduct:
         """A block of rows, with sums in a buffer if something is made of them."""
         blocks, line = self.depth // self.k, self.result.strides[0] if sums is None else self.n
         nest, into = self.product(count, line), to if sums is None else sums
-        self.code.emit(PanelProduct(nest, True), self.panel(first, Linear()), packed, into)
+        self.code.emit(PanelProduct(nest, True, self.pairs), self.panel(first, Linear()), packed, into)
         if blocks > 1:
             with self.repeated(blocks - 1) as number:
                 k = number.plus(Linear(1))
                 own = packed.plus(k, 4 * self.n * self.k)
-                self.code.emit(PanelProduct(nest, False), self.panel(first, k), own, into)
+                self.code.emit(PanelProduct(nest, False, self.pairs), self.panel(first, k), own, into)
         if self.finish is not None:
             self.code.emit(replace(self.finish, extents=(count, self.n), inputs=(Operand(FLOAT32, (line, 1)),),
                                    outputs=(self.result,)), into, to)

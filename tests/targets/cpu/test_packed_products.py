@@ -12,7 +12,7 @@ from nki_mlir.compat import install
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.targets.cpu import packed_products
+from nki_mlir.targets.cpu import host, packed_products
 from nki_mlir.targets.cpu.listing import listing
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -154,8 +154,12 @@ def test_a_factor_that_is_read_by_columns(example):
     np.testing.assert_allclose(kernel.on("jit")(a, B), a.astype(np.float64) @ B, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("pairs", [True, False])
 @pytest.mark.parametrize("module, name", [("matmul", "matmul_tiled"), ("matmul_walk", "larger_transfers")])
-def test_factors_of_fewer_bits(example, module, name):
+def test_factors_of_fewer_bits(example, monkeypatch, module, name, pairs):
+    """Two at a time where the host has an instruction for it, else as float32."""
+    if not pairs:
+        monkeypatch.setattr(host, "multiplies_pairs", lambda: False)
     kernel, a, b = example(module, name), A.astype(ml_dtypes.bfloat16), B.astype(ml_dtypes.bfloat16)
     assert is_packed(kernel, a, b)
     result = kernel.on("jit")(a, b)
