@@ -25,9 +25,10 @@
 // CHECK-NEXT:   "isa.queue"() {engine = "sp", label = "qSyncIO0", semaphore = 2 : i64}
 // CHECK-NEXT:   "isa.queue"() {engine = "sp", label = "qSyncIO1", semaphore = 3 : i64}
 
-// The activation waits until the queue of the load has counted 16 and says when it is done. At the end of an iteration
-// the engines meet; one clears the semaphores, then tells the other to go on.
+// The function is loaded before the loop. The activation waits until the queue of the load has counted 16 and says when
+// it is done. At the end of an iteration the engines meet; one clears the semaphores, then tells the other to go on.
 // CHECK-NEXT:   "isa.stream"() ({
+// CHECK-NEXT:     "isa.instruction"() {fields = {table = "exp"}, mnemonic = "ACT_TABLE_LOAD"
 // CHECK-NEXT:     "isa.instruction"() {fields = {dst = "r0", value = 0 : i64}, mnemonic = "MOVE"
 // CHECK-NEXT:     "isa.next"()[^bb1]
 // CHECK-NEXT:   ^bb1:

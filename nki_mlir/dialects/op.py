@@ -19,6 +19,7 @@ import numpy as np
 from nki_mlir.diagnostics.errors import InternalError
 from nki_mlir.dialects.access import PSUM, SBUF, Constraint, Layout, Linear, Mask, Ranges, Tile
 from nki_mlir.machine import SHARING, Engine, Work
+from nki_mlir.machine.activation_tables import table_of
 from nki_mlir.machine.costs import ISSUE
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.activation.domain import evaluate
@@ -295,6 +296,12 @@ class Op:
         if self.is_loop_nest:
             raise InternalError(f"{self.full_name()} has no lowering")
         b.keep(self)
+
+    @property
+    def function_set(self) -> str:
+        """The set of functions that the scalar engine has to have at hand for it; none: an empty name."""
+        function = self.__dict__.get("fn")
+        return "" if function is None else table_of(function)
 
     def work(self) -> Work:
         """What its engine does, which the machine has costs for: as ``law`` says. Of a transfer: to trigger it."""

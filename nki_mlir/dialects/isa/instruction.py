@@ -16,6 +16,8 @@ from nki_mlir.dialects import catalogue
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.machine import ENGINES, Engine, Machine, Work
+from nki_mlir.machine.activation_tables import table_of
+from nki_mlir.scalar.activation import ACTIVATIONS
 
 REGISTERS, SEMAPHORE_MAX = Machine.registers, Machine.semaphore_max
 COMPLETIONS = Machine.dma_engines       # what a finished transfer adds to its queue's semaphore: one for each of them
@@ -147,6 +149,14 @@ class CompareBranch(Control, mnemonic="COMPARE_BRANCH", opcode=0x05):
     rhs: Scalar
     target: Label
     choices = {"op": tuple(COMPARISONS)}
+
+
+@dataclass(frozen=True)
+class ActTableLoad(Control, mnemonic="ACT_TABLE_LOAD", opcode=0x07):
+    """Brings a set of functions to the scalar engine, in place of the one it has."""
+
+    table: str
+    choices = {"table": tuple(dict.fromkeys(filter(None, map(table_of, ACTIVATIONS))))}
 
 
 # -- instructions ------------------------------------------------------------------------------------------------------

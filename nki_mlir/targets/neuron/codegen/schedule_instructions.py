@@ -5,7 +5,8 @@ before:  load A0; exp A0; store A0; load A1; exp A1; store A1
 after:   load A0; load A1; exp A0; store A0; exp A1; store A1
 
 List scheduling: whenever an engine is free it takes, of the instructions whose operands are there, the first in program
-order. Times are those of the timed machine: laws, results, DMA engines, the PSUM port. On-chip memory is a resource: an
+order; the scalar engine one that needs the functions that it has, if there is one. Times are those of the timed
+machine: laws, results, DMA engines, the PSUM port, loads of functions. On-chip memory is a resource: an
 instruction that needs a new buffer waits while ``memory`` percent are in use, unless it is the oldest that is left.
 Only runs of instructions between loops and branches are ordered.
 Instructions are neither merged nor dropped. Buffers are allocated afterwards: addresses that were chosen for the old
@@ -208,6 +209,8 @@ class _ListScheduler:
         self.events: list[tuple[float, int, int]] = []        # time, kind, step
         self.dma = DmaEngines(machine)
         self.port_free = True
+        self.table, self.scalar_free = "", 0.0  # the set of functions that the scalar engine has, and when it is free
+        self.takes_turns = graph.takes_turns
         self.found: list[int] = []
         self.end = 0.0
         self.run()
@@ -266,15 +269,20 @@ class _ListScheduler:
         if self.refused.get(engine) == state:
             return None                         # nothing has changed since none was found
         passed: list[int] = []
-        taken = None
+        taken = other = None
         while heap and len(passed) < PASSED_OVER:
             rank = heappop(heap)
             k = self.by_rank[rank]
             step = self.steps[k]
             if (self.port_free or not step.port) and self.has_room(k, step):
-                taken = k
-                break
+                if not self.takes_turns or step.table in ("", self.table):
+                    taken = k
+                    break
+                other = k if other is None else other           # if none needs the functions that are there
             passed.append(rank)
+        if taken is None and other is not None:
+            taken = other
+            passed.remove(self.ranks[other])
         for rank in passed:
             heappush(heap, rank)
         if taken is None:
@@ -305,6 +313,13 @@ class _ListScheduler:
         ends = [self.first[b] for b in new if self.first[b] > self.oldest and self.sizes[b][0] == SBUF]
         return not ends or self.needed.most(self.oldest, max(ends)) + self.early_size + taken[SBUF] <= self.limit
 
+    def begin(self, step: ScheduledStep, now: float) -> float:
+        """When a step begins that could now. Functions are loaded once the scalar engine has done its last step."""
+        if step.table in ("", self.table):
+            return now
+        self.table = step.table
+        return max(now, self.scalar_free + self.machine.costs.control.table_load_ns)
+
     def start(self, k: int, now: float) -> None:
         step = self.steps[k]
         self.found.append(k)
@@ -326,7 +341,9 @@ class _ListScheduler:
             self.release(step)
         self.free.discard(step.engine)
         self.port_free &= not step.port
-        free = now + step.cost.busy
+        free = self.begin(step, now) + step.cost.busy
+        if step.engine is Engine.SCALAR:
+            self.scalar_free = free
         heappush(self.events, (free, ENGINE_FREE, k))
         heappush(self.events, (free + step.cost.own_result, SEEN_BY_ITSELF, k))
         complete = free + step.cost.result

@@ -16,14 +16,15 @@ from nki_mlir.targets.neuron.timing.transfers import TimedTransfer, Transfers
 
 @dataclass(slots=True)
 class ScheduledStep:
-    """One step. ``port``: it takes PSUM for itself; ``buffers``: on chip, of this run alone, by number; ``users``:
-    the steps that depend on it; ``dependences``: on how many it depends."""
+    """One step. ``port``: it takes PSUM for itself; ``buffers``: on chip, of this run alone, by number; ``table``: the
+    set of functions that it needs; ``users``: the steps that depend on it; ``dependences``: on how many it depends."""
 
     engine: Engine
     cost: Cost
     transfer: TimedTransfer | None
     port: bool
     buffers: list[int]
+    table: str
     users: list[int] = field(default_factory=list)
     dependences: int = 0
 
@@ -63,6 +64,7 @@ class SchedulingGraph:
                 self.outside[buffer.space] += self.size(buffer)
         transfers = Transfers(machine)
         self.steps = [self.scheduled(step, outside, transfers) for step in steps]
+        self.takes_turns = len({step.table for step in self.steps} - {""}) > 1      # several sets of functions
         self.uses, self.first = [0] * len(self.sizes), [-1] * len(self.sizes)
         last = list(self.first)
         for k, one in enumerate(self.steps):
@@ -84,7 +86,7 @@ class SchedulingGraph:
         buffers = {t.handle: None for _, t in op.operands() if t.space != HBM and t.handle not in outside}
         numbers = [self.number(buffer) for buffer in buffers]
         return ScheduledStep(op.runs_on, self.cost(step), transfers.of(op) if is_dma(type(op)) else None,
-                             self.takes_port(op), numbers)
+                             self.takes_port(op), numbers, op.function_set)
 
     def run_on(self, steps: Sequence[InstructionStep]) -> None:
         """Take over the engines of the steps, which are others now."""

@@ -13,12 +13,13 @@ it fills, all semaphores are cleared, and values start from 0 again. docs/isa.md
 from collections.abc import Iterator, Sequence
 
 from nki_mlir.bindings import Module, ir
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.isa.instruction import (
     COMPLETIONS,
     ENGINE_NAMES,
     SEMAPHORE_MAX,
+    ActTableLoad,
     CompareBranch,
     Control,
     EventSemaphore,
@@ -109,6 +110,7 @@ class _Emitter:
         self.registers = {e: RegisterFile() for e in self.engines}
         self.tiles: dict[tuple[object, ...], Tile] = {}
         self.meets = False
+        self.table = ""                                 # that the scalar engine has, as far as that is known
         self.block(code.body, last=True)
         self.finish()
 
@@ -182,6 +184,7 @@ class _Emitter:
         return SegmentWaits(steps, issuers, len(self.engines), len(self.groups))
 
     def loop(self, loop: Loop) -> None:
+        tables = self.enter(loop.body)
         heads: dict[Engine, int] = {}
         registers: dict[Engine, Register] = {}
         for engine in self.engines:
@@ -196,9 +199,11 @@ class _Emitter:
             self.control(engine, RegisterAlu("add", register, register, loop.span.step))
             self.control(engine, CompareBranch("le", register, loop.span[-1], Label(heads[engine])))
             self.registers[engine].release(loop.variable)
+        self.leave(tables)
 
     def while_loop(self, loop: While) -> None:
         """All engines load what the condition depends on, meet, and each goes on as it says."""
+        tables = self.enter(loop.test, loop.body)
         heads = {engine: len(self.stream(engine)) for engine in self.engines}
         for engine in self.engines:
             self.registers[engine].forget()
@@ -211,6 +216,7 @@ class _Emitter:
             self.control(engine, CompareBranch("eq", 0, 0, Label(heads[engine])))
             self.registers[engine].forget()
             self.aim(engine, ends[engine])
+        self.leave(tables)
 
     def unless(self, engine: Engine, condition: Value) -> int:
         """A branch that is taken where the condition does not hold; it is aimed later."""
@@ -238,7 +244,9 @@ class _Emitter:
     def branch(self, branch: Branch) -> None:
         """``then`` and ``otherwise`` one behind the other, each engine taking one of them by its own registers."""
         starts = {engine: self.unless(engine, branch.condition) for engine in self.engines}
+        before = self.table
         self.block(branch.then)
+        after, self.table = self.table, before
         ends: dict[Engine, int] = {}
         for engine in self.engines:
             self.registers[engine].forget()
@@ -246,6 +254,7 @@ class _Emitter:
                 ends[engine] = self.control(engine, CompareBranch("eq", 0, 0, Label(0)))
             self.aim(engine, starts[engine])
         self.block(branch.otherwise)
+        self.table = after if self.table == after else ""
         for engine, at in ends.items():
             self.registers[engine].forget()
             self.aim(engine, at)
@@ -255,6 +264,25 @@ class _Emitter:
         branch = self.stream(engine)[at].op
         assert isinstance(branch, CompareBranch)
         self.stream(engine)[at].op = CompareBranch(branch.op, branch.lhs, branch.rhs, Label(len(self.stream(engine))))
+
+    # -- tables of functions -------------------------------------------------------------------------------------------
+    def enter(self, *repeated: Block) -> set[str]:
+        """The sets of functions that a loop needs. Where it is one, it is there when the loop begins."""
+        tables = {step.op.function_set for block in repeated for step in _steps(block)} - {""}
+        if len(tables) == 1:
+            self.load_table(min(tables))
+        elif tables:
+            self.table = ""                             # the last iteration left another one
+        return tables
+
+    def leave(self, tables: set[str]) -> None:
+        if len(tables) > 1:
+            self.table = ""
+
+    def load_table(self, table: str, location: Location | None = None) -> None:
+        if table and table != self.table:
+            self.stream(Engine.SCALAR).append(Instruction(ActTableLoad(table), location=location))
+            self.table = table
 
     # -- segments ------------------------------------------------------------------------------------------------------
     def segment(self, waits: SegmentWaits) -> None:
@@ -276,6 +304,7 @@ class _Emitter:
 
     def step(self, planned: Planned, waits: list[Wait], update: Update | None) -> None:
         step, engine = planned.step, self.engines[planned.engine]
+        self.load_table(step.op.function_set, step.location)
         symbols = tuple(self.register(engine, s, keep=step.op.symbols) for s in step.op.symbols)
         for wait in waits[:-WAITS]:
             self.control(engine, EventSemaphore(), wait)

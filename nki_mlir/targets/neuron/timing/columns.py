@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from nki_mlir.dialects.access import PSUM, SBUF, Tile
 from nki_mlir.dialects.isa.instruction import (
+    ActTableLoad,
     CompareBranch,
     Control,
     EventSemaphore,
@@ -153,6 +154,8 @@ class _Builder:
         signal = float(costs.signal_ns)
         if isinstance(op, EventSemaphore):
             return self.entry(CONTROL, Cost(float(costs.event_ns), signal, 0.0), instruction)
+        if isinstance(op, ActTableLoad):
+            return self.entry(CONTROL, Cost(float(costs.table_load_ns), signal, 0.0), instruction)
         if isinstance(op, Move | RegisterAlu | CompareBranch | TensorLoad | RangeClear):
             made.details[at] = op
         taken = costs.load_ns if isinstance(op, TensorLoad) else (

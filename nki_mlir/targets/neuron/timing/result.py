@@ -11,6 +11,7 @@ from typing import TypedDict
 import numpy as np
 
 from nki_mlir.diagnostics import Location
+from nki_mlir.dialects.isa.instruction import ActTableLoad
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.targets.neuron.timing.columns import CONTROL as KIND
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
@@ -18,7 +19,7 @@ from nki_mlir.targets.neuron.timing.path import Piece, critical_path
 from nki_mlir.targets.neuron.timing.record import MEETING, ORDER, OWN_RESULT, PORT, SEMAPHORE
 
 VERSION = 1
-LAUNCH, CONTROL, END, CORES = "launch", "control", "end", "other cores"
+LAUNCH, CONTROL, END, CORES, TABLE = "launch", "control", "end", "other cores", "table load"
 OWN, PORTS, TRANSFERS, BARRIER = "own result", "port", "dma", "barrier"
 
 
@@ -173,7 +174,8 @@ def _add_up(run: TimedMachine, sums: dict[int, _Sums]) -> None:
             if gap > 0.0:
                 own.stall(stall_cause(run, event), gap)
             if control:
-                own.stall(CONTROL, ns)
+                op = agent.stream.instructions[record.position[event]].op
+                own.stall(TABLE if isinstance(op, ActTableLoad) else CONTROL, ns)
 
 
 def in_turn(values: np.ndarray) -> float:

@@ -64,6 +64,25 @@ def test_one_buffer_for_all_tiles__leaves_nothing_to_overlap():
     assert order == ["load", "tensor_tensor"] * 6
 
 
+def test_functions__are_kept_together_where_nothing_speaks_against_it():
+    """exp and tanh of eight tiles in turn: without regard to what is loaded there would be sixteen loads."""
+    b = Builder()
+    for k in range(8):
+        t = b.on_chip(f"t{k}", (128, 512))
+        b.memset((t, 0, 128, 0, 512), k)
+        b.activation((t, 0, 128, 0, 512), (t, 0, 128, 0, 512), "exp")
+        b.activation((t, 0, 128, 0, 512), (t, 0, 128, 0, 512), "tanh")
+    assert changes(b.code) == 16
+    schedule(b.code)
+    assert changes(b.code) <= 4
+
+
+def changes(code):
+    """How often the scalar engine has to load functions."""
+    sets = [node.op.fn for node in code.body.nodes if node.op.name == "activation"]
+    return sum(one != before for one, before in zip(sets, [None, *sets]))
+
+
 def test_memory__bounds_how_far_loads_run_ahead():
     size = machine_named("trn2").sbuf_bytes_per_partition
     code = stages(count=12, width=size // 4 // 6)

@@ -3,7 +3,15 @@
 
 import pytest
 
-from nki_mlir.dialects.isa.instruction import CompareBranch, EventSemaphore, Move, RangeClear, RegisterAlu, Wait
+from nki_mlir.dialects.isa.instruction import (
+    ActTableLoad,
+    CompareBranch,
+    EventSemaphore,
+    Move,
+    RangeClear,
+    RegisterAlu,
+    Wait,
+)
 from nki_mlir.dialects.isa.program import instruction_counts
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.machine import Engine
@@ -37,6 +45,7 @@ def test_consumer__waits_for_the_queue_and_the_store_for_the_engine():
     b.copy((y, *W), (t, *W))
     program = program_of(b)
     assert lines(program, Engine.SCALAR) == [
+        "ACT_TABLE_LOAD table=exp",
         "S[2] (qSyncIO0)>=16 ACTIVATE fn=exp dst=fp32@0x0[1][64] src=fp32@0x0[1][64] channels=128 "
         "S[0] (Scalar)++@complete"]
     assert lines(program, Engine.SYNC) == [
@@ -45,7 +54,7 @@ def test_consumer__waits_for_the_queue_and_the_store_for_the_engine():
         "S[0] (Scalar)>=1 DMA queue=1 dst=fp32@y[1,64][64,128] src=fp32@0x0[1][64] channels=128 descriptors=128*256 "
         "S[3] (qSyncIO1)+=16@complete",
         "S[3] (qSyncIO1)>=16 EVENT_SEMAPHORE"]
-    assert instruction_counts(program) == {"tensor": 0, "scalar": 1, "vector": 0, "gpsimd": 0, "sync": 3}
+    assert instruction_counts(program) == {"tensor": 0, "scalar": 2, "vector": 0, "gpsimd": 0, "sync": 3}
 
 
 def test_same_engine__needs_no_semaphore():
@@ -94,7 +103,7 @@ def looped(count=3, start=0, step=1):
     with b.loop(count, start, step) as i:
         t = b.on_chip("t", (128, 64))
         b.copy((t, *W), (x, (0, {i: 64}), 128, 0, 64))
-        b.activation((t, *W), (t, *W), "exp")
+        b.activation((t, *W), (t, *W), "relu")
         b.copy((y, (0, {i: 64}), 128, 0, 64), (t, *W))
     return b
 
@@ -110,6 +119,57 @@ def test_loop__registers_count_and_engines_meet_in_each_iteration():
     assert clears == [RangeClear(0, 4)]
     assert [s.name for s in program.semaphores] == ["Scalar", "Sync", "qSyncIO0", "qSyncIO1", "Barrier", "GoSync"]
     assert "src=fp32@x+16384*r0[1,64][64,128]" in " ".join(lines(program, Engine.SYNC))
+
+
+def loads_of(program):
+    """Functions that are loaded and computed, in order; where a loop's body begins and ends."""
+    found = []
+    for instruction in program.streams[Engine.SCALAR]:
+        op = instruction.op
+        if isinstance(op, ActTableLoad):
+            found.append(f"load {op.table}")
+        elif isinstance(op, Move | CompareBranch):
+            found.append("loop" if isinstance(op, Move) else "end")
+        elif isinstance(op, NisaOp):
+            found.append(op.fn)
+    return found
+
+
+def test_functions__are_loaded_before_the_first_and_where_others_follow():
+    b = Builder()
+    t = b.on_chip("t", (128, 64))
+    for fn in ("copy", "exp", "relu", "exp", "tanh", "square", "exp"):
+        b.activation((t, *W), (t, *W), fn)
+    assert loads_of(program_of(b)) == ["copy", "load exp", "exp", "relu", "exp", "load tanh", "tanh", "square",
+                                       "load exp", "exp"]
+
+
+def test_functions_of_a_loop__are_loaded_before_it_where_it_has_one():
+    b = Builder()
+    t = b.on_chip("t", (128, 64))
+    with b.loop(3):
+        b.activation((t, *W), (t, *W), "exp")
+        b.activation((t, *W), (t, *W), "exp")
+    with b.loop(2):
+        b.activation((t, *W), (t, *W), "exp")
+        b.activation((t, *W), (t, *W), "tanh")
+    b.activation((t, *W), (t, *W), "tanh")
+    assert loads_of(program_of(b)) == ["load exp", "loop", "exp", "exp", "end", "loop", "load exp", "exp", "load tanh",
+                                       "tanh", "end", "load tanh", "tanh"]
+
+
+def test_functions_behind_a_branch__are_loaded_unless_both_sides_leave_them():
+    for second, expected in (("exp", ["load exp", "loop", "exp", "exp", "exp"]),
+                             ("tanh", ["loop", "load exp", "exp", "load tanh", "tanh", "load exp", "exp"])):
+        b = Builder()
+        t = b.on_chip("t", (128, 64))
+        with b.loop(2) as i:
+            with b.when(compute("lt", i, 1)) as branch:
+                b.activation((t, *W), (t, *W), "exp")
+            with b.otherwise(branch):
+                b.activation((t, *W), (t, *W), second)
+            b.activation((t, *W), (t, *W), "exp")
+        assert [one for one in loads_of(program_of(b)) if one != "end"] == expected
 
 
 def test_computed_value__is_made_by_the_alu_once_in_straight_line_code():

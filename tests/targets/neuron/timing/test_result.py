@@ -132,6 +132,15 @@ def test_stalls_have_their_cause():
     assert figures["busy_ns"]["sync"] == cost.dma.issue_ns
 
 
+def test_loads_of_functions__are_stalls_of_their_own():
+    timing = checked(time_programs([program({"act": [
+        "ACT_TABLE_LOAD table=exp", activation(0x8000, 0x3000), "ACT_TABLE_LOAD table=tanh",
+        activation(0x8000, 0x3000)]})]))
+    assert timing.figures()["stall_ns"]["scalar"]["table load"] == 2 * TRN2.costs.control.table_load_ns
+    assert [share["ns"] for share in timing.path if share["instruction"] == "ACT_TABLE_LOAD"] == [
+        pytest.approx(2 * TRN2.costs.control.table_load_ns)]
+
+
 def test_the_json_form():
     figures = time_programs([program({"sp": [load()], "dve": [EventSemaphore.mnemonic, copy(0x3000, 0x0)]})]).figures()
     assert figures["version"] == VERSION == 1
