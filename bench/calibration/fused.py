@@ -7,7 +7,6 @@ import neuronxcc.nki.language as nl
 import numpy as np
 
 P, MOVING = 128, 512
-IN_PSUM = 4096                  # columns of scores that fill PSUM: beyond, they are copied to SBUF
 
 
 @nki.jit
@@ -29,15 +28,10 @@ def attention(q, k, v, separate=False, wide=False, group=1):
             bank[:, g, :] = nisa.nc_transpose(values[:, nl.ds((j * group + g) * P, P)])
         turned_values[j] = nisa.activation(nl.copy, bank, dtype=kind)
     for i in nl.affine_range(s // P):
-        rows = nl.ndarray((blocks, nl.par_dim(P), MOVING), nl.float32, buffer=nl.psum if s <= IN_PSUM else nl.sbuf)
+        rows = nl.ndarray((blocks, nl.par_dim(P), MOVING), nl.float32, buffer=nl.psum)
         maxima = nl.ndarray((P, blocks), nl.float32, buffer=nl.sbuf)
         for j in nl.affine_range(blocks):
-            if s <= IN_PSUM:
-                rows[j] = nisa.nc_matmul(queries[:, nl.ds(i * P, P)], keys[:, nl.ds(j * MOVING, MOVING)])
-            else:
-                rows[j] = nisa.tensor_copy(
-                    nisa.nc_matmul(queries[:, nl.ds(i * P, P)], keys[:, nl.ds(j * MOVING, MOVING)]),
-                    engine=nisa.vector_engine)
+            rows[j] = nisa.nc_matmul(queries[:, nl.ds(i * P, P)], keys[:, nl.ds(j * MOVING, MOVING)])
             maxima[:, nl.ds(j, 1)] = nisa.tensor_reduce(np.max, rows[j], axis=1, keepdims=True)
         top = nisa.tensor_reduce(np.max, maxima, axis=1, negate=True, keepdims=True)
         sums = nl.ndarray((P, blocks), nl.float32, buffer=nl.sbuf)
@@ -61,6 +55,58 @@ def attention(q, k, v, separate=False, wide=False, group=1):
             for g in nl.affine_range(group):
                 mixed += nisa.nc_matmul(turned[:, g, :], turned_values[j, :, g, :])
         nl.store(out[nl.ds(i * P, P), :], nisa.tensor_scalar(mixed, np.multiply, inverse, dtype=out.dtype))
+    return out
+
+
+@nki.jit
+def attention_in_steps(q, k, v):
+    """The same, each step over all scores before the next begins: between steps they are in HBM."""
+    d, s = q.shape
+    rows, blocks = s // P, s // MOVING
+    out = nl.ndarray((s, d), dtype=q.dtype, buffer=nl.shared_hbm)
+    queries, keys, values = (nl.load(x) for x in (q, k, v))
+    turned_values = nl.ndarray((rows, nl.par_dim(P), d), dtype=nl.float32, buffer=nl.sbuf)
+    for j in nl.affine_range(rows):
+        turned_values[j] = nl.copy(nisa.nc_transpose(values[:, nl.ds(j * P, P)]), dtype=nl.float32)
+    scores, shifted, powers, weights, turned = (
+        nl.ndarray((rows, blocks, P, MOVING), nl.float32, buffer=nl.hbm) for _ in range(5))
+    top, inverse = (nl.ndarray((P, rows), nl.float32, buffer=nl.sbuf) for _ in range(2))
+    for i in nl.affine_range(rows):
+        for j in nl.affine_range(blocks):
+            nl.store(scores[i, j], nisa.nc_matmul(queries[:, nl.ds(i * P, P)], keys[:, nl.ds(j * MOVING, MOVING)]))
+    for i in nl.affine_range(rows):
+        maxima = nl.ndarray((P, blocks), nl.float32, buffer=nl.sbuf)
+        for j in nl.affine_range(blocks):
+            maxima[:, nl.ds(j, 1)] = nisa.tensor_reduce(np.max, nl.load(scores[i, j]), axis=1, keepdims=True)
+        top[:, nl.ds(i, 1)] = nisa.tensor_reduce(np.max, maxima, axis=1, keepdims=True)
+    for i in nl.affine_range(rows):
+        for j in nl.affine_range(blocks):
+            nl.store(shifted[i, j], nisa.tensor_scalar(nl.load(scores[i, j]), np.subtract, top[:, nl.ds(i, 1)]))
+    for i in nl.affine_range(rows):
+        for j in nl.affine_range(blocks):
+            nl.store(powers[i, j], nisa.activation(nl.exp, nl.load(shifted[i, j])))
+    for i in nl.affine_range(rows):
+        sums = nl.ndarray((P, blocks), nl.float32, buffer=nl.sbuf)
+        for j in nl.affine_range(blocks):
+            sums[:, nl.ds(j, 1)] = nisa.tensor_reduce(np.add, nl.load(powers[i, j]), axis=1, keepdims=True)
+        inverse[:, nl.ds(i, 1)] = nisa.reciprocal(nisa.tensor_reduce(np.add, sums, axis=1, keepdims=True))
+    for i in nl.affine_range(rows):
+        for j in nl.affine_range(blocks):
+            nl.store(weights[i, j], nisa.tensor_scalar(nl.load(powers[i, j]), np.multiply, inverse[:, nl.ds(i, 1)]))
+    for i in nl.affine_range(rows):
+        for j in nl.affine_range(blocks):
+            tile = nl.load(weights[i, j])
+            bank = nl.ndarray((P, MOVING), nl.float32, buffer=nl.psum)
+            for g in nl.affine_range(MOVING // P):
+                bank[:, nl.ds(g * P, P)] = nisa.nc_transpose(tile[:, nl.ds(g * P, P)])
+            nl.store(turned[i, j], nl.copy(bank))
+    for i in nl.affine_range(rows):
+        mixed = nl.zeros((P, d), nl.float32, buffer=nl.psum)
+        for j in nl.affine_range(blocks):
+            tile = nl.load(turned[i, j])
+            for g in nl.affine_range(MOVING // P):
+                mixed += nisa.nc_matmul(tile[:, nl.ds(g * P, P)], turned_values[j * (MOVING // P) + g])
+        nl.store(out[nl.ds(i * P, P), :], nl.copy(mixed, dtype=out.dtype))
     return out
 
 
