@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import BY_MLIR, BY_NAME, DType
+from nki_mlir.scalar.dtypes import BY_MLIR, BY_NAME, DType, convert
 
 TENSOR = re.compile(r"^((?:\d+x)*)([a-zA-Z]\w*)(?:=(.+))?$")
 SHORT = BY_MLIR | BY_NAME | {"u8": BY_NAME["uint8"], "u16": BY_NAME["uint16"], "u32": BY_NAME["uint32"],

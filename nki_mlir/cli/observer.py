@@ -6,22 +6,20 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from nki_mlir.bindings import Module
 from nki_mlir.passes.pass_manager import PassObserver, pass_named
 
-if TYPE_CHECKING:
-    from nki_mlir.bindings import Module
 
-
-def text_of(module: "Module", options: argparse.Namespace) -> str:
+def text_of(module: Module, options: argparse.Namespace) -> str:
     """A module as the options want it printed."""
     text: str = module.operation.get_asm(enable_debug_info=options.mlir_print_debuginfo,
                                          print_generic_op_form=options.mlir_print_op_generic)
     return text
 
 
-def count(module: "Module") -> int:
+def count(module: Module) -> int:
     """Operations of a module, itself left out."""
     return sum(1 + sum(map(_inside, op.operation.regions)) for op in module.operation.regions[0].blocks[0].operations)
 
@@ -43,7 +41,7 @@ class PassReport(PassObserver):
         for name in set().union(*self.named.values()):
             pass_named(name)                    # an error where there is none
 
-    def before(self, name: str, module: "Callable[[], Module]") -> None:
+    def before(self, name: str, module: Callable[[], Module]) -> None:
         options = self.options
         if options.mlir_print_ir_before_all or self.asked("before", name):
             self.dump("Before", name, text_of(module(), options))
@@ -53,7 +51,7 @@ class PassReport(PassObserver):
             self.found = count(module())
         self.start = time.perf_counter()
 
-    def after(self, name: str, module: "Callable[[], Module]") -> None:
+    def after(self, name: str, module: Callable[[], Module]) -> None:
         options = self.options
         self.times.append((name, time.perf_counter() - self.start))
         if options.mlir_pass_statistics:

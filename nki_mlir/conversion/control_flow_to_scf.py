@@ -9,6 +9,7 @@ after:   %1 = scf.while (%arg0 = %0) : ... { ... scf.condition(%c) %arg0 } do { 
 
 
 from nki_mlir.bindings import Block, Module, Operation, Value, ir, operations_of
+from nki_mlir.dialects.creation import terminator, value_of
 from nki_mlir.graph.upstream import exchange
 from nki_mlir.passes.pass_manager import Pass
 
@@ -37,7 +38,7 @@ def convert(op: Operation) -> None:
                 regions = [(0, 0), (1, 1)]
             case _:             # the last branch runs for every number that names no other
                 number = extract(op.operands[0], ir.IntegerType.get_signless(32))
-                index = ir.Operation.create("arith.index_cast", results=[ir.IndexType.get()], operands=[number]).result
+                index = value_of("arith.index_cast", ir.IndexType.get(), number)
                 last = len(op.regions) - 1
                 made = ir.Operation.create("scf.index_switch", results=types, operands=[index], regions=last + 1,
                                            attributes={"cases": ir.DenseI64ArrayAttr.get(range(last))})
@@ -55,8 +56,8 @@ def keep_whole(module: Module) -> None:
         for k, value in enumerate(end.operands):
             if is_part(value):
                 with end.context, ir.InsertionPoint(end), end.location:
-                    end.operands[k] = ir.Operation.create("bufferization.alloc_tensor", results=[value.type], operands=[
-                        value], attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1, 0])}).results[0]
+                    end.operands[k] = value_of("bufferization.alloc_tensor", value.type, value,
+                                               operandSegmentSizes=ir.DenseI32ArrayAttr.get([0, 1, 0]))
 
 
 def is_part(value: Value) -> bool:
@@ -68,12 +69,12 @@ def is_part(value: Value) -> bool:
 
 def extract(tensor: ir.Value, kind: ir.Type) -> Value:
     """The element of a tensor without dimensions."""
-    return ir.Operation.create("tensor.extract", results=[kind], operands=[tensor]).result
+    return value_of("tensor.extract", kind, tensor)
 
 
 def terminate(block: Block, is_condition: bool) -> None:
     """``stablehlo.return`` as the terminator that ``scf`` wants."""
-    old = block.operations[len(block.operations) - 1].operation
+    old = terminator(block)
     values = list(old.operands)
     with ir.InsertionPoint(old), old.location:
         if is_condition:

@@ -18,6 +18,7 @@ from nki_mlir.bindings import Module, ir, operations_of
 from nki_mlir.conversion.arith_to_scalar import ArithToScalar
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
 from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.creation import buffer_type, declared
 from nki_mlir.graph.carried import keep_in_buffers
 from nki_mlir.graph.counted import rewrite_counted_loops
 from nki_mlir.graph.functions import (
@@ -92,11 +93,8 @@ def set_aside(module: Module) -> Module:
             continue
         with ir.InsertionPoint(kernels.body):
             op.clone()
-        kind = op.attributes["function_type"]
         with ir.InsertionPoint(op):
-            ir.Operation.create("func.func", regions=1, attributes={
-                "sym_name": op.attributes["sym_name"], "function_type": kind,
-                "sym_visibility": ir.StringAttr.get("private")})
+            declared(op.attributes["sym_name"], op.attributes["function_type"])
         op.erase()
     return kernels
 
@@ -120,7 +118,7 @@ def make_signless(module: Module) -> None:
         element = kind.element_type
         if isinstance(element, ir.IntegerType) and element.is_unsigned:
             plain = ir.IntegerType.get_signless(element.width)
-            held["type"] = ir.TypeAttr.get(ir.MemRefType.get(kind.shape, plain, None, kind.memory_space))
+            held["type"] = ir.TypeAttr.get(buffer_type(kind, plain))
             held["initial_value"] = ir.DenseElementsAttr.get_splat(
                 ir.RankedTensorType.get(kind.shape, plain), ir.IntegerAttr.get(plain, 0))
 

@@ -16,9 +16,8 @@ from pathlib import Path
 from nki_mlir.customop import faults
 from nki_mlir.customop.build import build_library, recipe
 from nki_mlir.customop.findings import Fault, KernelWarning
-from nki_mlir.customop.library import Library, open_library
+from nki_mlir.customop.library import Library, Operator, open_library
 from nki_mlir.customop.named import Named
-from nki_mlir.customop.operator import Operator
 from nki_mlir.customop.settings import captured_printf, engine
 from nki_mlir.dialects import programs
 

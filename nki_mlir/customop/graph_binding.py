@@ -21,8 +21,7 @@ from nki_mlir.customop import kernel_binding
 from nki_mlir.customop.abi import ABI, CODES, DTYPES
 from nki_mlir.customop.errors import GraphAbi, OperatorChanged, OperatorRefuses
 from nki_mlir.customop.findings import Fault
-from nki_mlir.customop.library import loaded_library
-from nki_mlir.customop.operator import DenseArray, Operator
+from nki_mlir.customop.library import DenseArray, Operator, loaded_library
 from nki_mlir.customop.settings import current_engine
 from nki_mlir.dialects.kernel_function import ArgumentSpec, KernelFunction, the_kernel
 from nki_mlir.frameworks.registry import Callee, PlainResults, callees, record_of

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from nki_mlir.customop.operator import Operator
+from nki_mlir.customop.library import Operator
 from nki_mlir.customop.settings import current_engine
 
 

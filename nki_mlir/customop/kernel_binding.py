@@ -17,14 +17,12 @@ from nki_mlir.customop import cost
 from nki_mlir.customop.abi import CODES, DTYPES
 from nki_mlir.customop.errors import EmptyTensor, TooManyTensors
 from nki_mlir.customop.findings import Fault, KernelWarning
-from nki_mlir.customop.library import loaded_library
-from nki_mlir.customop.operator import DenseArray, Operator
+from nki_mlir.customop.library import DenseArray, Operator, loaded_library
 from nki_mlir.customop.settings import CallSettings, current_engine
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.gpsimd_call import SOURCES, GpsimdCallOp
 from nki_mlir.dialects.programs import PROGRAMS, Program
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import operations
 from nki_mlir.scalar.dtypes import dtype_of
@@ -54,7 +52,7 @@ def instruction(operator: Operator, arguments: Sequence[Any]) -> View:
     try:
         check_instruction(operator, [*(s for _, s in kinds), shape])
     except NkiMlirError as error:
-        raise error.located(user_location()) from None
+        raise error.here() from None
     path = str(operator.library.path)
     PROGRAMS[path, operator.name] = program_of(operator)
     attributes = measured(operator, tuple(kinds), numbers)

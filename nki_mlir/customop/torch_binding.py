@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from nki_mlir import customop
 from nki_mlir.customop.abi import DTYPES, PARAMETERS
 from nki_mlir.customop.errors import NotDifferentiable
-from nki_mlir.customop.library import Library
-from nki_mlir.customop.operator import DenseArray, Operator
+from nki_mlir.customop.library import DenseArray, Library, Operator
 from nki_mlir.customop.settings import current_engine
 
 if TYPE_CHECKING:

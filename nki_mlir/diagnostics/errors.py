@@ -32,6 +32,11 @@ def warn_once(text: str, category: type[Warning], at: Location | None) -> None:
     warnings.warn_explicit(text, category, where.file, where.line, registry=shown)
 
 
+def kernel_line() -> Location | None:
+    """Where the kernel is that runs now; ``frontend.locations`` puts its function here."""
+    return None
+
+
 class NkiMlirError(Exception):
     """Base of all errors that speak to a user. ``values`` fill the templates; ``at`` is where, if it is known."""
 
@@ -51,6 +56,10 @@ class NkiMlirError(Exception):
         """The same error with a place, unless it has one."""
         self.at = self.at or at
         return self
+
+    def here(self) -> "NkiMlirError":
+        """The same error at the kernel's line."""
+        return self.located(kernel_line())
 
     @property
     def headline(self) -> str:

@@ -24,8 +24,7 @@ from nki_mlir.machine.costs import ISSUE
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.activation.domain import evaluate
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import BOOL, FLOAT32, DType
+from nki_mlir.scalar.dtypes import BOOL, FLOAT32, DType, convert
 
 FRESH = "nki.fresh"             # of an operation: it reads elements that a mask left out, which are zeros
 
@@ -98,16 +97,16 @@ class RowBuilder(Protocol):
     ``write``.
     """
 
-    def constant(self, value: float) -> "Tile":
+    def constant(self, value: float) -> Tile:
         """The value in each partition."""
 
-    def each(self, value: Callable[..., object], *rows: "Tile") -> "Tile":
+    def each(self, value: Callable[..., object], *rows: Tile) -> Tile:
         """``value(scalar builder, of each of the rows)``."""
 
-    def sum(self, value: Callable[..., object], elements: "Sequence[Tile]", *rows: "Tile") -> "Tile":
+    def sum(self, value: Callable[..., object], elements: Sequence[Tile], *rows: Tile) -> Tile:
         """The sum of ``value(scalar builder, of each of the elements, of each of the rows)`` over the free axes."""
 
-    def write(self, dst: "Tile", columns: "Sequence[Tile]") -> None:
+    def write(self, dst: Tile, columns: Sequence[Tile]) -> None:
         """The values as the columns of dst [P, n]."""
 
 

@@ -7,7 +7,7 @@ In a linked program a location also names the graph's operation or the kernel th
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nki_mlir.bindings import Module, Operation, ir
+from nki_mlir.bindings import Module, Operation, ir, operations_of
 from nki_mlir.diagnostics import Location, NkiMlirError
 
 OWN = "/nki_mlir/frameworks/", "/nki_mlir/language/"        # between a call and the framework, of any installation
@@ -74,11 +74,9 @@ def with_origin(origin: str, location: ir.Location | None = None) -> ir.Location
 
 def name_operations(module: Module, file: str) -> None:
     """Each operation of a graph is the origin of what it is lowered to. Text without locations is that of ``file``."""
-    def visit(op: Operation) -> ir.WalkResult:
-        at = file_location(op.location)
-        if at is not None and at.filename == "-":
-            op.location = ir.Location.file(file, at.start_line, at.start_col)
-        op.location = with_origin(op.name.removeprefix("stablehlo."), op.location)
-        return ir.WalkResult.ADVANCE
     with module.context:
-        module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+        for op in operations_of(module, lambda name: True):
+            at = file_location(op.location)
+            if at is not None and at.filename == "-":
+                op.location = ir.Location.file(file, at.start_line, at.start_col)
+            op.location = with_origin(op.name.removeprefix("stablehlo."), op.location)

@@ -8,7 +8,6 @@ import numpy as np
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.native import Program
 from nki_mlir.frameworks.registry import Callee, PlainResults, callee_of
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.arguments import Bound, map_leaves
 from nki_mlir.language.eager_run import executed
 from nki_mlir.language.kernel import Kernel, default_executor
@@ -34,7 +33,7 @@ def callee_for(kernel: Kernel, bound: Bound, plain: PlainResults = PlainResults(
     """The callee for bound arguments; the kernel is captured if these shapes and constants are new."""
     for tensor in bound.specs:
         if not tensor.shape:
-            raise NumberAsTensor(argument=tensor.name, kernel=kernel.__name__).located(user_location())
+            raise NumberAsTensor(argument=tensor.name, kernel=kernel.__name__).here()
     spec = kernel.specialize(bound)
     on = kernel.executor or default_executor()
     return callee_of(spec, on, plain, eager_program(kernel, bound, spec) if on == "eager" else None)

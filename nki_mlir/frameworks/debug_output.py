@@ -11,15 +11,12 @@ import re
 import threading
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nki_mlir.alone import alone
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Module, ir
 from nki_mlir.files import write_file
 from nki_mlir.graph.custom_call import TARGETS, KernelRecord
-
-if TYPE_CHECKING:
-    from nki_mlir.bindings import Module, Operation
 
 LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"         # JAX's event at the end of a lowering
 
@@ -60,7 +57,7 @@ _listener = threading.Lock()
 _registered: list[object] = []
 
 
-def write_when_lowered(module: "Module") -> None:
+def write_when_lowered(module: Module) -> None:
     """Write a JAX module once it is complete: a lowering rule sees only what has been lowered before it."""
     if not wanted():
         return
@@ -82,7 +79,7 @@ def _on_event(event: str, duration_secs: float, **details: object) -> None:
             warnings.warn(f"NEURON_FRAMEWORK_DEBUG: the HLO is not written: {error}", stacklevel=2)
 
 
-def write_module(module: "Module") -> None:
+def write_module(module: Module) -> None:
     """Write a JAX module. One whose lowering failed is not complete and is left out."""
     if module.operation.verify():
         text = module.operation.get_asm(enable_debug_info=True)
@@ -109,20 +106,16 @@ def write_exported(name: str, text: str) -> None:
 def documented_form(text: str) -> str:
     """A StableHLO module whose calls of kernels are typed calls of the CPU, with the documented calls instead."""
     from nki_mlir.graph.upstream import graph_context  # start-up: loads MLIR
-    from nki_mlir.transforms.link_kernels import config_of
+    from nki_mlir.transforms.link_kernels import calls_of, config_of
     context = graph_context()
-
-    def visit(op: "Operation") -> object:
-        if op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value in TARGETS:
+    with context, ir.Location.unknown():
+        module = ir.Module.parse(text, context)
+        for op in calls_of(module, *TARGETS):
             config = config_of(op)
             if "mhlo.backend_config" in op.attributes:
                 del op.attributes["mhlo.backend_config"]
             op.attributes["backend_config"] = ir.StringAttr.get(config)
             op.attributes["api_version"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 2)
-        return ir.WalkResult.ADVANCE
-    with context, ir.Location.unknown():
-        module = ir.Module.parse(text, context)
-        module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
         return module.operation.get_asm(enable_debug_info=True)
 
 

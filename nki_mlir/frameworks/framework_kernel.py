@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.frameworks.registry import PlainResults, record_of
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.graph.custom_call import KernelRecord, read_record
 from nki_mlir.language.arguments import BadArgument, signature_of
 from nki_mlir.language.kernel import Kernel, flat_grid, unwrap
@@ -177,8 +176,7 @@ class FrameworkKernel:
         try:
             return tuple(int(n) for n in shape), dtype_of(self.translate_to_neuron_dtype(dtype))
         except TypeError as error:
-            raise BadArgument(what=f"a tensor of dtype {dtype} is passed to a kernel: {error}").located(
-                user_location()) from None
+            raise BadArgument(what=f"a tensor of dtype {dtype} is passed to a kernel: {error}").here() from None
 
 
 def is_mutable(spec: Specialization, kernel: Kernel, place: int) -> bool:

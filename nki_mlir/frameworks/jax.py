@@ -17,7 +17,6 @@ from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.jax_partition import partitioned
 from nki_mlir.frameworks.jax_primitive import KernelNotDifferentiable, bind, registered_handler
 from nki_mlir.frameworks.registry import PlainResults
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.graph.custom_call import TARGETS
 from nki_mlir.language.arguments import BadArgument
 from nki_mlir.language.kernel import Kernel
@@ -35,7 +34,7 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
     try:
         results = bind(callee, [bound.tensors[place] for place in callee.record.form.operands])
     except KernelNotDifferentiable as error:
-        raise error.located(user_location()) from None
+        raise error.here() from None
     return assemble(callee.record.structure, [results[n] for n in callee.record.form.returned])
 
 
@@ -49,12 +48,11 @@ def describe(name: str, array: Any) -> tuple[tuple[int, ...], DType]:
     kernels do not have."""
     if not all(isinstance(n, int) for n in array.shape):
         raise SymbolicShape(name=name, what=f"an array of shape {array.shape}",
-                            instead="jax.jit compiles anew").located(user_location())
+                            instead="jax.jit compiles anew").here()
     try:
         return tuple(array.shape), dtype_of(array.dtype)
     except TypeError as error:
-        raise BadArgument(what=f"an array of dtype {array.dtype} is passed to a kernel: {error}").located(
-            user_location()) from None
+        raise BadArgument(what=f"an array of dtype {array.dtype} is passed to a kernel: {error}").here() from None
 
 
 class JaxKernel(FrameworkKernel):

@@ -12,7 +12,6 @@ from jax.experimental.custom_partitioning import custom_partitioning
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.jax_primitive import KernelNotDifferentiable
-from nki_mlir.frontend.locations import user_location
 
 
 class PartitionRule(NkiMlirError, ValueError):
@@ -27,16 +26,16 @@ class DivisionRule:
     def __init__(self, text: str, split: str) -> None:
         sides = text.split("->")
         if len(sides) != 2:
-            raise PartitionRule(rule=text, what="it has no '->', or several").located(user_location())
+            raise PartitionRule(rule=text, what="it has no '->', or several").here()
         self.operands, self.results = ([part.split() for part in side.split(",")] for side in sides)
         self.text, self.split = text, tuple(split.split())
         every = {name for dims in (*self.operands, *self.results) for name in dims}
         for name in self.split:
             if name not in every:
-                raise PartitionRule(rule=text, what=f"no dimension is called {name}").located(user_location())
+                raise PartitionRule(rule=text, what=f"no dimension is called {name}").here()
         for name in every - set(self.split):
             if not name.isidentifier():
-                raise PartitionRule(rule=text, what=f"{name!r} is no name").located(user_location())
+                raise PartitionRule(rule=text, what=f"{name!r} is no name").here()
         self.fixed = tuple(sorted(every - set(self.split)))
 
     def check(self, operands: Sequence[Any], results: Sequence[Any]) -> None:
@@ -44,7 +43,7 @@ class DivisionRule:
         for what, names, arrays in (("operands", self.operands, operands), ("results", self.results, results)):
             ranks = [len(a.shape) for a in arrays]
             if ranks != [len(dims) for dims in names]:
-                raise PartitionRule(rule=self.text, what=f"{what} have {ranks} dimensions").located(user_location())
+                raise PartitionRule(rule=self.text, what=f"{what} have {ranks} dimensions").here()
 
     def axes(self, operands: Sequence[Any]) -> dict[str, object]:
         """The axes of the mesh that each dimension is divided by: those of the first operand that is divided there."""
@@ -114,7 +113,7 @@ def partitioned(function: Callable[..., object], rule: str, split: str) -> Calla
         try:
             results = whole(*operands)
         except KernelNotDifferentiable as error:
-            raise error.located(user_location()) from None
+            raise error.here() from None
         return results[0] if alone else type(shapes)(results)
     return run
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from nki_mlir.bindings import Module, ir, load, operations_of
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
+from nki_mlir.dialects.creation import declared
 from nki_mlir.frameworks.registry import Callee, callee_from
 from nki_mlir.graph.saturation import saturate_conversions
 from nki_mlir.graph.sequential import rewrite_sequential
@@ -95,9 +96,7 @@ def declare(module: Module, one: Linked) -> None:
     for name in (one.name, *one.parts):
         named(module, name).erase()
     with ir.InsertionPoint(module.body):
-        ir.Operation.create("func.func", regions=1, attributes={
-            "sym_name": ir.StringAttr.get(one.name), "function_type": kind,
-            "sym_visibility": ir.StringAttr.get("private")})
+        declared(ir.StringAttr.get(one.name), kind)
 
 
 def define(module: Module, one: Linked, callee: Callee, status: int) -> None:

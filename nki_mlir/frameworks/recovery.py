@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.alone import alone
-from nki_mlir.bindings import Context, Operation, ir, load
+from nki_mlir.bindings import Context, ir, load
 from nki_mlir.frameworks.hlo import configs_of_proto, configs_of_text
 from nki_mlir.frameworks.on_arrays import BadArguments, run_on_arrays, storage
 from nki_mlir.frameworks.registry import Callee, callee_from
@@ -22,7 +22,7 @@ from nki_mlir.graph.custom_call import TARGET, KernelRecord
 from nki_mlir.graph.upstream import BadModule, graph_context
 from nki_mlir.language.kernel import default_executor
 from nki_mlir.language.results import assemble
-from nki_mlir.transforms.link_kernels import config_of
+from nki_mlir.transforms.link_kernels import calls_of, config_of
 
 BYTECODE = b"ML\xefR"                       # how MLIR bytecode begins, and so a portable artifact
 
@@ -106,21 +106,15 @@ def configs_in(module: str | bytes) -> list[str]:
 
 def configs_of_stablehlo(source: str | bytes) -> list[str]:
     """The configs of a module's custom calls, in order; of bytecode that another build of MLIR wrote, by search."""
-    found: list[str] = []
-
-    def visit(op: Operation) -> ir.WalkResult:
-        if op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value == TARGET:
-            found.append(config_of(op))
-        return ir.WalkResult.ADVANCE
     context = graph_context()
     with context, ir.Location.unknown():
         try:
-            read(source, context).operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+            module = read(source, context)
         except (ir.MLIRError, ValueError) as error:
             if isinstance(source, bytes):
                 return configs_of_bytecode(source)
             raise BadModule(what=f"it does not parse: {str(error).splitlines()[0]}") from None
-    return found
+        return [config_of(call) for call in calls_of(module, TARGET)]
 
 
 def read(source: str | bytes, context: Context) -> Any:

@@ -109,7 +109,7 @@ def refuse_symbols(kernel: Kernel, kinds: tuple[Any, ...]) -> None:
                 error = SymbolicShape(name=kernel.__name__, what=what,
                                       instead="Dim.STATIC and Dim.AUTO do, and torch.compile compiles anew")
                 if (asked.constraint_sizes or {dim: None})[dim] is not None:
-                    raise error.located(user_location())
+                    raise error.here()
                 warn_once(f"{error.headline}; {error.advice[1]}", SymbolicShapeWarning,
                           outside_torch(user_location(), kernel))
 
@@ -183,7 +183,7 @@ def _make_plan(kernel: Kernel, positional: tuple[object, ...], named: dict[str, 
                exporting: bool) -> Plan:
     for _, _, device in kinds:
         if device not in DEVICES:
-            raise NotOnCpu(device=device, name=kernel.__name__).located(user_location())
+            raise NotOnCpu(device=device, name=kernel.__name__).here()
     bound = kernel.bind(positional, named, _is_slot, lambda place: _describe(kinds[place[1]]))
     callee = callee_for(kernel, bound)
     if all(device != "xla" for _, _, device in kinds):      # whose whole graph is written
@@ -222,8 +222,7 @@ def _describe(kind: tuple[Any, ...]) -> tuple[tuple[int, ...], DType]:
     shape, dtype, _ = kind
     if dtype not in NKI_DTYPE:
         known = ", ".join(str(d).removeprefix("torch.") for d in NKI_DTYPE)
-        raise BadArgument(what=f"a tensor of dtype {dtype} is passed to a kernel; the language has {known}").located(
-            user_location())
+        raise BadArgument(what=f"a tensor of dtype {dtype} is passed to a kernel; the language has {known}").here()
     return shape, NKI_DTYPE[dtype]
 
 

@@ -13,7 +13,6 @@ import torch
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.native import C_ENTRY
 from nki_mlir.frameworks.torch_operator import callee_named, layout_of
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.gradients import records, refuse_gradient
 from nki_mlir.language.kernel import Kernel, default_executor
@@ -36,7 +35,7 @@ class UpdatesWithGradient(NkiMlirError, RuntimeError):
 
 def refuse_update(tensors: list[torch.Tensor], kernel: Kernel) -> None:
     if torch.is_grad_enabled() and any([t.requires_grad for t in tensors]):
-        raise UpdatesWithGradient(name=kernel.__name__).located(user_location())
+        raise UpdatesWithGradient(name=kernel.__name__).here()
 
 
 def differentiable(plan: Plan) -> bool:

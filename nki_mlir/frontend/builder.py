@@ -29,7 +29,7 @@ from nki_mlir.frontend.tensor import Buffer, View, tile_of
 from nki_mlir.frontend.touches import LoopRun, Touches
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType
-from nki_mlir.targets.interpreter.domains import has_domain
+from nki_mlir.targets.interpreter.execute import has_domain
 
 current: ContextVar["Builder | None"] = ContextVar("builder", default=None)
 
@@ -42,7 +42,7 @@ def active(name: str = "a language function") -> "Builder":
     """The builder of the kernel that is running; the named error outside of one."""
     builder = current.get()
     if builder is None:
-        raise OutsideKernel(name=name).located(user_location())
+        raise OutsideKernel(name=name).here()
     return builder
 
 
@@ -170,7 +170,7 @@ class Builder:
 
     def check_shared(self) -> None:
         if not self.at_top_level():
-            raise SharedHbmInside().located(user_location())
+            raise SharedHbmInside().here()
 
     def emit(self, cls: type[Op], views: Views, mask: object = None, **attributes: object) -> Op | None:
         """One operation; returns it, or None when its mask is false everywhere.
@@ -184,7 +184,7 @@ class Builder:
             given = {name: v for name, v in views.items() if v is not None}
             return self._emit(cls, given, plain_mask(mask), attributes)
         except KernelError as error:
-            raise error.located(user_location()) from None
+            raise error.here() from None
 
     def _emit(self, cls: type[Op], views: dict[str, View], mask: Mask | Literal[False] | None,
               attributes: dict[str, Any], piece: bool = False) -> Op | None:

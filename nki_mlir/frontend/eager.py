@@ -24,10 +24,8 @@ from nki_mlir.frontend.races import Verdict
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.touches import Touch
 from nki_mlir.scalar.dtypes import DType
-from nki_mlir.targets.interpreter.domains import has_domain, within_domain
-from nki_mlir.targets.interpreter.execute import Runner, compile_op
+from nki_mlir.targets.interpreter.execute import Pattern, Runner, compile_op, has_domain, within_domain
 from nki_mlir.targets.interpreter.floating import floating, starts
-from nki_mlir.targets.interpreter.patterns import Pattern
 from nki_mlir.targets.interpreter.unwritten import Tracked, Uses, tracked
 
 

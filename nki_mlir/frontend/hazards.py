@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nki_mlir.diagnostics.errors import Location
 from nki_mlir.dialects.integer_systems import SearchTooLong
 from nki_mlir.frontend.conditions import roots_of
 from nki_mlir.frontend.overlaps import Apart, element, meeting
@@ -20,7 +21,6 @@ from nki_mlir.frontend.touches import LoopRun, Touch, Touches, outward
 from nki_mlir.frontend.value_numbers import written_at
 
 if TYPE_CHECKING:
-    from nki_mlir.diagnostics.errors import Location
     from nki_mlir.frontend.mlir_builder import MlirBuilder
 
 MOST_PAIRS = 1 << 17                    # of touches of one tensor that are compared
@@ -36,7 +36,7 @@ class Clash(NamedTuple):
     first: Any
     second: Any
 
-    def texts(self, buffer: Buffer) -> "dict[str, Location | list[int] | str]":
+    def texts(self, buffer: Buffer) -> dict[str, Location | list[int] | str]:
         """Values of the templates of ``races``."""
         return {"tensor": buffer.name, "element": [*self.element], "done": done(self.one), "also": done(self.other),
                 "place": self.other.at}

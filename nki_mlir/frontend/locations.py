@@ -8,7 +8,7 @@ from types import CodeType, FrameType, TracebackType
 
 import numpy as np
 
-from nki_mlir.diagnostics import Location
+from nki_mlir.diagnostics import Location, errors
 from nki_mlir.frontend.positions import positions_of
 from nki_mlir.frontend.source import statement_at
 
@@ -100,6 +100,9 @@ def user_location(skip: int = 1) -> Location:
     known = _positions.get(id(code))
     found = None if known is None else known.found.get(instruction)
     return _position(code, instruction) if found is None else found
+
+
+errors.kernel_line = user_location
 
 
 def raised_at(traceback: TracebackType | None) -> Location | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import HBM, Access, Layout, Linear, Tile
 from nki_mlir.dialects.verifier import OutOfBounds, PartitionAccess, TooManyPartitions
 from nki_mlir.frontend.errors import (
@@ -44,7 +45,6 @@ from nki_mlir.scalar.dtypes import DType
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from nki_mlir.diagnostics import Location
     from nki_mlir.frontend.touches import Turn
 
 PARTITIONS = Machine.partitions
@@ -66,7 +66,7 @@ class Buffer:
     handle: Any = None          # an array (eager) or an SSA value (capture)
     scope: Any = None           # the block it was created in
     role: str = "local"         # local, input or output
-    created_at: "Location | None" = None      # where the kernel made it, for tensors in HBM
+    created_at: Location | None = None      # where the kernel made it, for tensors in HBM
     held: Any = None            # the record of its time on chip (``on_chip_memory.Held``)
     movable: bool = False       # the compiler chose its memory, and copies it where an engine needs it elsewhere
     turn: "Turn | None" = None            # the iteration it was created in

@@ -70,7 +70,7 @@ class Runtime:
             yield
             value = condition()
         if _is_scalar(value):
-            raise WhileEntry().located(user_location())
+            raise WhileEntry().here()
 
     @staticmethod
     def branch(condition: object, names: tuple[str, ...], jumps: bool) -> "PlainBranch":
@@ -87,7 +87,7 @@ class Runtime:
         except Exception:                       # Python itself does not evaluate it
             return value
         if shape is not None and isinstance(value, View) and tuple(value.shape) != tuple(map(int, shape)):
-            raise AnnotationMismatch(annotated=tuple(map(int, shape)), shape=value.shape).located(user_location())
+            raise AnnotationMismatch(annotated=tuple(map(int, shape)), shape=value.shape).here()
         return value
 
     @staticmethod

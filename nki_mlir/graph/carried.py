@@ -13,6 +13,7 @@ from nki_mlir.analysis.buffer_effects import memory_of
 from nki_mlir.bindings import Block, Operation, Region, Type, Value, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import dense
+from nki_mlir.dialects.creation import EQUAL, compared, constant, terminator
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.functions import allocated, copy
 from nki_mlir.graph.upstream import exchange
@@ -56,7 +57,7 @@ def put(values: Sequence[Value], targets: Sequence[Value]) -> None:
 
 def ended(block: Block, targets: Sequence[Value], name: str = "scf.yield", first: Sequence[Value] = ()) -> None:
     """Exchange the terminator of a block for one that carries nothing."""
-    end = block.operations[len(block.operations) - 1].operation
+    end = terminator(block)
     values = list(end.operands)[len(first):]
     with ir.InsertionPoint(end), end.location:
         put(values, targets)
@@ -102,8 +103,7 @@ def _while(op: Operation) -> None:
     for block, region in zip((before, after), made.regions):
         moved(block, region, [])
     condition = made.regions[0].blocks[0]
-    end = condition.operations[len(condition.operations) - 1].operation
-    ended(condition, targets, "scf.condition", [end.operands[0]])
+    ended(condition, targets, "scf.condition", [terminator(condition).operands[0]])
     ended(made.regions[1].blocks[0], targets)
     exchange(op, targets)
 
@@ -125,12 +125,8 @@ def _switch(op: Operation) -> None:
 def _choice(op: Operation, targets: Sequence[Value], cases: Sequence[tuple[int, int]]) -> None:
     """The first case or one of the others, at the insertion point."""
     (number, case), *others = cases
-    kind = ir.IndexType.get()
-    wanted = ir.Operation.create("arith.constant", results=[kind], attributes={"value": ir.IntegerAttr.get(kind, case)})
-    equal = {"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)}
-    same = ir.Operation.create("arith.cmpi", results=[ir.IntegerType.get_signless(1)],
-                               operands=[op.operands[0], wanted.results[0]], attributes=equal)
-    made = ir.Operation.create("scf.if", operands=[same.results[0]], regions=2)
+    same = compared(EQUAL, op.operands[0], constant(case))
+    made = ir.Operation.create("scf.if", operands=[same], regions=2)
     ended(moved(op.regions[number].blocks[0], made.regions[0], []), targets)
     if not others:
         ended(moved(op.regions[0].blocks[0], made.regions[1], []), targets)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from nki_mlir.analysis.buffer_effects import defining
 from nki_mlir.bindings import Module, Operation, Type, Value, ir, operations_of
+from nki_mlir.dialects.creation import applied, constant, terminator, value_of
 
 
 def rewrite_counted_loops(module: Module) -> None:
@@ -39,9 +40,8 @@ def _number(value: Value) -> int | None:
 def _counters(op: Operation) -> dict[int, Counter]:
     """The integers that a loop counts, by their places among what it carries."""
     body = op.regions[1].blocks[0]
-    end = body.operations[len(body.operations) - 1].operation
     found: dict[int, Counter] = {}
-    for place, (before, after) in enumerate(zip(op.operands, end.operands)):
+    for place, (before, after) in enumerate(zip(op.operands, terminator(body).operands)):
         first, made, argument = _number(before), defining(after), body.arguments[place]
         if first is None or made is None or made.name not in ("stablehlo.add", "stablehlo.subtract"):
             continue
@@ -59,7 +59,7 @@ def _counters(op: Operation) -> dict[int, Counter]:
 def _iterations(op: Operation, counters: dict[int, Counter]) -> int | None:
     """How often the loop runs, at least once: while a counter is below (or at, or above) a constant."""
     condition = op.regions[0].blocks[0]
-    compare = defining(condition.operations[len(condition.operations) - 1].operation.operands[0])
+    compare = defining(terminator(condition).operands[0])
     if compare is None or compare.name != "stablehlo.compare":
         return None
     counted, limit = compare.operands
@@ -86,8 +86,7 @@ def _as_for(op: Operation, iterations: int, counters: dict[int, Counter]) -> Non
     index = ir.IndexType.get()
     element = {k: ir.RankedTensorType(op.operands[k].type).element_type for k in counters}
     counters = {k: c for k, c in counters.items() if _holds(c, iterations, element[k])}
-    bounds = [ir.Operation.create("arith.constant", results=[index], attributes={
-        "value": ir.IntegerAttr.get(index, n)}).results[0] for n in (0, iterations, 1)]
+    bounds = [constant(n) for n in (0, iterations, 1)]
     others = [k for k in range(len(op.operands)) if k not in counters]
     inits = [op.operands[k] for k in others]
     made = ir.Operation.create("scf.for", results=[v.type for v in inits], operands=[*bounds, *inits], regions=1)
@@ -110,17 +109,12 @@ def _as_for(op: Operation, iterations: int, counters: dict[int, Counter]) -> Non
 
 def _value(variable: Value, counter: Counter, kind: ir.Type) -> Value:
     """A counter in an iteration, as a tensor."""
-    symbol = ir.AffineExpr.get_symbol(0)
-    mapping = ir.AffineMapAttr.get(ir.AffineMap.get(0, 1, [symbol * counter.step + counter.first]))
-    number = ir.Operation.create("affine.apply", operands=[variable], results=[variable.type],
-                                 attributes={"map": mapping}).results[0]
-    element = ir.RankedTensorType(kind).element_type
-    cast = ir.Operation.create("arith.index_cast", operands=[number], results=[element]).results[0]
-    return ir.Operation.create("tensor.from_elements", operands=[cast], results=[kind]).results[0]
+    number = applied(ir.AffineExpr.get_symbol(0) * counter.step + counter.first, [variable])
+    cast = value_of("arith.index_cast", ir.RankedTensorType(kind).element_type, number)
+    return value_of("tensor.from_elements", kind, cast)
 
 
 def _last(counter: Counter, iterations: int, kind: Type) -> Value:
     """A counter behind the loop."""
     value = ir.IntegerAttr.get(ir.RankedTensorType(kind).element_type, counter.first + iterations * counter.step)
-    return ir.Operation.create("stablehlo.constant", results=[kind], attributes={
-        "value": ir.DenseElementsAttr.get_splat(kind, value)}).results[0]
+    return value_of("stablehlo.constant", kind, value=ir.DenseElementsAttr.get_splat(kind, value))

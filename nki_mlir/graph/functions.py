@@ -7,6 +7,7 @@ from nki_mlir.analysis.buffer_effects import defining
 from nki_mlir.bindings import Module, Operation, Type, Value, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import dense
+from nki_mlir.dialects.creation import buffer_type, terminator, value_of
 from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.mlir_ops import meetings_of, read_op
 from nki_mlir.dialects.source_locations import location_of
@@ -20,13 +21,12 @@ def results_as_arguments(function: Operation) -> None:
     A buffer that the function makes and returns is the argument itself; anything else is copied into it.
     """
     block = function.regions[0].blocks[0]
-    end = block.operations[len(block.operations) - 1].operation
+    end = terminator(block)
     outputs, inputs = len(end.operands), len(block.arguments)
     for n in range(outputs):
         value = end.operands[n]         # asked anew: it may have become the argument of an earlier result
         kind = ir.MemRefType(value.type)
-        plain = ir.MemRefType.get(kind.shape, kind.element_type, None, kind.memory_space)
-        argument = block.add_argument(plain, function.location)
+        argument = block.add_argument(buffer_type(kind), function.location)
         buffer = whole_buffer(value)
         origin = defining(buffer) if buffer is not None else None
         with function.context, function.location:
@@ -80,8 +80,7 @@ def copy(source: ir.Value, target: Value) -> None:
 
 def allocated(kind: Type) -> ir.Value:
     """A new buffer."""
-    return ir.Operation.create("memref.alloc", results=[kind], attributes={
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}).results[0]
+    return value_of("memref.alloc", kind, operandSegmentSizes=ir.DenseI32ArrayAttr.get([0, 0]))
 
 
 def copies_as_structured(function: Operation) -> None:
@@ -98,10 +97,10 @@ def restore_signs(function: Operation, kinds: Sequence[Type]) -> None:
     for argument, kind in zip(block.arguments, kinds):
         plain, element = ir.MemRefType(argument.type), ir.RankedTensorType(kind).element_type
         if plain.element_type != element:
-            argument.set_type(ir.MemRefType.get(plain.shape, element, None, plain.memory_space))
+            argument.set_type(buffer_type(plain, element))
             with ir.InsertionPoint.at_block_begin(block), function.location:
-                inside = ir.Operation.create("nki.reinterpret", operands=[argument], results=[plain])
-            argument.replace_all_uses_except(inside.result, inside)
+                inside = value_of("nki.reinterpret", plain, argument)
+            argument.replace_all_uses_except(inside, inside.owner)
     function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in block.arguments], []))
 
 
@@ -132,12 +131,8 @@ def insert(program: Operation, call: Operation) -> None:
     with call.context, ir.InsertionPoint(call), call.location:
         for argument, value in zip(block.arguments, as_buffers(block.arguments, list(call.operands))):
             argument.replace_all_uses_with(value)
-    place = call.location                           # a kernel's text has none, and each of its calls one of its own
-
-    def relocate(op: Operation) -> ir.WalkResult:
-        op.location = place
-        return ir.WalkResult.ADVANCE
-    clone.walk(relocate, ir.WalkOrder.PRE_ORDER)
+    for op in operations_of(clone, lambda name: True):
+        op.location = call.location                 # a kernel's text has none, and each of its calls one of its own
     operations = [op.operation for op in block.operations]
     for op in operations[:-1]:
         op.move_before(call)
@@ -155,16 +150,14 @@ def as_buffers(arguments: Sequence[Value], values: list[Value]) -> list[Value]:
             if origin is not None and origin.name == "nki.reinterpret":
                 value = origin.operands[0]
             if wanted.element_type != ir.MemRefType(value.type).element_type:      # a graph's integers have no sign
-                value = ir.Operation.create("nki.reinterpret", operands=[value], results=[wanted]).results[0]
+                value = value_of("nki.reinterpret", wanted, value)
         taken.append(value)
     return taken
 
 
 def copied(value: ir.Value) -> ir.Value:
     """A buffer of its own with the elements of a view, which a kernel only reads."""
-    kind = ir.MemRefType(value.type)
-    plain = ir.MemRefType.get(kind.shape, kind.element_type, None, kind.memory_space)
-    buffer: Value = allocated(plain)
+    buffer = allocated(buffer_type(ir.MemRefType(value.type)))
     copy(value, buffer)
     return buffer
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from nki_mlir.analysis.buffer_effects import defining
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
-from nki_mlir.dialects.attributes import Attributes
+from nki_mlir.dialects import creation as emit
+from nki_mlir.dialects.creation import applied, terminator, value_of
 from nki_mlir.dialects.facts import integer_constant
 from nki_mlir.dialects.symbol_ranges import ARITHMETIC, CASTS, Span, UnknownSymbol, range_of_type, symbol_range
 
@@ -58,7 +59,7 @@ def count(module: Module) -> None:
 
 def filled(scalar: Value, kind: ir.Type) -> Value:
     """A tensor without dimensions from a structured operation, which buffers are made of."""
-    empty = ir.Operation.create("tensor.empty", results=[kind]).results[0]
+    empty = value_of("tensor.empty", kind)
     same = ir.AffineMapAttr.get(ir.AffineMap.get(0, 0, []))
     op = ir.Operation.create("linalg.generic", results=[kind], operands=[scalar, empty], regions=1, attributes={
         "indexing_maps": ir.ArrayAttr.get([same, same]), "iterator_types": ir.ArrayAttr.get([]),
@@ -73,7 +74,6 @@ class _Counting:
     """Numbers are made where the tensors are that they stand for."""
 
     def __init__(self) -> None:
-        self.make = Attributes()
         self.known: dict[ir.Value, Number | None] = {}           # by tensor
 
     # -- what is a number ----------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class _Counting:
                 inputs = op.attributes["operandSegmentSizes"][0]
                 given: dict[Value, Value] = {block.arguments[k]: op.operands[k] for k in range(inputs)}
                 with op.context, ir.InsertionPoint(op), op.location:
-                    return self.scalar(block.operations[len(block.operations) - 1].operation.operands[0], given)
+                    return self.scalar(terminator(block).operands[0], given)
         return None
 
     def scalar(self, value: Value, given: dict[Value, Value]) -> Number | None:
@@ -164,12 +164,8 @@ class _Counting:
             low, high = (a.span[0] % by, a.span[1] % by) if low == high else (0, by - 1)
         if low == high and (name == "floordiv" or a.value is None):
             return constant(low)
-        symbol = ir.AffineExpr.get_symbol(0)
-        expression = (ir.AffineExpr.get_floor_div if name == "floordiv" else ir.AffineExpr.get_mod)(symbol, by)
-        mapping = ir.AffineMapAttr.get(ir.AffineMap.get(0, 1, [expression]))
-        value = ir.Operation.create("affine.apply", results=[self.make.index], operands=[self.index(a)],
-                                    attributes={"map": mapping}).results[0]
-        return Number(value, (low, high))
+        divide = ir.AffineExpr.get_floor_div if name == "floordiv" else ir.AffineExpr.get_mod
+        return Number(applied(divide(ir.AffineExpr.get_symbol(0), by), [self.index(a)]), (low, high))
 
     def compared(self, predicate: int, a: Number, b: Number) -> Number:
         """0 or 1."""
@@ -179,10 +175,8 @@ class _Counting:
         if (a.value is None and b.value is None) or apart or (predicate > 1 and compare(low, greatest) == compare(
                 high, least) == compare(low, least) == compare(high, greatest)):
             return constant(int(compare(low, greatest)))
-        holds = ir.Operation.create("arith.cmpi", results=[self.make.i1], operands=[self.index(a), self.index(b)],
-                                    attributes={"predicate": ir.IntegerAttr.get(self.make.i64, predicate)}).results[0]
-        value = ir.Operation.create("arith.index_castui", results=[self.make.index], operands=[holds]).results[0]
-        return Number(value, (0, 1))
+        holds = emit.compared(predicate, self.index(a), self.index(b))
+        return Number(value_of("arith.index_castui", ir.IndexType.get(), holds), (0, 1))
 
     def chosen(self, condition: Number | None, a: Number | None, b: Number | None) -> Number | None:
         """b + condition * (a - b)."""
@@ -196,22 +190,16 @@ class _Counting:
 
     # -- values --------------------------------------------------------------------------------------------------------
     def index(self, number: Number) -> Value:
-        if number.value is not None:
-            return number.value
-        kind = self.make.index
-        return ir.Operation.create("arith.constant", results=[kind], attributes={
-            "value": ir.IntegerAttr.get(kind, number.span[0])}).results[0]
+        return emit.constant(number.span[0]) if number.value is None else number.value
 
     def operation(self, name: str, a: Number, b: Number) -> Value:
-        return ir.Operation.create(name, results=[self.make.index], operands=[self.index(a), self.index(b)]).results[0]
+        return value_of(name, ir.IndexType.get(), self.index(a), self.index(b))
 
     def integer(self, number: Number, kind: ir.Type) -> Value:
         """The number as a scalar of an integer type, at the insertion point."""
         if number.value is None:
             held = number.span[0] if kind.width > 1 else int(number.span[0] != 0)
-            return ir.Operation.create("arith.constant", results=[kind], attributes={
-                "value": ir.IntegerAttr.get(kind, held)}).results[0]
+            return emit.constant(held, kind)
         if kind.width > 1:
-            return ir.Operation.create("arith.index_cast", results=[kind], operands=[number.value]).results[0]
-        return ir.Operation.create("arith.cmpi", results=[kind], operands=[number.value, self.index(constant(0))],
-                                   attributes={"predicate": ir.IntegerAttr.get(self.make.i64, 1)}).results[0]
+            return value_of("arith.index_cast", kind, number.value)
+        return emit.compared(emit.NOT_EQUAL, number.value, emit.constant(0))

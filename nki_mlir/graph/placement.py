@@ -5,8 +5,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
 
+from nki_mlir.bindings import Operation
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, ZERO, Access, Linear, Tile
 from nki_mlir.dialects.nisa.indirect import DmaGatherOp
@@ -21,9 +21,6 @@ from nki_mlir.scalar.dtypes import INT32
 from nki_mlir.waist.expressions import Fold, Input, Node, Output, alu, below, converted, fold_of, reads_output, rebuilt
 from nki_mlir.waist.tile_nest import TileNest
 
-if TYPE_CHECKING:
-    from nki_mlir.bindings import Operation
-
 KEPT = 4            # the part of the on-chip memory for tiles that are kept between operations, one by this
 NODES = 8           # of an expression, each of which may take a buffer, that tiles of full size are for
 
@@ -35,7 +32,7 @@ class Placement:
         self.machine, self.elements, self.tiles = machine, elements, Tiles(TileCache(
             machine.sbuf_bytes_per_partition // KEPT))
 
-    def write(self, op: "Operation", nest: TileNest, start: float | int | None) -> None:
+    def write(self, op: Operation, nest: TileNest, start: float | int | None) -> None:
         """Write a nest before an operation. ``start``: what a fold starts with; None: what its output holds."""
         self.tiles.cache.begin(op)
         self.tiles.at(op, nest.symbols)
@@ -46,7 +43,7 @@ class Placement:
             return self.product(product, start)
         return self.reduction(nest, folded(nest), start)
 
-    def gather(self, op: "Operation", one: Gather) -> None:
+    def gather(self, op: Operation, one: Gather) -> None:
         """Write a gather before the operation that reads its result: the rows' numbers, then the rows."""
         self.tiles.cache.begin(op)
         self.tiles.at(op, ())

@@ -7,6 +7,7 @@ result. The place of an extreme, a reduction of values and places together, is t
 
 
 from nki_mlir.bindings import Module, Operation, ir, operations_of
+from nki_mlir.dialects.creation import value_of
 from nki_mlir.graph.upstream import exchange, exchange_for_call
 
 
@@ -19,14 +20,13 @@ def rewrite_concatenations(module: Module | Operation) -> None:
         axis, start = op.attributes["dimension"].value, 0
         array = ir.DenseI64ArrayAttr.get
         with op.context, ir.InsertionPoint(op), op.location:
-            value = ir.Operation.create("tensor.empty", results=[kind]).results[0]
+            value = value_of("tensor.empty", kind)
             for operand in op.operands:
                 shape = list(ir.RankedTensorType(operand.type).shape)
                 offsets = [start if d == axis else 0 for d in range(len(shape))]
-                value = ir.Operation.create("tensor.insert_slice", results=[kind], operands=[operand, value],
-                                            attributes={
-                    "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 0, 0, 0]), "static_offsets": array(offsets),
-                    "static_sizes": array(shape), "static_strides": array([1] * len(shape))}).results[0]
+                value = value_of("tensor.insert_slice", kind, operand, value, static_offsets=array(offsets),
+                                 static_sizes=array(shape), static_strides=array([1] * len(shape)),
+                                 operandSegmentSizes=ir.DenseI32ArrayAttr.get([1, 1, 0, 0, 0]))
                 start += shape[axis]
         exchange(op, [value])
 

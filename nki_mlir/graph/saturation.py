@@ -7,6 +7,7 @@ after:   the same between comparisons of %x with the ends of the type, which cho
 
 
 from nki_mlir.bindings import Module, Operation, Value, ir, load, operations_of
+from nki_mlir.dialects.creation import value_of
 
 UNORDERED, NOT_BELOW, BELOW = 14, 3, 4          # predicates of arith.cmpf
 
@@ -24,7 +25,7 @@ def _saturated(op: Operation) -> Value:
     arith, x, kind = load("dialects.arith"), op.operands[0], op.results[0].type
     bits = kind.width
     low, end = (-(1 << (bits - 1)), 1 << (bits - 1)) if op.name == "arith.fptosi" else (0, 1 << bits)
-    value = ir.Operation.create(op.name, operands=[x], results=[kind]).results[0]
+    value = value_of(op.name, kind, x)
     for predicate, other, chosen in ((NOT_BELOW, end, end - 1), (BELOW, low, low), (UNORDERED, None, 0)):
         limit = x if other is None else arith.constant(x.type, ir.FloatAttr.get(x.type, float(other)))
         bits_of = chosen - (1 << bits) if chosen >> (bits - 1) == 1 else chosen         # as a signed number

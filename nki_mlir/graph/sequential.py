@@ -9,6 +9,7 @@ those that fall outside are left out.
 from collections.abc import Callable, Sequence
 
 from nki_mlir.bindings import Module, Operation, ir, load, operations_of
+from nki_mlir.dialects.creation import declared, terminator
 from nki_mlir.graph.upstream import exchange_for_call
 
 
@@ -41,16 +42,14 @@ def outline(module: Module, op: Operation, name: str) -> None:
                     with ir.InsertionPoint.at_block_begin(block):
                         known[value] = value.owner.operation.clone().operation.results[0]
                 inner.operands[k] = known[value]
-    end = block.operations[len(block.operations) - 1].operation
+    end = terminator(block)
     kind = ir.FunctionType.get([a.type for a in block.arguments], [v.type for v in end.operands])
     with op.context, op.location:
         with ir.InsertionPoint(end):
             ir.Operation.create("func.return", operands=list(end.operands))
         end.erase()
         with ir.InsertionPoint(module.body):
-            function = ir.Operation.create("func.func", regions=1, attributes={
-                "sym_name": ir.StringAttr.get(name), "sym_visibility": ir.StringAttr.get("private"),
-                "function_type": ir.TypeAttr.get(kind)})
+            function = declared(ir.StringAttr.get(name), ir.TypeAttr.get(kind))
         block.append_to(function.regions[0])
 
 

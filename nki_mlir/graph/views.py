@@ -10,6 +10,7 @@ from nki_mlir.bindings import Module, Operation, Type, Value, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, Linear, dense
 from nki_mlir.dialects.attributes import expression
+from nki_mlir.dialects.creation import applied, value_of
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.view import start_of
 from nki_mlir.graph.upstream import run_pipeline
@@ -89,11 +90,9 @@ def reinterpreted(buffer: Value, sizes: Sequence[int], strides: Sequence[int], o
     array, base = ir.DenseI64ArrayAttr.get, ir.MemRefType(buffer.type)
     start, starts = (offset, []) if isinstance(offset, int) else (DYNAMIC, [offset])
     kind = ir.MemRefType.get(sizes, base.element_type, ir.StridedLayoutAttr.get(start, strides), base.memory_space)
-    return ir.Operation.create(
-        "memref.reinterpret_cast", operands=[buffer, *starts], results=[kind],
-        attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, len(starts), 0, 0]),
-                    "static_offsets": array([start]), "static_sizes": array(sizes), "static_strides": array(strides)}
-    ).results[0]
+    return value_of("memref.reinterpret_cast", kind, buffer, *starts, static_offsets=array([start]),
+                    static_sizes=array(sizes), static_strides=array(strides),
+                    operandSegmentSizes=ir.DenseI32ArrayAttr.get([1, len(starts), 0, 0]))
 
 
 def viewed_as(buffer: Value, kind: ir.MemRefType, start: Start) -> ir.Value:
@@ -109,9 +108,7 @@ def offset_of(place: Start) -> Value | int:
     if place.offset == 0 and [c for _, c in place.terms] == [1]:
         return place.terms[0][0]
     form = Linear(place.offset, tuple((k, c) for k, (_, c) in enumerate(place.terms)))
-    mapping = ir.AffineMapAttr.get(ir.AffineMap.get(0, len(place.terms), [expression(form)]))
-    return ir.Operation.create("affine.apply", operands=[v for v, _ in place.terms], results=[ir.IndexType.get()],
-                               attributes={"map": mapping}).results[0]
+    return applied(expression(form), [v for v, _ in place.terms])
 
 
 def whole_buffer(value: Value) -> Value | None:

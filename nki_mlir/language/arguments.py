@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.wrapping import name_of
 from nki_mlir.language.objects import NKIObject
 from nki_mlir.scalar.dtypes import FLOAT32, DType, dtype_of
@@ -213,7 +212,7 @@ def values_of(function: Any, arguments: tuple[object, ...], keywords: dict[str, 
     try:
         bound = signature.bind(*arguments, **keywords)
     except TypeError as error:
-        raise BadArgument(what=f"{name_of(function)}{signature}: {error}").located(user_location()) from None
+        raise BadArgument(what=f"{name_of(function)}{signature}: {error}").here() from None
     bound.apply_defaults()
     return dict(bound.arguments)
 

@@ -14,7 +14,6 @@ from nki_mlir.dialects.nki import movement
 from nki_mlir.dialects.verifier import ShapeMismatch
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index, Mask
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.strides import same_extents
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 def assign(target: View, value: Any, mask: object = None) -> None:
     """``t[...] = value``."""
     if isinstance(value, Mask) or value is None:
-        raise ShapeMismatch(what=f"a {type(value).__name__} is assigned to a tensor").located(user_location())
+        raise ShapeMismatch(what=f"a {type(value).__name__} is assigned to a tensor").here()
     if not isinstance(value, View):
         value = ops.plain_number(value)
         if not isinstance(value, Index):

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Mask
+from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 
 if TYPE_CHECKING:
-    from nki_mlir.frontend.tensor import View
     from nki_mlir.language.tensor import Tensor
 
 
@@ -20,7 +20,7 @@ def _float(x: Any) -> DType:
     return x.dtype if x.dtype.is_float else FLOAT32
 
 
-def _count(x: "View", axis: object, mask: object) -> object:
+def _count(x: View, axis: object, mask: object) -> object:
     """How many elements a reduction combines: a number, or a tile where the mask leaves some of a row out."""
     axes = ops.free_axes(x, axis)
     if isinstance(mask, Mask) and any(e.axes[a] for e, _ in mask.spread(x.shape).terms for a in axes):

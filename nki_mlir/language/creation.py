@@ -2,15 +2,17 @@
 """Creating tensors and emitting operations: what the language's operations and instructions are made with."""
 
 import itertools
+import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.diagnostics.errors import warn_once
-from nki_mlir.dialects.access import HBM, SBUF
+from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nki import movement
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.verifier import ShapeMismatch, WrongMemory
@@ -19,14 +21,12 @@ from nki_mlir.frontend.errors import BlockDimensionsWarning, ImmutableParameter
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.strides import Shape
 from nki_mlir.frontend.tensor import PARTITIONS, Buffer, View, check_on_chip_shape
-from nki_mlir.language.allocation import note_allocated
-from nki_mlir.machine import Engine
-from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import DType, dtype_of
+from nki_mlir.machine import Engine, machine_named
+from nki_mlir.scalar.dtypes import DType, convert, dtype_of
 
 if TYPE_CHECKING:
-    from nki_mlir.language.allocation import Allocation
     from nki_mlir.language.tensor import Tensor
+
 
 R = TypeVar("R")
 _tensor_class: Any = View       # what kernels hold; ``language.tensor`` registers its class
@@ -49,7 +49,7 @@ def located(function: Callable[..., R], *arguments: object) -> R:
     try:
         return function(*arguments)
     except KernelError as error:
-        raise error.located(user_location()) from None
+        raise error.here() from None
 
 
 def as_operand(x: object, name: str = "a language function") -> View:
@@ -59,7 +59,7 @@ def as_operand(x: object, name: str = "a language function") -> View:
     if hasattr(x, "as_sum"):
         return as_operand(x.as_sum(), name)
     active(name)
-    raise WrongMemory(operand="x", op=name, expected="psum|sbuf", found=type(x).__name__).located(user_location())
+    raise WrongMemory(operand="x", op=name, expected="psum|sbuf", found=type(x).__name__).here()
 
 
 _names = itertools.count()
@@ -87,7 +87,7 @@ def integer(value: Any, what: str, least: int | None = None) -> int:
     except TypeError:
         pass
     bound = "" if least is None else f" of at least {least}"
-    raise NotAnInteger(value=value, what=what, bound=bound).located(user_location())
+    raise NotAnInteger(value=value, what=what, bound=bound).here()
 
 
 class ParDim(int):
@@ -123,7 +123,7 @@ def new_tensor(shape: object, dtype: object, space: str = SBUF, *, shared: bool 
     builder = active("a tensor creation")
     extents, partition_dim = plain_shape(shape)
     if any([n < (space != HBM) for n in extents]):       # batches of nothing are in HBM; a tile has elements
-        raise ShapeMismatch(what=f"a tensor of shape {extents} has an empty dimension").located(user_location())
+        raise ShapeMismatch(what=f"a tensor of shape {extents} has an empty dimension").here()
     if space != HBM:
         located(check_on_chip_shape, extents, partition_dim or 0)
         if partition_dim:
@@ -160,7 +160,7 @@ def located_dtype(dtype: object) -> DType:
     try:
         return dtype_of(dtype)
     except (TypeError, ValueError) as error:        # NumPy's for an object whose ``dtype`` is none of its own
-        raise UnknownDtype(str(error)).located(user_location()) from None
+        raise UnknownDtype(str(error)).here() from None
 
 
 def filled(shape: object, value: float, dtype: object, space: str = SBUF, *, name: str = "",
@@ -201,8 +201,7 @@ def emit(cls: type[Op], views: Views, mask: object = None, **attributes: object)
     builder = active(f"nki.{cls.name}")
     for name, view in views.items():
         if not (view is None or isinstance(view, View)):
-            raise WrongMemory(operand=name, op=cls.name, expected="psum|sbuf|hbm", found=type(view).__name__).located(
-                user_location())
+            raise WrongMemory(operand=name, op=cls.name, expected="psum|sbuf|hbm", found=type(view).__name__).here()
     for name in cls.outputs:
         if (view := views.get(name)) is not None and view.buffer.role == "input":
             check_mutable(view)
@@ -224,4 +223,116 @@ def check_mutable(view: View) -> None:
     """A write to an input is an error where the kernel's inputs are immutable."""
     properties = active().properties
     if properties.get("immutable_inputs") and view.buffer.name not in properties.get("mutable", ()):
-        raise ImmutableParameter(name=view.buffer.name).located(user_location())
+        raise ImmutableParameter(name=view.buffer.name).here()
+
+
+# -- direct allocation -------------------------------------------------------------------------------------------------
+# Where the tiles of a tensor lie, as the kernel says it: an address for every block, (start partition, byte) in SBUF,
+# (bank, partition, byte) in PSUM. Addresses are checked and kept on the allocation (``nki.addresses``); values do not
+# depend on them.
+
+class BadAddress(KernelError):
+    code = "NKI-ADDRESS"
+    message = "the allocation function gives {address} for block {block} of {bytes} bytes per partition: {rule}"
+    fix = "give addresses inside the memory, on legal start partitions"
+
+
+class InitialisedAllocation(KernelError):
+    code = "err_tensor_creation_on_scratchpad_with_init_value_not_supported"
+    message = "a tensor with a direct allocation is created with an initial value"
+    fix = "make it with nl.ndarray, then write it: t[...] = value"
+
+
+class HiddenBias(KernelError):
+    code = "err_bias_tensor_must_be_specified_in_allocation"
+    message = "'{op}' has no bias in a kernel that allocates its tensors directly"
+    why = "the Scalar engine always adds a bias; the tile of zeros that stands for none would have no address"
+    fix = "use nisa.activation(..., bias=zeros) with an allocated [P, 1] tile of zeros"
+
+
+class HiddenTranspose(KernelError):
+    code = "err_transpose_on_tensor_engine_not_allowed_in_allocated_kernel"
+    message = "'{op}' transposes on the Tensor engine in a kernel that allocates its tensors directly"
+    why = "it multiplies by an identity matrix, a tile which would have no address"
+    fix = "multiply by an allocated identity with nisa.nc_matmul; give nl.matmul a transposed x and transpose_x=True"
+
+
+def note_allocated(buffer: Buffer) -> None:
+    """The kernel chose where the buffer lies, unless it is marked ``force_auto_alloc``."""
+    properties = active("a direct allocation").properties
+    if not getattr(properties.get("kernel"), "options", {}).get("force_auto_alloc"):
+        properties.setdefault("allocated", set()).add(buffer)
+
+
+def refuse_hidden(error: type[KernelError], op: str, source: View) -> None:
+    """``op`` makes a tile besides its result, which nobody has placed where its source lies in allocated memory."""
+    if source.buffer in active(op).properties.get("allocated", ()):
+        raise error(op=op).here()
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A buffer made by ``ncc.sbuf.alloc`` and its kin: ``address(idx=, pdim_size=, fdim_size=)`` gives an address."""
+
+    space: str
+    address: Callable[..., tuple[int, ...]]
+
+    def addresses(self, blocks: Sequence[int], partitions: int, free: Sequence[int],
+                  dtype: DType) -> tuple[tuple[int, ...], ...]:
+        """One checked address per block, row-major over the block dimensions."""
+        size = math.prod(free) * dtype.itemsize
+        made = []
+        for block in itertools.product(*(range(n) for n in blocks)):
+            address = self.address(idx=block, pdim_size=partitions, fdim_size=size)
+            rule = "an address is a tuple of integers"
+            if isinstance(address, (tuple, list)) and all(isinstance(a, (int, np.integer)) for a in address):
+                address = tuple(int(a) for a in address)
+                rule = self._broken_rule(address, partitions, size)
+            if rule:
+                raise BadAddress(address=address, block=block, bytes=size, rule=rule).here()
+            made.append(address)
+        return tuple(made)
+
+    def _broken_rule(self, address: tuple[int, ...], partitions: int, size: int) -> str:
+        machine = machine_named(active("a direct allocation").target)
+        if self.space == PSUM:
+            if len(address) != 3:
+                return "a PSUM address is (bank, start partition, byte)"
+            bank, partition, byte = address
+            if not 0 <= bank < machine.psum_banks:
+                return f"there are {machine.psum_banks} banks"
+            if byte + size > machine.psum_bank_bytes or byte < 0:
+                return f"a bank has {machine.psum_bank_bytes} bytes per partition"
+        else:
+            if len(address) != 2:
+                return "an SBUF address is (start partition, byte)"
+            partition, byte = address
+            if byte < 0 or byte + size > machine.sbuf_bytes_per_partition:
+                return f"kernels may use {machine.sbuf_bytes_per_partition} bytes per partition"
+        if not machine.legal_start_partition(partition, partitions) or partition + partitions > machine.partitions:
+            return f"{partitions} partitions cannot start at {partition}"
+        return ""
+
+
+def linear(index: Sequence[int], tiles: Sequence[int]) -> int:
+    """The index modulo the tiles, row-major; surplus entries on either side do not count."""
+    total = 0
+    for i, n in zip(index, tiles):
+        total = total * n + i % n
+    return total
+
+
+def sbuf_modulo(base_addr: int, base_partition: int, par: Sequence[int], free: Sequence[int]) -> Allocation:
+    """Tiles in turn on ``par`` partition slots and ``free`` address slots."""
+    def address(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> tuple[int, int]:
+        return base_partition + linear(idx, par) * pdim_size, base_addr + linear(idx, free) * fdim_size
+    return Allocation(SBUF, address)
+
+
+def psum_modulo(base_bank: int, base_addr: int, base_partition: int, banks: Sequence[int], par: Sequence[int],
+                free: Sequence[int]) -> Allocation:
+    """Tiles in turn on ``banks`` banks."""
+    def address(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> tuple[int, int, int]:
+        return (base_bank + linear(idx, banks), base_partition + linear(idx, par) * pdim_size,
+                base_addr + linear(idx, free) * fdim_size)
+    return Allocation(PSUM, address)

@@ -13,7 +13,7 @@ from typing import Any
 
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.errors import CarriedState, WhileEntry
-from nki_mlir.frontend.locations import user_location, variables
+from nki_mlir.frontend.locations import variables
 from nki_mlir.frontend.state import changes, snapshot
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
@@ -42,12 +42,12 @@ class Unconditional:
             yield
             changed = sorted(changes(before, snapshot(variables(names))))
             if changed:
-                raise CarriedState(names=", ".join(changed)).located(user_location())
+                raise CarriedState(names=", ".join(changed)).here()
             ops.binary("not_equal", _tile(condition()), 0, boolean=True, destination=register)
 
 
 def _tile(value: object) -> View:
     """The condition at the end of an iteration, a tile of one element."""
     if not isinstance(value, View):
-        raise WhileEntry().located(user_location())
+        raise WhileEntry().here()
     return value

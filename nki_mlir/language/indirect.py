@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from nki_mlir.dialects.nisa import indirect
 from nki_mlir.frontend.index import Index
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.strides import expand_ellipsis
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import assignment, creation
@@ -38,7 +37,7 @@ class IndirectView:
     def __getitem__(self, items: object) -> "IndirectView":
         if items is Ellipsis or items is True or items == (Ellipsis,):
             return self
-        raise IndirectNotSupported(op="a subscript").located(user_location())
+        raise IndirectNotSupported(op="a subscript").here()
 
 
 ADDRESSED = (IndirectView, DynamicView)
@@ -57,7 +56,7 @@ def subscript(view: View, items: object) -> "IndirectView | DynamicView":
         return run_time_view(view, items)
     at, = columns
     if any(_is_wide(i) for i in items[:at]) or math.prod(items[at].shape[1:]) > 1:
-        raise IndirectFreeDim(dim=at, shape=view.shape).located(user_location())
+        raise IndirectFreeDim(dim=at, shape=view.shape).here()
     return rows_view(view, items, at)
 
 

@@ -9,13 +9,11 @@ from nki_mlir.dialects.nisa import movement
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.errors import UnsupportedMask
 from nki_mlir.frontend.index import Index, Mask
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
-from nki_mlir.language.allocation import HiddenBias, refuse_hidden
 from nki_mlir.language.assignment import accumulating
-from nki_mlir.language.creation import emit
+from nki_mlir.language.creation import HiddenBias, emit, refuse_hidden
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from nki_mlir.scalar.tokens import activation_token
@@ -51,7 +49,7 @@ class DestinationDtype(KernelError, TypeError):
 def check_destination(op: str, dst: View, dtype: object) -> None:
     """The dtype of an instruction that writes where it is told is that of the place."""
     if dtype is not None and creation.located_dtype(dtype) is not dst.dtype:
-        raise DestinationDtype(op=op, asked=creation.located_dtype(dtype), found=dst.dtype).located(user_location())
+        raise DestinationDtype(op=op, asked=creation.located_dtype(dtype), found=dst.dtype).here()
 
 
 def over_row(tile: View | None, shape: tuple[int, ...]) -> View | None:
@@ -106,12 +104,12 @@ def activation_operands(op: object, bias: Any, scale: Any, partitions: int
         active().report(BiasType(found=bias))                   # documents want a tile, kernels in use give numbers
         bias = creation.filled((partitions, 1), float(bias), FLOAT32)
     if bias is not None and bias.dtype not in (FLOAT32, FLOAT16, BFLOAT16):
-        raise BiasType(found=bias.dtype).located(user_location())
+        raise BiasType(found=bias.dtype).here()
     if isinstance(scale, View):
         if scale.dtype is not FLOAT32:
-            raise ScaleType(found=scale.dtype).located(user_location())
+            raise ScaleType(found=scale.dtype).here()
         if any(n != 1 for n in scale.shape[1:]) or scale.shape[0] != partitions:
-            raise ScaleShape(found=list(scale.shape)).located(user_location())
+            raise ScaleShape(found=list(scale.shape)).here()
         return bias, scale, 1.0
     return bias, None, float(scale)
 
@@ -149,4 +147,4 @@ def require_from_first(op: str, mask: Mask | None, shape: tuple[int, ...], *axes
         first = Index(expression.const, expression.symbols)
         if any((c := expression.axes[k]) > 0 or (equal and c) for k in axes) and first.interval()[0] < 0:
             raise UnsupportedMask(what=f"the mask of '{op}', which counts places from the first element, leaves out "
-                                       "the first ones").located(user_location())
+                                       "the first ones").here()

@@ -28,7 +28,6 @@ from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.environment import EXECUTOR, TARGET
 from nki_mlir.frontend.builder import Builder, current
 from nki_mlir.frontend.errors import NestedGrid
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.races import checked, report
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.texts import remember
@@ -63,12 +62,11 @@ DEFAULT_TARGET = "trn2"
 TRACKS = ("interpreter", "isa")          # executors that know what was written, and find races that data decide
 
 
-def describe_array(array: "np.ndarray") -> tuple[tuple[int, ...], DType]:
+def describe_array(array: np.ndarray) -> tuple[tuple[int, ...], DType]:
     try:
         return tuple(array.shape), dtype_of(array.dtype)
     except TypeError as error:
-        raise BadArgument(what=f"an array of dtype {array.dtype} is passed to a kernel: {error}").located(
-            user_location()) from None
+        raise BadArgument(what=f"an array of dtype {array.dtype} is passed to a kernel: {error}").here() from None
 
 
 @dataclass(eq=False)
@@ -292,7 +290,7 @@ class Kernel:
             if result.input is not None and not bound.tensors[result.input].flags.writeable:
                 name = bound.specs[result.input].name
                 raise BadArgument(what=f"the kernel writes its parameter {name}, and the array given for it is "
-                                       "read-only").located(user_location())
+                                       "read-only").here()
         if on in TRACKS and spec.captured.verdict.undecided and checked():
             from nki_mlir.language.eager_run import check_run  # start-up: needed where it is asked for
             check_run(self, bound, inputs)
@@ -337,7 +335,7 @@ class Kernel:
         builder = current.get()
         assert builder is not None
         if self.has_grid and prod(self.grid) != 1:
-            raise NestedGrid(name=self.__name__).located(user_location())
+            raise NestedGrid(name=self.__name__).here()
         builder.inlined += 1
         try:
             return self.python(*arguments, **keywords)
@@ -377,7 +375,7 @@ def flat_grid(grid: Any) -> tuple[int, ...]:
         return tuple(n for g in grid for n in flat_grid(g))
     extent = int(grid)
     if extent < 1:
-        raise BadArgument(what=f"a launch grid has an extent of {extent}").located(user_location())
+        raise BadArgument(what=f"a launch grid has an extent of {extent}").here()
     return (extent,)
 
 
@@ -387,7 +385,7 @@ def unwrap(kernel: object) -> Kernel:
         return kernel
     if callable(kernel):
         return Kernel(kernel)
-    raise BadArgument(what=f"{kernel!r} is not a kernel").located(user_location())
+    raise BadArgument(what=f"{kernel!r} is not a kernel").here()
 
 
 def warn(text: str) -> None:

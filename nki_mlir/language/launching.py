@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.index_errors import plain_index_errors
 from nki_mlir.language.kernel import is_array
 from nki_mlir.language.recent import Recent
@@ -51,7 +50,7 @@ FILES = ("save_neff_name", "save_trace_name", "artifacts_dir", "profile")
 def changes_of(mode: str, options: dict[str, object]) -> dict[str, object]:
     """What the options of a decorator change on a kernel."""
     if mode not in MODES:
-        raise UnknownMode(mode=mode, modes=", ".join(MODES)).located(user_location())
+        raise UnknownMode(mode=mode, modes=", ".join(MODES)).here()
     changes: dict[str, object] = {"mode": mode, "options": options}
     if options.get("kernel_return") is False:
         changes["by_reference"] = True
@@ -130,7 +129,7 @@ class Decorators:
         names = {name: options[name] for name in FILES if options.get(name) is not None}
         program = names.get("save_neff_name", "file.neff")
         if "save_trace_name" in names and program != "file.neff":
-            raise TraceWithoutProgram(found=program).located(user_location())
+            raise TraceWithoutProgram(found=program).here()
         from nki_mlir.language import measuring  # start-up: loads MLIR
         chosen = self.decorated(kernel, changes_of(mode, options))
         return measuring.copy_as(chosen, getattr(measuring, cls), **names)
@@ -214,7 +213,7 @@ class Decorators:
             assert {"file.neff", "profile.ntff"} <= set(os.listdir())
         """
         if working_directory is None or not Path(working_directory).is_absolute():
-            raise ProfileDirectory(found=working_directory).located(user_location())
+            raise ProfileDirectory(found=working_directory).here()
         options = {"working_directory": working_directory, "save_neff_name": save_neff_name,
                    "save_trace_name": save_trace_name, "profile_nth": profile_nth, "num_execs": num_execs}
         if func is None:
@@ -242,7 +241,7 @@ class Decorators:
         for value in (*args, *kwargs.values()):
             kind = type(value)
             if not is_array(value) and kind.__module__.split(".")[0] in ("torch", "jax", "jaxlib"):
-                raise SimulationArgument(kind=kind.__name__).located(user_location())
+                raise SimulationArgument(kind=kind.__name__).here()
         chosen = self.kernel_of(kernel)
         with plain_index_errors():
             return chosen.run(args, kwargs, chosen.executor or self.simulator)

@@ -14,7 +14,6 @@ import numpy as np
 from nki_mlir import display
 from nki_mlir.alone import alone
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.arguments import BadArgument, Described, map_leaves
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.scalar.dtypes import dtype_of
@@ -84,8 +83,7 @@ def zeros_of(shape: Any, dtype: object) -> np.ndarray:
     try:
         return np.zeros([int(n) for n in shape], dtype_of(dtype_name(dtype)).numpy)
     except (TypeError, ValueError) as error:
-        raise BadArgument(what=f"a tensor of shape {tuple(shape)} and dtype {dtype}: {error}").located(
-            user_location()) from None
+        raise BadArgument(what=f"a tensor of shape {tuple(shape)} and dtype {dtype}: {error}").here() from None
 
 
 def is_described(value: object) -> bool:
@@ -266,7 +264,7 @@ class Lowered:
         """
         modules = self._modules(level)
         if not 0 <= number < len(modules):
-            raise NoSuchModule(number=number, level=level, count=len(modules)).located(user_location())
+            raise NoSuchModule(number=number, level=level, count=len(modules)).here()
         found: Module = modules[number]
         return found
 
@@ -358,7 +356,7 @@ class Lowered:
 
     def _modules(self, level: str) -> "list[Module]":
         if level not in LEVELS:
-            raise UnknownLevel(name=level).located(user_location())
+            raise UnknownLevel(name=level).here()
         return self._once(level, lambda: self._lowered(level))
 
     @alone

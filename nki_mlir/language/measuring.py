@@ -10,20 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from nki_mlir.alone import alone
 from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.isa.program import Program
 from nki_mlir.files import write_file
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.arguments import with_arrays
 from nki_mlir.language.kernel import Kernel, capturing, describe_array, is_array
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.targets.neuron import profile
-
-if TYPE_CHECKING:
-    from nki_mlir.dialects.isa.program import Program
-    from nki_mlir.targets.neuron.timing import Timing
+from nki_mlir.targets.neuron.timing import Timing
 
 SOURCE = ("simulated on a timed model of the machine, which is deterministic: all percentiles are equal; "
           "not measured on a device")
@@ -50,13 +47,13 @@ class BenchmarkResult:
     source: str = SOURCE
 
 
-def programs_of(made: Specialization) -> "list[Program]":
+def programs_of(made: Specialization) -> list[Program]:
     """The streams that are timed."""
     from nki_mlir.targets import neuron  # start-up: loads MLIR
     return neuron.streams(made.captured, made.grid, neuron.emission())
 
 
-def timing_of(made: Specialization) -> "Timing":
+def timing_of(made: Specialization) -> Timing:
     """The time of a kernel's programs."""
     from nki_mlir.targets import neuron  # start-up: loads MLIR
     if "timing" not in made.programs:
@@ -99,7 +96,7 @@ class MeasuredKernel(Kernel):
             return []
         folder = Path(self.artifacts_dir)
         if folder.is_dir() and any(f.name != f"{self.__name__}.mlir" for f in folder.iterdir()):
-            raise ArtifactsDirectory(found=str(folder)).located(user_location())
+            raise ArtifactsDirectory(found=str(folder)).here()
         return [folder]
 
     @alone
@@ -122,7 +119,7 @@ class ArtifactsDirectory(KernelError, ValueError):
     fix = "pass a new or an empty directory"
 
 
-def summary_of(timing: "Timing") -> str:
+def summary_of(timing: Timing) -> str:
     """A time as JSON: seconds by the profiler's names, then the figures of ``nki-run --time --json``."""
     figures = timing.figures()
     summary = {"source": SOURCE, "total_time": figures["total_ns"] / 1e9, "dma_active_time": figures["dma_ns"] / 1e9,

@@ -27,27 +27,27 @@ from nki_mlir.dialects.verifier import (
 from nki_mlir.frontend.builder import Views, active, repeats_behind
 from nki_mlir.frontend.errors import TooManyDimensions
 from nki_mlir.frontend.index import Index, Mask
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.strides import same_extents
 from nki_mlir.frontend.tensor import Buffer, View, tile_of
-from nki_mlir.language.allocation import HiddenBias, HiddenTranspose, refuse_hidden
 from nki_mlir.language.creation import (
+    HiddenBias,
+    HiddenTranspose,
     as_operand,
     emit,
     filled,
     located,
     located_dtype,
     new_tensor,
+    refuse_hidden,
     result_tensor,
     tensor_of,
 )
 from nki_mlir.language.last_result import LastResult
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, UINT8, UINT32, DType
-from nki_mlir.scalar.promotion import operand_dtype, promote
+from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, UINT8, UINT32, DType, operand_dtype, promote
 from nki_mlir.scalar.tokens import activation_token, alu_token, token_name
-from nki_mlir.targets.interpreter.patterns import Pattern
+from nki_mlir.targets.interpreter.execute import Pattern
 
 if TYPE_CHECKING:
     from nki_mlir.language.run_time_index import DynamicView
@@ -60,7 +60,7 @@ def load(src: View, *, mask: object = None, dtype: object = None) -> "Tensor":
     require_space("load", "src", src, HBM)
     source = as_operand(src)
     if source.shape[0] > Machine.partitions:
-        raise TooManyPartitions(count=source.shape[0], limit=Machine.partitions).located(user_location())
+        raise TooManyPartitions(count=source.shape[0], limit=Machine.partitions).here()
     return compute(movement.LoadOp, source.shape, src.dtype, {"src": source}, mask, asked=dtype)
 
 
@@ -155,7 +155,7 @@ def broadcast_shape(*shapes: tuple[int, ...], what: str) -> tuple[int, ...]:
                                      else s + (1,) * (len(longest) - len(s)) for s in shapes))
     except ValueError:
         listed = " and ".join(str(s) for s in shapes)
-        raise ShapeMismatch(what=f"{what} of shapes {listed}").located(user_location()) from None
+        raise ShapeMismatch(what=f"{what} of shapes {listed}").here() from None
 
 
 def result_dtype(op: str, left: object, right: object, dtype: object, boolean: bool) -> DType:
@@ -216,7 +216,7 @@ def binary(op: object, left: Any, right: Any, *, mask: object = None, dtype: obj
         shape = broadcast_shape(shape, last.shape, what=op)
         if not partition_broadcast and first.shape[0] != last.shape[0]:
             raise ShapeMismatch(what=f"operator {op} on tiles of {first.shape[0]} and {last.shape[0]} partitions; "
-                                     f"nl.{op} broadcasts partitions").located(user_location())
+                                     f"nl.{op} broadcasts partitions").here()
     scalar, reverse = (left, True) if isinstance(right, View) else (right, False)
     if len(tensors) == 1:
         check_number(op, scalar)
@@ -252,12 +252,12 @@ def plain_number(value: object) -> object:
 
 def check_number(op: str, value: object) -> None:
     if isinstance(value, np.ndarray):
-        raise HostArray(shape=value.shape).located(user_location())
+        raise HostArray(shape=value.shape).here()
     if not isinstance(value, (int, float, np.number, np.bool_)):
         raise BrokenRule(op=op, what=f"takes tiles and numbers, got {type(value).__name__}",
-                         fix="give it a tile or a number").located(user_location())
+                         fix="give it a tile or a number").here()
     if op in ALU and not ALU[op].floats and float(value) % 1:
-        raise BrokenRule(op=op, what=f"takes integers, got {value}", fix="round the number").located(user_location())
+        raise BrokenRule(op=op, what=f"takes integers, got {value}", fix="round the number").here()
 
 
 def unary(fn: object, x: Any, *, mask: object = None, dtype: object = None) -> "Tensor":
@@ -307,9 +307,9 @@ def free_axes(x: View, axis: Any) -> tuple[int, ...]:
     axes = [operator.index(a) for a in (axis if isinstance(axis, (list, tuple)) else [axis])]
     for a in axes:
         if a in (0, -x.ndim):
-            raise PartitionAxis(axis=a).located(user_location())
+            raise PartitionAxis(axis=a).here()
         if not -x.ndim <= a < x.ndim:
-            raise BadAxis(axis=a, rank=x.ndim, last=x.ndim - 1).located(user_location())
+            raise BadAxis(axis=a, rank=x.ndim, last=x.ndim - 1).here()
     return tuple(sorted({a % x.ndim for a in axes}))
 
 
@@ -355,7 +355,7 @@ def product_shape(op: str, stationary: View, moving: View) -> tuple[int, ...]:
     for label, tile, limit in (("stationary", stationary, Machine.stationary_free_max),
                                ("moving", moving, Machine.moving_free_max)):
         if math.prod(tile.shape[1:]) > limit:
-            raise TooLarge(dim=1, tile=f"{label}{list(tile.shape)}", op=op, limit=limit).located(user_location())
+            raise TooLarge(dim=1, tile=f"{label}{list(tile.shape)}", op=op, limit=limit).here()
     return *stationary.shape[1:], *moving.shape[1:]
 
 
@@ -368,10 +368,9 @@ def transpose(x: View, *, mask: object = None, dtype: DType | None = None) -> "T
     """A 2-D tile with partition and free axis exchanged."""
     source = as_operand(x)
     if source.ndim != 2:
-        raise TooManyDimensions(op="transpose", rank=source.ndim, limit=2).located(user_location())
+        raise TooManyDimensions(op="transpose", rank=source.ndim, limit=2).here()
     if source.shape[1] > Machine.partitions:
-        raise TooLarge(dim=1, tile=f"x{list(source.shape)}", op="transpose", limit=Machine.partitions).located(
-            user_location())
+        raise TooLarge(dim=1, tile=f"x{list(source.shape)}", op="transpose", limit=Machine.partitions).here()
     if max(source.shape) > Machine.transpose_vector_max:                      # smaller ones are the Vector engine's
         refuse_hidden(HiddenTranspose, "transpose", source)
     return compute(movement.TransposeOp, source.shape[::-1], x.dtype, {"src": source}, mask, asked=dtype)
@@ -400,7 +399,7 @@ def require_space(op: str, operand: str, view: object, *allowed: str) -> None:
         active(f"nl.{op}")
     if not isinstance(view, View) or view.buffer.space not in allowed:
         found = view.buffer.space if isinstance(view, View) else f"the host: {type(view).__name__}"
-        raise WrongMemory(operand=operand, op=op, expected="|".join(allowed), found=found).located(user_location())
+        raise WrongMemory(operand=operand, op=op, expected="|".join(allowed), found=found).here()
 
 
 def concrete_value(view: View) -> np.ndarray | None:

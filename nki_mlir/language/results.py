@@ -18,13 +18,13 @@ from nki_mlir.diagnostics.errors import warn_once
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.require_written import OutputNotWritten, idle
 from nki_mlir.dialects.nki.movement import StoreOp
+from nki_mlir.frontend.builder import Builder
 from nki_mlir.frontend.errors import ImmutableParameter, MutableNotReturned, OutOfScope
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.language.creation import emit
 
 if TYPE_CHECKING:
-    from nki_mlir.frontend.builder import Builder
     from nki_mlir.targets.interpreter.unwritten import Tracked
 
 
@@ -48,7 +48,7 @@ class Traced:
     idle_loops: Sequence[Location] = ()                             # which may be why
 
 
-def traced(builder: "Builder", returned: object, parameters: Sequence[Buffer], mutable: Iterable[str], immutable: bool,
+def traced(builder: Builder, returned: object, parameters: Sequence[Buffer], mutable: Iterable[str], immutable: bool,
            at: Location) -> Traced:
     """Check what a kernel's Python returned. ``immutable`` inputs may be written only where they are ``mutable``."""
     written = [p for p in parameters if p in builder.first_writes]
@@ -104,7 +104,7 @@ def _output(builder: Any, view: View, at: Location) -> Buffer:
     return buffer
 
 
-def _copied_out(builder: "Builder", tile: View, at: Location) -> Buffer:
+def _copied_out(builder: Builder, tile: View, at: Location) -> Buffer:
     """An output that holds what the tile holds when the kernel ends."""
     if math.prod(builder.grid) != 1:
         raise BadResult(what=f"the kernel returns {tile.buffer.name}, a tile in {tile.buffer.space}, of which each "

@@ -20,7 +20,6 @@ from nki_mlir.frontend.builder import broadcast
 from nki_mlir.frontend.errors import BlockTensorNotTile, MixedIndexing
 from nki_mlir.frontend.index import Index, check_placed
 from nki_mlir.frontend.index_tensors import DynamicSlice
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.strides import ONE_MORE, Limit, expand_ellipsis, slice_span, subscript_index, substitute
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
@@ -120,7 +119,7 @@ class DynamicView:
 
     def as_sum(self) -> View:
         """What an operation other than a copy gets."""
-        raise PlainDynamicCopy().located(user_location())
+        raise PlainDynamicCopy().here()
 
     def __getitem__(self, items: object) -> "DynamicView":
         """A part of a place in HBM: slices and integers, or index tensors. On chip the whole only."""
@@ -128,7 +127,7 @@ class DynamicView:
         if all(isinstance(i, slice) and i == slice(None) for i in items):
             return self
         if self.buffer.on_chip or any(is_run_time(i) for i in items) or any(f.rows > 1 for f in self.found):
-            raise IndirectNotSupported(op="a subscript").located(user_location())
+            raise IndirectNotSupported(op="a subscript").here()
         static = fixed(items, self.shape)
         vectors = vectors_among(static.values(), items)
         shape, indexed = parts(static, self.shape)
@@ -180,7 +179,7 @@ class PlainDynamicCopy(KernelError):
 
 
 def _plainly(self: DynamicView, *others: object) -> object:
-    raise PlainDynamicCopy().located(user_location())
+    raise PlainDynamicCopy().here()
 
 
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"):
@@ -220,7 +219,7 @@ def vectors_among(indices: Iterable[object], items: Sequence[object]) -> list[In
     """The index tensors of a subscript, which has no slices beside them."""
     vectors = [i for i in indices if isinstance(i, Index) and i.shape]
     if vectors and any(isinstance(i, SLICES) for i in items):
-        raise MixedIndexing().located(user_location())
+        raise MixedIndexing().here()
     return vectors
 
 

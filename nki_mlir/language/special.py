@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa import random, shuffle
 from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
@@ -36,7 +35,7 @@ def generator_state() -> "Tensor":
     return creation.tensor_of(active().state("random_state", (1, 2), UINT32))
 
 
-def random_seed(seed: "View | float", *, mask: object = None) -> None:
+def random_seed(seed: View | float, *, mask: object = None) -> None:
     """Seed the generator with a number or a [1, 1] tile; the same seed gives the same numbers."""
     if not isinstance(seed, View):
         seed = creation.filled((1, 1), float(int(seed) & 0x7FFFFFFF), INT32)
@@ -54,7 +53,7 @@ def dropout(data: View, prob: object, *, dtype: object = None, mask: object = No
     source = creation.as_operand(data)
     tile, number = operand(prob)
     if not 0 <= number <= 1:
-        raise BadProbability(found=prob).located(user_location())
+        raise BadProbability(found=prob).here()
     if tile is not None and tile.shape[0] != source.shape[0]:
         tile = tile.broadcast_to((source.shape[0], 1))
     return ops.compute(random.DropoutOp, source.shape, data.dtype,

@@ -14,17 +14,16 @@ from nki_mlir.dialects.nisa.collectives import AllReduceOp
 from nki_mlir.dialects.nki.movement import CopyOp
 from nki_mlir.frontend.builder import active, current
 from nki_mlir.frontend.errors import UnsupportedMask
-from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.mask import Mask
+from nki_mlir.frontend.tensor import View
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import as_operand, emit, filled, integer, new_tensor
+from nki_mlir.scalar.alu.op import AluOperator
 from nki_mlir.scalar.dtypes import FLOAT32, dtype_of
 from nki_mlir.scalar.tokens import alu_token
 
 if TYPE_CHECKING:
-    from nki_mlir.frontend.mask import Mask
-    from nki_mlir.frontend.tensor import View
     from nki_mlir.language.tensor import Tensor
-    from nki_mlir.scalar.alu.op import AluOperator
 
 
 class BadGridAxis(KernelError, IndexError):
@@ -38,7 +37,7 @@ def _axes_of(given: Any, rank: int) -> list[int]:
     axes = list(given) if isinstance(given, (list, tuple)) else [given]
     for axis in axes:
         if not 0 <= axis < rank:
-            raise BadGridAxis(axis=axis, rank=rank, last=rank - 1).located(user_location())
+            raise BadGridAxis(axis=axis, rank=rank, last=rank - 1).here()
     return axes
 
 
@@ -63,7 +62,7 @@ def program_ndim() -> int:
     return 0 if builder is None else len(builder.grid)
 
 
-def all_reduce(x: object, op: object, program_axes: object, *, dtype: object = None, mask: "Mask | None" = None
+def all_reduce(x: object, op: object, program_axes: object, *, dtype: object = None, mask: Mask | None = None
                ) -> "Tensor":
     """``op`` over the x of all programs along axes of the grid, a tile that each of them gets."""
     grid = active("nl.all_reduce").grid
@@ -80,11 +79,11 @@ def all_reduce(x: object, op: object, program_axes: object, *, dtype: object = N
     return made if mask is None else ops.copy(made, mask=mask)
 
 
-def neutral_outside(source: "View", op: "AluOperator", mask: object) -> "Tensor":
+def neutral_outside(source: View, op: AluOperator, mask: object) -> "Tensor":
     """The tile with values that change nothing where a mask leaves it out: other programs get nothing from there."""
     neutral = op.identity(FLOAT32 if source.dtype.is_float else source.dtype)
     if neutral is None:
-        raise UnsupportedMask(what=f"the mask is on 'nl.all_reduce' with {op.name}").located(user_location())
+        raise UnsupportedMask(what=f"the mask is on 'nl.all_reduce' with {op.name}").here()
     held = filled(source.shape, neutral, source.dtype)
     ops.compute(CopyOp, source.shape, source.dtype, {"src": source}, mask, destination=held)
     return held

@@ -10,7 +10,6 @@ import numpy as np
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.frontend.errors import AnnotationMismatch, BadReshape, DeviceValue, DynamicControlFlow, TensorTruth
 from nki_mlir.frontend.index import Index
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import assignment, creation, indirect
 from nki_mlir.language import operations as ops
@@ -75,15 +74,15 @@ class Tensor(TensorObject, View):
         if self.buffer.role == "input" and self.shape == self.buffer.shape:
             return True
         error = DynamicControlFlow() if all(n == 1 for n in self.shape) else TensorTruth()
-        raise error.located(user_location())
+        raise error.here()
 
     def __index__(self) -> int:
-        raise DeviceValue().located(user_location())
+        raise DeviceValue().here()
 
     __int__ = __float__ = __index__
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
-        raise DeviceValue().located(user_location())
+        raise DeviceValue().here()
 
     def __iter__(self) -> Iterator[Any]:
         return (self[k] for k in range(self.shape[0]))
@@ -97,7 +96,7 @@ class Tensor(TensorObject, View):
     def assert_shape(self, shape: Sequence[int]) -> "Tensor":
         """Returns itself when it has this shape."""
         if self.shape != (wanted := creation.plain_shape(shape)[0]):
-            raise AnnotationMismatch(annotated=wanted, shape=self.shape).located(user_location())
+            raise AnnotationMismatch(annotated=wanted, shape=self.shape).here()
         return self
 
     # -- views ---------------------------------------------------------------------------------------------------------
@@ -130,7 +129,7 @@ class Tensor(TensorObject, View):
         rank = self.ndim + len(axes)
         placed = sorted({a % rank for a in axes if -rank <= a < rank})
         if len(placed) < len(axes):
-            raise BadNewAxis(axis=axis, rank=rank).located(user_location())
+            raise BadNewAxis(axis=axis, rank=rank).here()
         return self.with_unit_dims(placed, rank)
 
     def view(self, dtype: object, shape: object = None) -> "Tensor":
@@ -148,11 +147,9 @@ class Tensor(TensorObject, View):
         order = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
         order = [creation.integer(d, "a dimension") % self.ndim for d in order]
         if sorted(order) != list(range(self.ndim)):
-            raise BadReshape(what=f"{tuple(order)} is no order of the dimensions of {self.shape}").located(
-                user_location())
+            raise BadReshape(what=f"{tuple(order)} is no order of the dimensions of {self.shape}").here()
         if self.buffer.on_chip and order[self.partition_axis()] != self.partition_axis():
-            raise BadReshape(what=f"the partition dimension of {self.shape} is moved by {tuple(order)}").located(
-                user_location())
+            raise BadReshape(what=f"the partition dimension of {self.shape} is moved by {tuple(order)}").here()
         return self.permuted(order)
 
     def transpose(self, *axes: object) -> "Tensor":
@@ -180,7 +177,7 @@ class Tensor(TensorObject, View):
         """Without a dimension of extent 1."""
         place = dim % self.ndim
         if self.shape[place] != 1:
-            raise BadReshape(what=f"dimension {dim} of {self.shape} has more than one element").located(user_location())
+            raise BadReshape(what=f"dimension {dim} of {self.shape} has more than one element").here()
         return self.reshape((*self.shape[:place], *self.shape[place + 1:]))
 
     def flatten_dims(self, start_dim: int, end_dim: int) -> "Tensor":
@@ -203,7 +200,7 @@ class Tensor(TensorObject, View):
         if isinstance(value, LoopReduction):
             return value.write(target)
         if isinstance(target, DynamicView) or isinstance(value, DynamicView):
-            raise PlainDynamicCopy().located(user_location())
+            raise PlainDynamicCopy().here()
         # ``t[...] += v`` has written in place already; Python then assigns the result to the subscript.
         if not (isinstance(value, View) and target.same_place(value)):
             assignment.assign(target, value)
@@ -213,7 +210,7 @@ class Tensor(TensorObject, View):
         operator = OF_NUMPY.get(function.__name__)
         if operator is None or method != "__call__" or isinstance(operands[0], View):
             name = function.__name__ if method == "__call__" else REDUCTIONS.get(function.__name__, function.__name__)
-            raise HostFunction(name=name).located(user_location())
+            raise HostFunction(name=name).here()
         made: Tensor = getattr(self, operator)(operands[0])
         return made
 

@@ -9,8 +9,7 @@ import numpy as np
 from nki_mlir.frontend.builder import current
 from nki_mlir.language.creation import located_dtype
 from nki_mlir.machine import Machine, machine_named
-from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import dtype_of
+from nki_mlir.scalar.dtypes import convert, dtype_of
 
 
 class TileSize:

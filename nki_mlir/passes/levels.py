@@ -3,8 +3,9 @@
 
 from enum import Enum
 
-from nki_mlir.bindings import Module, Operation, ir
-from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.bindings import Module, operations_of
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.source_locations import location_of
 
 STRUCTURE = ("builtin.module", "func.func", "func.return", "func.call", "scf.", "arith.", "affine.apply",
              "memref.alloc", "memref.dealloc", "memref.global", "memref.get_global", "memref.load")
@@ -38,17 +39,5 @@ class IllegalAtLevel(NkiMlirError):
 
 def check_level(module: Module, level: Level, when: str) -> None:
     """Every operation is legal at the level; raises ``IllegalAtLevel`` at the first that is not."""
-    illegal: list[Operation] = []
-
-    def visit(op: Operation) -> ir.WalkResult:
-        if not level.allows(op.name):
-            illegal.append(op)
-            return ir.WalkResult.INTERRUPT
-        return ir.WalkResult.ADVANCE
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    if illegal:
-        op = illegal[0]
-        at = None
-        if isinstance(op.location, ir.FileLineColLoc):
-            at = Location(op.location.filename, op.location.start_line, op.location.start_col - 1)
-        raise IllegalAtLevel(op=op.name, level=level.title, when=when).located(at)
+    for op in operations_of(module, lambda name: not level.allows(name)):
+        raise IllegalAtLevel(op=op.name, level=level.title, when=when).located(location_of(op))

@@ -10,17 +10,15 @@ import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from nki_mlir import extensions
 from nki_mlir.alone import alone
+from nki_mlir.bindings import Module
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.passes import packages
 from nki_mlir.passes.levels import Level, check_level
 from nki_mlir.passes.pipeline_text import split_pipeline
-
-if TYPE_CHECKING:
-    from nki_mlir.bindings import Module
 
 PASSES: dict[str, type["Pass"]] = {}
 
@@ -54,7 +52,7 @@ class Pass:
             PASSES[name] = cls
         dataclasses.dataclass(cls)
 
-    def run(self, module: "Module") -> None:
+    def run(self, module: Module) -> None:
         """Change the module in place. It is valid before and after, and means the same."""
 
 
@@ -117,13 +115,13 @@ def _option(name: str, key: str, text: str, kind: object) -> object:
 class PassObserver:
     """Who is told of each pass as it runs; ``module()`` gives what the pass works on, where one wants to look."""
 
-    def before(self, name: str, module: "Callable[[], Module]") -> None:
+    def before(self, name: str, module: Callable[[], Module]) -> None:
         """A pass starts."""
 
-    def after(self, name: str, module: "Callable[[], Module]") -> None:
+    def after(self, name: str, module: Callable[[], Module]) -> None:
         """It has ended, and its result is of its level."""
 
-    def around(self, name: str, module: "Module", run: "Callable[[Module], None]") -> None:
+    def around(self, name: str, module: Module, run: Callable[[Module], None]) -> None:
         """Run a pass on a module between the two."""
         self.before(name, lambda: module)
         run(module)
@@ -131,7 +129,7 @@ class PassObserver:
 
 
 @alone
-def run_passes(module: "Module", passes: Sequence[Pass], observer: PassObserver | None = None) -> None:
+def run_passes(module: Module, passes: Sequence[Pass], observer: PassObserver | None = None) -> None:
     """Run them in order; the module's level is checked before the first and after each."""
     for k, one in enumerate(passes):
         if one.reads is not None and (k == 0 or passes[k - 1].writes is not one.reads):
@@ -139,7 +137,7 @@ def run_passes(module: "Module", passes: Sequence[Pass], observer: PassObserver 
         (observer or PassObserver()).around(one.name, module, partial(_checked, one))
 
 
-def _checked(one: Pass, module: "Module") -> None:
+def _checked(one: Pass, module: Module) -> None:
     one.run(module)
     if one.writes is not None:
         check_level(module, one.writes, f"after {one.name}")

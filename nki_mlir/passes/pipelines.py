@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from nki_mlir.bindings import Module, Operation, ir
+from nki_mlir.bindings import Module, operations_of
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass, pass_named
 
@@ -18,11 +18,7 @@ ORDER = (Level.NKI, Level.WAIST, Level.NISA)
 def level_of(module: Module) -> Level:
     """The lowest level whose contract the module meets, by what it contains."""
     names: set[str] = set()
-
-    def visit(op: Operation) -> ir.WalkResult:
-        names.add(op.name)
-        return ir.WalkResult.ADVANCE
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    operations_of(module, names.add)
     for level in reversed(ORDER):
         if all(level.allows(name) for name in names):
             return level
@@ -31,16 +27,8 @@ def level_of(module: Module) -> Level:
 
 def is_graph(module: Module) -> bool:
     """Whether a module is a StableHLO graph: it has its operations, or functions of tensors."""
-    found: list[str] = []
-
-    def visit(op: Operation) -> ir.WalkResult:
-        if op.name.startswith(("stablehlo.", "chlo.")) or (
-                op.name == "func.func" and "tensor<" in str(op.attributes["function_type"])):
-            found.append(op.name)
-            return ir.WalkResult.INTERRUPT
-        return ir.WalkResult.ADVANCE
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return bool(found)
+    found = operations_of(module, lambda name: name.startswith(("stablehlo.", "chlo.", "func.func")))
+    return any(op.name != "func.func" or "tensor<" in str(op.attributes["function_type"]) for op in found)
 
 
 def passes_to(goal: str, module: Module) -> list[Pass]:

@@ -6,8 +6,9 @@ and inline assembly reach any memory. Only the levels' own operations are taken.
 """
 
 
-from nki_mlir.bindings import Attribute, Module, Operation, ir
-from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.bindings import Attribute, Module, Operation, ir, operations_of
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.source_locations import location_of
 
 ALLOWED = ("builtin.module", "func.", "nki.", "nisa.", "isa.", "scalar.", "scf.", "arith.", "affine.", "memref.",
            "linalg.", "math.", "tensor.", "stablehlo.", "chlo.", "vhlo.", "bufferization.to_buffer",
@@ -24,21 +25,9 @@ class UnsafeInput(NkiMlirError):
 
 def check_safe(module: Module) -> None:
     """Raises ``UnsafeInput`` at the first operation that is refused."""
-    found: list[tuple[Operation, str]] = []
-
-    def visit(op: Operation) -> ir.WalkResult:
-        problem = _problem(op)
-        if problem is not None:
-            found.append((op, problem))
-            return ir.WalkResult.INTERRUPT
-        return ir.WalkResult.ADVANCE
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    if found:
-        op, problem = found[0]
-        at = None
-        if isinstance(op.location, ir.FileLineColLoc):
-            at = Location(op.location.filename, op.location.start_line, op.location.start_col - 1)
-        raise UnsafeInput(what=problem).located(at)
+    for op in operations_of(module, lambda name: True):
+        if (problem := _problem(op)) is not None:
+            raise UnsafeInput(what=problem).located(location_of(op))
 
 
 def _problem(op: Operation) -> str | None:

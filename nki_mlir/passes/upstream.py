@@ -2,14 +2,11 @@
 """Passes of MLIR itself by name: ``canonicalize``, ``func.func(cse)`` and all others that the bindings have."""
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from nki_mlir.bindings import ir, load
+from nki_mlir.bindings import Module, ir, load
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.passes.pass_manager import Pass
-
-if TYPE_CHECKING:
-    from nki_mlir.bindings import Module
 
 
 class UpstreamOption(NkiMlirError):
@@ -37,7 +34,7 @@ def upstream_pass(name: str, options: str) -> Pass | None:
         raise UpstreamOption(text=f"{text}: {lines[0].rpartition('error: ')[2]}") from None
 
     class Upstream(Pass):
-        def run(self, module: "Module") -> None:
+        def run(self, module: Module) -> None:
             with module.context:
                 try:
                     manager.parse(f"builtin.module({text})").run(module.operation)

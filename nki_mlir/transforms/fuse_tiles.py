@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from nki_mlir.analysis.buffer_effects import defining, memory_of, own_effects
-from nki_mlir.bindings import Block, Module, Operation, Value, ir, load
+from nki_mlir.bindings import Block, Module, Operation, Value, ir, load, operations_of
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import loop_span
 from nki_mlir.graph.elementwise import (
@@ -59,16 +59,12 @@ def structured_work(kernel: KernelFunction) -> tuple[int, int]:
     """How many structured operations a kernel has, and how many elements all of them make, where loops are static."""
     count = work = 0
     times: dict[Block, int] = {}                          # how often the blocks run
-
-    def visit(op: Operation) -> object:
-        nonlocal count, work
+    for op in operations_of(kernel.op, lambda name: name in ("scf.for", "linalg.generic")):
         if op.name == "scf.for":
             times[op.regions[0].blocks[0]] = times.get(op.block, 1) * len(loop_span(op) or (0,))
-        elif op.name == "linalg.generic":
+        else:
             count += 1
             work += times.get(op.block, 1) * prod(ir.MemRefType(op.operands[len(op.operands) - 1].type).shape)
-        return ir.WalkResult.ADVANCE
-    kernel.op.walk(visit, ir.WalkOrder.PRE_ORDER)
     return count, prod(kernel.grid) * work
 
 
@@ -88,20 +84,17 @@ class _FunctionFusion:
         self.operations: list[Operation | None] = []
         self.users: dict[Value, set[int]] = {}
         self.writes: dict[Value | str, list[int]] = {}
-        self.in_body = False                            # of a structured operation
         # A caller may give one array for two parameters, so that one counts as written where another is.
         values = list(kernel.op.regions[0].blocks[0].arguments)
         self.inputs = {value for value, a in zip(values, kernel.arguments) if a.kind == "input"}
 
-        def visit(op: Operation) -> object:
-            if not self.in_body:
+        in_body = False                                 # of a structured operation
+        for op in operations_of(kernel.op, lambda name: True):
+            if not in_body:
                 self.add(op)
             elif op.name == "memref.load":              # of a gather
                 self.users.setdefault(memory_of(op.operands[0]), set()).add(len(self.operations) - 1)
-            self.in_body = (op.name.startswith("linalg.") and op.name != "linalg.yield") or (
-                self.in_body and op.name != "linalg.yield")
-            return ir.WalkResult.ADVANCE
-        kernel.op.walk(visit, ir.WalkOrder.PRE_ORDER)
+            in_body = op.name != "linalg.yield" and (in_body or op.name.startswith("linalg."))
 
     def add(self, op: Operation) -> None:
         number, effects = len(self.operations), own_effects(op)

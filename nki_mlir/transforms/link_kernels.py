@@ -44,9 +44,8 @@ def link(module: Module) -> list[Linked]:
     """Link every custom call of a kernel; the kernels in the order in which they are met, each once."""
     load_dialects(module.context)
     linker = Linker(module)
-    for call in operations_of(module, lambda name: name == "stablehlo.custom_call"):
-        if call.attributes["call_target_name"].value in TARGETS:
-            linker.replace(call)
+    for call in calls_of(module, *TARGETS):
+        linker.replace(call)
     return list(linker.linked.values())
 
 
@@ -127,6 +126,12 @@ def relocate(module: Module, place: ir.Location) -> None:
     """Give all operations of a module one location."""
     for op in operations_of(module, lambda name: True):
         op.location = place
+
+
+def calls_of(module: Module, *targets: str) -> list[Operation]:
+    """The custom calls of these targets."""
+    return [call for call in operations_of(module, lambda name: name == "stablehlo.custom_call")
+            if call.attributes["call_target_name"].value in targets]
 
 
 # -- what a custom call says -------------------------------------------------------------------------------------------

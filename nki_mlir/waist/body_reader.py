@@ -8,6 +8,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import applied
 from nki_mlir.dialects.buffer_types import element_dtype
+from nki_mlir.dialects.creation import terminator
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.waist.expressions import Activation, Constant, Input, Node, Output, Position, alu, converted
 
@@ -24,7 +25,7 @@ class BodyReader:
         self.known: dict[ir.Value, Node] = {}
 
     def expression(self) -> Node:
-        return self.value(self.block.operations[len(self.block.operations) - 1].operation.operands[0])
+        return self.value(terminator(self.block).operands[0])
 
     def value(self, value: Value) -> Node:
         if value not in self.known:

@@ -12,8 +12,7 @@ import numpy as np
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import INT32, DType
+from nki_mlir.scalar.dtypes import INT32, DType, convert
 
 
 @dataclass(frozen=True)

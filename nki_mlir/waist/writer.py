@@ -7,17 +7,14 @@ its time here.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from nki_mlir.bindings import Attribute, Operation, Value, ir
 from nki_mlir.dialects.access import Linear, Mask, Tile, full_tile
-from nki_mlir.dialects.attributes import Attributes
+from nki_mlir.dialects.attributes import AccessAttr, Attributes
 from nki_mlir.dialects.view import view_type
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.waist.scalar_body import ScalarBody
-
-if TYPE_CHECKING:
-    from nki_mlir.dialects.attributes import AccessAttr
 
 Body = Callable[..., Sequence[Value]]     # (scalar builder, input values, output values) -> new output values
 
@@ -108,7 +105,7 @@ class Writer:
         return OperandView(self.views[key], tile.dtype, tuple([axes[d] for d in dims]))
 
     def _view_parts(self, tile: Tile, used: list[int],
-                    dims: tuple[int, ...]) -> "tuple[ir.Type, dict[str, ir.Attribute | AccessAttr]]":
+                    dims: tuple[int, ...]) -> tuple[ir.Type, dict[str, ir.Attribute | AccessAttr]]:
         place = {position: k for k, position in enumerate(used)}
         access = tile.access.over(lambda form: _renumbered(form, place))
         attributes = {"access": self.make.access(access, len(used))}

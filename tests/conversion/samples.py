@@ -11,8 +11,7 @@ from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.verifier import verify
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import ALL, BFLOAT16, BOOL, FLOAT16, FLOAT32, DType
+from nki_mlir.scalar.dtypes import ALL, BFLOAT16, BOOL, FLOAT16, FLOAT32, DType, convert
 
 BINARY = [name for name, op in ALU.items() if op.arity == 2]
 REDUCTIONS = [name for name, op in ALU.items() if op.reduce is not None]

@@ -18,8 +18,7 @@ from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.mlir_ops import new_context, write_op
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.programs import PROGRAMS
-from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, DType
+from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, DType, convert
 from nki_mlir.targets.interpreter.execute import compile_op
 
 catalogue.load()

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import ALL, BOOL, DType
+from nki_mlir.scalar.dtypes import ALL, BOOL, DType, convert
 
 DTYPES = tuple(d for d in ALL if d.bits <= 32)
 FLOATS = tuple(d for d in DTYPES if d.is_float)

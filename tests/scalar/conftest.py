@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.bindings import ir, load
-from nki_mlir.scalar.conversion import storage_type
-from nki_mlir.scalar.dtypes import DType
+from nki_mlir.scalar.dtypes import DType, storage_type
 from nki_mlir.scalar.emit import ScalarEmitter
 
 COUNT = 2048                    # elements that one call handles

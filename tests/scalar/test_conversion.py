@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from nki_mlir.scalar.conversion import convert, expand_convert, storage_type
+from nki_mlir.scalar.conversion_expansion import expand_convert
 from nki_mlir.scalar.dtypes import (
     ALL,
     BFLOAT16,
@@ -28,6 +28,8 @@ from nki_mlir.scalar.dtypes import (
     UINT32,
     UINT64,
     DType,
+    convert,
+    storage_type,
 )
 
 from .conftest import VECTOR, Loops

@@ -7,8 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nki_mlir.scalar.dtypes import ALL, BY_NAME
-from nki_mlir.scalar.promotion import operand_dtype, promote
+from nki_mlir.scalar.dtypes import ALL, BY_NAME, operand_dtype, promote
 
 SHORT = {"f32": "float32", "tf32": "tfloat32", "f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3",
          "e4m3fn": "float8_e4m3fn", "e5m2": "float8_e5m2", "bool": "bool"}

@@ -76,7 +76,7 @@ FAULTS = [
          'views = dict(zip(("condition", "on_false", "on_true"), parts))'),
         ("an asked dtype is not", "if dtype is not None:\n        return located_dtype(dtype)", "if dtype is not None and boolean:\n        return located_dtype(dtype)"),
         generation="beta"),
-    *of("scalar/promotion.py",
+    *of("scalar/dtypes.py",
         ("a float beside an integer gives the integer", "return first if first.is_float else second", "return second if first.is_float else first"),
         ("the narrower of two integers wins", "return a if a.bits > b.bits else b", "return b if a.bits > b.bits else a"),
         ("the narrower of two floats wins", "wider = a if a.itemsize > b.itemsize else b", "wider = b if a.itemsize > b.itemsize else a"),

@@ -15,8 +15,7 @@ from nki_mlir.dialects.op import In, Integers, Iteration, Out
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
-from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import INT32, UINT32
+from nki_mlir.scalar.dtypes import INT32, UINT32, convert
 
 GROUPS = (Machine.gpsimd_group, Machine.quadrant)
 

@@ -11,8 +11,7 @@ from nki_mlir.dialects.op import In, InOut, Iteration, NisaOp
 from nki_mlir.dialects.verifier import Check, OutOfBounds
 from nki_mlir.machine import Engine
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32
+from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, convert
 
 MODES = ("error", "skip")
 

@@ -16,8 +16,7 @@ from nki_mlir.dialects.nisa.indirect import MODES, DataAddressed, IndirectOutOfB
 from nki_mlir.dialects.op import In, Integers, Out
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine
-from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import INT32, UINT32
+from nki_mlir.scalar.dtypes import INT32, UINT32, convert
 
 MOST_INDICES = 2
 

@@ -11,8 +11,7 @@ from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine.operators import SINCE
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT64, UINT32, DType, Encoding
-from nki_mlir.scalar.promotion import operand_dtype, promote
+from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT64, UINT32, DType, Encoding, operand_dtype, promote
 
 EXACT_INTEGER = ("add", "subtract", "multiply")     # 32-bit integers do not survive float32
 

@@ -51,17 +51,17 @@ class Beta(Generation):
         if kind.is_tile:
             active(f"nl.{function.title}")          # outside of kernels there are no tiles: that is the error
             if isinstance(value, np.ndarray):
-                raise HostArray(shape=value.shape).located(user_location())
+                raise HostArray(shape=value.shape).here()
         if kind is kinds.DTYPE:
             located_dtype(value)
         if kind in (kinds.SHAPE, kinds.TILE_SHAPE):
             plain_shape(value)
         error = BadParameter(function=function.title, parameter=parameter, found=shown(value), what=kind.what,
                              form=form_of(function))
-        raise error.located(user_location())
+        raise error.here()
 
     def unbound(self, function: Function, text: str) -> NkiMlirError:
-        return BadCall(what=text, form=form_of(function)).located(user_location())
+        return BadCall(what=text, form=form_of(function)).here()
 
     def cross(self, function: Function, form: BindingForm, arguments: dict[str, object]) -> object:
         destinations: Any = importlib.import_module("nki_mlir.language.beta.destinations")

@@ -11,9 +11,8 @@ from typing import Any
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.frontend.builder import active
 from nki_mlir.language import regions
-from nki_mlir.language.allocation import Allocation, psum_modulo, sbuf_modulo
 from nki_mlir.language.beta.calls import of_class
-from nki_mlir.language.creation import integer
+from nki_mlir.language.creation import Allocation, integer, psum_modulo, sbuf_modulo
 from nki_mlir.language.kernel import unwrap
 from nki_mlir.language.launching import directive
 from nki_mlir.language.regions import MemoryRegion

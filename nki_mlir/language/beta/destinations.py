@@ -4,7 +4,6 @@
 from typing import Any
 
 from nki_mlir.frontend.index import Index
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.language import assignment
 from nki_mlir.language.beta.calls import BadCall
 from nki_mlir.language.signatures.binding import Function
@@ -57,7 +56,7 @@ def added(dst: object, given: dict[str, object]) -> dict[str, object]:
     if given.pop("accumulate", None) is not False:
         raise BadCall(what="nc_matmul() with dst overwrites it here, for which it has accumulate=False; "
                            "write dst += nc_matmul(stationary, moving) for a sum", form="nc_matmul(stationary, moving)"
-                      ).located(user_location())
+                      ).here()
     return given
 
 

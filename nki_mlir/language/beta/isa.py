@@ -18,7 +18,7 @@ from nki_mlir.language.signatures.table import listing, published
 from nki_mlir.language.special import dropout
 from nki_mlir.language.tiles import fp32 as fp32
 from nki_mlir.machine import machine_named
-from nki_mlir.scalar.promotion import promote
+from nki_mlir.scalar.dtypes import promote
 from nki_mlir.scalar.tokens import alu_token
 
 

@@ -5,7 +5,7 @@ Scalars may be numbers or [P, 1] tiles. The other instructions are in ``isa.py``
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,13 +18,13 @@ from nki_mlir.dialects.verifier import PartitionMismatch, ShapeMismatch
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.errors import UnsupportedMask
 from nki_mlir.frontend.index import Index, Mask
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import assignment, creation, indirect
 from nki_mlir.language import operations as ops
-from nki_mlir.language.allocation import HiddenTranspose, refuse_hidden
 from nki_mlir.language.beta import enums, language
-from nki_mlir.language.creation import emit
+from nki_mlir.language.beta.enums import dge_mode, engine, oob_mode
+from nki_mlir.language.creation import HiddenTranspose, emit, refuse_hidden
+from nki_mlir.language.indirect import IndirectView
 from nki_mlir.language.instructions import (
     activation_operands,
     check_destination,
@@ -37,17 +37,11 @@ from nki_mlir.language.instructions import (
     registers,
     rows_like,
 )
-from nki_mlir.language.run_time_index import IndirectNotSupported
+from nki_mlir.language.run_time_index import DynamicView, IndirectNotSupported
+from nki_mlir.language.tensor import Tensor
 from nki_mlir.machine import Machine
-from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.scalar.tokens import activation_token, alu_token
-
-if TYPE_CHECKING:
-    from nki_mlir.language.beta.enums import dge_mode, engine, oob_mode
-    from nki_mlir.language.indirect import IndirectView
-    from nki_mlir.language.run_time_index import DynamicView
-    from nki_mlir.language.tensor import Tensor
-    from nki_mlir.scalar.dtypes import DType
 
 
 class UnpairedOperand(KernelError, TypeError):
@@ -56,8 +50,8 @@ class UnpairedOperand(KernelError, TypeError):
     fix = "give both op1 and operand1, or neither"
 
 
-def tensor_tensor(data1: "Tensor", data2: "Tensor", op: object, *, dtype: object, mask: object,
-                  engine: "engine") -> "Tensor":
+def tensor_tensor(data1: Tensor, data2: Tensor, op: object, *, dtype: object, mask: object,
+                  engine: engine) -> Tensor:
     """data1 (op) data2, elementwise, on the Vector or GpSimd engine."""
     left, right = creation.as_operand(data1), creation.as_operand(data2)
     shape = ops.broadcast_shape(left.shape, right.shape, what="tensor_tensor")
@@ -65,17 +59,17 @@ def tensor_tensor(data1: "Tensor", data2: "Tensor", op: object, *, dtype: object
     kind = ops.result_dtype(name, left, right, dtype, False)
     if left.shape[0] != right.shape[0]:
         tiles = f"data1{list(left.shape)}, data2{list(right.shape)}"
-        raise PartitionMismatch(tiles=tiles, op="tensor_tensor").located(user_location())
+        raise PartitionMismatch(tiles=tiles, op="tensor_tensor").here()
     return ops.compute(elementwise.TensorTensorOp, shape, kind, ops.of_one_kind(name, left, right), mask,
                        asked=dtype, op=name, engine=engine_name(engine))
 
 
-def tensor_scalar(data: "Tensor", op0: object, operand0: "float | Tensor", reverse0: object, op1: object,
-                  operand1: object, reverse1: object, *, dtype: object, mask: object, engine: "engine") -> "Tensor":
+def tensor_scalar(data: Tensor, op0: object, operand0: float | Tensor, reverse0: object, op1: object,
+                  operand1: object, reverse1: object, *, dtype: object, mask: object, engine: engine) -> Tensor:
     """(data op0 operand0) op1 operand1; operands are numbers or [P, 1] tiles."""
     source = creation.as_operand(data)
     if (operand1 is None) != (op1 is None) and (op1 is None or alu_token(op1).arity == 2):
-        raise UnpairedOperand(missing="op1" if op1 is None else "operand1").located(user_location())
+        raise UnpairedOperand(missing="op1" if op1 is None else "operand1").here()
     first, second = alu_token(op0).name, "bypass" if op1 is None else alu_token(op1).name
     tile0, imm0 = operand(operand0, first)
     tile1, imm1 = operand(0.0 if operand1 is None else operand1, second)
@@ -95,9 +89,9 @@ def activation_source(op: object, data: object, bias: object, scale: object
     return source, views, {"fn": activation_token(op).name, "imm": number}
 
 
-def activation(op: object, data: View, *, bias: "float | Tensor | None", scale: object, reduce_op: object,
+def activation(op: object, data: View, *, bias: float | Tensor | None, scale: object, reduce_op: object,
                reduce_res: View | None, reduce_cmd: object, dtype: object, mask: object, buffer: object = None
-               ) -> "Tensor":
+               ) -> Tensor:
     """op(data * scale + bias) on the Scalar engine, with its accumulation registers where ``reduce_cmd`` says so."""
     kind = data.dtype if dtype is None else dtype
     dst = None if buffer is None else language.ndarray(data.shape, kind, buffer=buffer)
@@ -110,8 +104,8 @@ def activation(op: object, data: View, *, bias: "float | Tensor | None", scale: 
     return ops.compute(cls, source.shape, kind, views, mask, asked=dtype, destination=dst, **attributes)
 
 
-def activation_reduce(op: object, data: View, *, reduce_op: object, reduce_res: View, bias: "Tensor | None",
-                      scale: object, dtype: object, mask: Mask | None) -> "Tensor":
+def activation_reduce(op: object, data: View, *, reduce_op: object, reduce_res: View, bias: Tensor | None,
+                      scale: object, dtype: object, mask: Mask | None) -> Tensor:
     """op(data * scale + bias), and its sum over the free axes into reduce_res."""
     source, views, attributes = activation_source(op, data, bias, scale)
     return ops.compute(reduction.ActivationReduceOp, source.shape, data.dtype,
@@ -119,8 +113,8 @@ def activation_reduce(op: object, data: View, *, reduce_op: object, reduce_res: 
                        reduce_op=alu_token(reduce_op).name, **attributes)
 
 
-def tensor_scalar_reduce(*, data: "Tensor", op0: object, operand0: "Tensor", reduce_op: object, reduce_res: "Tensor",
-                         reverse0: object, dtype: object, mask: object) -> "Tensor":
+def tensor_scalar_reduce(*, data: Tensor, op0: object, operand0: Tensor, reduce_op: object, reduce_res: Tensor,
+                         reverse0: object, dtype: object, mask: object) -> Tensor:
     """data op0 operand0, and its reduction over the free axes into reduce_res."""
     source = creation.as_operand(data)
     tile0, imm0 = operand(operand0)
@@ -130,8 +124,8 @@ def tensor_scalar_reduce(*, data: "Tensor", op0: object, operand0: "Tensor", red
                        reduce_op=alu_token(reduce_op).name)
 
 
-def tensor_reduce(op: object, data: "Tensor", axis: object, *, mask: Mask | None, dtype: object, negate: object,
-                  keepdims: bool) -> "Tensor":
+def tensor_reduce(op: object, data: Tensor, axis: object, *, mask: Mask | None, dtype: object, negate: object,
+                  keepdims: bool) -> Tensor:
     """data reduced over free axes, times -1 with ``negate``."""
     source = creation.as_operand(data)
     axes = ops.free_axes(source, axis)
@@ -140,8 +134,8 @@ def tensor_reduce(op: object, data: "Tensor", axis: object, *, mask: Mask | None
     return ops.drop_axes(result, axes, keepdims)
 
 
-def tensor_copy_predicated(*, src: "float | Tensor", dst: "Tensor", predicate: "Tensor", reverse_pred: object,
-                           mask: object, dtype: object) -> "Tensor":
+def tensor_copy_predicated(*, src: float | Tensor, dst: Tensor, predicate: Tensor, reverse_pred: object,
+                           mask: object, dtype: object) -> Tensor:
     """dst = src where the predicate is not 0."""
     check_destination("tensor_copy_predicated", dst, dtype)
     source = src if isinstance(src, View) else ops.as_tile(src, dst, dst.dtype)
@@ -150,28 +144,28 @@ def tensor_copy_predicated(*, src: "float | Tensor", dst: "Tensor", predicate: "
     return dst
 
 
-def affine_select(pred: Mask, on_true_tile: View, on_false_value: float, *, mask: object, dtype: object) -> "Tensor":
+def affine_select(pred: Mask, on_true_tile: View, on_false_value: float, *, mask: object, dtype: object) -> Tensor:
     """on_true_tile where one affine comparison holds, else the value."""
     source = creation.as_operand(on_true_tile)
     if isinstance(pred, (bool, np.bool_)):
         pred = Mask(((Index(0 if pred else -1), False),))
     if not isinstance(pred, Mask) or len(pred.terms) != 1 or (pred.negated and not pred.terms[0][1]):
-        raise UnsupportedMask(what="affine_select takes one affine comparison").located(user_location())
+        raise UnsupportedMask(what="affine_select takes one affine comparison").here()
     (expression, equal), = pred.terms
     if pred.negated:
-        raise UnsupportedMask(what="affine_select has no != comparison").located(user_location())
+        raise UnsupportedMask(what="affine_select has no != comparison").here()
     return ops.compute(elementwise.AffineSelectOp, source.shape, on_true_tile.dtype, {"src": source}, mask, asked=dtype,
                        predicate=expression.spread(source.shape), equal=equal, value=float(on_false_value))
 
 
-def memset(shape: object, value: float, dtype: object, *, mask: object, engine: object) -> "Tensor":
+def memset(shape: object, value: float, dtype: object, *, mask: object, engine: object) -> Tensor:
     """A constant tile; dimension 0 is the partition."""
     extents, _ = creation.plain_shape(shape)
     return ops.compute(movement.MemsetOp, extents, dtype, {}, mask, asked=dtype, value=float(value),
                        engine=engine_name(engine))
 
 
-def iota(expr: Index, dtype: "DType", *, mask: object) -> "Tensor":
+def iota(expr: Index, dtype: DType, *, mask: object) -> Tensor:
     """The values of an affine index expression as a tile."""
     spread = ops.tile_index(expr)
     return ops.compute(movement.IotaOp, spread.shape, dtype, {}, mask, asked=dtype, expression=spread)
@@ -198,12 +192,12 @@ def check_position(position: Any, size: Any, stationary: View) -> None:
         if not rule and (stationary.shape[0] > rows or int(np.prod(stationary.shape[1:])) > columns):
             rule = f"stationary is {list(stationary.shape)}"
     if rule:
-        raise BadPosition(position=tuple(position), size=tuple(size), rule=rule).located(user_location())
+        raise BadPosition(position=tuple(position), size=tuple(size), rule=rule).here()
 
 
-def nc_matmul(stationary: "Tensor", moving: "Tensor", *, is_stationary_onezero: object, is_moving_onezero: object,
+def nc_matmul(stationary: Tensor, moving: Tensor, *, is_stationary_onezero: object, is_moving_onezero: object,
               is_transpose: bool, tile_position: Sequence[int] | None, tile_size: Sequence[int] | None,
-              mask: Mask | None, perf_mode: str | None = None) -> "Tensor":
+              mask: Mask | None, perf_mode: str | None = None) -> Tensor:
     """stationary.T @ moving as a float32 tile in PSUM. Hints change no values; ``perf_mode`` is the operands' form.
 
     With ``is_transpose`` moving is an identity: elements are moved.
@@ -214,7 +208,7 @@ def nc_matmul(stationary: "Tensor", moving: "Tensor", *, is_stationary_onezero: 
     return product(stationary, moving, mask, is_transpose)
 
 
-def product(stationary: "Tensor", moving: "Tensor", mask: object, is_transpose: bool = False) -> "Tensor":
+def product(stationary: Tensor, moving: Tensor, mask: object, is_transpose: bool = False) -> Tensor:
     """stationary.T @ moving in PSUM."""
     left, right = (ops.to_sbuf(t) if t.buffer.movable else t
                    for t in (creation.as_operand(stationary), creation.as_operand(moving)))
@@ -234,7 +228,7 @@ class BadPerfMode(KernelError):
     fix = "use perf_mode='double_row_gen3' from trn2 on, with 8-bit floats of shapes [K, 2, M] and [K, 2, N]"
 
 
-def double_row_matmul(stationary: "Tensor", moving: "Tensor", mode: object, mask: object) -> "Tensor":
+def double_row_matmul(stationary: Tensor, moving: Tensor, mode: object, mask: object) -> Tensor:
     """The product over the partitions and axis 1, which is 2 in both operands."""
     name = getattr(mode, "name", str(mode))
     machine, wrong = active("nisa.nc_matmul").machine, ""
@@ -246,7 +240,7 @@ def double_row_matmul(stationary: "Tensor", moving: "Tensor", mode: object, mask
         if tile.ndim != 3 or tile.shape[1] != 2 or tile.itemsize != 1 or not tile.dtype.is_float:
             wrong = wrong or f"{label} is {list(tile.shape)} {tile.dtype}"
     if wrong:
-        raise BadPerfMode(mode=name, what=wrong).located(user_location())
+        raise BadPerfMode(mode=name, what=wrong).here()
     first, second = (product(stationary[:, row, :], moving[:, row, :], mask) for row in range(2))
     return assignment.accumulate(first, second)
 
@@ -257,14 +251,14 @@ class BadTransposeEngine(KernelError, ValueError):
     fix = "use nisa.tensor_engine, nisa.vector_engine (up to 32 x 32), or leave the choice to the compiler"
 
 
-def nc_transpose(data: "Tensor", *, mask: object, dtype: object, engine: "engine") -> "Tensor":
+def nc_transpose(data: Tensor, *, mask: object, dtype: object, engine: engine) -> Tensor:
     """data with partition and free axis exchanged; extra free axes are collapsed."""
     source = creation.as_operand(data)
     if len(source.shape) > 2:
         source = source.reshape((source.shape[0], int(np.prod(source.shape[1:]))))
     name = engine_name(engine)
     if name not in ("unknown", "tensor", "vector"):
-        raise BadTransposeEngine(found=name).located(user_location())
+        raise BadTransposeEngine(found=name).here()
     small = max(source.shape) <= Machine.transpose_vector_max
     on_vector = name == "vector" or (name == "unknown" and (small or source.buffer.space == PSUM))
     if not on_vector:
@@ -277,16 +271,15 @@ def nc_transpose(data: "Tensor", *, mask: object, dtype: object, engine: "engine
     return ops.copy(made, dtype=dtype, mask=mask.transposed() if isinstance(mask, Mask) else mask)
 
 
-def dma_copy(*, dst: object, src: object, mask: Mask | None, dst_rmw_op: object, oob_mode: "oob_mode",
-             dge_mode: "dge_mode") -> None:
+def dma_copy(*, dst: object, src: object, mask: Mask | None, dst_rmw_op: object, oob_mode: oob_mode,
+             dge_mode: dge_mode) -> None:
     """dst = src between HBM and SBUF, either way, converted on the way; either side may be indexed by a tile."""
     if isinstance(src, indirect.ADDRESSED):
         if not isinstance(dst, indirect.ADDRESSED) and dst_rmw_op is None:
             indirect.gather(src, dst=dst, mask=mask, mode=oob_mode)
             return
         if indirect.mode_name(oob_mode) == "skip":
-            raise IndirectNotSupported(op="dma_copy that skips rows, then combines or scatters them,").located(
-                user_location())
+            raise IndirectNotSupported(op="dma_copy that skips rows, then combines or scatters them,").here()
         src = indirect.gather(src, mask=mask)
     if isinstance(dst, indirect.ADDRESSED):
         rmw = "bypass" if dst_rmw_op is None else alu_token(dst_rmw_op).name
@@ -319,7 +312,7 @@ class TransposedAxes(KernelError):
 
 
 def dma_transpose(src: View, *, axes: Sequence[int] | None, mask: object, dtype: object,
-                  dge_mode: "dge_mode" = enums.dge_mode.unknown) -> "Tensor":
+                  dge_mode: dge_mode = enums.dge_mode.unknown) -> Tensor:
     """src with its axes permuted, through DMA; (1, 0), (2, 1, 0) or (3, 1, 2, 0) where axes are not given."""
     if isinstance(src, indirect.ADDRESSED):
         src = indirect.gather(src)
@@ -329,8 +322,7 @@ def dma_transpose(src: View, *, axes: Sequence[int] | None, mask: object, dtype:
         active("nisa.dma_transpose").report(TransposedAxes(axes=permutation, legal=defaults[src.ndim]),
                                             contested=False)
     if sorted(permutation) != list(range(src.ndim)):
-        raise ShapeMismatch(what=f"dma_transpose with axes {axes} of a tensor of shape {src.shape}").located(
-            user_location())
+        raise ShapeMismatch(what=f"dma_transpose with axes {axes} of a tensor of shape {src.shape}").here()
     shape = tuple(src.shape[k] for k in permutation)
     return ops.compute(shuffle.DmaTransposeOp, shape, src.dtype, {"src": src}, mask, asked=dtype,
                        permutation=permutation)
@@ -348,13 +340,13 @@ def tensor_scalar_cumulative(dst: View, src: View, op0: object, op1: object, imm
          op0=alu_token(op0).name, op1=alu_token(op1).name, imm0=number, reduce_cmd=command)
 
 
-def tensor_copy_dynamic_src(src: "View | IndirectView | DynamicView", *, mask: Mask | None, dtype: object,
-                            engine: "engine") -> "Tensor":
+def tensor_copy_dynamic_src(src: View | IndirectView | DynamicView, *, mask: Mask | None, dtype: object,
+                            engine: engine) -> Tensor:
     """A copy from a free offset that a [1, 1] tile holds."""
     return indirect.copy_dynamic_src(src, mask=mask, dtype=dtype, engine=engine_name(engine))
 
 
-def tensor_copy_dynamic_dst(*, dst: Any, src: object, mask: object, dtype: object, engine: object) -> "DynamicView":
+def tensor_copy_dynamic_dst(*, dst: Any, src: object, mask: object, dtype: object, engine: object) -> DynamicView:
     """A copy to a free offset that a [1, 1] tile holds."""
     check_destination("tensor_copy_dynamic_dst", dst, dtype)
     return indirect.copy_dynamic_dst(dst, src, mask=mask, engine=engine_name(engine))

@@ -19,29 +19,24 @@ from nki_mlir.frontend.tensor import View
 from nki_mlir.frontend.tracing import NkiRange
 from nki_mlir.language import creation, indirect, special, spmd
 from nki_mlir.language import operations as ops
-from nki_mlir.language.allocation import Allocation, InitialisedAllocation
 from nki_mlir.language.beta.calls import BETA, bind_module, missing_from
 from nki_mlir.language.composites import mean, rms_norm, softmax, var
-from nki_mlir.language.creation import ParDim, unique_name
+from nki_mlir.language.creation import Allocation, InitialisedAllocation, ParDim, unique_name
 from nki_mlir.language.creation import constant as shared_constant
 from nki_mlir.language.elementwise import ARITHMETIC, BITWISE, MODULI, REDUCTIONS, UNARY, VERDICTS, token
+from nki_mlir.language.indirect import IndirectView
 from nki_mlir.language.loops import loop_reduce
 from nki_mlir.language.operations import device_print, matmul, transpose
 from nki_mlir.language.regions import REGIONS, MemoryRegion, hbm, makes, private_hbm, psum, sbuf, shared_hbm
-from nki_mlir.language.run_time_index import IndirectNotSupported
+from nki_mlir.language.run_time_index import DynamicView, IndirectNotSupported
 from nki_mlir.language.signatures.binding import Contents
 from nki_mlir.language.signatures.table import listing, names_of
 from nki_mlir.language.special import gather_flattened, rand, random_seed
 from nki_mlir.language.spmd import nc, num_programs, program_id, program_ndim, spmd_dim
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.language.tiles import TileSize, bfp16, finfo, fp32, static_cast
-from nki_mlir.scalar.dtypes import BY_NAME
+from nki_mlir.scalar.dtypes import BY_NAME, DType
 from nki_mlir.scalar.tokens import alu_token
-
-if TYPE_CHECKING:
-    from nki_mlir.language.indirect import IndirectView
-    from nki_mlir.language.run_time_index import DynamicView
-    from nki_mlir.scalar.dtypes import DType
 
 DTYPES = {name: BY_NAME[name].numpy for name in names_of("nki.language", BETA.name) if name in BY_NAME}
 tile_size = TileSize()
@@ -63,10 +58,10 @@ class ZeroStep(KernelError, ValueError):
 def _bounds(bounds: tuple[object, ...]) -> list[int]:
     """The bounds of a loop."""
     if not 1 <= len(bounds) <= 3:
-        raise BadRange(given=len(bounds)).located(user_location())
+        raise BadRange(given=len(bounds)).here()
     made = [creation.integer(b, "a bound of a loop") for b in bounds]
     if made[2:] == [0]:
-        raise ZeroStep().located(user_location())
+        raise ZeroStep().here()
     return made
 
 
@@ -100,7 +95,7 @@ def _space(buffer: object) -> dict[str, Any]:
         return {"space": buffer.space, "allocation": buffer}
     region = buffer if isinstance(buffer, MemoryRegion) else REGIONS.get(buffer) if isinstance(buffer, str) else None
     if region is None:
-        raise UnknownBuffer(found=buffer).located(user_location())
+        raise UnknownBuffer(found=buffer).here()
     return {"space": region.space, "shared": region.shared}
 
 
@@ -119,9 +114,9 @@ def ndarray(shape: object, dtype: object, *, buffer: object, name: str) -> Tenso
 def _filled(shape: object, value: float, dtype: object, buffer: object, name: str) -> Tensor:
     where = _space(buffer)
     if "allocation" in where:
-        raise InitialisedAllocation().located(user_location())
+        raise InitialisedAllocation().here()
     if where["space"] == HBM:
-        raise HbmInitialValue().located(user_location())
+        raise HbmInitialValue().here()
     return creation.filled(shape, value, dtype, name=name, **where)
 
 
@@ -156,7 +151,7 @@ def shared_identity_matrix(n: int, dtype: object) -> Tensor:
 
 
 # -- moving data -------------------------------------------------------------------------------------------------------
-def load(src: "IndirectView | DynamicView | Tensor", *, mask: object, dtype: object, mode: Any = None) -> Tensor:
+def load(src: IndirectView | DynamicView | Tensor, *, mask: object, dtype: object, mode: Any = None) -> Tensor:
     """HBM to a new SBUF tile, cast to ``dtype``; rows addressed by an index tile are gathered."""
     if isinstance(src, indirect.ADDRESSED):
         return indirect.gather(src, mask=mask, dtype=dtype, mode=mode)
@@ -166,14 +161,14 @@ def load(src: "IndirectView | DynamicView | Tensor", *, mask: object, dtype: obj
 def load_transpose2d(src: Tensor, *, mask: Mask | None, dtype: object) -> Tensor:
     """A 2-D [N, M] HBM view as a tile [M, N]."""
     if isinstance(src, indirect.ADDRESSED):
-        raise IndirectNotSupported(op="load_transpose2d").located(user_location())
+        raise IndirectNotSupported(op="load_transpose2d").here()
     ops.require_space("load_transpose2d", "src", src, HBM)
     if src.ndim != 2:
-        raise ShapeMismatch(what=f"load_transpose2d takes a 2-D view, got {src.shape}").located(user_location())
+        raise ShapeMismatch(what=f"load_transpose2d takes a 2-D view, got {src.shape}").here()
     return ops.load(src.permuted((1, 0)), mask=mask.transposed() if isinstance(mask, Mask) else mask, dtype=dtype)
 
 
-def store(dst: "IndirectView | DynamicView | Tensor", value: Tensor | float, *, mask: object,
+def store(dst: IndirectView | DynamicView | Tensor, value: Tensor | float, *, mask: object,
           mode: object = None) -> Tensor | None:
     """On-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered."""
     if isinstance(dst, indirect.ADDRESSED):
@@ -183,10 +178,10 @@ def store(dst: "IndirectView | DynamicView | Tensor", value: Tensor | float, *, 
     return ops.stored(dst.buffer)
 
 
-def atomic_rmw(dst: "IndirectView | DynamicView", value: Tensor | float, op: object, *, mask: object) -> None:
+def atomic_rmw(dst: IndirectView | DynamicView, value: Tensor | float, op: object, *, mask: object) -> None:
     """dst = op(dst, value) for rows addressed by an index tile; equal indices accumulate. ``op`` is np.add."""
     if not isinstance(dst, indirect.ADDRESSED):
-        raise ShapeMismatch(what="atomic_rmw takes a destination indexed by a tile").located(user_location())
+        raise ShapeMismatch(what="atomic_rmw takes a destination indexed by a tile").here()
     indirect.scatter(dst, value, mask=mask, rmw=alu_token(op).name)
 
 
@@ -220,7 +215,7 @@ def _positional(name: str) -> Callable[..., object]:
 
 def _unary(name: str) -> Callable[..., object]:
     @token(name, name, f"``{name}(x)`` of every element.")
-    def operate(x: "DynamicView | Tensor", *, dtype: object, mask: object) -> Tensor:
+    def operate(x: DynamicView | Tensor, *, dtype: object, mask: object) -> Tensor:
         return ops.unary(name, x, dtype=dtype, mask=mask)
     return operate
 

@@ -3,7 +3,6 @@
 
 
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.arguments import Described
 from nki_mlir.language.beta.calls import shown
@@ -92,7 +91,7 @@ def scalar(value: object) -> object:
     if value is True:
         return Unconditional()
     if not isinstance(value, View) or any(n != 1 for n in value.shape):
-        raise BadScalar(found=shown(value)).located(user_location())
+        raise BadScalar(found=shown(value)).here()
     return value
 
 

@@ -3,7 +3,6 @@
 
 import importlib
 
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current import write_history
@@ -23,7 +22,7 @@ def call(function: Function, arguments: dict[str, object]) -> object:
     module, _, name = function.name.rpartition(".")
     target = getattr(importlib.import_module(MODULES[module]), name, None)
     if target is None:
-        raise NkiTypeError(f"{name}() has a form of the beta generation that is not there").located(user_location())
+        raise NkiTypeError(f"{name}() has a form of the beta generation that is not there").here()
     made = target.record.call_own({k: as_beta(v, f"{name} {k}", k in WRITTEN) for k, v in arguments.items()})
     for label in WRITTEN:
         if isinstance(given := arguments.get(label), NkiTensor):

@@ -9,7 +9,6 @@ import numpy as np
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.current import enums
 from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, of_core, warn
 from nki_mlir.language.current.regions import MemoryRegion, region_value
@@ -42,12 +41,12 @@ class Current(Generation):
             members = ", ".join(f"nisa.{m}" for m in self.values.enumerations[kind.enumeration])
             invalid(f"expecting '{kind.enumeration}' for {parameter}, got {value!r}", fix=f"one of {members}")
         if kind.label:
-            raise NkiTypeError(f"{what}: expecting {kind.label}, got {shown(value)}").located(user_location())
+            raise NkiTypeError(f"{what}: expecting {kind.label}, got {shown(value)}").here()
 
     def unbound(self, function: Function, text: str) -> NkiMlirError:
         self.require_kernel(function)
         fix = f"call it as {function.title}{function.shown()}"
-        return NkiTypeError(text, fix=fix).located(user_location())
+        return NkiTypeError(text, fix=fix).here()
 
     @staticmethod
     def require_kernel(function: Function) -> None:
@@ -92,7 +91,7 @@ def dtype_argument(dtype: object) -> DType:
     """A dtype of the language, of NumPy or of a framework."""
     found = dtype_value(dtype)
     if found is kinds.REFUSED:
-        raise NkiTypeError(f"unsupported dtype '{dtype}'").located(user_location())
+        raise NkiTypeError(f"unsupported dtype '{dtype}'").here()
     assert isinstance(found, DType)
     return found
 

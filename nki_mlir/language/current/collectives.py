@@ -21,7 +21,6 @@ from nki_mlir.dialects.nisa.collectives import (
     VaryingOp,
 )
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import is_shape, reported
@@ -47,7 +46,7 @@ class ReplicaGroup(NKIObject):
         self.groups, lists = groups, () if groups is None else groups
         if not isinstance(lists, (tuple, list)) or not all(is_shape(g) for g in lists):
             raise NkiTypeError(f"ReplicaGroup groups: expecting lists of ranks, got {groups!r}",
-                               fix="ReplicaGroup([[0, 1], [2, 3]])").located(user_location())
+                               fix="ReplicaGroup([[0, 1], [2, 3]])").here()
         flat = [int(r) for g in lists for r in g]
         if len(flat) != len(set(flat)):
             invalid(f"the groups {groups} overlap")

@@ -72,7 +72,7 @@ def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[]
                     yield counter
                 except GeneratorExit:       # nothing can be raised here
                     builder.violation = NkiValidationError("break and return are not allowed within dynamic loop"
-                                                           ).located(user_location())
+                                                           ).here()
                     raise
             ops.binary("add", counter.state, step, destination=counter.state)
 
@@ -141,7 +141,7 @@ def truth(register: VirtualRegister) -> bool:
     going = while_register(register) if value is None else (value != 0 if asked_by_while() else None)
     if going is None:
         raise NkiTypeError("a register has no value while the kernel is captured; use nl.while_loop, nl.fori_loop, "
-                           "or a register alone as the condition of while").located(user_location())
+                           "or a register alone as the condition of while").here()
     return going
 
 

@@ -46,11 +46,11 @@ class NkiWarning(UserWarning):
 
 
 def invalid(text: str, why: str = "", fix: str = "") -> NoReturn:
-    raise NkiValidationError(text, why, fix).located(user_location())
+    raise NkiValidationError(text, why, fix).here()
 
 
 def out_of_range(text: str) -> NoReturn:
-    raise NkiIndexError(text).located(user_location())
+    raise NkiIndexError(text).here()
 
 
 def require(holds: object, text: str, why: str = "", fix: str = "") -> None:
@@ -72,8 +72,7 @@ def integer(value: Any, what: str) -> int:
         raise
     except TypeError:
         raise NkiTypeError(f"{what}: expecting 'integer', got {value!r}",
-                           fix="divide with //, or round with math.ceil or math.floor").located(
-                               user_location()) from None
+                           fix="divide with //, or round with math.ceil or math.floor").here() from None
 
 
 def of_core(error: KernelError) -> NkiValidationError:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nki_mlir.dialects.nisa.matmul import NcTransposeOp
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import composites, special
 from nki_mlir.language import operations as ops
@@ -18,8 +17,7 @@ from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, old
 from nki_mlir.language.current.regions import psum
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.elementwise import ARITHMETIC, BITWISE, MODULI, REDUCTIONS, UNARY, VERDICTS, token
-from nki_mlir.scalar.dtypes import FLOAT32, UINT32, DType
-from nki_mlir.scalar.promotion import promote
+from nki_mlir.scalar.dtypes import FLOAT32, UINT32, DType, promote
 
 
 def on_chip(op: str, label: str, value: object) -> NkiTensor:
@@ -43,7 +41,7 @@ def _binary(name: str) -> Callable[..., object]:
         tiles = [on_chip(name, label, t) for label, t in (("x", x), ("y", y)) if isinstance(t, NkiTensor)]
         if not tiles:
             kinds = f"'{type(x).__name__}' and '{type(y).__name__}'"
-            raise NkiTypeError(f"{name}: expecting 'tensor', got {kinds}").located(user_location())
+            raise NkiTypeError(f"{name}: expecting 'tensor', got {kinds}").here()
         if len(tiles) == 2 and tuple(tiles[0].shape) != tuple(tiles[1].shape):
             broadcast_rule(name, *tiles)
         kind = result_type(dtype, x, y)

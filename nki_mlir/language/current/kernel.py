@@ -14,7 +14,6 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.environment import TARGET, EnvironmentVariable
 from nki_mlir.frontend.builder import Builder, active, current
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.value_numbers import ValueNumbers
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
@@ -135,8 +134,7 @@ class Kernel(CoreKernel):
         try:
             return tuple(array.shape), dtype_of(array.dtype)
         except TypeError as error:
-            raise NkiTypeError(f"an array of dtype {array.dtype} is passed to a kernel: {error}").located(
-                user_location()) from None
+            raise NkiTypeError(f"an array of dtype {array.dtype} is passed to a kernel: {error}").here() from None
 
     def call(self, builder: Builder, bound: Bound, parameters: list[Buffer]) -> object:
         """Run the function's Python on a builder, which is current; what it returns."""
@@ -183,8 +181,7 @@ def extents_of(cores: Any) -> tuple[int, ...]:
     try:
         return (operator.index(cores),)
     except TypeError:
-        raise NkiTypeError(f"a kernel is launched on one number of cores, got {cores!r}").located(
-            user_location()) from None
+        raise NkiTypeError(f"a kernel is launched on one number of cores, got {cores!r}").here() from None
 
 
 def output_view(tensor: NkiTensor, at: Location | None) -> View:
@@ -211,7 +208,7 @@ def kernel_of(function: object) -> Kernel:
     if isinstance(function, CoreKernel):
         return Kernel(function.func)
     if not callable(function):
-        raise NkiTypeError(f"{function!r} is no function").located(user_location())
+        raise NkiTypeError(f"{function!r} is no function").here()
     return Kernel(function)
 
 

@@ -35,8 +35,7 @@ class OperatorName:
         self.nki_token = self.__name__ = name
 
     def __call__(self, *arguments: object, **keywords: object) -> NoReturn:
-        raise NkiTypeError(f"nl.{self.nki_token} is an operator of instructions, not a function").located(
-            user_location())
+        raise NkiTypeError(f"nl.{self.nki_token} is an operator of instructions, not a function").here()
 
     def __repr__(self) -> str:
         return f"nl.{self.nki_token}"

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.current.errors import NkiTypeError, integer, require
 from nki_mlir.language.tensor_object import TensorObject
 
@@ -45,19 +44,18 @@ class OlderMethods(TensorObject):
     def _no_operator(self, *others: object) -> NoReturn:
         raise NkiTypeError("binary operators on tensors not supported. Use nki.isa directly.",
                            why="a tensor has no value while Python runs; what it holds is known on the device",
-                           fix="nisa.tensor_tensor(dst=..., data1=a, data2=b, op=nl.add), or nl.add(a, b)").located(
-                               user_location())
+                           fix="nisa.tensor_tensor(dst=..., data1=a, data2=b, op=nl.add), or nl.add(a, b)").here()
 
     def _no_number(self) -> NoReturn:
         raise NkiTypeError("a tensor is no Python number: its elements are known on the device only",
                            fix="read one into a register with nisa.register_load, or pass the number to the kernel"
-                           ).located(user_location())
+                           ).here()
 
     __int__ = __index__ = __float__ = _no_number
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
         raise NkiTypeError("a tensor is no NumPy array: its elements are known on the device only",
-                           fix="return it from the kernel, or print it with nl.device_print").located(user_location())
+                           fix="return it from the kernel, or print it with nl.device_print").here()
 
     __lt__ = __le__ = __gt__ = __ge__ = __matmul__ = __rmatmul__ = _no_operator
 

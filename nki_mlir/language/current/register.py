@@ -7,7 +7,6 @@ from typing import ClassVar, NoReturn
 import numpy as np
 
 from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.current.errors import NkiTypeError, require
 from nki_mlir.scalar.dtypes import INT32
@@ -36,7 +35,7 @@ class VirtualRegister:
     def _no_number(self, *others: object) -> NoReturn:
         raise NkiTypeError("a register is no Python number: its value is known on the device only; use it as "
                            "scalar_offset=, as a loop bound, or compute on it in SBUF with nisa.register_store"
-                           ).located(user_location())
+                           ).here()
 
     __int__ = __index__ = __float__ = _no_number
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __mod__ = __neg__ = _no_number

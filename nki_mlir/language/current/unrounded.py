@@ -19,7 +19,6 @@ import numpy as np
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.language.current.errors import invalid, require
-from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import (
     BFLOAT16,
     FLOAT8_E4M3,
@@ -29,9 +28,9 @@ from nki_mlir.scalar.dtypes import (
     FLOAT32,
     TFLOAT32,
     DType,
+    convert,
 )
-from nki_mlir.targets.interpreter.execute import Arrays, Values, compile_op
-from nki_mlir.targets.interpreter.patterns import Pattern, flat_view
+from nki_mlir.targets.interpreter.execute import Arrays, Pattern, Values, compile_op, flat_view
 
 VARIABLE = "NKI_PRECISE_FP"
 LOW = (BFLOAT16, FLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)

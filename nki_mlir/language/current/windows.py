@@ -9,7 +9,6 @@ from math import prod
 from typing import Any
 
 from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current import strides as layout
 from nki_mlir.language.current.calls import dtype_argument, is_shape, reported
@@ -57,7 +56,7 @@ class Window:
         keys = key if isinstance(key, tuple) else (key,)
         extents = machine().partitions, _bytes_of(buffer)
         if len(keys) > 2 or not all(isinstance(k, slice) for k in keys):
-            raise NkiTypeError(f"expecting one or two slices, got {key!r}").located(user_location())
+            raise NkiTypeError(f"expecting one or two slices, got {key!r}").here()
         (p0, p1, pstep), (b0, b1, bstep) = (
             k.indices(n) for k, n in zip((*keys, *[slice(None)] * (2 - len(keys))), extents, strict=True))
         require(pstep == bstep == 1, "a region of memory is sliced with step 1")

@@ -11,9 +11,8 @@ from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.access import Mask
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.conversion import storage_type
 from nki_mlir.scalar.conversion_expansion import expand_convert
-from nki_mlir.scalar.dtypes import BOOL, INT64, DType, Encoding
+from nki_mlir.scalar.dtypes import BOOL, INT64, DType, Encoding, storage_type
 from nki_mlir.scalar.mathematics import MATH
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.waist.nest import Nest, Step

@@ -9,19 +9,17 @@ import ctypes
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from nki_mlir.bindings import Operation
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.targets.interpreter.execute import compile_op
-
-if TYPE_CHECKING:
-    from nki_mlir.bindings import Operation
 
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
@@ -42,7 +40,7 @@ class HostOperations:
             self.callback = CALLBACK(self._run)
         return ctypes.cast(self.callback, ctypes.c_void_p).value or 0
 
-    def add(self, site: int, operation: "Operation") -> tuple[Op, list[object]]:
+    def add(self, site: int, operation: Operation) -> tuple[Op, list[object]]:
         """Take over an operation; what it is, and the SSA values whose addresses and values it must be given."""
         op = read_op(operation)
         self.meets |= isinstance(op, Meeting)

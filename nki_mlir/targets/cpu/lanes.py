@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nki_mlir.bindings import Attribute, Type, ir, load
-from nki_mlir.scalar.conversion import storage_type
-from nki_mlir.scalar.dtypes import DType
+from nki_mlir.scalar.dtypes import DType, storage_type
 from nki_mlir.scalar.emit import ScalarEmitter, arith
 from nki_mlir.targets.cpu import host
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the JIT makes of a module, as text: programs in comments, routines in vector code or in the LLVM dialect."""
 
-from typing import TYPE_CHECKING
 
+from nki_mlir.bindings import Module
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.cpu.assembler import Sites
@@ -12,11 +12,8 @@ from nki_mlir.targets.cpu.program import FIRST_ID, MEMORY
 from nki_mlir.targets.cpu.routines import Routine, llvm_code, vector_code
 from nki_mlir.waist.reader import Reader
 
-if TYPE_CHECKING:
-    from nki_mlir.bindings import Module
 
-
-def listing(module: "Module", vectors: bool = False, observer: PassObserver | None = None) -> str:
+def listing(module: Module, vectors: bool = False, observer: PassObserver | None = None) -> str:
     """Every function's program, and the routines of all: in the LLVM dialect, or before that with ``vectors``."""
     copy, structured = at_waist(module, observer), Reader()
     lines: list[str] = []

@@ -13,15 +13,17 @@ import numpy as np
 
 from nki_mlir.analysis.mask_boxes import Box, in_box, lawful
 from nki_mlir.analysis.row_groups import on_group, row_groups
-from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import Mask, active_elements, full_tile, masked_box, values_of
+from nki_mlir.diagnostics import Location, Unsupported
+from nki_mlir.diagnostics.device_rules import DeviceRules, device_rules, report
+from nki_mlir.dialects.access import Linear, Mask, Tile, active_elements, full_tile, masked_box, values_of
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
-from nki_mlir.dialects.op import ArrayScalars, Op
+from nki_mlir.dialects.op import FRESH, ArrayScalars, Op
+from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.dialects.verifier import OutOfBounds
+from nki_mlir.scalar.activation import ACTIVATIONS
+from nki_mlir.scalar.activation.domain import outside
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import DType
-from nki_mlir.targets.interpreter.patterns import Pattern, flat_view
+from nki_mlir.scalar.dtypes import DType, convert
 
 Arrays = Sequence[np.ndarray]
 Values = Sequence[int]
@@ -72,6 +74,84 @@ def compile_op(op: Op) -> Runner:
 def _result_dtype(value: object, compute: DType | None) -> DType | None:
     """The dtype that describes a result: tfloat32 cannot be told from float32 by its array."""
     return compute if compute is not None and compute.numpy == np.asarray(value).dtype else None
+
+
+# -- patterns ----------------------------------------------------------------------------------------------------------
+# Access patterns as NumPy views of their buffer's array, with bounds checked on every access.
+
+Start = Callable[[Sequence[int]], int]
+
+
+def compile_linear(form: Linear) -> Start:
+    """The form's value as a function of the symbols' values; its axes are not part of it."""
+    const, symbols = form.const, form.symbols
+    match symbols:
+        case ():
+            return lambda values: const
+        case ((position, c),):
+            return lambda values: const + c * values[position]
+    return lambda values: const + sum(c * values[position] for position, c in symbols)
+
+
+class Pattern:
+    """A tile's pattern ready to run: everything static is computed once, ``view`` only adds offsets."""
+
+    def __init__(self, tile: Tile, dims: Sequence[tuple[int, int]] | None = None) -> None:
+        self.tile = tile
+        self.dtype, self.itemsize = tile.dtype.numpy, tile.dtype.itemsize
+        self.row = tile.row
+        self.dims = tuple(dims if dims is not None else tile.access.dims)
+        self.on_chip = tile.on_chip
+        self.partitions = tile.base_shape[0] if self.on_chip else 1
+        free = self.dims[1:] if self.on_chip else self.dims
+        self.low = sum(min(0, step * (count - 1)) for step, count in free)
+        self.high = sum(max(0, step * (count - 1)) for step, count in free)
+        self.lanes = (self.dims[0][1] - 1) * self.dims[0][0] if self.on_chip else 0
+        self.shape = tuple(count for _, count in self.dims)
+        steps = [step for step, _ in free]
+        self.steps = tuple([self.dims[0][0] * self.row, *steps] if self.on_chip else steps)
+        self.strides = tuple(s * tile.dtype.itemsize for s in self.steps)
+        access = tile.access
+        self.partition = compile_linear(access.partition) if access.partition is not None else lambda values: 0
+        self.free = compile_linear(access.free)
+
+    def view(self, array: np.ndarray, partition: int, free: int) -> np.ndarray:
+        """The elements as a view: a free offset never crosses partitions, nothing leaves the buffer."""
+        if free + self.low < 0 or free + self.high >= self.row:
+            self.outside("1 (free)" if self.on_chip else "0 (flat)", free + self.low, free + self.high, self.row)
+        if partition < 0 or partition + self.lanes >= self.partitions:
+            self.outside(0, partition, partition + self.lanes, self.partitions)
+        offset = (partition * self.row + free) * self.itemsize
+        return np.ndarray(self.shape, self.dtype, array, offset, self.strides)
+
+    def at(self, array: np.ndarray, values: Sequence[int]) -> np.ndarray:
+        return self.view(array, self.partition(values), self.free(values))
+
+    def outside(self, dim: int | str, low: int, high: int, extent: int) -> None:
+        raise OutOfBounds(tensor=self.tile.label, dim=dim, low=low, high=high, extent=extent)
+
+    def box(self, array: np.ndarray, values: Sequence[int], starts: Sequence[int], counts: Sequence[int]) -> np.ndarray:
+        """The view of a box of the pattern: ``starts`` and ``counts`` per dim."""
+        part = Pattern(self.tile, [(step, n) for (step, _), n in zip(self.dims, counts)])
+        moved = [s * step for s, (step, _) in zip(starts, self.dims)]
+        partition, free = self.partition(values), self.free(values)
+        if self.on_chip:
+            return part.view(array, partition + moved[0], free + sum(moved[1:]))
+        return part.view(array, 0, free + sum(moved))
+
+    def elements(self, array: np.ndarray, values: Sequence[int], positions: np.ndarray) -> np.ndarray:
+        """Flat indices, in elements of the dtype, of the given positions ``[dims, n]``; checked against the buffer."""
+        start = self.partition(values) * self.row + self.free(values)
+        flat = start + np.dot(self.steps, positions)
+        size = array.nbytes // self.tile.dtype.itemsize
+        if flat.size and (flat.min() < 0 or flat.max() >= size):
+            self.outside("0 (flat)", int(flat.min()), int(flat.max()), size)
+        return flat
+
+
+def flat_view(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """All elements of a contiguous array in one dimension, read as ``dtype``."""
+    return np.ndarray(array.nbytes // dtype.itemsize, dtype, array)
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
@@ -226,3 +306,39 @@ def _filled(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: Act
     target = pattern.box(arrays[place], values, [s for s, _ in kept], [n for _, n in kept])
     touched = active.any(axis=tuple(iteration.reduced), keepdims=True)
     np.copyto(target, convert(np.asarray(value), tile.dtype, _result_dtype(value, compute)), where=touched)
+
+
+# -- domains -----------------------------------------------------------------------------------------------------------
+# Values outside of a function's documented domain, reported by the executors that check: results here are exact.
+
+class OutsideDomain(TargetRule):
+    code = "NKI-DOMAIN"
+    message = "{fn} of {value:g}, which is outside of its domain, {sign}[{low:g}, {high:g}]"
+    why = "the Scalar engine's table of {fn} gives wrong values there; here they are exact"
+    fix = "bring the values into the domain first"
+
+
+def has_domain(op: Op) -> bool:
+    """Whether an operation evaluates a function by a table that is not good everywhere.
+
+    The reciprocal of the tile language is an instruction of the Vector engine, which needs none.
+    """
+    name = getattr(op, "fn", "")
+    return name in ACTIVATIONS and ACTIVATIONS[name].is_bounded and not (op.dialect == "nki" and name == "reciprocal")
+
+
+def within_domain(op: Op, act: Callable[[], None], at: Callable[[], Location | None]) -> None:
+    """Run an operation, which ``act`` does, and report what it evaluates outside of a domain; ``at`` gives its place.
+
+    Where it reads elements that a mask left out, which are zeros, zeros do not count.
+    """
+    level = device_rules()
+    if level is DeviceRules.OFF:
+        act()
+        return
+    with outside(zeros=FRESH not in op.extra) as noted:
+        act()
+    for function, value in noted[:1]:
+        low, high = function.valid_range
+        report(OutsideDomain(fn=function.name, value=value, sign="+-" if function.by_magnitude else "", low=low,
+                             high=high), level, at())

@@ -1,29 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Executes a module with NumPy: each function is compiled once to closures over slots, then run."""
 
+import importlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import Block, Operation, Value
+from nki_mlir.bindings import Block, Operation, Value, ir
 from nki_mlir.conversion.arith_to_scalar import ArithToScalar, upstream_operations
-from nki_mlir.diagnostics import NkiMlirError, Unsupported
+from nki_mlir.diagnostics import InternalError, NkiMlirError, Unsupported
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.targets.interpreter.domains import has_domain, within_domain
-from nki_mlir.targets.interpreter.execute import compile_op
-from nki_mlir.targets.interpreter.steps import Env, Step, steps
+from nki_mlir.targets.interpreter.execute import compile_op, has_domain, within_domain
 from nki_mlir.targets.interpreter.unwritten import Uses
 from nki_mlir.targets.mesh import run_programs
 from nki_mlir.targets.small_products import on_one_thread
 from nki_mlir.waist.reader import Reader
 
-if TYPE_CHECKING:
-    from nki_mlir.bindings import ir
-
 ALLOCATIONS = ("memref.alloc", "memref.alloca")
+
+Env = list[Any]                     # one slot per SSA value
+Step = Callable[[Env], None]
+Compile = Callable[["FunctionCompiler", "Operation"], Step | None]
+
+_STEPS: dict[str, Compile] = {}
+
+
+def executes(*names: str) -> Callable[[Compile], Compile]:
+    """Decorator of a function that compiles operations of these names; None: there is nothing to do for it.
+
+    Modules of this folder register with it; all of them are imported before the first function is compiled, so that
+    no list is kept.
+    """
+    def register(compile_step: Compile) -> Compile:
+        for name in names:
+            if name in _STEPS:
+                both = " and ".join(f"{f.__module__}.{f.__qualname__}" for f in (_STEPS[name], compile_step))
+                raise InternalError(f"'{name}' is compiled by {both}")
+            _STEPS[name] = compile_step
+        return compile_step
+    return register
+
+
+@cache
+def steps() -> dict[str, Compile]:
+    """All of them."""
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        if file.stem != "__init__":
+            importlib.import_module(f"{__package__}.{file.stem}")
+    return _STEPS
 
 
 class FunctionCompiler:
@@ -62,7 +91,7 @@ class FunctionCompiler:
             ends.setdefault(end, []).append(slot)
         return [s for k, step in enumerate(compiled, 1) for s in (step, *([forget(ends[k])] if k in ends else []))]
 
-    def step(self, op: "ir.Operation") -> Step | None:
+    def step(self, op: ir.Operation) -> Step | None:
         if is_tile_op(op):
             return self.located(op, self.tile_operation(op))
         compile_step = self.steps.get(op.name)

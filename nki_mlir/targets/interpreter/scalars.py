@@ -6,7 +6,7 @@ Those of ``arith`` are index arithmetic: numbers of loops, addresses and conditi
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,16 +14,12 @@ from nki_mlir.bindings import Operation, ir
 from nki_mlir.diagnostics import InternalError
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import BOOL, INT64, DType
+from nki_mlir.scalar.dtypes import BOOL, INT64, DType, convert
 from nki_mlir.scalar.mathematics import MATH
-from nki_mlir.targets.interpreter.steps import Step as Run
-from nki_mlir.targets.interpreter.steps import executes
+from nki_mlir.targets.interpreter.module import FunctionCompiler, executes
+from nki_mlir.targets.interpreter.module import Step as Run
 from nki_mlir.waist.nest import Step
 from nki_mlir.waist.reader import scalar_dtype, step_of
-
-if TYPE_CHECKING:
-    from nki_mlir.targets.interpreter.module import FunctionCompiler
 
 Function = Callable[..., Any]
 
@@ -136,7 +132,7 @@ NAMES = frozenset({*(f"scalar.{name}" for name in ("convert", "wrap", "bitcast",
 
 # -- outside of bodies -------------------------------------------------------------------------------------------------
 @executes(*NAMES)
-def _scalar_step(code: "FunctionCompiler", op: Operation) -> Run:
+def _scalar_step(code: FunctionCompiler, op: Operation) -> Run:
     function, out = scalar_function(op), code.slot(op.results[0])
     operands = [code.slot(v) for v in op.operands]
     if not operands:

@@ -1,24 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loops and branches, and the buffers of a function."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from nki_mlir.bindings import Operation
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
+from nki_mlir.dialects.creation import terminator
 from nki_mlir.dialects.mlir_ops import is_tile_op
-from nki_mlir.targets.interpreter.steps import Env, Step, executes
+from nki_mlir.targets.interpreter.module import Env, FunctionCompiler, Step, executes
 from nki_mlir.targets.interpreter.unwritten import tracked
-
-if TYPE_CHECKING:
-    from nki_mlir.bindings import Operation
-    from nki_mlir.targets.interpreter.module import FunctionCompiler
 
 
 @executes("scf.for")
-def _loop(code: "FunctionCompiler", op: "Operation") -> Step:
+def _loop(code: FunctionCompiler, op: Operation) -> Step:
     if len(op.results):
         raise Unsupported(feature="'scf.for' with loop-carried values", instead="keep them in a buffer")
     low, high, by = (code.slot(v) for v in list(op.operands)[:3])
@@ -34,12 +30,12 @@ def _loop(code: "FunctionCompiler", op: "Operation") -> Step:
 
 
 @executes("scf.while")
-def _while(code: "FunctionCompiler", op: "Operation") -> Step:
+def _while(code: FunctionCompiler, op: Operation) -> Step:
     if len(op.results) or len(op.operands):
         raise Unsupported(feature="'scf.while' with loop-carried values", instead="keep them in a buffer")
     before, after = (r.blocks[0] for r in op.regions)
     test = code.block(before)
-    holds = code.slot(list(before.operations)[-1].operation.operands[0])
+    holds = code.slot(terminator(before).operands[0])
     body = code.block(after)
 
     def run(env: Env) -> None:
@@ -54,7 +50,7 @@ def _while(code: "FunctionCompiler", op: "Operation") -> Step:
 
 
 @executes("scf.if")
-def _branch(code: "FunctionCompiler", op: "Operation") -> Step:
+def _branch(code: FunctionCompiler, op: Operation) -> Step:
     condition = code.slot(op.operands[0])
     then, otherwise = ([s for b in r.blocks for s in code.block(b)] for r in op.regions)
 
@@ -65,12 +61,12 @@ def _branch(code: "FunctionCompiler", op: "Operation") -> Step:
 
 
 @executes("scf.yield", "scf.condition", "func.return", "memref.dealloc")
-def _nothing(code: "FunctionCompiler", op: "Operation") -> None:
+def _nothing(code: FunctionCompiler, op: Operation) -> None:
     return None
 
 
 @executes("memref.alloc", "memref.alloca")
-def _allocation(code: "FunctionCompiler", op: "Operation") -> Step:
+def _allocation(code: FunctionCompiler, op: Operation) -> Step:
     result = op.result
     shape, dtype, space = memref_parts(result.type)
     out = code.slot(result)
@@ -81,6 +77,6 @@ def _allocation(code: "FunctionCompiler", op: "Operation") -> Step:
 
 
 @executes("memref.get_global")
-def _get_global(code: "FunctionCompiler", op: "Operation") -> Step:
+def _get_global(code: FunctionCompiler, op: Operation) -> Step:
     out, array = code.slot(op.results[0]), global_array(op)
     return lambda env: env.__setitem__(out, array)

@@ -9,7 +9,7 @@ cannot be had that way, a body that uses its output otherwise, goes step by step
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,16 +17,12 @@ from nki_mlir.bindings import Operation, ir
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.integer_sums import reduced
 from nki_mlir.targets.interpreter.execute import active_part, check_limits
+from nki_mlir.targets.interpreter.module import Env, FunctionCompiler, Step, executes
 from nki_mlir.targets.interpreter.scalars import function_of
-from nki_mlir.targets.interpreter.steps import Env, Step, executes
 from nki_mlir.targets.interpreter.views import IterationWindow
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.reader import Structured
 from nki_mlir.waist.recognition import factors_of, fold_of, of_integers, source_of
-
-if TYPE_CHECKING:
-    from nki_mlir.targets.interpreter.module import FunctionCompiler
-
 
 Box = tuple[Sequence[int], Sequence[int]]           # starts and counts of the axes
 
@@ -217,7 +213,7 @@ def _multiply(values: list[np.ndarray], product: BodyContraction, counts: Sequen
 
 
 @executes("linalg.generic")
-def _generic(code: "FunctionCompiler", op: Operation) -> Step:
+def _generic(code: FunctionCompiler, op: Operation) -> Step:
     read = code.reader.read(op)
     key = "generic", id(read.nest)                      # operations of equal structure have one nest
     if key not in code.known:

@@ -16,8 +16,7 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp
 from nki_mlir.dialects.op import Op
-from nki_mlir.targets.interpreter.execute import Arrays, Runner, Values, active_part, compile_op
-from nki_mlir.targets.interpreter.patterns import Pattern
+from nki_mlir.targets.interpreter.execute import Arrays, Pattern, Runner, Values, active_part, compile_op
 
 # What unwritten bytes hold in two trials of an operation, as (of sources, of targets): what differs was read, what has
 # changed was written.

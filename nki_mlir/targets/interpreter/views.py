@@ -6,7 +6,6 @@ elements are accessed, because a view may name elements outside of its buffer th
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,11 +14,9 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.buffer_types import element_dtype, memref_parts
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.dialects.view import start_of
-from nki_mlir.targets.interpreter.steps import Env, Step, executes
+from nki_mlir.targets.interpreter.module import Env, FunctionCompiler, Step, executes
 from nki_mlir.waist.reader import layout_of
 
-if TYPE_CHECKING:
-    from nki_mlir.targets.interpreter.module import FunctionCompiler
 
 def buffer_of(value: object) -> tuple[np.ndarray, int]:
     """The array and the offset behind a memref's run-time value."""
@@ -77,7 +74,7 @@ def full_window(kind: Type, label: str) -> IterationWindow:
 
 # -- operations --------------------------------------------------------------------------------------------------------
 @executes("memref.reinterpret_cast", "memref.subview", "nki.view")
-def _view(code: "FunctionCompiler", op: Operation) -> Step:
+def _view(code: FunctionCompiler, op: Operation) -> Step:
     source, out = code.slot(op.operands[0]), code.slot(op.results[0])
     layout_of(op.results[0].type)
     start, terms = start_of(op)
@@ -91,21 +88,21 @@ def _view(code: "FunctionCompiler", op: Operation) -> Step:
 
 
 @executes("memref.cast", "memref.transpose", "memref.expand_shape", "memref.collapse_shape", "memref.memory_space_cast")
-def _same_start(code: "FunctionCompiler", op: Operation) -> Step:
+def _same_start(code: FunctionCompiler, op: Operation) -> Step:
     source, out = code.slot(op.operands[0]), code.slot(op.results[0])
     layout_of(op.results[0].type)
     return lambda env: env.__setitem__(out, env[source])
 
 
 @executes("nki.reinterpret")
-def _reinterpret(code: "FunctionCompiler", op: Operation) -> Step:
+def _reinterpret(code: FunctionCompiler, op: Operation) -> Step:
     source, out = code.slot(op.operands[0]), code.slot(op.results[0])
     shape, dtype, _ = memref_parts(op.results[0].type)
     return lambda env: env.__setitem__(out, np.ndarray(shape, dtype.numpy, env[source]))
 
 
 @executes("memref.load", "memref.store")
-def _element(code: "FunctionCompiler", op: Operation) -> Step:
+def _element(code: FunctionCompiler, op: Operation) -> Step:
     loads = op.name == "memref.load"
     memref, *subscripts = list(op.operands)[0 if loads else 1:]
     window, place = full_window(memref.type, op.name), code.slot(memref)
@@ -126,7 +123,7 @@ def _element(code: "FunctionCompiler", op: Operation) -> Step:
 
 
 @executes("linalg.fill", "linalg.copy", "memref.copy")
-def _copy(code: "FunctionCompiler", op: Operation) -> Step:
+def _copy(code: FunctionCompiler, op: Operation) -> Step:
     source, target = op.operands[0], op.operands[1]
     out, to, frm = full_window(target.type, op.name), code.slot(target), code.slot(source)
     rank = len(out.sizes)

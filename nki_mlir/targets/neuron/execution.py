@@ -16,10 +16,8 @@ from nki_mlir.dialects.isa.program import memory_shape
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.verifier import in_buffer
 from nki_mlir.machine import Machine
-from nki_mlir.targets.interpreter.domains import has_domain, within_domain
-from nki_mlir.targets.interpreter.execute import Runner, compile_op
+from nki_mlir.targets.interpreter.execute import Pattern, Runner, compile_op, has_domain, within_domain
 from nki_mlir.targets.interpreter.floating import floating, starts
-from nki_mlir.targets.interpreter.patterns import Pattern
 from nki_mlir.targets.interpreter.unwritten import Uses
 
 # Partitions a power of two of bytes apart share cache sets, which makes a product of two tiles several times slower.

@@ -17,8 +17,8 @@ from nki_mlir.scalar.dtypes import (
     UINT8,
     UINT16,
     UINT32,
+    promote,
 )
-from nki_mlir.scalar.promotion import promote
 
 from ..beta import BetaWriter, kind, rule
 from ..writer import FLOATS, INTEGERS, Facts, facts_of

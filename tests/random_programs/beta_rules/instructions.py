@@ -3,8 +3,7 @@
 
 from nki_mlir.language.beta import language as nl
 from nki_mlir.scalar.activation import ACTIVATIONS
-from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT32, UINT8, UINT16, UINT32
-from nki_mlir.scalar.promotion import promote
+from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT32, UINT8, UINT16, UINT32, promote
 
 from ..beta import BetaWriter, kind, rule
 from ..writer import WIDE, Facts, Tile, facts_of

@@ -10,8 +10,7 @@ import numpy as np
 from nki_mlir.dialects.access import Mask
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.conversion import convert
-from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.scalar.dtypes import FLOAT32, DType, convert
 from nki_mlir.targets.cpu.routines import addresses
 from nki_mlir.waist.nest import Nest, Operand, Step
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from nki_mlir.dialects.access import Constraint, Linear
-from nki_mlir.scalar.conversion import convert
 from nki_mlir.scalar.dtypes import (
     BFLOAT16,
     BOOL,
@@ -23,6 +22,7 @@ from nki_mlir.scalar.dtypes import (
     UINT8,
     UINT32,
     DType,
+    convert,
 )
 from nki_mlir.targets.cpu import contraction, host, routines
 from nki_mlir.waist.nest import Nest, Operand, Step

@@ -4,7 +4,7 @@
 import pytest
 
 from nki_mlir.diagnostics import InternalError
-from nki_mlir.targets.interpreter.steps import executes, steps
+from nki_mlir.targets.interpreter.module import executes, steps
 
 
 def test_an_operation_is_registered_once():

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from nki_mlir.bindings import Module
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.kernel_function import the_kernel
@@ -23,9 +24,6 @@ from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.codegen.unroll_loops import UNROLL_LIMIT, unrolled, with_grid
-
-if TYPE_CHECKING:
-    from nki_mlir.bindings import Module
 
 T = TypeVar("T")
 
@@ -63,12 +61,12 @@ def emit_for_values(emit: Callable[[Emission], T]) -> T:
         return emit(Emission(search=False))
 
 
-def emit_module(module: "Module", options: Emission = Emission()) -> Program:
+def emit_module(module: Module, options: Emission = Emission()) -> Program:
     """The program of a nisa-level module."""
     return emit_code(with_grid(read_code(the_kernel(module))), options)
 
 
-def emit_each(module: "Module", options: Emission = Emission()) -> list[Program]:
+def emit_each(module: Module, options: Emission = Emission()) -> list[Program]:
     """The program of a module; where it stands for programs that meet, those of all of them."""
     kernel = the_kernel(module)
     if any(a.kind == "program_id" for a in kernel.arguments):
@@ -132,7 +130,7 @@ def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Em
     return made
 
 
-def module_at(variants: Variants, point: tuple[int, ...]) -> "Module":
+def module_at(variants: Variants, point: tuple[int, ...]) -> Module:
     return next(m for fixed, m in variants.items() if all(point[axis] == n for axis, n in fixed))
 
 

@@ -9,6 +9,7 @@ from nki_mlir.bindings import Attribute, Operation, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
+from nki_mlir.dialects.creation import terminator
 from nki_mlir.dialects.kernel_function import BadSignature, KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op
 from nki_mlir.dialects.op import Op, changed
@@ -130,7 +131,7 @@ class _Reader:
                 location_of(op))
         before, after = (region.blocks[0] for region in op.regions)
         test = self.block(before, Block())
-        condition = self.values[list(before.operations)[-1].operation.operands[0]]
+        condition = self.values[terminator(before).operands[0]]
         return While(test, condition, self.block(after, Block()), location_of(op))
 
     def load(self, op: ir.Operation) -> Load:

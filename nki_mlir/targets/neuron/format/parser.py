@@ -2,19 +2,16 @@
 """Reads assembly text. Errors are ``FILE:LINE:COL: error: ...``."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.isa.instruction import BY_ASM, Control, Instruction, Update, Wait, by_mnemonic
 from nki_mlir.dialects.isa.program import KINDS, Program, Queue, Semaphore, Variable
 from nki_mlir.machine import Engine, machine_named
+from nki_mlir.machine.description import Machine
 from nki_mlir.targets.neuron.format.assembly import VERSION
 from nki_mlir.targets.neuron.format.assembly_line import NAME, AssemblyError, Line, Text
 from nki_mlir.targets.neuron.format.operation_parser import OperationReader, TileReader, element_type, read_control
 from nki_mlir.targets.neuron.validate import Validator
-
-if TYPE_CHECKING:
-    from nki_mlir.machine.description import Machine
 
 __all__ = ["AssemblyError", "parse_program"]
 
@@ -77,7 +74,7 @@ class _Parser:
             raise line.fail(f"this target has {limit} bytes per partition")
         return used
 
-    def _machine(self, line: Line) -> "Machine":
+    def _machine(self, line: Line) -> Machine:
         if "target" not in self.declared:
             raise line.fail("the .target must come first")
         return self.machine

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Upstream's operations that many passes make, at the insertion point, and the types that they are made of."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from nki_mlir.bindings import Attribute, Block, Operation, Type, Value, ir
+
+EQUAL, NOT_EQUAL = 0, 1                 # predicates of arith.cmpi
+
+
+def value_of(name: str, kind: Type, *operands: Any, **attributes: Attribute) -> Value:
+    """The value of a new operation with one result."""
+    return ir.Operation.create(name, results=[kind], operands=list(operands), attributes=attributes).results[0]
+
+
+def constant(value: int, kind: Type | None = None) -> Value:
+    """An integer; an index value where no type is given."""
+    kind = kind or ir.IndexType.get()
+    return value_of("arith.constant", kind, value=ir.IntegerAttr.get(kind, value))
+
+
+def compared(predicate: int, a: Value, b: Value) -> Value:
+    """What ``arith.cmpi`` says of two values."""
+    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), predicate)
+    return value_of("arith.cmpi", ir.IntegerType.get_signless(1), a, b, predicate=number)
+
+
+def applied(expression: ir.AffineExpr, symbols: Sequence[Value]) -> Value:
+    """The index value of an affine expression of symbols."""
+    mapping = ir.AffineMapAttr.get(ir.AffineMap.get(0, len(symbols), [expression]))
+    return value_of("affine.apply", ir.IndexType.get(), *symbols, map=mapping)
+
+
+def declared(name: Attribute, kind: Attribute, regions: int = 1) -> Operation:
+    """A private function, whose body has still to come."""
+    return ir.Operation.create("func.func", regions=regions, attributes={
+        "sym_name": name, "function_type": kind, "sym_visibility": ir.StringAttr.get("private")})
+
+
+def terminator(block: Block) -> Operation:
+    """The operation that ends a block."""
+    return block.operations[len(block.operations) - 1].operation
+
+
+def buffer_type(kind: Any, element: Type | None = None) -> ir.MemRefType:
+    """The type of a buffer with the shape and the memory of a view, and its elements or others."""
+    return ir.MemRefType.get(kind.shape, element or kind.element_type, None, kind.memory_space)
