@@ -11,13 +11,14 @@
 !square_hbm = memref<1024x1024xf32, "hbm">
 !square = memref<1024x1024xf32, "sbuf">
 
-// CHECK-LABEL: // @rows(x, y)
+// Buffers that nothing else uses have room for one chunk.
+// CHECK-LABEL: // @rows(x, y): 131{{[0-9]+}} bytes of memory
 // CHECK-NEXT:  //   nki_set(&%[[CHUNK:[0-9]+]], 0)
 // CHECK-NEXT:  // [[AGAIN:L[0-9]+]]:
-// CHECK-NEXT:  //   exp_[[N:[0-9]+]]_float32_{{.*}}(x + [[STEP:[0-9]+]] * %[[CHUNK]], memory + [[STEP]] * %[[CHUNK]])
-// CHECK-NEXT:  //   set_[[ROWS:[0-9]+]]_float32_{{.*}}(memory + [[SMALL:[0-9]+]] * %[[CHUNK]] + [[SUMS:[0-9]+]])
-// CHECK-NEXT:  //   add_[[ROWS]]x4096_float32_{{.*}}(memory + [[STEP]] * %[[CHUNK]], memory + [[SMALL]] * %[[CHUNK]] + [[SUMS]])
-// CHECK-NEXT:  //   multiply_[[ROWS]]x4096_float32_{{.*}}(memory + [[STEP]] * %[[CHUNK]], memory + [[SMALL]] * %[[CHUNK]] + [[SUMS]], y + [[STEP]] * %[[CHUNK]])
+// CHECK-NEXT:  //   exp_[[N:[0-9]+]]_float32_{{.*}}(x + [[STEP:[0-9]+]] * %[[CHUNK]], memory)
+// CHECK-NEXT:  //   set_[[ROWS:[0-9]+]]_float32_{{.*}}(memory + [[SUMS:[0-9]+]])
+// CHECK-NEXT:  //   add_[[ROWS]]x4096_float32_{{.*}}(memory, memory + [[SUMS]])
+// CHECK-NEXT:  //   multiply_[[ROWS]]x4096_float32_{{.*}}(memory, memory + [[SUMS]], y + [[STEP]] * %[[CHUNK]])
 // CHECK-NEXT:  //   nki_next(&%[[CHUNK]], 1, {{[0-9]+}}, [[AGAIN]])
 // CHECK-NEXT:  //   end
 func.func @rows(%x: !hbm {nki.name = "x"}, %y: !hbm {nki.name = "y", nki.shared = 0 : i64}) {

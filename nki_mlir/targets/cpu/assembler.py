@@ -93,7 +93,7 @@ class Assembler:
     def assemble(self) -> Assembly:
         self.body(iter(operations_of(self.kernel.op, lambda name: True)[1:]))
         self.parallel |= self.products.pack(lambda: self.only_read)
-        self.chunks.split(self.code, self.fresh.labels())
+        self.chunks.split(self.code, self.fresh.labels(), self.fresh.zeroed())
         self.fresh.end(self.code)
         self.code.items.append(None)
         return self.code

@@ -65,6 +65,9 @@ class FreshBuffers:
         """Where buffers would be zeroed, by ``id`` of the label."""
         return {id(fresh.label): buffer for buffer, fresh in self.buffers.items()}
 
+    def zeroed(self) -> set[ScratchBuffer]:
+        return {buffer for buffer, fresh in self.buffers.items() if fresh.zeroed}
+
     def end(self, code: Assembly) -> None:
         """Put the zeroing into the program."""
         by_place = {id(fresh.label): (buffer, fresh) for buffer, fresh in self.buffers.items()}

@@ -5,7 +5,8 @@ before:  exp(x, t); add(t, sums); multiply(t, sums, y)
 after:   for 16 chunks of 8 rows each: exp(x', t'); add(t', sums'); multiply(t', sums', y')
 
 That is so where a chunk of each operation needs nothing but what the same chunk of the earlier ones wrote. Chunks are
-compared by the bytes they touch: of memory that is written, those of one chunk lie apart from those of any other.
+compared by the bytes they touch: of memory that is written, those of one chunk lie apart from those of any other. A
+buffer that nothing else uses is that of the first chunk for all of them, which stays in the cache.
 """
 
 from collections.abc import Sequence
@@ -56,16 +57,18 @@ class RowChunks:
         self.inputs = set(inputs)
         self.computations: dict[int, TileComputation] = {}      # by ``id`` of the call, which the program keeps
         self.is_worth_it = False
+        self.zeroed = set[ScratchBuffer]()
 
     def computed(self, call: RoutineCall, nest: Nest, views: Sequence[MemrefView], starts: Sequence[Linear]) -> None:
         self.computations[id(call)] = TileComputation(nest, views, starts)
         self.is_worth_it |= nest.elements * nest.outputs[0].dtype.itemsize >= CHUNK
 
-    def split(self, code: Assembly, fresh: dict[int, ScratchBuffer]) -> None:
+    def split(self, code: Assembly, fresh: dict[int, ScratchBuffer], zeroed: set[ScratchBuffer]) -> None:
         """Put loops over chunks around runs of computations.
 
-        ``fresh``: by ``id`` of a label the buffer that is zeroed there, if it has to be.
+        ``fresh``: by ``id`` of a label the buffer that is zeroed there, if it is among ``zeroed``.
         """
+        self.zeroed = zeroed
         if not self.is_worth_it:
             return
         items, start = list(code.items), 0
@@ -167,6 +170,7 @@ class Run:
         """Chunks of the items, one after the other. Buffers of all of them are in use as long as it runs."""
         items, chunks = self.items[first:last], iter(parts)
         begin, end = self.start + first, self.start + last
+        kept = self.buffers_of_chunks(first, last, parts)
         for item in items:
             computation = self.computation(item)
             used = [self.fresh[id(item)]] if computation is None else [
@@ -181,11 +185,32 @@ class Run:
             if isinstance(item, RoutineCall):
                 part = next(chunks)
                 streams = isinstance(item.function, Streamed) and can_stream(part.nest)
-                starts = [a.plus(slot_value(variable), step)            # type: ignore[union-attr]
-                          for a, step in zip(item.arguments, part.steps)]
+                views = self.chunks.computations[id(item)].views
+                starts = [a.plus(slot_value(variable), 0 if view.root in kept else step)    # type: ignore[union-attr]
+                          for a, step, view in zip(item.arguments, part.steps, views)]
                 self.code.emit(Streamed(part.nest) if streams else part.nest, *starts,
                                *item.arguments[len(starts):])
         self.code.emit("nki_next", slot_address(variable), Linear(1), Linear(self.count), again)
+
+
+    def buffers_of_chunks(self, first: int, last: int, parts: Sequence[Chunk]) -> set[object]:
+        """The buffers whose content is of no use beyond a chunk: nothing outside of these items knows them."""
+        made = first
+        while made and self.computation(self.items[made - 1]) is None:
+            made -= 1                   # labels of buffers stand in front of the first operation on them
+        steps: dict[ScratchBuffer, set[int]] = {}
+        sizes: dict[ScratchBuffer, int] = {}
+        for computation, part in zip(filter(None, map(self.computation, self.items[first:last])), parts):
+            for k, (view, step) in enumerate(zip(computation.views, part.steps)):
+                if isinstance(view.root, ScratchBuffer) and view.root not in self.chunks.zeroed:
+                    end = view.offset.const + reach_of(part.nest, k)[1] + 1
+                    steps.setdefault(view.root, set()).add(step)
+                    sizes[view.root] = max(sizes.get(view.root, 0), view.size if view.offset.symbols else end)
+        kept = {buffer for buffer, own in steps.items() if len(own) == 1 and self.start + made <= buffer.first
+                and buffer.last < self.start + last}
+        for buffer in kept:
+            buffer.size = sizes[buffer]
+        return {*kept}
 
 
 def bytes_of(nest: Nest, operand: int) -> int:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operations that run some rows at a time: which do, and that values are those of whole operations."""
 
+import re
 from itertools import product
 
 import numpy as np
@@ -116,6 +117,34 @@ def test_rows__in_chunks(kernel, expected):
 @pytest.mark.parametrize("kernel, expected", [(turned_between, (X.T + 1) * 2), (rows_below, (X[1:] + 1) * 2)])
 def test_rows_that_need_others__stay_together(kernel, expected):
     np.testing.assert_array_equal(kernel.on("jit")(X), expected)
+
+
+@nki.jit
+def used_twice(x):
+    """The second loop over chunks, behind a transpose, reads what the first one made."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    doubled = nl.multiply(nl.abs(tile), 2.0)
+    mean = nl.mean(doubled, axis=1, keepdims=True)
+    turned = nl.copy(nl.transpose(nl.copy(nl.transpose(doubled))))
+    nl.store(out, nl.add(nl.subtract(turned, mean), doubled))
+    return out
+
+
+def moving(kernel, *arguments):
+    """What moves from chunk to chunk: the buffers and arrays by name, buffers of the program all as ``memory``."""
+    loop = listing(kernel.lower(*arguments).module("nisa")).split("module {")[0].split("nki_set", 1)[1]
+    return set(re.findall(r"[(,] ?(\w+) \+ [^,)]*\* %", loop.split("nki_next")[0]))
+
+
+def test_buffers_of_a_chunk__are_one_for_all_chunks():
+    assert moving(pooled, X) == moving(centred, X) == {"x", "out"}
+
+
+def test_buffers_that_are_used_beyond_a_chunk__are_whole():
+    doubled = abs(X) * 2
+    np.testing.assert_allclose(used_twice.on("jit")(X), doubled - doubled.mean(1, keepdims=True) + doubled, rtol=1e-6,
+                               atol=1e-6)
 
 
 def test_a_shift_by_a_row__is_no_chunk():
