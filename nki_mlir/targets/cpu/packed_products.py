@@ -38,7 +38,7 @@ MOST_DEPTH = 512                    # of a block of k: a panel of ``a`` stays in
 LEAST_DEPTH = 32
 MOST_ROWS = 1024                    # of a block: its sums are at hand until the last block of k has been added
 MOST_COLUMNS = 1024                 # of a block: as often ``a`` is read again
-MOST_PACKED = 1 << 26               # bytes that are packed of a at a time
+MOST_PACKED = 1 << 26               # bytes that are packed of a factor at a time
 MOST_PARTS = 16                     # of a program in which products are looked for
 PIECE = 16                          # positions of k that are packed at a time: as many streams of reads
 
@@ -183,9 +183,11 @@ class PackedProduct:
         self.b = PackedFactor(starts[b], Operand(inputs[b].dtype, inputs[b].strides[1:]), tile, self.pairs)
         self.out, self.result = starts[2], whole.nest.outputs[0]
         self.k = divisor(self.depth, MOST_DEPTH)
-        self.n = tile * divisor(self.columns // tile, min(MOST_COLUMNS, self.columns // (2 * host.threads())) // tile)
         most = MOST_PACKED // (4 * self.depth)
-        self.m = self.rows if self.rows <= most else self.a.width * divisor(self.rows // self.a.width, most)
+        columns = min(MOST_COLUMNS, self.columns // (2 * host.threads()), most)
+        self.n = tile * divisor(self.columns // tile, columns // tile)
+        panels, rest = divmod(self.rows, self.a.width)
+        self.m = self.rows if rest else self.a.width * divisor(panels, most // self.a.width)
         self.block = self.a.width * divisor(self.m // self.a.width, MOST_ROWS // self.a.width)
 
     def write(self) -> None:
