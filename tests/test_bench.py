@@ -13,7 +13,7 @@ BENCH = Path(__file__).parent.parent / "bench"
 sys.path[:0] = [str(BENCH), str(BENCH.parent / "examples")]
 
 import cases  # noqa: E402, F401
-from case import CASES, largest_error  # noqa: E402
+from case import CASES, GOALS, Goal, largest_error  # noqa: E402
 from contestants import CONTESTANTS  # noqa: E402
 
 LARGE = {"matmul_4096", "matmul_4096_bf16", "add_8192"}         # smaller ones of the same kernels are tried
@@ -46,3 +46,12 @@ def test_worker__answers_each_slice_with_a_time() -> None:
 def test_limits__are_a_valid_program() -> None:
     subprocess.run(["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", BENCH / "limits.cpp"],
                    check=True)
+
+
+def test_goals__are_missed_beyond_noise_and_have_a_note() -> None:
+    goal = Goal(faster=1.5, share=0.8, note="why")
+    assert goal.missed(0.73, 0.8) == goal.missed(None, None) == Goal().missed(5.0, 0.1) == []
+    assert goal.missed(0.75, 0.9) == ["0.75x the time of the best peer, at most 0.73x is asked"]
+    assert goal.missed(0.5, 0.5) == ["50% of the limit, 80% is asked"]
+    assert GOALS.keys() == CASES.keys()
+    assert all(goal.note for name, goal in GOALS.items() if goal.share and name != "add_8192" and "bf16" not in name)

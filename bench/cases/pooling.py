@@ -29,7 +29,9 @@ def torch_formula(x: Any) -> Any:
     return torch.nn.functional.avg_pool2d(x, 2)
 
 
-@case("average_pool", Goal(faster=1.5, share=0.8))
+@case("average_pool", Goal(faster=1.5, share=0.8, note=(
+    "A chunk is copied to the tile, summed and divided in passes of their own: 0.44 ms on two cores in cache, beside "
+    "memory. Tried: one buffer for all chunks, 1231 -> 1020 us.")))
 def average_pool() -> Case:
     image = random(128, 256, 256)
     return Case((image,), lambda x: average_pool2d(x, 2), lambda xp, x: x.reshape(128, 128, 2, 128, 2).mean((2, 4)),

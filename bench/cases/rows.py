@@ -13,7 +13,9 @@ import softmax as softmaxes
 from case import Case, Goal, case, random
 
 
-@case("softmax_4096", Goal(faster=1.5, share=0.8))
+@case("softmax_4096", Goal(faster=1.5, share=0.8, note=(
+    "The exponential holds beside memory: 7.3 cycles for 16 elements in cache, 10.3 before powers of two were one "
+    "instruction, which took 4058 us to 3614 in one run.")))
 def softmax() -> Case:
     def formula(xp: Any, x: Any) -> Any:
         powers = xp.exp(x - x.max(1, keepdims=True))
@@ -23,7 +25,9 @@ def softmax() -> Case:
                 lambda: softmaxes.reference(x))
 
 
-@case("rmsnorm_4096", Goal(faster=1.5, share=0.8))
+@case("rmsnorm_4096", Goal(faster=1.5, share=0.8, note=(
+    "Memory holds, and other users of the machine: 2884 us, 0.68x the best peer and 87% of a copy, in one run, "
+    "3229 us, 0.76x and 51%, in another of the same hour.")))
 def rmsnorm() -> Case:
     def formula(xp: Any, x: Any, g: Any) -> Any:
         return x / xp.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * g
@@ -56,7 +60,11 @@ def layernorm_gelu(x, g, b, epsilon=1e-5):
     return out
 
 
-@case("layernorm_gelu", Goal(faster=1.5))
+@case("layernorm_gelu", Goal(faster=1.5, note=(
+    "gelu holds: with the scaling before it 26.4 cycles for 16 elements in cache, 0.9 ms on two cores. Tried: one "
+    "scaling, by the host's instruction, and a shorter polynomial (gelu alone 27.6 -> 19.5 cycles, the kernel 1792 -> "
+    "1448 us); polynomials in two halves gained nothing. The copy to the tile and the statistics take 9.5 and 11 us of "
+    "a tile's 73.")))
 def layernorm() -> Case:
     def formula(xp: Any, x: Any, g: Any, b: Any) -> Any:
         from scipy.special import erf
