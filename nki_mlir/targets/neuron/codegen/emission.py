@@ -19,7 +19,7 @@ from nki_mlir.targets.neuron.codegen.observation import Observation
 from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Schedules
-from nki_mlir.targets.neuron.codegen.search_orders import fastest, first_that_fits
+from nki_mlir.targets.neuron.codegen.search_orders import fastest
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
@@ -36,8 +36,7 @@ class Emission:
     """Options of the emission."""
 
     unroll_limit: int = UNROLL_LIMIT
-    reorder: bool = True        # else program order
-    search: bool = True         # take the fastest of several orders; else the first that finds addresses
+    reorder: bool = True        # take the fastest of several orders; else program order
     observation: Observation = field(default_factory=Observation, repr=False, compare=False)
 
     @classmethod
@@ -48,8 +47,9 @@ class Emission:
 
     @classmethod
     def for_values(cls) -> "Emission":
-        """Of who asks for values alone: as few instructions as loops allow, in the first order that finds addresses."""
-        return cls(unroll_limit=FOR_VALUES, search=False)
+        """Of who asks for values alone: as few instructions as loops allow, in program order, which needs the least
+        memory."""
+        return cls(unroll_limit=FOR_VALUES, reorder=False)
 
 
 def emit_for_values(emit: Callable[[Emission], T]) -> T:
@@ -58,7 +58,7 @@ def emit_for_values(emit: Callable[[Emission], T]) -> T:
     try:
         return emit(Emission.for_values())
     except NkiMlirError:
-        return emit(Emission(search=False))
+        return emit(Emission(reorder=False))
 
 
 def emit_module(module: Module, options: Emission = Emission()) -> Program:
@@ -82,9 +82,8 @@ def emit_code(code: Code, options: Emission) -> Program:
     step("move-psum-results", code, lambda: move_psum_results(code))
     if options.reorder:
         schedules = Schedules(code)
-        if options.search:
-            step("assign-engines", code, lambda: assign_engines(schedules))
-        order, program = fastest(schedules) if options.search else first_that_fits(schedules)
+        step("assign-engines", code, lambda: assign_engines(schedules))
+        order, program = fastest(schedules)
         if options.observation.observer is None:
             return program
         schedules.arrange(schedules.as_written())

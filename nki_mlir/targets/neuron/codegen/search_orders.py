@@ -41,27 +41,13 @@ def fastest(schedules: Schedules) -> tuple[Runs, Program]:
             best = best or ns
         tried.add(runs)
     if not programs:
-        return in_program_order(schedules)
+        schedules.arrange(written)
+        allocate(code)
+        code.notes.append(FULL)
+        return written, synchronized(code)
     if steps < SMALL and written not in tried and fits(schedules, written, thorough=True):
         programs.append((written, synchronized(code)))
     return min(programs, key=lambda one: end_of(one[1])) if len(programs) > 1 else programs[0]
-
-
-def first_that_fits(schedules: Schedules) -> tuple[Runs, Program]:
-    """An order that overlaps well as a rule, and its program; for values, which time does not matter to."""
-    for order in ORDERS:
-        runs = schedules.found(order).runs
-        if fits(schedules, runs, thorough=False):
-            return runs, synchronized(schedules.code)
-    return in_program_order(schedules)
-
-
-def in_program_order(schedules: Schedules) -> tuple[Runs, Program]:
-    written = schedules.as_written()
-    schedules.arrange(written)
-    allocate(schedules.code)
-    schedules.code.notes.append(FULL)
-    return written, synchronized(schedules.code)
 
 
 def fits(schedules: Schedules, runs: Runs, thorough: bool) -> bool:
