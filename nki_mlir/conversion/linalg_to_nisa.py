@@ -15,14 +15,14 @@ Engines: functions of the activation table run on the Scalar engine, arithmetic 
 have an instruction with the same values, too, its engine stays open (``engine = "unknown"``): ``assign-engines`` says.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 
 from nki_mlir.analysis.buffer_effects import VIEWS, defining, users_through_views
 from nki_mlir.analysis.dead_code import erase_dead_code
 from nki_mlir.analysis.index_values import SymbolValues
 from nki_mlir.analysis.mask_boxes import box_of
-from nki_mlir.bindings import Block, Module, Operation, ir
+from nki_mlir.bindings import Block, Module, Operation, Value, ir
 from nki_mlir.conversion.arith_to_scalar import ArithToScalar
 from nki_mlir.dialects.access import PSUM
 from nki_mlir.dialects.attributes import NO_MASK
@@ -38,8 +38,9 @@ from nki_mlir.selection.emitter import Emitter
 from nki_mlir.selection.folds import own_fold
 from nki_mlir.selection.instructions import MaskedInstruction
 from nki_mlir.selection.selector import Selector
-from nki_mlir.waist.builder import StructuredBuilder
+from nki_mlir.waist.builder import StructuredBuilder, Template
 from nki_mlir.waist.expressions import Constant, Convert, is_copy
+from nki_mlir.waist.reader import structure_key
 from nki_mlir.waist.tile_nest import TileNest, TileOperand
 from nki_mlir.waist.tile_reader import NestReader
 
@@ -96,6 +97,7 @@ class _Block:
         self.emitter, self.pieces = emitter, pieces
         self.operations = [op.operation for op in block.operations]
         self.done: list[Operation] = []
+        self.templates: dict[Hashable, Template] | None = {} if block.owner.operation.name == "func.func" else None
 
     def convert(self) -> None:
         self.structured()
@@ -131,6 +133,11 @@ class _Block:
             if k in taken:
                 continue
             op = self.operations[k]
+            self.done.append(op)
+            like = likeness(op) if self.templates is not None and start is None else None
+            if like is not None and self.templates is not None and like[0] in self.templates:
+                self.templates[like[0]].write(like[1], op.location, ir.InsertionPoint(op))
+                continue
             with errors_at(op):
                 reader = NestReader(op)
                 nest = reader.read()
@@ -147,7 +154,8 @@ class _Block:
                     interval = SymbolValues(op, nest.symbols).interval
                     Selector(self.emitter, interval, self.pieces).select(nest, start is not None)
                     start = None
-            self.done.append(op)
+                    if like is not None and self.templates is not None and not isinstance(nest.body, Constant):
+                        self.templates[like[0]] = Template(like[1], self.emitter.written)
         self.done += [self.operations[k] for k in sorted(taken)]
 
     def next(self, k: int) -> int | None:
@@ -195,6 +203,25 @@ class _Block:
         if output is None:
             return None
         return replace(nest, output=output, symbols=after.symbols, ranges=after.ranges)
+
+
+def likeness(op: Operation) -> tuple[Hashable, list[Value]] | None:
+    """What is equal for operations outside of loops that become the same instructions on other buffers; the buffers.
+    None where numbers count, and where operands are no views of whole buffers."""
+    operands = list(op.operands)
+    if op.name != "linalg.generic":
+        return None
+    structure = structure_key(op, operands, list(op.regions[0].blocks[0].operations))
+    if structure is None:
+        return None
+    views = [made for made in map(defining, operands) if made is not None and made.name == "nki.view"]
+    if len(views) < len(operands) or any(len(view.operands) > 1 for view in views):
+        return None
+    buffers = [view.operands[0] for view in views]
+    if any((made := defining(buffer)) is not None and made.name != "memref.alloc" for buffer in buffers):
+        return None
+    seen = [(*view.attributes.items(), buffer.type, buffers.index(buffer)) for view, buffer in zip(views, buffers)]
+    return (structure, *seen), buffers
 
 
 def _take_bytes(op: Operation) -> None:

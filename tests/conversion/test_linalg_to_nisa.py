@@ -7,6 +7,7 @@ Every kernel runs at the nki, waist and nisa level: elementwise results agree bi
 import numpy as np
 import pytest
 
+from nki_mlir.conversion import linalg_to_nisa
 from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
@@ -274,3 +275,23 @@ def test_fold_of_one_element(shape):
     x = floats(*shape)
     _, result = check(make(lambda t: nl.sum(t, axis=1, keepdims=True)), x)
     np.testing.assert_allclose(result, x.sum(axis=1, keepdims=True), rtol=1e-6)
+
+
+# -- code that was unrolled --------------------------------------------------------------------------------------------
+def test_equal_operations_on_other_buffers_become_what_each_becomes_by_itself(monkeypatch):
+    @nki.jit
+    def kernel(a, b):
+        out = nl.ndarray((384, 128), dtype=nl.float32, buffer=nl.shared_hbm)
+        for i in nl.static_range(3):
+            x, y = nl.load(a[i * 128:(i + 1) * 128, :]), nl.load(b)
+            sums, twice = nl.add(x, y), nl.add(x, x)
+            x[:, 8 * i:8 * i + 64] = nl.exp(x[:, 8 * i:8 * i + 64])
+            x[32 * i:32 * i + 32, 0:64] = nl.multiply(x[32 * i:32 * i + 32, 0:64], 2.0)
+            turned = nl.copy(nl.transpose(twice))
+            product = nl.add(nl.matmul(turned, sums, transpose_x=True), nl.matmul(turned, x, transpose_x=True))
+            most = nl.max(product, axis=1, keepdims=True)
+            nl.store(out[i * 128:(i + 1) * 128, :], nl.subtract(nl.multiply(product, 0.5), most))
+        return out
+    module, _ = check(kernel, floats(384, 128), floats(128, 128), tolerance=1e-4)
+    monkeypatch.setattr(linalg_to_nisa, "likeness", lambda op: None)
+    assert str(lower(capture(kernel, floats(384, 128), floats(128, 128)).module())) == str(module)
