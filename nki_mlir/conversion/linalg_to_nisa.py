@@ -155,7 +155,7 @@ class _Block:
                     Selector(self.emitter, interval, self.pieces).select(nest, start is not None)
                     start = None
                     if like is not None and self.templates is not None and not isinstance(nest.body, Constant):
-                        self.templates[like[0]] = Template(like[1], self.emitter.written)
+                        self.templates[like[0]] = Template(like[1], self.emitter.emitted)
         self.done += [self.operations[k] for k in sorted(taken)]
 
     def next(self, k: int) -> int | None:

@@ -43,13 +43,13 @@ class Emitter:
         self.symbols, self.ranges, self.extra = symbols, ranges, extra
         self.bound((), ())
         self.moved: dict[object, Tile] = {}        # operands that were brought to where an engine reaches them
-        self.written: list[Operation] = []
+        self.emitted: list[Operation] = []
 
     def create(self, name: str, operands: Sequence[ir.Value], results: Sequence[ir.Type],
                attributes: Mapping[str, object]) -> ir.Value:
-        self.written.append(ir.Operation.create(name, operands=operands, results=results, attributes=attributes,
+        self.emitted.append(ir.Operation.create(name, operands=operands, results=results, attributes=attributes,
                                                 loc=self.location, ip=self.insertion_point))
-        return self.written[-1].results[0]
+        return self.emitted[-1].results[0]
 
     def bound(self, extents: tuple[int, ...], limits: Mask) -> None:
         """Bounds that run time has to check, for instructions over these extents."""
@@ -79,7 +79,7 @@ class Emitter:
             self.reach(piece)
 
     def write(self, op: NisaOp) -> None:
-        self.written.append(write_op(with_used_symbols(op), self.make, self.location, self.insertion_point))
+        self.emitted.append(write_op(with_used_symbols(op), self.make, self.location, self.insertion_point))
 
     def copy(self, dst: Tile, src: Tile, engine: Engine | None = None) -> None:
         """dst = src, converted, wherever they are."""

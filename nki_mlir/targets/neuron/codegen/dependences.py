@@ -9,8 +9,10 @@ told apart by their columns.
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from nki_mlir.dialects.access import HBM, Tile
+from nki_mlir.dialects.access import HBM, Access, Tile
+from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer, InstructionStep
 from nki_mlir.targets.neuron.codegen.regions import Region, nest_of, region_of
 
@@ -30,6 +32,16 @@ class TrackedAccess:
 
 
 Entries = tuple[list[TrackedAccess], list[TrackedAccess]]     # reads, writes
+Bucket = dict[int | None, Entries]              # by strip; None: any
+
+
+class Nearby(NamedTuple):
+    """Where accesses lie that may touch a region, by the levels in use and the pitch that were known."""
+
+    levels: int
+    pitch: int | None
+    buckets: list[Bucket]
+    strips: tuple[int | None, ...] | None
 
 
 class Dependences:
@@ -38,7 +50,8 @@ class Dependences:
     def __init__(self, sizes: Mapping[Hashable, int]) -> None:
         self.widths = {memory: max(256, size // BUCKETS) for memory, size in sizes.items()}
         self.pitches: dict[Hashable, int] = {}          # bytes of a row, of memories that are used as matrices
-        self.buckets: dict[tuple[Hashable, int, int], dict[int | None, Entries]] = {}       # by strip; None: any
+        self.buckets: dict[tuple[Hashable, int, int], Bucket] = {}
+        self.near: dict[Region, Nearby] = {}
         self.levels: dict[Hashable, set[int]] = {memory: set() for memory in self.widths}       # in use
         self.latest: dict[tuple[object, ...], TrackedAccess] = {}
         self.queries = 0
@@ -60,9 +73,11 @@ class Dependences:
         found.discard(node)
         return sorted(found)
 
-    def _buckets_at(self, region: Region, level: int) -> Iterator[tuple[Hashable, int, int]]:
-        width = self.widths[region.memory] * FACTOR ** level
-        return ((region.memory, level, k) for k in range(region.low // width, (region.high - 1) // width + 1))
+    def _buckets_at(self, region: Region, level: int) -> Iterator[Bucket]:
+        width, memory = self.widths[region.memory] * FACTOR ** level, region.memory
+        for k in range(region.low // width, (region.high - 1) // width + 1):
+            key = memory, level, k
+            yield self.buckets[key] if key in self.buckets else self.buckets.setdefault(key, {})
 
     def _strips(self, region: Region) -> range | None:
         """The strips of the matrix that a region keeps to; None where it does not keep to few."""
@@ -76,17 +91,16 @@ class Dependences:
         found = range(column // width, (column + inner - 1) // width + 1)
         return found if column + inner <= pitch and len(found) <= SPREAD else None
 
-    def _near(self, region: Region) -> Iterator[Entries]:
-        """The accesses that may touch a region."""
-        strips = self._strips(region)
-        for level in self.levels[region.memory]:
-            for key in self._buckets_at(region, level):
-                if (bucket := self.buckets.get(key)) is None:
-                    continue
-                if strips is None:
-                    yield from bucket.values()
-                else:
-                    yield from (bucket[k] for k in (None, *strips) if k in bucket)
+    def _near(self, region: Region) -> Nearby:
+        """Where accesses lie that may touch a region."""
+        levels, pitch = self.levels[region.memory], self.pitches.get(region.memory)
+        known = self.near.get(region)
+        if known is None or known.levels != len(levels) or known.pitch != pitch:
+            strips = self._strips(region)
+            known = self.near[region] = Nearby(
+                len(levels), pitch, [bucket for level in levels for bucket in self._buckets_at(region, level)],
+                None if strips is None else (None, *strips))
+        return known
 
     def _earlier(self, region: Region, writes: bool, found: set[int]) -> None:
         """Add the nodes whose accesses conflict; accesses that a write covers are forgotten."""
@@ -94,19 +108,24 @@ class Dependences:
             return
         self.queries += 1
         low, high = region.low, region.high
-        for found_here in self._near(region):
-            for entries in found_here[0 if writes else 1:]:
-                forgotten = False
-                for access in entries:
-                    if access.live and access.seen != self.queries:
-                        access.seen = self.queries
-                        other = access.region
-                        if other.low < high and low < other.high and other.overlaps(region):
-                            found.add(access.node)
-                            access.live = not (writes and region.covers(other))
-                    forgotten |= not access.live
-                if forgotten:
-                    entries[:] = [a for a in entries if a.live]
+        near = self._near(region)
+        for bucket in near.buckets:
+            if not bucket:
+                continue
+            for reads, written in bucket.values() if near.strips is None else [
+                    bucket[k] for k in near.strips if k in bucket]:
+                for entries in (reads, written) if writes else (written,):
+                    forgotten = False
+                    for access in entries:
+                        if access.live and access.seen != self.queries:
+                            access.seen = self.queries
+                            other = access.region
+                            if other.low < high and low < other.high and other.overlaps(region):
+                                found.add(access.node)
+                                access.live = not (writes and region.covers(other))
+                        forgotten |= not access.live
+                    if forgotten:
+                        entries[:] = [a for a in entries if a.live]
 
     def _note(self, region: Region, node: int, writes: bool, stream: Hashable) -> None:
         if region.memory not in self.widths:
@@ -124,8 +143,7 @@ class Dependences:
         if region.nest.pairs:
             self.pitches.setdefault(region.memory, region.nest.pairs[0][0])
         strips = self._strips(region)
-        for place in self._buckets_at(region, level):
-            bucket = self.buckets.setdefault(place, {})
+        for bucket in self._buckets_at(region, level):
             for k in (None,) if strips is None else strips:
                 bucket.setdefault(k, ([], []))[int(writes)].append(access)
 
@@ -149,16 +167,25 @@ def physical(buffer: DeviceBuffer) -> Address:
     return (buffer.space, *buffer.address)
 
 
-def touched(step: InstructionStep, place: Callable[[DeviceBuffer], Address]) -> Touched:
-    """The regions that a step reads and those it writes."""
-    op = step.op
+def touched(steps: Sequence[InstructionStep], place: Callable[[DeviceBuffer], Address]) -> list[Touched]:
+    """The regions that each step reads and those it writes; those of one place are one object."""
+    known: dict[tuple[Access, Address], Region] = {}
 
-    def region(tile: Tile) -> Region:
-        return region_of(tile, *place(tile.handle), op.symbols, op.ranges)
+    def region(tile: Tile, op: Op) -> Region:
+        if op.symbols and tile.access.symbols_used():
+            return region_of(tile, *place(tile.handle), op.symbols, op.ranges)
+        key = tile.access, place(tile.handle)
+        found = known.get(key)
+        if found is None:
+            found = known[key] = region_of(tile, *key[1])
+        return found
 
-    written = [region(t) for _, t in op.targets()]
-    outside = [OUTSIDE] if op.acts_outside or not written else []
-    return [region(t) for _, t in op.sources()], written + outside
+    made = []
+    for op in [step.op for step in steps]:
+        written = [region(tile, op) for _, tile in op.targets()]
+        outside = [OUTSIDE] if op.acts_outside or not written else []
+        made.append(([region(tile, op) for _, tile in op.sources()], written + outside))
+    return made
 
 
 def memory_sizes(steps: Sequence[Touched]) -> dict[Hashable, int]:

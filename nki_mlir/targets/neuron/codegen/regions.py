@@ -8,7 +8,7 @@ too few.
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -67,6 +67,13 @@ class Region:
     low: int
     high: int                   # the byte after the last
     symbolic: Hashable = None
+    digest: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", hash((self.memory, self.first, self.start, self.nest, self.symbolic)))
+
+    def __hash__(self) -> int:
+        return self.digest                      # regions are looked up again and again
 
     def overlaps(self, other: "Region") -> bool:
         if self.low >= other.high or other.low >= self.high:

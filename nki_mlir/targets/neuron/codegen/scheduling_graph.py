@@ -73,7 +73,7 @@ class SchedulingGraph:
                 self.first[number] = k if self.first[number] < 0 else self.first[number]
                 last[number] = k
         self.needed = Needed(self.changes(last), self.outside[SBUF])
-        regions = [touched(step, own_memory) for step in steps]
+        regions = touched(steps, own_memory)
         dependences = Dependences(memory_sizes(regions))
         for k, (reads, writes) in enumerate(regions):
             before = dependences.add(k, k, reads, writes)

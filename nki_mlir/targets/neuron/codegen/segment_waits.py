@@ -46,7 +46,7 @@ class SegmentWaits:
         self.reported: list[list[Clock]] = [[] for _ in range(number)]      # by lane and count: what completion tells
         self.planned: list[Planned] = []
         self.used: list[list[int]] = [[] for _ in range(groups)]            # lanes of queues, the latest used last
-        regions = [touched(step, physical) for step in steps]
+        regions = touched(steps, physical)
         dependences = Dependences(memory_sizes(regions))
         for k, (step, (engine, group)) in enumerate(zip(steps, issuers)):
             # Transfers of an engine may complete in any order.
