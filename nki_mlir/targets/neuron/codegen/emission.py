@@ -28,7 +28,7 @@ from nki_mlir.targets.neuron.codegen.unroll_loops import UNROLL_LIMIT, unrolled,
 T = TypeVar("T")
 
 WRITTEN_OUT = 400_000           # instructions: published profiles show static loops written out
-FOR_VALUES = 1_000              # instructions: to run one takes a tenth of the time that it takes to make one
+FOR_VALUES = 1_000              # instructions: to run one takes a fraction of the time that it takes to make one
 
 
 @dataclass(frozen=True)

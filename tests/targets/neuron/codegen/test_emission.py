@@ -113,8 +113,8 @@ def test_for_values__loops_of_the_device_stay_unless_they_hold_too_much(
     np.testing.assert_allclose(made, np.exp(x), rtol=1e-5)
 
 
-def test_streams_that_are_simulated_are_those_that_are_timed() -> None:
-    """One way to emit: the default of what prints and simulates is that of what times."""
+def test_streams_that_are_printed_are_those_that_are_timed() -> None:
+    """One way to emit: the default of what prints is that of what times. Who asks for values alone has another."""
     assert neuron.emission() == Emission()
 
 
