@@ -4,15 +4,18 @@
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from nki_mlir import extensions
 from nki_mlir.diagnostics import NkiMlirError
 
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, _ArgumentGroup
+
 OPTION = "--load-plugin"
 
 
-def add_plugins(parser: Any) -> None:
+def add_plugins(parser: "ArgumentParser | _ArgumentGroup") -> None:
     """The option."""
     parser.add_argument(OPTION, action="append", default=[], metavar="MODULE",
                         help="load a plugin that is not installed, a module of the path or of this directory; repeated")

@@ -6,9 +6,8 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
-from nki_mlir.bindings import Module
+from nki_mlir.bindings import Module, Region
 from nki_mlir.passes.pass_manager import PassObserver, pass_named
 
 
@@ -24,7 +23,7 @@ def count(module: Module) -> int:
     return sum(1 + sum(map(_inside, op.operation.regions)) for op in module.operation.regions[0].blocks[0].operations)
 
 
-def _inside(region: Any) -> int:
+def _inside(region: Region) -> int:
     return sum(1 + sum(map(_inside, op.operation.regions)) for block in region.blocks for op in block.operations)
 
 

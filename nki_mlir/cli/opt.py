@@ -145,7 +145,7 @@ def split_input(text: str) -> list[str]:
     return parts
 
 
-def captured_modules(options: argparse.Namespace) -> list[Any]:
+def captured_modules(options: argparse.Namespace) -> "list[Module]":
     """The distinct modules of a kernel for the arguments given."""
     from nki_mlir.cli.arguments import parse_arguments, parse_grid  # start-up: needed where it is asked for
     from nki_mlir.cli.runnable import captured

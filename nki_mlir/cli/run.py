@@ -5,12 +5,15 @@ import argparse
 import io
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir import extensions
 from nki_mlir.cli.completion import add_completion
 from nki_mlir.cli.loading import add_plugins, load_plugins, of_plugins
 from nki_mlir.version import __version__
+
+if TYPE_CHECKING:
+    from nki_mlir.cli.runnable import Runnable
 
 EXECUTORS = ("eager", "interpreter", "jit", "isa")            # as in ``runnable``, which ``--help`` does not load
 
@@ -122,14 +125,14 @@ def run(options: argparse.Namespace) -> int:
     return compare(one, results, others, options)
 
 
-def executors_to_compare(one: Any, options: argparse.Namespace) -> list[str]:
+def executors_to_compare(one: "Runnable", options: argparse.Namespace) -> list[str]:
     """The executors that ``--compare`` names; all others where it names none."""
     if options.compare == "all":
         return [on for on in one.executors if on != options.on]
     return options.compare.split(",") if options.compare else []
 
 
-def timed(one: Any, options: argparse.Namespace) -> list[tuple[str, object]]:
+def timed(one: "Runnable", options: argparse.Namespace) -> list[tuple[str, object]]:
     """Its results, printed with the time they took."""
     started = time.perf_counter()
     results: list[tuple[str, Any]] = one.run(options.on)
@@ -163,7 +166,7 @@ def error_of(first: object, second: object) -> float:
     return float(np.where(np.isnan(off), np.inf, off).max())
 
 
-def compare(one: Any, results: list[tuple[str, object]], others: list[str], options: argparse.Namespace) -> int:
+def compare(one: "Runnable", results: list[tuple[str, object]], others: list[str], options: argparse.Namespace) -> int:
     """Run elsewhere, too, and print the largest error of each; 1 when one is over the tolerance."""
     status = 0
     for on in others:
@@ -182,16 +185,16 @@ def largest_error(first: list[tuple[str, object]], second: list[tuple[str, objec
     return max((error_of(a, b) for (_, a), (_, b) in zip(first, second, strict=True)), default=0.0)
 
 
-def verify_each(one: Any, tolerance: float) -> int:
+def verify_each(one: "Runnable", tolerance: float) -> int:
     """Interpret the module before and after every pass on the same inputs; name the first pass that changes a value."""
-    from nki_mlir.bindings import ir  # start-up: loads MLIR
+    from nki_mlir.bindings import cloned, ir  # start-up: loads MLIR
     from nki_mlir.cli.runnable import run_module
     from nki_mlir.passes.pass_manager import run_passes
     from nki_mlir.passes.pipelines import passes_to
     given, inputs = one.module()
     reference = run_module(given, inputs, "interpreter")
     with given.context, ir.Location.unknown():
-        module = given.operation.clone()
+        module = cloned(given)
         for step in passes_to("nisa", module):
             run_passes(module, [step])
             worst = largest_error(reference, run_module(module, inputs, "interpreter"))

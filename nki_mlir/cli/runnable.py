@@ -25,7 +25,9 @@ from nki_mlir.diagnostics import NkiMlirError
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
+    from nki_mlir.dialects.isa.program import Program
     from nki_mlir.language.kernel import Kernel
+    from nki_mlir.targets.neuron.codegen.emission import Emission
 
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
 Results = list[tuple[str, Any]]
@@ -42,11 +44,11 @@ class Runnable(ABC):
         """Its results; the inputs stay as they are."""
 
     @abstractmethod
-    def streams(self, options: object) -> list[Any]:
+    def streams(self, options: "Emission") -> "list[Program]":
         """Its instruction streams, made with options of the emission: a program for each core that it takes."""
 
     @abstractmethod
-    def module(self) -> tuple[object, list[object]]:
+    def module(self) -> "tuple[Module, list[np.ndarray]]":
         """A module at the nki, linalg or nisa level, and the inputs of its function."""
 
 
@@ -90,7 +92,7 @@ def runnable(source: str, positional: list[object], keywords: dict[str, object],
     return ModuleSource(read_module(text, name), positional, keywords, target)
 
 
-def programs_of(data: bytes, name: str) -> list[Any]:
+def programs_of(data: bytes, name: str) -> "list[Program]":
     """The programs of a binary, of assembly or of modules at the isa level, one a core; none in anything else."""
     from nki_mlir.targets import neuron  # start-up: needed where it is asked for
     if neuron.is_binary(data):
@@ -122,14 +124,14 @@ class KernelSource(Runnable):
         several = results if isinstance(results, tuple) else (results,)
         return [(f"result {k}", r) for k, r in enumerate(several)]
 
-    def streams(self, options: Any) -> list[Any]:
+    def streams(self, options: "Emission") -> "list[Program]":
         from nki_mlir.language.kernel import describe_array, is_array  # start-up: needed where it is asked for
         from nki_mlir.targets import neuron
         kernel = self.kernel
         spec = kernel.specialize(kernel.bind(tuple(self.positional), self.keywords, is_array, describe_array))
         return neuron.streams(spec.captured, spec.grid, options)
 
-    def module(self) -> tuple[object, list[object]]:
+    def module(self) -> "tuple[Module, list[np.ndarray]]":
         modules, inputs = captured(self.kernel, self.positional, self.keywords)
         return modules[0], inputs
 
@@ -150,11 +152,11 @@ class ModuleSource(Runnable):
     def run(self, on: str) -> Results:
         return run_module(self.kernel_module, self.inputs, on)
 
-    def streams(self, options: Any) -> list[Any]:
+    def streams(self, options: "Emission") -> "list[Program]":
         from nki_mlir.targets import neuron  # start-up: needed where it is asked for
         return neuron.streams_of_module(self.kernel_module, options)
 
-    def module(self) -> tuple[Any, list[Any]]:
+    def module(self) -> "tuple[Module, list[np.ndarray]]":
         return self.kernel_module, self.inputs
 
 
@@ -171,11 +173,11 @@ class GraphSource(Runnable):
         run = stablehlo.simulate_linked if on == "isa" else stablehlo.run_linked
         return [(f"result {k}", r) for k, r in enumerate(run(self.text, self.positional))]
 
-    def streams(self, options: object) -> list[Any]:
+    def streams(self, options: "Emission") -> "list[Program]":
         from nki_mlir.frameworks import stablehlo  # start-up: loads MLIR
         return stablehlo.linked_streams(self.text, options, self.name)
 
-    def module(self) -> tuple[object, list[object]]:
+    def module(self) -> "tuple[Module, list[np.ndarray]]":
         raise NotVerified(what="a graph")
 
 
@@ -184,7 +186,7 @@ class StreamsSource(Runnable):
 
     executors = ("isa",)
 
-    def __init__(self, programs: list[Any], positional: list[object], keywords: dict[str, object]) -> None:
+    def __init__(self, programs: "list[Program]", positional: list[object], keywords: dict[str, object]) -> None:
         self.programs = programs
         self.inputs = inputs_for([(v.name, v.shape, v.dtype) for v in programs[0].of_kind("input")],
                                  positional, keywords)
@@ -198,15 +200,15 @@ class StreamsSource(Runnable):
             return [(v.name, array) for v, array in zip(self.programs[0].of_kind("input"), inputs)]
         return [(v.name, array) for v, array in zip(outputs, made)]
 
-    def streams(self, options: object) -> list[object]:
+    def streams(self, options: "Emission") -> "list[Program]":
         return self.programs
 
-    def module(self) -> tuple[object, list[object]]:
+    def module(self) -> "tuple[Module, list[np.ndarray]]":
         raise NotVerified(what="instruction streams")
 
 
-def inputs_for(wanted: Sequence[tuple[str, tuple[int, ...], Any]], positional: list[object], keywords: dict[str, object]
-               ) -> list[np.ndarray]:
+def inputs_for(wanted: Sequence[tuple[str, tuple[int, ...], Any]], positional: list[object],
+               keywords: dict[str, object]) -> list[np.ndarray]:
     """The value of each input (name, shape, dtype): as given by place or name, else random."""
     from nki_mlir.cli.arguments import fill  # start-up: needed where it is asked for
     names = [name for name, _, _ in wanted]
@@ -221,7 +223,7 @@ def inputs_for(wanted: Sequence[tuple[str, tuple[int, ...], Any]], positional: l
             for k, (name, shape, dtype) in enumerate(wanted)]
 
 
-def checked_input(array: object, name: str, shape: tuple[int, ...], dtype: object) -> Any:
+def checked_input(array: object, name: str, shape: tuple[int, ...], dtype: object) -> np.ndarray:
     """The array; raises ``SourceError`` where it has not the shape and dtype."""
     from nki_mlir.scalar.dtypes import dtype_of  # start-up: needed where it is asked for
     if not isinstance(array, np.ndarray) or array.shape != shape or dtype_of(array.dtype) is not dtype:
@@ -236,7 +238,7 @@ def copied(values: Sequence[object]) -> list[Any]:
 
 
 def captured(kernel: "Kernel", positional: list[object],
-             keywords: dict[str, object]) -> tuple[list[object], list[object]]:
+             keywords: dict[str, object]) -> "tuple[list[Module], list[np.ndarray]]":
     """The distinct modules of a kernel for these arguments, and the tensors among them."""
     from nki_mlir.language.kernel import describe_array, is_array  # start-up: needed where it is asked for
     bound = kernel.bind(tuple(positional), keywords, is_array, describe_array)
@@ -252,7 +254,7 @@ def set_target(module: "Module", target: str) -> None:
         module.operation.attributes["nki.target"] = ir.StringAttr.get(target)
 
 
-def run_module(module: Any, inputs: Sequence[object], on: str) -> Results:
+def run_module(module: "Module", inputs: Sequence[object], on: str) -> Results:
     """The results (and updated inputs) of a module's kernel function on an executor."""
     from nki_mlir.dialects.kernel_function import the_kernel  # start-up: loads MLIR
     from nki_mlir.frontend.capture import Captured, Variant

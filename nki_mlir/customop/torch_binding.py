@@ -108,7 +108,8 @@ def call(operator: Operator, arguments: Sequence[object]) -> object:
     return getattr(getattr(torch.ops, operator.library.name), operator.name)(*arguments)
 
 
-def buffers(operator: Operator, arguments: Sequence[Any], address: Callable[[Any], int]) -> list[DenseArray | float]:
+def buffers(operator: Operator, arguments: Sequence[Any], address: Callable[["torch.Tensor"], int]
+            ) -> list[DenseArray | float]:
     """The arguments as an operator takes them; ``address`` says where a tensor is."""
     values: list[DenseArray | float] = []
     for place, (parameter, argument) in enumerate(zip(operator.parameters, arguments)):

@@ -49,7 +49,7 @@ def write_call(record: KernelRecord) -> None:
 class Lowering(threading.local):
     """The module that is being lowered in this thread and calls a kernel."""
 
-    module: Any = None
+    module: "Module | None" = None
 
 
 _lowering = Lowering()

@@ -83,7 +83,7 @@ def partitioned(function: Callable[..., object], rule: str, split: str) -> Calla
     """
     known = DivisionRule(rule, split)
 
-    def several(*operands: object) -> tuple[Any, ...]:
+    def several(*operands: object) -> tuple[object, ...]:
         made = function(*operands)
         return tuple(made) if isinstance(made, (tuple, list)) else (made,)
     call = custom_partitioning(several)
@@ -106,7 +106,7 @@ def partitioned(function: Callable[..., object], rule: str, split: str) -> Calla
     whole = transformable(call, getattr(function, "__name__", "of a function"))
 
     @wraps(function)
-    def run(*operands: object) -> Any:
+    def run(*operands: object) -> object:
         shapes = jax.eval_shape(function, *operands)
         alone = not isinstance(shapes, (tuple, list))
         known.check(operands, [shapes] if alone else shapes)

@@ -8,7 +8,7 @@ the documented custom call of Neuron graphs, whose ``backend_config`` is the ker
 import atexit
 import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -36,12 +36,12 @@ nki_call = core.Primitive("nki_call")
 nki_call.multiple_results = True
 
 
-def bind(callee: Callee, operands: Sequence[object]) -> list[Any]:
+def bind(callee: Callee, operands: Sequence[object]) -> list[jax.Array]:
     """All results of the custom call."""
     return nki_call.bind(*varying_alike(operands), callee=callee, func=callee.record.name, grid=callee.record.grid)
 
 
-def varying_alike(operands: Sequence[object]) -> Sequence[Any]:
+def varying_alike(operands: Sequence[object]) -> Sequence[object]:
     """Under ``shard_map``, operands that all vary over the axes of the mesh that any of them varies over."""
     axes = [varying(jax.typeof(o)) if isinstance(o, jax.core.Tracer) else frozenset() for o in operands]
     every = frozenset().union(*axes)
@@ -56,7 +56,7 @@ def varying(kind: object) -> frozenset[str]:
 
 
 @nki_call.def_abstract_eval
-def _abstract(*operands: Any, callee: Callee, **shown: object) -> list[Any]:
+def _abstract(*operands: Any, callee: Callee, **shown: object) -> list[jax.core.ShapedArray]:
     made = [jax.core.ShapedArray(r.shape, storage(r)) for r in callee.record.results]
     if not operands or not varying(operands[0]):
         return made
@@ -65,18 +65,18 @@ def _abstract(*operands: Any, callee: Callee, **shown: object) -> list[Any]:
 
 
 @cache
-def _jitted(callee: Callee) -> Any:
+def _jitted(callee: Callee) -> Callable[..., list[jax.Array]]:
     # One function a callee: jax.jit traces and compiles anew for every function object.
     return jax.jit(lambda *operands: bind(callee, operands))
 
 
 @nki_call.def_impl
-def _run(*operands: object, callee: Callee, **shown: object) -> list[Any]:
+def _run(*operands: object, callee: Callee, **shown: object) -> list[jax.Array]:
     with jax.disable_jit(False):                # it is how a kernel runs
         return _jitted(callee)(*operands)
 
 
-def _differentiate(primals: Any, tangents: object, *, callee: Callee, **shown: object) -> object:
+def _differentiate(primals: Sequence[object], tangents: object, *, callee: Callee, **shown: object) -> object:
     """Numbers that are no floats have no derivative to miss: indices, masks, counts."""
     results = bind(callee, primals)
     if any(jax.numpy.issubdtype(r.dtype, jax.numpy.inexact) for r in results):
@@ -84,17 +84,17 @@ def _differentiate(primals: Any, tangents: object, *, callee: Callee, **shown: o
     return results, [ad.Zero.from_primal_value(r) for r in results]      # type: ignore[attr-defined]
 
 
-def _transpose(*arguments: object, callee: Callee, **shown: object) -> Any:
+def _transpose(*arguments: object, callee: Callee, **shown: object) -> object:
     """The call is in a tangent: a ``custom_jvp`` rule made it, and reverse mode wants it backwards."""
     raise KernelNotDifferentiable(name=callee.record.name)
 
 
-def _batch(operands: Sequence[Any], axes: Sequence[Any], *, callee: Callee, **shown: object) -> Any:
+def _batch(operands: Sequence[Any], axes: Sequence[Any], *, callee: Callee, **shown: object) -> object:
     """One call after the other: a kernel is compiled for its shapes."""
     mapped = [k for k, axis in enumerate(axes) if axis is not None]
     stacked = [jax.numpy.moveaxis(operands[k], axes[k], 0) for k in mapped]
 
-    def one(slices: list[object]) -> list[Any]:
+    def one(slices: list[object]) -> list[jax.Array]:
         given = dict(zip(mapped, slices))
         return bind(callee, [given.get(k, operand) for k, operand in enumerate(operands)])
     results = jax.lax.map(one, stacked)

@@ -6,13 +6,13 @@ form of runs with the upstream passes alone, around calls of the kernels (``nati
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nki_mlir import recycled
 from nki_mlir.alone import ALONE
-from nki_mlir.bindings import Module, Type, ir, load
+from nki_mlir.bindings import Module, Type, cloned, ir, load
 from nki_mlir.conversion.stablehlo_to_linalg import StablehloToLinalg
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.isa.program import Program
@@ -27,6 +27,9 @@ from nki_mlir.passes.pipelines import passes_to
 from nki_mlir.passes.safety import check_safe
 from nki_mlir.scalar.dtypes import BY_MLIR
 from nki_mlir.transforms.fuse_graph import FuseGraph
+
+if TYPE_CHECKING:
+    from nki_mlir.targets.neuron.codegen.emission import Emission
 
 
 class LinkedProgram:
@@ -121,7 +124,7 @@ def simulate_linked(module: str | bytes, arguments: Sequence[object]) -> list[np
     return LinkedProgram(module, "isa")(*arguments)
 
 
-def linked_streams(module: str | bytes, options: Any, file: str = "-") -> list[Program]:
+def linked_streams(module: str | bytes, options: "Emission", file: str = "-") -> list[Program]:
     """The instruction streams of a StableHLO module of a file with its kernels; instructions know what they are of."""
     with ALONE, graph_context(), ir.Location.unknown():
         graph = read_graph(module)
@@ -143,11 +146,11 @@ def simulated(module: Module) -> Callable[[list[np.ndarray], list[np.ndarray]], 
     return run
 
 
-def compiled(module: Any) -> Callable[[list[np.ndarray], list[np.ndarray]], None]:
+def compiled(module: Module) -> Callable[[list[np.ndarray], list[np.ndarray]], None]:
     """The module's executable: one program for graph and kernels, where the kernels are compiled for the CPU."""
     if default_executor() == "jit":
         from nki_mlir.targets.cpu.kernel import NativeKernel  # start-up: loads MLIR
-        graph = module.operation.clone()
+        graph = cloned(module)
         try:
             for step in (StablehloToLinalg(), FuseGraph()):
                 step.run(graph)

@@ -10,6 +10,7 @@ shapes, dtypes and constants alone, so a compiled graph has one operator per ker
 """
 
 import ast
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -152,7 +153,7 @@ def plan_of(kernel: Kernel, positional: tuple[object, ...], named: dict[str, obj
     return plan
 
 
-def plan_traced(cls: type[Kernel], func: Any, grid: tuple[int, ...], mode: str, target: str | None,
+def plan_traced(cls: type[Kernel], func: Callable[..., object], grid: tuple[int, ...], mode: str, target: str | None,
                 executor: str | None, by_reference: bool | None, options: dict[str, object],
                 positional: tuple[object, ...], named: dict[str, object], kinds: tuple[object, ...], recorded: bool
                 ) -> Plan:
@@ -218,7 +219,7 @@ def _is_slot(value: object) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and value[0] is _TensorMark
 
 
-def _describe(kind: tuple[Any, ...]) -> tuple[tuple[int, ...], DType]:
+def _describe(kind: tuple[tuple[int, ...], torch.dtype, str]) -> tuple[tuple[int, ...], DType]:
     shape, dtype, _ = kind
     if dtype not in NKI_DTYPE:
         known = ", ".join(str(d).removeprefix("torch.") for d in NKI_DTYPE)

@@ -46,7 +46,7 @@ def roll(a: torch.Tensor, shifts: list[int], dims: Sequence[int] = ()) -> torch.
     return a.clone()
 
 
-def of_bytes(op: Any) -> Callable[..., object]:
+def of_bytes(op: Callable[..., object]) -> Callable[..., object]:
     """Computed as int32 where all tensors are of bytes, which upstream takes for integers with a sign here."""
     def found(*arguments: object, **keywords: object) -> Any:
         if any(isinstance(a, torch.Tensor) and a.dtype != torch.uint8 for a in arguments):
@@ -69,7 +69,7 @@ def absolute(a: torch.Tensor) -> object:
     return a.clone() if a.dtype == torch.uint8 else NotImplemented
 
 
-def shift(op: Any) -> Callable[[torch.Tensor, object], torch.Tensor]:
+def shift(op: Callable[..., torch.Tensor]) -> Callable[[torch.Tensor, object], torch.Tensor]:
     return lambda a, b: op(*same_dtype(a, b))
 
 

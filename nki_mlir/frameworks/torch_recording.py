@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from weakref import ReferenceType
 
 import torch
 from torch.utils import _pytree as pytree
@@ -32,7 +33,7 @@ class Call(NamedTuple):
     function: Any
     arguments: tuple[object, ...]          # with places for tensors
     keywords: dict[str, object]
-    alive: list[Any]                    # weak references of the results
+    alive: list[ReferenceType[torch.Tensor]]                    # weak references of the results
 
 
 class SyncTensorsGraph(torch.nn.Module):

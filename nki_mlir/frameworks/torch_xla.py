@@ -134,7 +134,7 @@ READS: dict[str, Callable[..., bool]] = {       # whether the operation takes it
 
 
 def _settled(operation: Any, reads: Callable[..., bool]) -> Callable[..., object]:
-    def read(keys: object, *arguments: Any, **keywords: object) -> object:
+    def read(keys: object, *arguments: torch.Tensor, **keywords: object) -> object:
         if arguments[0].device.type == "xla" and reads(*arguments, **keywords):
             settle(arguments[:1])
         return operation.call_boxed(keys, *arguments, **keywords)

@@ -52,7 +52,7 @@ class Mask:
 
     __rxor__ = __xor__
 
-    def __eq__(self, other: object) -> Any:
+    def __eq__(self, other: object) -> bool:
         """Conditions compared with conditions, as bools are; anything else is another value."""
         if isinstance(other, (Mask, bool, np.bool_)):
             return self._of_numbers(other, "== compares no conditions on index tensors") == bool(other)

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import gcd, prod
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
 
@@ -113,7 +112,7 @@ class Owners:
         if prod(map(len, spans)) > MOST_POINTS:
             raise TooManyPoints
         points = ConditionPoints(roots, len(extents), spans)
-        holds: Any = np.ones((1,) * len(spans), np.bool_)
+        holds = np.ones((1,) * len(spans), np.bool_)
         for mask in masks:
             holds = holds & points.truth(mask)
         flat = points.of(view.partition) * self.row + points.of(view.free) * scale

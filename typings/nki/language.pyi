@@ -225,6 +225,9 @@ class NkiTensor:
     def ap(self, pattern, offset=None, scalar_offset=None, vector_offset=None, indirect_dim=0, dtype=None) -> Any:
         """An access pattern on the storage: ``[stride, count]`` pairs, outermost first, from ``offset`` elements on.
 
+        Shape and strides of the tensor do not matter, only its storage and its start, to which ``offset`` is added.
+        Whether the elements are in the storage is checked where the view is used.
+
         Arguments:
             pattern: one for each dimension, outermost first, in elements of the storage; on chip partitions first
             offset: an integer; what is added to where the view starts
@@ -2113,6 +2116,9 @@ class tensor:
 
     def ap(self, pattern, offset=None, scalar_offset=None, vector_offset=None, indirect_dim=0, dtype=None) -> Any:
         """An access pattern on the storage: ``[stride, count]`` pairs, outermost first, from ``offset`` elements on.
+
+        Shape and strides of the tensor do not matter, only its storage and its start, to which ``offset`` is added.
+        Whether the elements are in the storage is checked where the view is used.
 
         Arguments:
             pattern: one for each dimension, outermost first, in elements of the storage; on chip partitions first

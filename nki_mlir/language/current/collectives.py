@@ -146,7 +146,7 @@ def all_to_all(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "Rep
 
 # -- permutations ------------------------------------------------------------------------------------------------------
 @instruction
-def collective_permute(srcs: list[NkiTensor], dsts: list[NkiTensor], source_target_pairs: Any,
+def collective_permute(srcs: list[NkiTensor], dsts: list[NkiTensor], source_target_pairs: Sequence[tuple[int, int]],
                        priority: object) -> None:
     """dst of b = src of a for each pair (a, b); a rank that is no target keeps its dst."""
     op = "collective_permute"
@@ -157,7 +157,7 @@ def collective_permute(srcs: list[NkiTensor], dsts: list[NkiTensor], source_targ
     transfer(op, PermuteOp, dsts[0], srcs[0], pairs=tuple(int(r) for pair in source_target_pairs for r in pair))
 
 
-def channels(op: str, lists: Sequence[Any], channel_ids: Any) -> None:
+def channels(op: str, lists: Sequence[Sequence[object]], channel_ids: Sequence[int]) -> None:
     require(is_shape(channel_ids), f"{op} channel_ids: expecting 'sequence' of integers, got {channel_ids!r}")
     require(list(channel_ids) == list(range(len(channel_ids))) and len(channel_ids) <= 4,
             f"{op} channel_ids {list(channel_ids)} are not 0, 1, ... up to 3")
@@ -223,8 +223,8 @@ def varying(op: str, src: NkiTensor, dst: NkiTensor, metadata: NkiTensor, groups
 
 
 @instruction
-def all_gather_v(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "ReplicaGroup", metadata_tensor: Any,
-                 recv_counts_known: object, has_rdispls: object, priority: object) -> None:
+def all_gather_v(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "ReplicaGroup",
+                 metadata_tensor: NkiTensor, recv_counts_known: object, has_rdispls: object, priority: object) -> None:
     """Each rank's part of src, to all; sender s lands at s * (size of dst / ranks)."""
     check("all_gather_v", srcs, dsts, priority, single=True, hbm=True)
     require(not has_rdispls, "all_gather_v does not take has_rdispls=True")

@@ -78,7 +78,7 @@ def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[]
 
 
 @reported
-def dynamic_range(start: Any, stop: Any, step: Any) -> Iterator[VirtualRegister]:
+def dynamic_range(start: Any, stop: Any, step: int) -> Iterator[VirtualRegister]:
     """A loop whose bounds may be registers. Deprecated: ``fori_loop``."""
     older("nl.dynamic_range is deprecated, use nl.fori_loop")
     lower, upper = (0, start) if stop is None else (start, stop)
@@ -95,7 +95,7 @@ def fori_loop(lower: object, upper: Any, body_fun: Any, step: Any) -> None:
 
 
 @reported
-def while_loop(init: object, body_fun: Any) -> None:
+def while_loop(init: object, body_fun: Callable[[VirtualRegister], object]) -> None:
     """``r = init; while r != 0: r = body_fun(r)`` with registers."""
     require(isinstance(init, VirtualRegister), f"while_loop init: expecting 'register', got '{type(init).__name__}'")
     builder: Any = active("nl.while_loop")

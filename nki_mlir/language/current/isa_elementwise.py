@@ -93,7 +93,7 @@ def scalar_tensor_tensor(dst: NkiTensor, data: NkiTensor, op0: object, operand0:
 
 
 @instruction
-def tensor_copy(dst: NkiTensor, src: Any, engine: Any, *, dtype: object = None) -> None:
+def tensor_copy(dst: NkiTensor, src: NkiTensor, engine: "e.engine", *, dtype: object = None) -> None:
     """dst = src on chip; with ``dtype``, of release 0.2, rounded to that first."""
     low.is_tensor(src, "tensor_copy", "src")
     with rounded(dst, "tensor_copy", dtype) as out:
@@ -101,7 +101,7 @@ def tensor_copy(dst: NkiTensor, src: Any, engine: Any, *, dtype: object = None) 
 
 
 @contextmanager
-def rounded(dst: Any, op: str, dtype: Any) -> Iterator[Any]:
+def rounded(dst: NkiTensor, op: str, dtype: Any) -> Iterator[NkiTensor]:
     """The destination; where another dtype is asked for, a tile of that dtype which is copied to it at the end."""
     if dtype is None or dtype is low.is_tensor(dst, op, "dst").dtype:
         yield dst

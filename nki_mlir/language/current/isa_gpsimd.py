@@ -3,7 +3,7 @@
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nki_mlir.dialects.nisa import elementwise, lists, movement, random, search, shuffle
 from nki_mlir.dialects.nisa.selection import SequenceBoundsOp
@@ -85,7 +85,7 @@ def iota(dst: NkiTensor, pattern: list[list[int]], offset: int | VirtualRegister
 
 
 @instruction
-def affine_select(dst: object, pattern: Sequence[Sequence[int]], channel_multiplier: Any, on_true_tile: object,
+def affine_select(dst: object, pattern: Sequence[Sequence[int]], channel_multiplier: int, on_true_tile: object,
                   on_false_value: float, cmp_op: object, offset: int | VirtualRegister) -> None:
     """dst = on_true_tile where the pattern's value compares with 0, else on_false_value."""
     op = "affine_select"

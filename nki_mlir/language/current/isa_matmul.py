@@ -192,7 +192,7 @@ def boxes(counts: Sequence[int], start: int, end: int) -> Iterator[list[tuple[in
 @instruction
 def nc_matmul_mx(dst: NkiTensor, stationary: NkiTensor, moving: NkiTensor, stationary_scale: NkiTensor,
                  moving_scale: NkiTensor, tile_position: Sequence[int] | None,
-                 tile_size: Sequence[int] | None, accumulate: Any) -> None:
+                 tile_size: Sequence[int] | None, accumulate: bool | None) -> None:
     """dst = the product of two microscaled matrices in PSUM."""
     op = "nc_matmul_mx"
     rows, columns = check_position(op, tile_position, tile_size)

@@ -60,7 +60,7 @@ class Kernel(CoreKernel):
         require(all(n >= 1 for n in grid), f"a kernel is launched on a grid of {list(grid)}")
         return self.with_changes(grid=grid, has_grid=True, specializations=Recent())
 
-    def with_schedule(self: K, edges: Sequence[Any]) -> K:
+    def with_schedule(self: K, edges: Sequence[tuple[str, object]]) -> K:
         """The kernel with instructions ordered.
 
         Arguments:

@@ -25,7 +25,7 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes)
 DEPTH = 10          # objects in objects in objects
 
 
-def _statement(frame: FrameType, kind: type[Any], part: str) -> Any:
+def _statement(frame: FrameType, kind: type[ast.For | ast.While], part: str) -> Any:
     """The ``for`` or ``while`` of the function whose iterable or condition is being evaluated; None without source."""
     found, at = definition(frame.f_code, frame.f_globals), user_location()
     if found is None:
@@ -39,12 +39,12 @@ def _statement(frame: FrameType, kind: type[Any], part: str) -> Any:
     return None
 
 
-def check_jumps(node: Any) -> None:
+def check_jumps(node: ast.For | ast.While) -> None:
     require(not leaves(node.body, by=(ast.Return, ast.Break)), "break and return are not allowed within dynamic loop")
 
 
 # -- state that is carried ---------------------------------------------------------------------------------------------
-def _snapshot(value: object, depth: int = 0) -> tuple[Any, object]:
+def _snapshot(value: object, depth: int = 0) -> tuple[object, object]:
     """A value with what it holds now: lists, dictionaries, and the attributes of the user's objects."""
     if depth == DEPTH:
         return value, None

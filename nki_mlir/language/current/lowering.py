@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """From ``NkiTensor`` to operands of the core: views, temporaries for run-time addresses, pairing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import Any
@@ -35,7 +35,7 @@ def carrier(dtype: DType) -> DType:
     return dtype
 
 
-def allocate(shape: Any, dtype: DType, region: MemoryRegion = sbuf, *, name: str = "",
+def allocate(shape: Sequence[int], dtype: DType, region: MemoryRegion = sbuf, *, name: str = "",
              address: tuple[int, int] | None = None, identity: bool = False) -> NkiTensor:
     """A tensor of its own memory."""
     builder = active("a tensor creation")

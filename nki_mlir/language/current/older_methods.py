@@ -70,7 +70,7 @@ class OlderMethods(TensorObject):
 
     astype: ClassVar[Callable[["NkiTensor", object], "NkiTensor"]]            # ``operators`` defines it
 
-    def transpose(self, *axes: Any) -> "NkiTensor":
+    def transpose(self, *axes: object) -> "NkiTensor":
         """The dimensions in another order: reversed unless it is given."""
         order = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
         return self.permute(tuple(order) or tuple(range(len(self.shape)))[::-1])

@@ -257,8 +257,8 @@ class NkiTensor(OlderMethods):
         return self._replaced(a, b + 1, [prod(self.shape[a:b + 1])], [self.strides[b]])
 
     @reported
-    def reshape(self, shape: Any = None, *more: int, new_shape: Any = None, dtype: object = None, name: str = ""
-                ) -> "NkiTensor":
+    def reshape(self, shape: "Sequence[int] | int | None" = None, *more: int, new_shape: Any = None,
+                dtype: object = None, name: str = "") -> "NkiTensor":
         """Another shape of the same elements, of their bits as another dtype; on chip also of the first in each
         partition."""
         if dtype is not None:

@@ -4,6 +4,7 @@
 A place that ``ptr`` makes is one memory: its views, and those of places in it, are of the same bytes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -92,7 +93,7 @@ class Window:
         return Window(self.buffer, moved, extent, self.memory)
 
     @reported
-    def view(self, dtype: object, shape: Any, name: str = "") -> NkiTensor:
+    def view(self, dtype: object, shape: Sequence[int], name: str = "") -> NkiTensor:
         """A tensor in this place."""
         kind = dtype_argument(dtype)
         require(is_shape(shape), f"view shape: expecting 'sequence' of integers, got {shape!r}")
