@@ -157,9 +157,13 @@ def test_loose_tolerances__have_a_reason(file: Path) -> None:
 
 
 # -- types -------------------------------------------------------------------------------------------------------------
+def anys_in(node: ast.AST) -> int:
+    """How often it says that a type is anything."""
+    return sum(isinstance(n, ast.Name) and n.id == "Any" for n in ast.walk(node))
+
+
 def anys(file: Path) -> int:
-    """How often a file says that a type is anything."""
-    return sum(isinstance(n, ast.Name) and n.id == "Any" for n in ast.walk(ast.parse(file.read_text())))
+    return anys_in(ast.parse(file.read_text()))
 
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
@@ -187,6 +191,15 @@ def test_types__are_seldom_anything() -> None:
                                   for f in sorted((ROOT / "nki_mlir" / "dialects" / folder).glob("*.py"))], ids=name)
 def test_op_class__has_types(file: Path) -> None:
     assert not anys(file)
+
+
+# What op classes are given: ``s`` of a body, ``b`` of a lowering and what it gives, ``check`` of their rules.
+@pytest.mark.parametrize("module, given", [("op", "ScalarFunctions"), ("op", "LoweringBuilder"), ("op", "RowBuilder"),
+                                           ("verifier", "Check"), ("target_rules", "TargetCheck")])
+def test_what_op_classes_are_given__has_types(module: str, given: str) -> None:
+    text = ast.parse((ROOT / "nki_mlir" / "dialects" / f"{module}.py").read_text())
+    found, = (n for n in text.body if isinstance(n, ast.ClassDef) and n.name == given)
+    assert not anys_in(found)
 
 
 # -- names -------------------------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ class Server:
                 self.send({"id": message["id"], **answer})
         return 0 if self.ending else 1
 
-    def answer(self, message: dict[str, Any]) -> dict[str, object]:
+    def answer(self, message: dict[str, object]) -> dict[str, object]:
         """The result of a message, or an error: what goes wrong with one does not end the session."""
         method = message.get("method")
         if not isinstance(method, str):
@@ -92,7 +92,7 @@ class Server:
             traceback.print_exc()
             return {"error": {"code": INTERNAL_ERROR, "message": f"{type(error).__name__}: {error}"}}
 
-    def read(self) -> dict[str, Any] | None:
+    def read(self) -> dict[str, object] | None:
         """The next message; None at the end of the input."""
         length: bytes | None = None
         while (line := self.source.readline()).strip():

@@ -61,7 +61,7 @@ class ClosureState:
         self.cells: list[tuple[Any, object]] = []
         self.functions: list[tuple[FunctionType, CodeType, tuple[object, ...]]] = []
         self.wrappers: list[tuple[object, object]] = []   # (callable, what it wraps)
-        self.objects: list[tuple[object, dict[Any, Any]]] = []
+        self.objects: list[tuple[object, dict[Any, object]]] = []
         self._numbers: dict[int, int] = {}          # places in ``objects``, by id
         self._pending: list[FunctionType] = []
         self._followed: set[int] = set()

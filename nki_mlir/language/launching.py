@@ -266,7 +266,7 @@ Example:
 """
 
 
-def directive(name: str, kernel_of: Callable[[Any], Any]) -> Callable[..., Any]:
+def directive(name: str, kernel_of: Callable[[object], Any]) -> Callable[..., Any]:
     """A decorator of ``nki.compiler``, which marks a kernel."""
     def decorate(func: object = None, **options: object) -> object:
         if func is None:

@@ -72,7 +72,7 @@ class Spec(Described):
         return f"spec({self.annotated_shape}, {self.annotated_dtype!r})"
 
 
-def dtype_name(dtype: object) -> Any:
+def dtype_name(dtype: object) -> object:
     """PyTorch's dtypes by their names, which are ours; any other as it is."""
     text = str(dtype)
     return text.removeprefix("torch.") if text.startswith("torch.") else dtype
