@@ -106,6 +106,7 @@ WHERE = {
                             "nki_mlir.frameworks.recovery", "nki_mlir.frameworks.framework_kernel"],
     "frameworks/customop": ["nki_mlir.customop"], "package/compat": ["nki_mlir.compat"],
 }
+PACKAGE = {"nki_mlir", "nki_mlir.language.lowered"}         # have a page of their own
 MODULE_TITLES = {
     "beta/nki": "`nki`, beta", "current/nki": "`nki`, current", "beta/more": "Compiler and types, beta",
     "current/more": "Compiler and kernels' metadata, current", "frameworks/jax": "JAX", "frameworks/torch": "PyTorch",
@@ -134,15 +135,22 @@ def module_lines(name: str) -> list[str]:
             continue
         lines += entry(label, signature_of(label, value), inspect.getdoc(value) or "", level=3)
         if inspect.isclass(value):
-            methods = {n: m for n, m in vars(value).items() if inspect.isfunction(m) and n[0] != "_"}
-            for method, function in methods.items():
-                lines += entry(f"{label}.{method}", signature_of(method, function), inspect.getdoc(function) or "",
-                               level=4)
+            lines += member_lines(value, level=4)
+    return lines
+
+
+def member_lines(cls: type, level: int) -> list[str]:
+    """The public methods of a class, and the properties that say something."""
+    lines = []
+    for name, member in vars(cls).items():
+        said = inspect.getdoc(member) or ""
+        if name[0] != "_" and (inspect.isfunction(member) or (isinstance(member, property) and said)):
+            lines += entry(f"{cls.__name__}.{name}", signature_of(name, member), said, level=level)
     return lines
 
 
 def modules() -> Pages:
-    listed = {m for found in WHERE.values() for m in found}
+    listed = {m for found in WHERE.values() for m in found} | PACKAGE
     assert listed == set(MODULES), f"tools/docs_site/reference.py does not say where these are: {set(MODULES) ^ listed}"
     pages = {where: page(MODULE_TITLES[where], *(line for name in found for line in module_lines(name)))
              for where, found in WHERE.items()}
@@ -152,26 +160,17 @@ def modules() -> Pages:
     return pages
 
 
-def class_lines(cls: type) -> list[str]:
-    """A class by its docstring, with its public methods and properties."""
-    lines = [f"## `{cls.__name__}`", "", prose(inspect.getdoc(cls) or ""), ""]
-    for name, member in vars(cls).items():
-        said = inspect.getdoc(member) or ""
-        if name[0] != "_" and said and (inspect.isfunction(member) or isinstance(member, property)):
-            lines += entry(f"{cls.__name__}.{name}", signature_of(name, member), said, level=3)
-    return lines
-
-
 def package_page() -> str:
     """``nki_mlir`` itself, and what ``kernel.lower`` gives."""
     import nki_mlir
     from nki_mlir.language.kernel import Kernel
-    from nki_mlir.language.lowered import KernelCost, Lowered, Profile
+    from nki_mlir.language.lowered import KernelCost, Lowered, Profile, Spec
     lines = ["A module `nki_mlir.plugin` has the names for [plugins](../../documents/plugins.md).", "",
              *entry("nki_mlir.spec", signature_of("spec", nki_mlir.spec), inspect.getdoc(nki_mlir.spec) or ""),
              *entry("nki_mlir.opt", signature_of("opt", nki_mlir.opt), inspect.getdoc(nki_mlir.opt) or ""),
              *entry("kernel.lower", signature_of("lower", Kernel.lower), inspect.getdoc(Kernel.lower) or ""),
-             *(line for cls in (Lowered, Profile, KernelCost) for line in class_lines(cls))]
+             *(line for cls in (Lowered, Profile, KernelCost, Spec) for line in (
+                 *entry(cls.__name__, cls.__name__, inspect.getdoc(cls) or ""), *member_lines(cls, level=3)))]
     return page("`nki_mlir`", first(inspect.getdoc(nki_mlir) or ""), "", *contents("compat"), *lines)
 
 
