@@ -43,8 +43,8 @@ def _without_classes(dialect: str) -> None:
     """Operations of a dialect are of the general class, as long as nobody imports its own.
 
     The bindings import a dialect's module when the first of its operations is cloned or iterated over; that of linalg
-    has a language of its own inside, and takes 70 ms of a first call. Bindings without the function that marks a
-    dialect as loaded import it as they always do.
+    has a language of its own inside, and takes 70 ms of a first call, the others some ms each. Bindings without the
+    function that marks a dialect as loaded import it as they always do.
     """
     module = f"{PACKAGE}.dialects.{dialect}"
     mark = getattr(load("_mlir_libs._mlir").globals, "_check_dialect_module_loaded", None)
@@ -56,7 +56,19 @@ def _without_classes(dialect: str) -> None:
             del sys.modules[module]
 
 
-_without_classes("linalg")
+for _dialect in ("arith", "linalg", "math", "memref"):
+    _without_classes(_dialect)
+
+class LateDialect:
+    """The Python module of a dialect, imported when the first of its names is used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        found = self.__dict__[name] = getattr(load(f"dialects.{self._name}"), name)
+        return found
+
 
 # What handles are declared as; where IR is not handled at run time, imported for type checking only.
 Attribute = ir.Attribute

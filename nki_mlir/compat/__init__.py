@@ -6,7 +6,6 @@
 """
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import sys
 from collections.abc import Callable, Sequence
@@ -64,7 +63,7 @@ TORCH_XLA: dict[str, str | None] = {
 LAZY: dict[str, dict[str, str]] = {"neuronxcc.nki": {"FrameworkKernel": "nki_mlir.frameworks.framework_kernel"}}
 
 
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class Finder(vendor_only.Loader):
     """Finds and loads the vendor names of one table."""
 
     def __init__(self, names: dict[str, str | None]) -> None:
@@ -88,20 +87,26 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             module.__dict__.update({k: v for k, v in public.items() if not (k.startswith("__") and k.endswith("__"))})
             module.__dict__.update({k: public[k] for k in ("__getattr__", "__dir__") if k in public})
             module.__doc__ = public.get("__doc__")
-        if module.__name__ in LAZY:
-            module.__dict__["__getattr__"] = lazy_names(module.__name__)
-        for name in self.names:         # ``nki.language`` works after ``import neuronxcc.nki`` alone
-            parent, _, child = name.rpartition(".")
-            if parent == module.__name__:
-                setattr(module, child, importlib.import_module(name))
+        parts = [name.rpartition(".")[2] for name in self.names if name.rpartition(".")[0] == module.__name__]
+        lazy = {name: (f"{module.__name__}.{name}", "") for name in parts}      # also where nothing has imported them
+        lazy |= {name: (home, name) for name, home in LAZY.get(module.__name__, {}).items()}
+        if lazy:
+            module.__dict__["__getattr__"] = lazy_names(lazy, module)
+            module.__dict__.setdefault("__dir__", lambda: sorted({*module.__dict__, *lazy}))
 
 
-def lazy_names(module: str) -> Callable[[str], object]:
-    """The ``__getattr__`` of a module with lazy names."""
+def lazy_names(lazy: dict[str, tuple[str, str]], module: ModuleType) -> Callable[[str], object]:
+    """The ``__getattr__`` of a module: modules that are its parts, names of modules, then its own."""
+    own = module.__dict__.get("__getattr__")
+
     def find(name: str) -> object:
-        if name not in LAZY[module]:
-            return getattr(importlib.import_module(str(NAMES[module])), name)
-        return getattr(importlib.import_module(LAZY[module][name]), name)
+        if name in lazy:
+            home, inner = lazy[name]
+            found = importlib.import_module(home)
+            return getattr(found, inner) if inner else found
+        if own is not None:
+            return own(name)
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
     return find
 
 

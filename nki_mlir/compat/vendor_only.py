@@ -4,13 +4,17 @@
 Any name can be imported from them, and is an error when it is called.
 """
 
-import importlib.abc
 import importlib.machinery
 from types import ModuleType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frontend.locations import user_location
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader as Loader
+else:
+    Loader = object                 # what imports look for is there; that module takes 4 ms
 
 PACKAGES = ("neuronxcc.nki.kernels", "neuronxcc.nki.nccl", "neuronxcc.nki._private", "neuronxcc.nki._private_kernels",
             "neuronxcc.nki._pre_prod_kernels", "neuronxcc.nki.compiler.backends.neuron.dimensions",
@@ -52,7 +56,7 @@ class Stub:
         return f"<{self._name}, which is the vendor's>"
 
 
-class StubLoader(importlib.abc.Loader):
+class StubLoader(Loader):
     """Makes modules whose names are stubs."""
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:

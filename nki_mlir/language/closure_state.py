@@ -5,7 +5,6 @@ These are compile-time arguments, globals and closure cells, those of the helper
 dicts, arrays, objects and classes hold at the time of the call.
 """
 
-import argparse
 import enum
 import sys
 from collections import deque
@@ -239,7 +238,7 @@ def holds_state(kind: Any) -> bool:
     if file is not None and is_own(file):
         return False
     return (_is_users_class(kind) or hasattr(kind, "__dataclass_fields__")
-            or issubclass(kind, (SimpleNamespace, argparse.Namespace)))
+            or issubclass(kind, (SimpleNamespace, getattr(sys.modules.get("argparse"), "Namespace", SimpleNamespace))))
 
 
 @cache

@@ -44,7 +44,7 @@ ADDRESSED = (IndirectView, DynamicView)
 
 
 def is_indirect(items: object) -> bool:
-    return any(is_run_time(i) for i in (items if isinstance(items, tuple) else (items,)))
+    return any([is_run_time(i) for i in (items if isinstance(items, tuple) else (items,))])
 
 
 def subscript(view: View, items: object) -> "IndirectView | DynamicView":

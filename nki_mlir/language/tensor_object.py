@@ -3,8 +3,6 @@
 
 from typing import Any, TypeVar
 
-from nki_mlir import display
-
 BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod", "pow": "power",
           "floordiv": "floor_divide", "lshift": "left_shift", "rshift": "right_shift", "and": "bitwise_and",
           "or": "bitwise_or", "xor": "bitwise_xor"}
@@ -45,4 +43,5 @@ class TensorObject:
         """The same for a notebook: a row for each partition."""
         rows = None if value is None or not value.size else value.reshape(value.shape[0] if value.ndim else 1, -1)
         header = self._text(memory, None)
+        from nki_mlir import display  # start-up: needed where it is asked for
         return display.tile(header, rows, rows.shape) if rows is not None else display.tile(header, [], (0, 0))

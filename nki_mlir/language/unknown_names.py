@@ -2,7 +2,6 @@
 """The error of a name that a module or tensor does not have, with the one that was meant, at the user's line."""
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frontend.locations import user_location
@@ -29,6 +28,7 @@ def unknown(owner: str, name: str, names: Iterable[str], instead: Mapping[str, s
     """The error; ``instead`` says of some names what to use for them. Python itself asks for names with underscores."""
     if name.startswith("_"):
         return AttributeError(f"{owner} has no attribute '{name}'")
+    from difflib import get_close_matches  # start-up: needed where it is asked for
     near = get_close_matches(name, [n for n in names if not n.startswith("_")], 1, ALIKE)
     meant = instead.get(name) or (f"did you mean {near[0]}?" if near else "")
     made = UnknownName(owner=owner, missing=name, meant=f"; {meant}" if meant else "")

@@ -56,12 +56,12 @@ class Pass:
         """Change the module in place. It is valid before and after, and means the same."""
 
 
-def file_names() -> dict[str, str]:
-    """Pass name -> module, by looking at the files of the registered packages."""
+def file_names(only: str = "") -> dict[str, str]:
+    """Pass name -> module, of one or of all, by looking at the files of the registered packages."""
     found: dict[str, str] = {}
     for module, file in packages.files():
         name = file.stem.replace("_", "-")
-        if f'name="{name}"' in file.read_text() and found.setdefault(name, module) != module:
+        if only in ("", name) and f'name="{name}"' in file.read_text() and found.setdefault(name, module) != module:
             raise extensions.SameName(what="pass", name=name, one=found[name], other=module)
     return found
 
@@ -84,7 +84,7 @@ def passes_named(name: str, options: str = "") -> "list[Pass]":
 def pass_named(name: str, options: str = "") -> Pass:
     """An instance, with options given as ``name=value other=value``."""
     if name not in PASSES:
-        modules = file_names()
+        modules = file_names(name)
         if name not in modules:
             from nki_mlir.passes.upstream import upstream_pass  # start-up: loads MLIR, whose passes are asked last
             found = upstream_pass(name, options)

@@ -9,10 +9,9 @@ point and location.
 
 from collections.abc import Callable
 
-from nki_mlir.bindings import Attribute, Type, Value, ir, load
+from nki_mlir.bindings import Attribute, LateDialect, Type, Value, ir, load
 
-arith = load("dialects.arith")
-math = load("dialects.math")
+arith, math = LateDialect("arith"), LateDialect("math")
 
 Operand = Value | float
 Binary = Callable[[Value, Value], Value]

@@ -16,7 +16,7 @@ from nki_mlir.machine import Engine, Work
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, UINT32
 
 
-def drawn(state: np.ndarray) -> tuple[np.random.Generator, np.ndarray]:
+def drawn(state: np.ndarray) -> "tuple[np.random.Generator, np.ndarray]":
     """(the generator of a state, the next state)."""
     seed, count = (int(v) for v in state.reshape(-1))
     generator = np.random.Generator(np.random.Philox(key=np.array([seed, count], np.uint64)))

@@ -29,15 +29,19 @@ class Generation(ABC):
     def __init__(self, name: str, names: dict[str, object]) -> None:
         """``names``: what defaults of the table name; a string is a module's name."""
         self.name, self.names, self.values = name, names, GenerationValues()
+        self.defaults: dict[str, object] = {}
 
     def default(self, text: str) -> object:
         """The value of a default as the table writes it."""
-        try:
-            return ast.literal_eval(text)
-        except ValueError:
-            first, *rest = text.split(".")
-            held = self.names[first]
-            return reduce(getattr, rest, importlib.import_module(held) if isinstance(held, str) else held)
+        if text not in self.defaults:
+            try:
+                self.defaults[text] = ast.literal_eval(text)
+            except ValueError:
+                first, *rest = text.split(".")
+                held = self.names[first]
+                self.defaults[text] = reduce(getattr, rest, importlib.import_module(held) if isinstance(held, str)
+                                             else held)
+        return self.defaults[text]
 
     @abstractmethod
     def word(self, kind: ParameterKind) -> str:

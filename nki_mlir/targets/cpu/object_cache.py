@@ -43,11 +43,21 @@ def folder() -> Path | None:
 @cache
 def fingerprint() -> bytes:
     """Of everything that code depends on besides its own description. Files by name, size and time of change."""
-    files = [f for f in Path(__file__).parents[2].rglob("*") if f.suffix in (".py", ".mlir")]
-    libraries = (Path(ir.__file__).parent / "_mlir_libs").glob("*.so*")
-    listed = [(str(f), status.st_size, status.st_mtime_ns) for f in sorted([*files, *libraries])
-              for status in [f.stat()]]
-    return repr((sorted(host.features()), host.lanes(), listed)).encode()
+    package, libraries = Path(__file__).parents[2], Path(ir.__file__).parent / "_mlir_libs"
+    listed = [*states_of(str(package), (".py", ".mlir")), *states_of(str(libraries), ("",))]
+    return repr((sorted(host.features()), host.lanes(), sorted(listed))).encode()
+
+
+def states_of(directory: str, kinds: tuple[str, ...]) -> Iterator[tuple[str, int, int]]:
+    """(name, size, time of change) of the files with such ends in a directory and those below it."""
+    with os.scandir(directory) as found:
+        for one in found:
+            if one.is_dir():
+                if one.name != "__pycache__":
+                    yield from states_of(one.path, kinds)
+            elif one.name.endswith(kinds):
+                status = one.stat()
+                yield one.path, status.st_size, status.st_mtime_ns
 
 
 def entry(description: str) -> Path | None:
