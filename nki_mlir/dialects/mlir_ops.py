@@ -56,7 +56,7 @@ def _verify(op: ir.OpView) -> bool:
 
 
 def _verify_rules(op: Operation) -> None:
-    known, operands = _recognize(op)
+    known, operands = recognize(op)
     if known.holds and len(operands) == len(known.op.operands()):
         return
     read = read_op(op)
@@ -185,7 +185,7 @@ class Known:
         self.holds = False              # the rules, but for bounds that depend on symbols
 
 
-def _recognize(operation: Operation) -> tuple[Known, list[Value]]:
+def recognize(operation: Operation) -> tuple[Known, list[Value]]:
     """What the operation is, and its operands."""
     operands = list(operation.operands)
     try:
@@ -203,7 +203,7 @@ def _recognize(operation: Operation) -> tuple[Known, list[Value]]:
 def read_op(operation: Operation) -> Op:
     """The ``Op`` of an MLIR operation: handles are SSA values, ranges those of its symbols."""
     operation = operation.operation
-    known, operands = _recognize(operation)
+    known, operands = recognize(operation)
     handles = iter(operands)
     op = changed(known.op, lambda tile: tile.on(next(handles)), extra=dict(known.op.extra))
     op.symbols = tuple(handles)
@@ -258,4 +258,5 @@ def walk(block: Block, visit: Callable[[Operation], None]) -> None:
 
 
 __all__ = ["OPERATIONS", "OutOfBounds", "ReinterpretOp", "ViewOp", "is_tile_op", "load_dialects", "loop_span",
-           "new_context", "op_attributes", "ranges_of", "read_op", "shared_context", "symbol_range", "walk", "write_op"]
+           "new_context", "op_attributes", "ranges_of", "read_op", "recognize", "shared_context", "symbol_range",
+           "walk", "write_op"]

@@ -14,7 +14,7 @@ from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.nki.movement import MemsetOp
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.op import Op, TileField
 from nki_mlir.frontend.builder import Operands
 from nki_mlir.frontend.tensor import Buffer, View
 
@@ -51,28 +51,32 @@ class FirstUses:
     def used(self, op: Op, operands: Operands, views: Sequence[View], scopes: list[Any]) -> None:
         """``views`` are those of the operands, ``scopes`` the blocks that are open where the op stands."""
         for (field, tile), view in zip(operands, views):
-            buffer = view.buffer
-            if buffer not in self.open:
-                continue
-            state = self.open[buffer]
-            # An operation may do without reading what its class says it reads (``sources``).
-            read = field.reads and field.name in [name for name, _ in op.sources()]
-            if any([t.handle is tile.handle and f.reads and not f.writes for f, t in operands]):
+            if view.buffer in self.open:
+                self.used_open(op, operands, field, tile, view.buffer, scopes)
+
+    def used_open(self, op: Op, operands: Operands, field: TileField, tile: Tile, buffer: Buffer, scopes: list[Any]
+                  ) -> None:
+        state = self.open[buffer]
+        # An operation may do without reading what its class says it reads (``sources``).
+        read = field.reads and field.name in [name for name, _ in op.sources()]
+        for f, t in operands:
+            if t.handle is tile.handle and f.reads and not f.writes:
                 read = True
                 if state is None and self.unwritten is not None:
                     self.unwritten(buffer)
-            if state is None:
-                whole = field.writes and not read and not op.mask and first_write(op, tile, buffer, scopes)
-            elif state.scope not in scopes:
-                whole = True
-            else:       # a piece that another iteration writes may be read before
-                whole = state if not read or (tile.access == state.access and op.symbols == state.symbols) else False
-            if isinstance(whole, Covering):
-                self.open[buffer] = whole
-                continue
-            del self.open[buffer]
-            if not whole:
-                self.zeros[buffer] = self.allocations[buffer]
+                break
+        if state is None:
+            whole = field.writes and not read and not op.mask and first_write(op, tile, buffer, scopes)
+        elif state.scope not in scopes:
+            whole = True
+        else:           # a piece that another iteration writes may be read before
+            whole = state if not read or (tile.access == state.access and op.symbols == state.symbols) else False
+        if isinstance(whole, Covering):
+            self.open[buffer] = whole
+            return
+        del self.open[buffer]
+        if not whole:
+            self.zeros[buffer] = self.allocations[buffer]
 
     def fill(self, make: Attributes) -> None:
         """Insert the memsets. Buffers whose allocation was taken back have been forgotten."""

@@ -51,6 +51,7 @@ class MlirBuilder(Builder):
         self.taken_back: dict[Buffer, tuple[object, ...]] = {}
         self.cache: dict[object, Any] = {}     # locations and constants
         self.result_at: tuple[Buffer | None, Location | None] = None, None      # a result to be written, and where
+        self.latest: tuple[Buffer | None, Operation | None] = None, None    # what was allocated last, and where
         self.unknown = ir.Location.unknown()
         self.index_type = ir.IndexType.get()
         self.plain_allocation: dict[str, ir.Attribute] = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
@@ -135,6 +136,7 @@ class MlirBuilder(Builder):
         op = self._op("memref.alloc", results=[self.make.memref(buffer.physical_shape, dtype, space)], attributes=named,
                       at=at)
         buffer.handle = op.result
+        self.latest = buffer, op
         if not self.replaying:
             self.first_uses.allocated(buffer, op)
             self.track(buffer, attributes, at)
@@ -240,11 +242,13 @@ class MlirBuilder(Builder):
 
         The result's buffer goes, too; should the kernel read it later, the capture is repeated without this.
         """
-        key = ("result", *user_location()[:3])
+        key = ("result", *user_location(2)[:3])
         if self.last is None or key in self.plan.reasons:
             return False
         written = [tile.handle for _, tile in self.last.targets()]      # of one before it, where a mask is always false
-        if written != [result.buffer.handle] or not self.trace.erase_last_result():
+        buffer, allocation = self.latest
+        if written != [result.buffer.handle] or buffer is not result.buffer or (
+                not self.trace.erase_last_result(allocation)):
             return False
         self.taken_back[result.buffer] = key
         self.first_uses.forget(result.buffer)

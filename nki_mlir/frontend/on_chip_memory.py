@@ -7,8 +7,7 @@ does not make, from the loop's begin to its end.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -61,10 +60,8 @@ class TileFootprint:
     block_bytes: int
     broken: TargetRule | None
 
-@lru_cache(64)
-def taken_back(kind: TileFootprint) -> TileFootprint:
-    """What tiles are that no longer take room."""
-    return replace(kind, bytes=0)
+# What tiles are that no longer take room.
+NO_ROOM = {space: TileFootprint(space, 0, 0, 0, None) for space in (SBUF, PSUM)}
 
 
 class Held:
@@ -140,7 +137,7 @@ class OnChipMemory:
         """An operation was taken back, and its result with it."""
         held = buffer.held
         self.total[held.kind.space] -= held.kind.bytes
-        held.kind, held.blocks = taken_back(held.kind), ()
+        held.kind, held.blocks = NO_ROOM[held.kind.space], ()
 
     def use(self, views: Sequence[View]) -> None:
         """One more operation."""

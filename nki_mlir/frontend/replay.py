@@ -6,9 +6,12 @@ module, a random generator). Neither alone is enough: a list that only grows cha
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.dialects.op import FRESH
+
+if TYPE_CHECKING:
+    from nki_mlir.bindings import Operation
 
 
 class BlockArguments:
@@ -28,19 +31,17 @@ class Trace:
         self.entries: list[Any] = []
         self.record = self.entries.append
 
-    def erase_last_result(self) -> bool:
-        """Erase the last operation and the allocation of its destination just before it, where that is how it was.
+    def erase_last_result(self, allocation: "Operation | None") -> bool:
+        """Erase the last operation and the allocation of its destination, if that stands just before it.
 
         Index arithmetic may stand behind them: Python computes a value before the subscripts of its target.
         """
         at = len(self.entries) - 1
-        while at >= 0 and is_operation(self.entries[at]) and self.entries[at].name == "affine.apply":
+        while at > 0 and self.entries[at - 1] is not allocation:
+            if not is_operation(self.entries[at]) or self.entries[at].name != "affine.apply":
+                return False
             at -= 1
         if at < 1:
-            return False
-        allocation, last = self.entries[at - 1:at + 1]
-        if not (is_operation(allocation) and is_operation(last) and allocation.name == "memref.alloc"
-                and len(last.operands) > 0 and last.operands[0] == allocation.result):
             return False
         for place in (at, at - 1):
             self._erase(place)

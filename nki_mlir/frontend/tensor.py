@@ -151,7 +151,7 @@ class View:
                                part.dims)
             return part
         by_partition, by_free, dims = known
-        return self.like(partition=self.partition.plus(by_partition), free=self.free.plus(by_free), dims=dims)
+        return type(self)(self.buffer, self.partition.plus(by_partition), self.free.plus(by_free), dims, self.dtype)
 
     def _advanced(self, items: Sequence[object]) -> "Self":
         if any(isinstance(i, (slice, DynamicSlice)) for i in items):
@@ -309,11 +309,6 @@ class View:
         return self.remapped(self.dims, Index.scalar_part) if self.limits or self.mask is not None else self
 
     # -- what an operation needs ---------------------------------------------------------------------------------------
-    @property
-    def is_tile(self) -> bool:
-        """Whether it was an operand before."""
-        return self._tile is not None
-
     def as_tile(self) -> "Self":
         """Two dimensions at least, the partition (or the rows of an HBM tensor) first; checks the partition form."""
         if self._tile is not None:

@@ -73,8 +73,8 @@ def result_just_made(value: object) -> LastResult | None:
     made = last_result(value)
     if made is None:
         return None
-    written = [f for f in made.cls.tiles if f.writes and (f.name == "dst" or made.views.get(f.name) is not None)]
-    return made if len(written) == 1 else None
+    others = [name for name in made.cls.outputs if name != "dst" and made.views.get(name) is not None]
+    return made if not others else None
 
 
 def redirect(value: View, target: View, mask: object) -> bool:

@@ -55,7 +55,7 @@ def located(function: Callable[..., R], *arguments: object) -> R:
 def as_operand(x: object, name: str = "a language function") -> View:
     """x as a tile; the named errors where it is none."""
     if isinstance(x, View):
-        return x if x.is_tile else located(x.as_tile)
+        return x if x._tile is not None else located(x.as_tile)
     if hasattr(x, "as_sum"):
         return as_operand(x.as_sum(), name)
     active(name)
@@ -198,7 +198,7 @@ def constant(constant: object, dtype: object = None) -> "Tensor":
 
 def emit(cls: type[Op], views: Views, mask: object = None, **attributes: object) -> Op | None:
     """Emit through the running builder, which joins the masks attached to operands with the operation's."""
-    builder = active(f"nki.{cls.name}")
+    builder = current.get() or active(f"nki.{cls.name}")
     for name, view in views.items():
         if not (view is None or isinstance(view, View)):
             raise WrongMemory(operand=name, op=cls.name, expected="psum|sbuf|hbm", found=type(view).__name__).here()

@@ -164,7 +164,8 @@ def result_dtype(op: str, left: object, right: object, dtype: object, boolean: b
         return located_dtype(dtype)
     if boolean:
         return BOOL
-    a, b = [x.dtype if isinstance(x, View) else (0 if isinstance(x, Index) else x) for x in (left, right)]
+    a = left.dtype if isinstance(left, View) else (0 if isinstance(left, Index) else left)
+    b = right.dtype if isinstance(right, View) else (0 if isinstance(right, Index) else right)
     if op == "divide" and _is_integer(a) and _is_integer(b):
         return FLOAT32
     made = promote(a, b)

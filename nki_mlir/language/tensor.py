@@ -102,9 +102,10 @@ class Tensor(TensorObject, View):
     # -- views ---------------------------------------------------------------------------------------------------------
     def __getitem__(self, items: object) -> Any:
         """A view; a tile in the subscript makes an indirect one, for the operations that take such."""
-        if indirect.is_indirect(items):
-            return creation.located(indirect.subscript, self, items)
-        return creation.located(self.subscript, items)
+        try:
+            return indirect.subscript(self, items) if indirect.is_indirect(items) else self.subscript(items)
+        except KernelError as error:
+            raise error.here() from None
 
     def reshape(self, *shape: object, **keywords: object) -> "Tensor":
         """Another shape of the same elements, or of their bits as ``dtype``; no data moved. ``par_dim(n)`` marks the

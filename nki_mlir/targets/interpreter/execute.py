@@ -8,6 +8,7 @@ instruction means is written once, in its class.
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -15,9 +16,9 @@ from nki_mlir.analysis.mask_boxes import Box, in_box, lawful
 from nki_mlir.analysis.row_groups import on_group, row_groups
 from nki_mlir.diagnostics import Location, Unsupported
 from nki_mlir.diagnostics.device_rules import DeviceRules, device_rules, report
-from nki_mlir.dialects.access import Linear, Mask, Tile, active_elements, full_tile, masked_box, values_of
+from nki_mlir.dialects.access import Linear, Mask, Tile, active_elements, dense, full_tile, masked_box, values_of
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
-from nki_mlir.dialects.op import FRESH, ArrayScalars, Op
+from nki_mlir.dialects.op import FRESH, ArrayScalars, Elementwise, Op, Results
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.scalar.activation import ACTIVATIONS
@@ -49,7 +50,9 @@ def compile_op(op: Op) -> Runner:
     store = [(patterns[name][0].at, patterns[name][1], tile.dtype) for name, tile in op.targets()]
     forms = op.index_forms()
     counts = op.iteration().extents if forms else ()
-    reference = op.reference
+    reference: Callable[..., Results] = op.reference
+    if type(op).reference is Elementwise.reference:         # whose dtype is worked out here, once
+        reference = partial(op.body, ArrayScalars(compute))     # type: ignore[attr-defined]
     counted = np.int64 if compute is None else compute.numpy       # what forms are given in
 
     def run(arrays: Arrays, values: Values) -> None:
@@ -111,6 +114,7 @@ class Pattern:
         steps = [step for step, _ in free]
         self.steps = tuple([self.dims[0][0] * self.row, *steps] if self.on_chip else steps)
         self.strides = tuple(s * tile.dtype.itemsize for s in self.steps)
+        self.is_whole = self.shape == tile.base_shape and self.steps == dense(self.shape)      # as arrays have it
         access = tile.access
         self.partition = compile_linear(access.partition) if access.partition is not None else lambda values: 0
         self.free = compile_linear(access.free)
@@ -122,6 +126,8 @@ class Pattern:
         if partition < 0 or partition + self.lanes >= self.partitions:
             self.outside(0, partition, partition + self.lanes, self.partitions)
         offset = (partition * self.row + free) * self.itemsize
+        if self.is_whole and array.dtype is self.dtype and array.shape == self.shape and type(array) is np.ndarray:
+            return array
         return np.ndarray(self.shape, self.dtype, array, offset, self.strides)
 
     def at(self, array: np.ndarray, values: Sequence[int]) -> np.ndarray:

@@ -13,7 +13,8 @@ from nki_mlir.bindings import Block, Operation, Value, ir
 from nki_mlir.conversion.arith_to_scalar import ArithToScalar, upstream_operations
 from nki_mlir.diagnostics import InternalError, NkiMlirError, Unsupported
 from nki_mlir.dialects.kernel_function import KernelFunction
-from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
+from nki_mlir.dialects.mlir_ops import is_tile_op, read_op, recognize
+from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.targets.interpreter.execute import compile_op, has_domain, within_domain
 from nki_mlir.targets.interpreter.unwritten import Uses
@@ -55,6 +56,15 @@ def steps() -> dict[str, Compile]:
     return _STEPS
 
 
+class TileWork:
+    """What is done for all operations that differ in their buffers only. ``uses``: of what touches HBM."""
+
+    def __init__(self, op: Op) -> None:
+        operands = op.operands()
+        self.op, self.run, self.tiles, self.bounded = op, compile_op(op), len(operands), has_domain(op)
+        self.uses = None if all(t.on_chip for _, t in operands) else Uses(op)
+
+
 class FunctionCompiler:
     """One function. Every SSA value gets a slot; every operation becomes a closure that reads and writes slots."""
 
@@ -62,7 +72,7 @@ class FunctionCompiler:
         self.slots: dict[object, int] = {}
         self.touched: set[int] = set()          # slots that the current operation uses, and what is inside of it
         self.steps = steps()
-        self.known: dict[object, Any] = {}         # runners of tile operations, and of structures
+        self.known: dict[object, Any] = {}      # work of tile operations, and runners of structures
         self.reader = Reader()
         block = function.regions[0].blocks[0]
         self.arguments = [self.slot(a) for a in block.arguments]
@@ -112,22 +122,18 @@ class FunctionCompiler:
         return step
 
     def tile_operation(self, op: Operation) -> Step:
-        read = read_op(op)
-        key = read.outline(), read.mask, read.limits
-        run = self.known.get(key)
-        if run is None:
-            run = self.known[key] = compile_op(read)
-        tiles = [self.slot(t.handle) for _, t in read.operands()]
-        symbols = [self.slot(s) for s in read.symbols]
-        if all(t.on_chip for _, t in read.operands()):
-            if has_domain(read):
+        known, operands = recognize(op)
+        work = self.known.get(known)
+        if work is None:
+            work = self.known[known] = TileWork(read_op(op))
+        run, read, uses, slots = work.run, work.op, work.uses, [self.slot(value) for value in operands]
+        tiles, symbols = slots[:work.tiles], slots[work.tiles:]
+        if uses is None:
+            if work.bounded:
                 place = location_of(op)
                 return lambda env: within_domain(
                     read, lambda: run([env[t] for t in tiles], [env[s] for s in symbols]), lambda: place)
             return lambda env: run([env[t] for t in tiles], [env[s] for s in symbols])
-        uses = self.known.get(("uses", key))
-        if uses is None:
-            uses = self.known["uses", key] = Uses(read)
         at = location_of(op)
 
         def step(env: Env) -> None:
