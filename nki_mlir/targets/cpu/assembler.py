@@ -14,7 +14,7 @@ import numpy as np
 
 from nki_mlir.analysis.buffer_effects import RESHAPES, effects_of
 from nki_mlir.bindings import Operation, Value, ir, operations_of
-from nki_mlir.diagnostics import Location, NkiMlirError, Unsupported
+from nki_mlir.diagnostics import InternalError, Location, NkiMlirError, Unsupported
 from nki_mlir.dialects.access import Constraint, Linear
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
@@ -123,7 +123,7 @@ class Assembler:
                     self.tile_operation(op)
                 case _:
                     self.simple(op)
-        raise AssertionError("a block without a terminator")
+        raise InternalError("a block without a terminator")
 
     # -- structure -----------------------------------------------------------------------------------------------------
     def loop(self, op: ir.Operation, operations: Iterator[Operation]) -> None:
