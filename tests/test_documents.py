@@ -29,7 +29,7 @@ def lowered(tmp_path_factory) -> dict[str, str]:
 
 def test_streams__are_those_of_the_document(lowered) -> None:
     quoted = re.findall(r"^(?:act|dve) \d{4}: .*$", TEXT, re.MULTILINE)
-    assert len(quoted) == 2
+    assert len(quoted) == 3
     for line in quoted:
         assert f"\n{line}  //" in lowered["isa"]
 
