@@ -20,6 +20,6 @@
 
 // A tile of the result is asked for before it is computed.
 // CHECK: llvm.func internal @add_{{.*}}_panels_
-// CHECK:   "llvm.intr.prefetch"
+// CHECK:   "llvm.intr.prefetch"(%{{[0-9]+}}) <{cache = 1 : i32, hint = 3 : i32, rw = 1 : i32}>
 // CHECK:   scf.for %{{.*}} = %c0_i64 to %c512_i64
-// CHECK:     math.fma
+// CHECK:     math.fma %{{[0-9]+}}, %{{[0-9]+}}, %{{[a-z0-9]+}} : vector<{{[0-9]+}}xf32>

@@ -31,7 +31,7 @@ def test_two_psum_sources_and_gpsimd():
             assert all(t.space == "sbuf" for _, t in op.operands())
 
 
-def test_copies_out_of_psum_alternate():
+def test_copies_out_of_psum__leave_the_engine_open():
     @nki.jit
     def kernel(a, b):
         out = nl.ndarray((4, 64, 64), dtype=nl.float32, buffer=nl.shared_hbm)
@@ -43,7 +43,7 @@ def test_copies_out_of_psum_alternate():
         return out
     module, _ = check(kernel, floats(64, 64) / 4, floats(64, 64) / 4)
     engines = [read_op(op).engine for op in instructions(module) if op.name == "nisa.tensor_copy"]
-    assert engines == ["vector", "scalar", "vector", "vector"]      # bfloat16 is the Vector engine's
+    assert engines == ["unknown"] * 4       # assign-engines decides, by costs
 
 
 @pytest.mark.parametrize("start, stop", [(0, 32), (32, 64), (64, 128), (5, 9), (33, 128), (96, 128), (31, 65)])

@@ -130,7 +130,7 @@ FAULTS = [
     *of("language/current/strides.py",
         ("an unknown extent is one less", "total // rest if rest and total % rest == 0 else 0", "max(1, total // rest - 1) if rest else 0"),
         generation="current"),
-    *of("language/current/access_pattern.py",
+    *of("language/current/tensor.py",
         ("an offset replaces the view's start", "start = own // kind.itemsize + (0 if offset is None else integer(offset, \"ap offset\"))",
          "start = own // kind.itemsize if offset is None else integer(offset, \"ap offset\")"),
         ("a scalar offset counts the next dimension", 'return Indirection("scalar", value, prod(base[dim + 1:]), base[dim], dim)',

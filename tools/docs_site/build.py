@@ -103,7 +103,7 @@ def main() -> int:
     if done.returncode:
         return done.returncode
     broken = links.broken(html)
-    print(*broken, sep="\n", file=sys.stderr)
+    sys.stderr.writelines(f"{link}\n" for link in broken)
     print(f"{html / 'index.html'}: {sum(1 for _ in html.rglob('*.html'))} pages")
     return 1 if broken else 0
 

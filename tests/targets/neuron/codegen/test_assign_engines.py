@@ -75,7 +75,7 @@ def test_values__do_not_depend_on_who_has_what(seed):
     code = RandomCode(seed)
     expected = code.expected()
     opened(code.code)
-    for options in (Emission(), Emission(search=False), Emission(reorder=False)):
+    for options in (Emission(), Emission(reorder=False), Emission.for_values()):
         made = np.zeros(code.output.shape, np.float32)
         simulate(emit_code(code.code, options), [a.copy() for a in code.arrays], [made], seed)
         np.testing.assert_array_equal(made, expected)

@@ -53,7 +53,7 @@ def test_results__are_moved_until_the_rest_fits(count, most):
     assert (psum_peak(code) == before) == (count <= 8)
 
 
-@pytest.mark.parametrize("options", [Emission(), Emission.as_written(), Emission(search=False), Emission(reorder=False)],
+@pytest.mark.parametrize("options", [Emission(), Emission.as_written(), Emission(reorder=False), Emission.for_values()],
                          ids=["default", "as-written", "values", "in-order"])
 def test_values__are_those_of_products_that_stay(options):
     code, x, y = products(10)
