@@ -3,6 +3,7 @@
 // RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --lower-to-vector %s | FileCheck %s
 
 #rows = affine_map<()[i] -> (i * 65536)>
+#id = affine_map<(d0) -> (d0)>
 !matrix = memref<2048x512xf32, "hbm">
 !part = memref<65536xf32, strided<[1], offset: ?>, "hbm">
 !rows = memref<65536xf32, "hbm">
@@ -13,7 +14,7 @@
 // CHECK-LABEL: // @rows(x, y)
 // CHECK-NEXT:  //   nki_parallel(&%0, %2, [[BODY:L[0-9]+]], [[I:[0-9]+]], 0, 1, 16, {{[0-9]+}}, 262208, [[END:L[0-9]+]])
 // CHECK-NEXT:  // [[BODY]]:
-// CHECK-NEXT:  //   copy_65536_float32_{{.*}}(x + 262144 * %[[I]], [[OWN:%[0-9]+]])
+// CHECK-NEXT:  //   negative_65536_float32_{{.*}}(x + 262144 * %[[I]], [[OWN:%[0-9]+]])
 // CHECK-NEXT:  //   copy_65536_float32_{{.*}}([[OWN]], y + 262144 * %[[I]])
 // CHECK-NEXT:  //   copy_65536_float32_{{.*}}([[OWN]], y + 262144 * %[[I]])
 // CHECK-NEXT:  //   end
@@ -27,7 +28,11 @@ func.func @rows(%x: !matrix {nki.name = "x"}, %y: !matrix {nki.name = "y"}) {
     %a = memref.reinterpret_cast %x to offset: [%at], sizes: [65536], strides: [1] : !matrix to !part
     %b = memref.reinterpret_cast %y to offset: [%at], sizes: [65536], strides: [1] : !matrix to !part
     %t = memref.alloc() : !tile
-    linalg.copy ins(%a : !part) outs(%t : !tile)
+    linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%a : !part) outs(%t : !tile) {
+    ^bb0(%in: f32, %out: f32):
+      %0 = arith.negf %in : f32
+      linalg.yield %0 : f32
+    }
     linalg.copy ins(%t : !tile) outs(%b : !part)
     linalg.copy ins(%t : !tile) outs(%b : !part)
   } {nki.loop = "parallel"}

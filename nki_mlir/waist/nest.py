@@ -139,6 +139,18 @@ class Nest:
                        inputs=tuple(map(operand, self.inputs)), outputs=tuple(map(operand, self.outputs)),
                        steps=tuple(map(step, self.steps)), mask=renamed_mask(self.mask, place))
 
+    def divided(self, axis: int, inner: int) -> "Nest":
+        """The nest with an axis as two, of which the inner one has ``inner`` positions.
+
+        Nothing may ask for positions.
+        """
+        def operand(o: Operand) -> Operand:
+            return Operand(o.dtype, (*o.strides[:axis], o.strides[axis] * inner, *o.strides[axis:]))
+        reduced = {a + (a > axis) for a in self.reduced} | ({axis + 1} if axis in self.reduced else set())
+        extents = (*self.extents[:axis], self.extents[axis] // inner, inner, *self.extents[axis + 1:])
+        return replace(self, extents=extents, reduced=frozenset(reduced), inputs=tuple(map(operand, self.inputs)),
+                       outputs=tuple(map(operand, self.outputs)))
+
 
 # -- axes --------------------------------------------------------------------------------------------------------------
 # Axes of a nest put in another order, those that are walked as one joined: what normal forms are made of.

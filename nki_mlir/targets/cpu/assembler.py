@@ -42,6 +42,7 @@ from nki_mlir.targets.cpu.program import (
     slot_address,
     slot_value,
 )
+from nki_mlir.targets.cpu.read_in_place import ReadInPlace
 from nki_mlir.targets.cpu.row_chunks import RowChunks
 from nki_mlir.targets.cpu.row_copies import row_copies_of
 from nki_mlir.targets.cpu.storage import LiveBuffers, ScratchBuffer
@@ -93,7 +94,9 @@ class Assembler:
     def assemble(self) -> Assembly:
         self.body(iter(operations_of(self.kernel.op, lambda name: True)[1:]))
         self.parallel |= self.products.pack(lambda: self.only_read)
-        self.chunks.split(self.code, self.fresh.labels(), self.fresh.zeroed())
+        labels = self.fresh.labels()
+        ReadInPlace(self.code, self.chunks, labels, self.chunks.inputs - self.only_read).rewrite()
+        self.chunks.split(self.code, labels, self.fresh.zeroed())
         self.fresh.end(self.code)
         self.code.items.append(None)
         return self.code

@@ -188,7 +188,7 @@ def _reading_source(user: PlacedNest, copy: PlacedNest) -> PlacedNest | None:
     inputs, roots, offsets = list(user.nest.inputs), list(user.roots), list(user.offsets)
     for k, operand in enumerate(user.nest.inputs):
         if roots[k] is copy.target:
-            found = _through(copy, 1, operand, offsets[k], user.nest.extents)
+            found = through(copy, 1, operand, offsets[k], user.nest.extents)
             if found is None:
                 return None
             inputs[k], offsets[k] = found
@@ -196,8 +196,8 @@ def _reading_source(user: PlacedNest, copy: PlacedNest) -> PlacedNest | None:
     return replace(user, nest=replace(user.nest, inputs=tuple(inputs)), roots=tuple(roots), offsets=tuple(offsets))
 
 
-def _through(copy: PlacedNest, side: int, operand: Operand, offset: Linear, extents: tuple[int, ...]
-             ) -> tuple[Operand, Linear] | None:
+def through(copy: PlacedNest, side: int, operand: Operand, offset: Linear, extents: tuple[int, ...]
+            ) -> tuple[Operand, Linear] | None:
     """What an operand touches of one side of a copy, as part of the other side.
 
     Steps of the operand are put together of the copy's; positions of all axes must stay within the copy's extents.
@@ -259,7 +259,7 @@ def _stored(product: PlacedNest, copy: PlacedNest) -> PlacedNest | None:
     if nest.steps:
         finish = nest
     parallel = [n for a, n in enumerate(product.nest.extents) if a not in product.nest.reduced]
-    found = _through(copy, 0, product.nest.outputs[0], product.offsets[-1], product.nest.extents)
+    found = through(copy, 0, product.nest.outputs[0], product.offsets[-1], product.nest.extents)
     if found is None or prod(parallel) != nest.elements:
         return None
     return replace(product, nest=replace(product.nest, outputs=(found[0],)), finish=finish,

@@ -276,6 +276,29 @@ llvm.func internal @nki_unless(%arguments: !llvm.ptr) -> i64 {
   llvm.return %status : i64
 }
 
+// (address, bytes, address, bytes, word): to the word if the two pieces of memory overlap
+llvm.func internal @nki_apart(%arguments: !llvm.ptr) -> i64 {
+  %zero = arith.constant 0 : i64
+  %minus = arith.constant -1 : i64
+  %p1 = llvm.getelementptr %arguments[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %p2 = llvm.getelementptr %arguments[2] : (!llvm.ptr) -> !llvm.ptr, i64
+  %p3 = llvm.getelementptr %arguments[3] : (!llvm.ptr) -> !llvm.ptr, i64
+  %p4 = llvm.getelementptr %arguments[4] : (!llvm.ptr) -> !llvm.ptr, i64
+  %a = llvm.load %arguments : !llvm.ptr -> i64
+  %bytes_a = llvm.load %p1 : !llvm.ptr -> i64
+  %b = llvm.load %p2 : !llvm.ptr -> i64
+  %bytes_b = llvm.load %p3 : !llvm.ptr -> i64
+  %word = llvm.load %p4 : !llvm.ptr -> i64
+  %end_a = arith.addi %a, %bytes_a : i64
+  %end_b = arith.addi %b, %bytes_b : i64
+  %a_first = arith.cmpi ult, %a, %end_b : i64
+  %b_first = arith.cmpi ult, %b, %end_a : i64
+  %overlap = arith.andi %a_first, %b_first : i1
+  %there = arith.subi %minus, %word : i64
+  %status = arith.select %overlap, %there, %zero : i64
+  llvm.return %status : i64
+}
+
 // (value, site): fails at the site if the value is negative; the status also says by how much
 llvm.func internal @nki_check(%arguments: !llvm.ptr) -> i64 {
   %zero = arith.constant 0 : i64

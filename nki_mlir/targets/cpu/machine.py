@@ -14,7 +14,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.jit import addresses_text, compile_functions
 
-CONTROL = ("nki_set", "nki_next", "nki_unless", "nki_check", "nki_zero", "nki_parallel", "nki_spread")
+CONTROL = ("nki_set", "nki_next", "nki_unless", "nki_apart", "nki_check", "nki_zero", "nki_parallel", "nki_spread")
 SERVICE = ("nki_launch", "nki_launch_one", "nki_memory_start", "nki_use_pool")
 POOL = ("nki_parallel_for", "nki_pool_start", "nki_pool_stop", "nki_pool_forget")
 

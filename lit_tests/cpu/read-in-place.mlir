@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// A tile that is a copy of an input, and that is only read, is read where the input is.
+// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-vector %s | FileCheck %s
+
+#id = affine_map<(d0) -> (d0)>
+!row = memref<4096xf32, "hbm">
+!tile = memref<4096xf32, "sbuf">
+
+// Nothing else overlaps an output that the kernel makes.
+// CHECK-LABEL: // @only_read(x, y)
+// CHECK-NEXT:  //   copy_{{.*}}(x, y)
+// CHECK-NEXT:  //   copy_{{.*}}(x, y)
+// CHECK-NEXT:  //   end
+func.func @only_read(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.shared = 0 : i64}) {
+  %t = memref.alloc() : !tile
+  linalg.copy ins(%x : !row) outs(%t : !tile)
+  linalg.copy ins(%t : !tile) outs(%y : !row)
+  linalg.copy ins(%t : !tile) outs(%y : !row)
+  return
+}
+
+// Another input that is written may overlap the one that is read: which version runs is decided when it runs.
+// CHECK-LABEL: // @updates(x, y)
+// CHECK-NEXT:  //   nki_apart(y, 16384, x, 16384, [[OVERLAP:L[0-9]+]])
+// CHECK-NEXT:  //   copy_{{.*}}(x, y)
+// CHECK-NEXT:  //   copy_{{.*}}(x, y)
+// CHECK-NEXT:  //   nki_unless(0, [[END:L[0-9]+]])
+// CHECK-NEXT:  // [[OVERLAP]]:
+// CHECK-NEXT:  //   copy_{{.*}}(x, memory)
+// CHECK-NEXT:  //   copy_{{.*}}(memory, y)
+// CHECK-NEXT:  //   copy_{{.*}}(memory, y)
+// CHECK-NEXT:  // [[END]]:
+// CHECK-NEXT:  //   end
+func.func @updates(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y"}) {
+  %t = memref.alloc() : !tile
+  linalg.copy ins(%x : !row) outs(%t : !tile)
+  linalg.copy ins(%t : !tile) outs(%y : !row)
+  linalg.copy ins(%t : !tile) outs(%y : !row)
+  return
+}
+
+// The input itself is written before the tile's last use.
+// CHECK-LABEL: // @updates_itself(x, y)
+// CHECK-NEXT:  //   copy_{{.*}}(x, [[TILE:memory]])
+// CHECK-NEXT:  //   negative_{{.*}}([[TILE]], x)
+// CHECK-NEXT:  //   copy_{{.*}}([[TILE]], y)
+// CHECK-NEXT:  //   end
+func.func @updates_itself(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.shared = 0 : i64}) {
+  %t = memref.alloc() : !tile
+  linalg.copy ins(%x : !row) outs(%t : !tile)
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%t : !tile) outs(%x : !row) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.negf %in : f32
+    linalg.yield %0 : f32
+  }
+  linalg.copy ins(%t : !tile) outs(%y : !row)
+  return
+}

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tiles that are loaded only to be read: what reads them reads the kernel's array instead.
+
+before:  copy(x + 4096 * i, tile); maximum(tile, sums); exp(tile, sums, y)
+after:   maximum(x + 4096 * i, sums); exp(x + 4096 * i, sums, y)
+
+That is so where all that is written of a tile is one copy of an input, which nothing writes up to the tile's last use.
+A caller may give arrays that overlap: where another input is written up to there, the program asks when it runs, and
+has a second version of these instructions with the copies.
+"""
+
+from collections import ChainMap
+from collections.abc import Mapping, Set
+from dataclasses import replace
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu.contraction import product_of
+from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
+from nki_mlir.targets.cpu.loop_products import PlacedNest, through
+from nki_mlir.targets.cpu.program import BUFFERS, Assembly, ProgramLabel, RoutineCall
+from nki_mlir.targets.cpu.row_chunks import RowChunks, TileComputation
+from nki_mlir.targets.cpu.schedule import schedule
+from nki_mlir.targets.cpu.storage import PAGE, ScratchBuffer
+from nki_mlir.targets.cpu.streaming import Streamed, can_stream
+from nki_mlir.targets.cpu.values import MemrefView
+from nki_mlir.waist.nest import Nest
+
+LEAST = 1 << 12         # elements of a tile: with fewer, routines that tiles of all arrays share are worth more
+CONTROL = ("nki_set", "nki_next", "nki_unless", "nki_zero", "nki_check", "nki_parallel")
+
+Items = list[RoutineCall | ProgramLabel | None]
+Readers = dict[int, TileComputation]            # computations by the number of the item
+
+
+class ReadInPlace:
+    """Rewrites the program ``code``, whose computations ``chunks`` knows. ``updated`` are inputs that it writes."""
+
+    def __init__(self, code: Assembly, chunks: RowChunks, labels: Mapping[int, ScratchBuffer], updated: Set[str]
+                 ) -> None:
+        self.code, self.chunks, self.labels, self.updated = code, chunks, labels, updated
+        self.items: Items = list(code.items)
+        self.copies = [k for k in range(len(self.items)) if self.is_copied_input(k)]
+        self.users: dict[ScratchBuffer, list[int]] = {}
+        for number, item in enumerate(self.items) if self.copies else ():
+            for argument in item.arguments if isinstance(item, RoutineCall) else ():
+                for slot, _ in argument.symbols if isinstance(argument, Linear) else ():
+                    if slot >= BUFFERS:
+                        self.users.setdefault(code.buffers[slot - BUFFERS][0], []).append(number)
+
+    def rewrite(self) -> None:
+        always: Readers = {}                    # what is known to be right
+        apart: Readers = {}                     # what is right where arrays lie apart
+        left_out, spared = set[int](), dict[int, int]()     # copies; of the latter with the last use
+        for asks in (False, True):
+            for number in self.copies:
+                readers = {} if number in left_out else self.readers(number, ChainMap(apart, always))
+                overwritten = self.written_by(number + 1, max(readers)) if readers else None
+                if overwritten is None or self.source(number) in overwritten or bool(overwritten) != asks:
+                    continue
+                if not asks:
+                    always |= readers
+                    left_out.add(number)
+                elif self.is_straight(number, max(readers)):
+                    apart |= readers
+                    spared[number] = max(readers)
+        if left_out or spared:
+            self.write(always, apart, left_out, spared)
+
+    # -- which tiles ---------------------------------------------------------------------------------------------------
+    def computation(self, number: int) -> TileComputation | None:
+        return self.chunks.computations.get(id(self.items[number]))
+
+    def is_copied_input(self, number: int) -> bool:
+        """Whether an item makes a tile of an input, all of it, that is worth it."""
+        copy = self.computation(number)
+        if copy is None or copy.nest.elements < LEAST or not _is_copy(copy.nest):
+            return False
+        tile = copy.views[1].root
+        return copy.views[0].root in self.chunks.inputs and isinstance(tile, ScratchBuffer) and (
+            copy.nest.elements * copy.nest.outputs[0].dtype.itemsize == tile.size)
+
+    def source(self, number: int) -> object:
+        return self.chunks.computations[id(self.items[number])].views[0].root
+
+    def readers(self, number: int, known: Mapping[int, TileComputation]) -> Readers:
+        """What reads the tile that an item makes, on the source; nothing where one of them cannot."""
+        copy = self.chunks.computations[id(self.items[number])]
+        first, *others = dict.fromkeys(self.users[copy.views[1].root])            # type: ignore[index]
+        if first != number:
+            return {}
+        found = {k: self.reader(known.get(k) or self.computation(k), copy) for k in others}
+        done = {k: reader for k, reader in found.items() if reader is not None}
+        return done if len(done) == len(found) and (len(done) == 1 or _has_long_rows(copy.nest)) else {}
+
+    def reader(self, user: TileComputation | None, copy: TileComputation) -> TileComputation | None:
+        """A computation that reads the tile as one that reads the source."""
+        if user is None or product_of(user.nest) is not None:
+            return None
+        nest, views, tile = user.nest, list(user.views), copy.views[1].root
+        if any(view.root is tile for view in views[len(nest.inputs):]):
+            return None
+        changed = [k for k, view in enumerate(views) if view.root is tile]
+        for k in changed:
+            found = _at_source(copy, nest, k, views[k])
+            if found is None:
+                return None
+            nest, views[k] = found
+        starts = [view.address if k in changed else start for k, (view, start) in enumerate(zip(views, user.starts))]
+        nest = nest.simplified
+        vector = schedule(nest).vector
+        if vector is not None and any(abs(nest.inputs[k].strides[vector]) > MOST_SHUFFLED for k in changed):
+            return None
+        return TileComputation(nest, views, starts)
+
+    def written_by(self, first: int, last: int) -> set[str] | None:
+        """The inputs that the items from one to another write; None where that is not known."""
+        found: set[str] = set()
+        for number in range(first, last + 1) if self.updated else ():
+            item, computation = self.items[number], self.computation(number)
+            if computation is not None:
+                found |= self.inputs_of(computation, len(computation.nest.inputs)).keys()
+            elif isinstance(item, RoutineCall) and item.function not in CONTROL:
+                return None
+        return found
+
+    def inputs_of(self, computation: TileComputation, first: int = 0) -> dict[str, MemrefView]:
+        """The kernel's inputs among operands from one on."""
+        return {view.root: view for view in computation.views[first:]
+                if isinstance(view.root, str) and view.root in self.chunks.inputs}
+
+    def is_straight(self, first: int, last: int) -> bool:
+        return all(self.computation(k) is not None or id(self.items[k]) in self.labels for k in range(first, last + 1))
+
+    # -- the program ---------------------------------------------------------------------------------------------------
+    def write(self, always: Readers, apart: Readers, left_out: set[int], spared: dict[int, int]) -> None:
+        """The program without copies, some parts in two versions. Buffers are in use where their instructions are."""
+        places = [0] * (len(self.items) + 1), [0] * (len(self.items) + 1)       # of the first version, of the last
+        self.code.items[:] = []
+        number = 0
+        while number < len(self.items):
+            end = number
+            if number in spared:
+                end = self.end_of_choice(number, spared)
+                after = self.choice(range(number, end + 1), always | apart, {*left_out, *spared}, places[0])
+            for k in range(number, end + 1):
+                places[1][k] = len(self.code.items)
+                if end == number:
+                    places[0][k] = len(self.code.items)
+                if k not in left_out:
+                    self.put(k, always.get(k))
+            if end > number:
+                self.code.mark(after)
+            number = end + 1
+        places[0][-1] = places[1][-1] = len(self.code.items)
+        for storage in self.code.storages.values():
+            for buffer in storage.buffers:
+                buffer.first, buffer.last = places[0][buffer.first], places[1][buffer.last]
+        for k in left_out:
+            self.chunks.computations[id(self.items[k])].views[1].root.size = 0           # type: ignore[union-attr]
+
+    @staticmethod
+    def end_of_choice(first: int, spared: dict[int, int]) -> int:
+        """The last item of a part in two versions: parts that overlap are one."""
+        end = spared[first]
+        for copy in sorted(spared):
+            if first <= copy <= end:
+                end = max(end, spared[copy])
+        return end
+
+    def choice(self, part: range, readers: Readers, copies: set[int], places: list[int]) -> ProgramLabel:
+        """The version for arrays that lie apart, to be followed by the other one and the label."""
+        otherwise, after = self.code.label(), self.code.label()
+        used: dict[str, MemrefView] = {}
+        for k in part:
+            computation = self.computation(k)
+            used |= self.inputs_of(computation) if computation is not None else {}
+        for name in sorted(self.written_by(part[0], part[-1]) or ()):
+            for other in used:
+                if other != name:
+                    self.code.emit("nki_apart", used[name].base, Linear(used[name].size), used[other].base,
+                                   Linear(used[other].size), otherwise)
+        for k in part:
+            places[k] = len(self.code.items)
+            if k not in copies:
+                self.put(k, readers.get(k) or self.computation(k), True)
+        self.code.emit("nki_unless", Linear(), after)
+        self.code.mark(otherwise)
+        return after
+
+    def put(self, number: int, computation: TileComputation | None, apart: bool = False) -> None:
+        """An item, or a computation in its place; ``apart`` where inputs are known not to overlap."""
+        item = self.items[number]
+        if computation is not None:
+            assert isinstance(item, RoutineCall)
+            streams = isinstance(item.function, Streamed) and can_stream(computation.nest)
+            item = RoutineCall(Streamed(computation.nest) if streams else computation.nest,
+                               (*computation.starts, *item.arguments[len(computation.starts):]))
+            self.chunks.computations[id(item)] = replace(computation, apart=apart)
+        self.code.items.append(item)
+
+
+def _is_copy(nest: Nest) -> bool:
+    return len(nest.inputs) == len(nest.outputs) == 1 and not (nest.steps or nest.mask or nest.symbols or nest.reduced
+                                                               or nest.inputs[0].dtype is not nest.outputs[0].dtype)
+
+
+def _has_long_rows(copy: Nest) -> bool:
+    """Whether the source is one piece, or pieces of a page or more: short ones, far apart, leave the caches."""
+    source = copy.inputs[0]
+    return source.strides[-1:] == (1,) and (len(copy.extents) == 1 or copy.extents[-1] * source.dtype.itemsize >= PAGE)
+
+
+def _at_source(copy: TileComputation, user: Nest, operand: int, view: MemrefView) -> tuple[Nest, MemrefView] | None:
+    """An operand that is in the copy as it is in the source: the user's nest with its strides there, and its view."""
+    target, source = copy.views[1], copy.views[0]
+    own, there = copy.nest.outputs[0].strides, copy.nest.inputs[0].strides
+    if user.inputs[operand].dtype is not copy.nest.inputs[0].dtype:
+        return None
+    if own == there:                    # all of it lies alike
+        return user, replace(source, offset=source.offset.plus(view.offset).plus(target.offset, -1))
+    placed = PlacedNest(copy.nest, (source.root, target.root), (source.offset, target.offset), False)
+    if not user.mask and all(step.kind != "index" for step in user.steps):
+        user = _divided(user, user.inputs[operand].strides, own[0])
+    found = through(placed, 1, user.inputs[operand], view.offset, user.extents)
+    if found is None:
+        return None
+    inputs = [found[0] if k == operand else o for k, o in enumerate(user.inputs)]
+    return replace(user, inputs=tuple(inputs)), replace(source, offset=found[1])
+
+
+def _divided(nest: Nest, strides: tuple[int, ...], row: int) -> Nest:
+    """The nest with each axis that goes over several rows, by these strides, as one over rows and one within a row."""
+    for axis, (step, extent) in enumerate(zip(strides, nest.extents)):
+        if 0 < step < row and row % step == 0 and extent > row // step and extent % (row // step) == 0:
+            return _divided(nest.divided(axis, row // step), (*strides[:axis], row, *strides[axis:]), row)
+    return nest

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tiles that are read where the kernel's array has them: which are, and that values are those of tiles."""
+
+import re
+
+import numpy as np
+import pytest
+
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.targets.cpu import read_in_place
+from nki_mlir.targets.cpu.listing import listing
+
+RNG = np.random.default_rng(0)
+EDGES = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-40, -1e-40], np.float32)
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch):
+    monkeypatch.setattr(read_in_place, "LEAST", 64)
+
+
+def numbers(*shape):
+    """Small integers, and values that are not like others."""
+    x = RNG.integers(-4, 5, shape).astype(np.float32)
+    x.flat[::7] = np.resize(EDGES, x.flat[::7].size)
+    return x
+
+
+def program(kernel, *arguments):
+    return listing(kernel.lower(*arguments).module("nisa")).split("module {")[0]
+
+
+def copies(kernel, *arguments):
+    """How many copies of the array the program has."""
+    return len(re.findall(r"copy_\w+\(x\b", program(kernel, *arguments)))
+
+
+def same_as_interpreter(kernel, *arguments):
+    """The kernel's result, which the interpreter has to give as well."""
+    result, expected = (kernel.on(where)(*arguments) for where in ("jit", "interpreter"))
+    np.testing.assert_array_equal(result, expected)
+    np.testing.assert_array_equal(np.signbit(result), np.signbit(expected))
+    return result
+
+
+@nki.jit
+def centred(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    rows = x.shape[0] // 2
+    for i in nl.affine_range(2):
+        tile = nl.load(x[nl.ds(i * rows, rows), :])
+        highest = nl.max(tile, axis=1, keepdims=True)
+        nl.store(out[nl.ds(i * rows, rows), :], nl.maximum(nl.abs(tile) - highest, tile))
+    return out
+
+
+@pytest.mark.parametrize("shape", [(256, 64), (2, 1023), (254, 1025), (6, 4096)])
+def test_a_tile_that_is_only_read(shape):
+    x = numbers(*shape)
+    same_as_interpreter(centred, x)
+    assert copies(centred, x) == 0
+
+
+@nki.jit
+def pooled(x):
+    rows, height, width = x.shape
+    out = nl.ndarray((rows, height // 2, width // 2), dtype=x.dtype, buffer=nl.shared_hbm)
+    c, i, di, j, dj = nl.mgrid[0:rows, 0:height // 4, 0:2, 0:width // 2, 0:2]
+    for k in nl.affine_range(2):
+        tile = nl.load(x[:, nl.ds(k * (height // 2), height // 2), :])
+        highest = nl.max(tile[c, i * 2 + di, j * 2 + dj], axis=[2, 4])
+        nl.store(out[:, nl.ds(k * (height // 4), height // 4), :], highest)
+    return out
+
+
+@pytest.mark.parametrize("shape", [(128, 16, 64), (3, 8, 34), (1, 24, 66)])
+def test_a_tile_whose_rows_lie_further_apart_in_the_array(shape):
+    """The walk over the tile goes over several rows at a time, as one axis."""
+    x, (rows, height, width) = numbers(*shape), shape
+    result = same_as_interpreter(pooled, x)
+    np.testing.assert_array_equal(result, x.reshape(rows, height // 2, 2, width // 2, 2).max((2, 4)))
+    assert copies(pooled, x) == 0
+
+
+@nki.jit
+def in_pieces(x):
+    """Each piece starts where a loop's variable says."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, width = nl.load(x), x.shape[1] // 4
+    highest = nl.ndarray((x.shape[0], 4), dtype=x.dtype, buffer=nl.sbuf)
+    for k in nl.affine_range(4):
+        highest[:, nl.ds(k, 1)] = nl.max(tile[:, nl.ds(k * width, width)], axis=1, keepdims=True)
+    nl.store(out, nl.maximum(tile, nl.max(highest, axis=1, keepdims=True)))
+    return out
+
+
+def test_parts_of_a_tile_that_loops_go_over():
+    x = numbers(128, 2048)
+    same_as_interpreter(in_pieces, x)
+    assert copies(in_pieces, x) == 0
+
+
+@nki.jit
+def columns(x):
+    """Two readers of columns of a wider array."""
+    out = nl.ndarray((x.shape[0], 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x[:, 64:128])
+    nl.store(out, nl.maximum(nl.abs(tile) - nl.max(tile, axis=1, keepdims=True), tile))
+    return out
+
+
+@nki.jit
+def updated(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    highest = nl.max(tile, axis=1, keepdims=True)
+    tile[:, 0:64] = nl.abs(tile[:, 0:64])
+    nl.store(out, nl.maximum(tile, highest))
+    return out
+
+
+@nki.jit
+def squared(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    nl.store(out, nl.add(nl.matmul(tile, tile, transpose_x=True), tile))
+    return out
+
+
+@pytest.mark.parametrize("kernel, x", [
+    (columns, numbers(128, 256)), (updated, numbers(128, 128)),
+    (squared, RNG.integers(-4, 5, (128, 128)).astype(np.float32)),
+])
+def test_tiles_that_stay(kernel, x):
+    """Short pieces far apart, a tile that is written again, factors of a product."""
+    same_as_interpreter(kernel, x)
+    assert copies(kernel, x) >= 1
+
+
+# -- arrays that a kernel updates --------------------------------------------------------------------------------------
+@nki.trace
+def shifted(x, out):
+    tile = nl.load(x)
+    nl.store(out, nl.maximum(tile[:, 0:64], tile[:, 1:65]))
+
+
+@nki.trace
+def turned_round(x, out):
+    """The first rows of the result are made of the last ones of the tile, and the other way round."""
+    tile = nl.load(x)
+    highest = nl.max(tile, axis=1, keepdims=True)
+    nl.store(out[64:128, :], nl.maximum(nl.abs(tile[64:128, :]), highest[64:128, :]))
+    nl.store(out[0:64, :], nl.maximum(nl.abs(tile[0:64, :]), highest[0:64, :]))
+
+
+@nki.trace
+def one_before_one_behind(x, out):
+    """The tile of a is not needed any more when the output is written, that of b is."""
+    a = nl.load(x[0:64, :])
+    b = nl.load(x[64:128, :])
+    highest = nl.maximum(nl.max(a, axis=1, keepdims=True), nl.max(nl.abs(a), axis=1, keepdims=True))
+    nl.store(out[0:64, :], nl.minimum(b, highest))
+    nl.store(out[64:128, :], nl.maximum(b, 1.0))
+
+
+@nki.trace
+def updated_between(x, out):
+    tile = nl.load(x)
+    nl.store(x, nl.multiply(tile, 2.0))
+    nl.store(out, nl.maximum(tile, 0.0))
+
+
+def after(kernel, where, x, out):
+    kernel.on(where)(x, out)
+    return x, out
+
+
+@pytest.mark.parametrize("kernel, columns", [(shifted, 65), (turned_round, 1024), (updated_between, 1024),
+                                             (one_before_one_behind, 1024)])
+def test_arrays_that_lie_apart(kernel, columns):
+    x = numbers(128, columns)
+    out = np.empty((128, 64 if kernel is shifted else columns), np.float32)
+    for found, expected in zip(*(after(kernel, where, x.copy(), out.copy()) for where in ("jit", "interpreter"))):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_tiles_of_which_one_is_not_needed_any_more():
+    text = program(one_before_one_behind, numbers(128, 1024), np.empty((128, 1024), np.float32))
+    assert text.count("nki_apart") == 1 and re.findall(r"copy_\w+\(x( \+ \d+)?", text) == [" + 262144"]
+    memory = numbers(128, 1024)
+    a, b = memory[:64].copy(), memory[64:].copy()
+    highest = np.maximum(a.max(1, keepdims=True), abs(a).max(1, keepdims=True))
+    one_before_one_behind.on("jit")(memory, memory)
+    np.testing.assert_array_equal(memory, np.concatenate([np.minimum(b, highest), np.maximum(b, 1)]) + np.float32(0))
+
+
+@pytest.mark.parametrize("offset", [0, 1, 63, 64, 65, 128 * 65 - 1, 128 * 65])
+def test_arrays_that_overlap(offset):
+    """What is read from the array is what it was before the kernel wrote to the other one, wherever that begins."""
+    memory = numbers(128 * 65 + 128 * 65 + 64)
+
+    def parts(memory):
+        return memory[:128 * 65].reshape(128, 65), memory[offset:offset + 128 * 64].reshape(128, 64)
+    expected = memory.copy()
+    x, out = parts(expected)
+    out[...] = np.maximum(x[:, :64].copy(), x[:, 1:].copy()) + np.float32(0)
+    shifted.on("jit")(*parts(memory))
+    np.testing.assert_array_equal(memory, expected)
+
+
+def test_which_version__is_asked_when_it_runs():
+    text = program(shifted, numbers(128, 65), np.empty((128, 64), np.float32))
+    ask, = re.findall(r"nki_apart\((.*)\)", text)
+    assert ask == "out, 32768, x, 33280, L0"
+    assert text.index("nki_apart") < text.index("maximum_") < text.index("L0:") < text.index("copy_")
+
+
+def test_small_tiles__are_copied(monkeypatch):
+    assert copies(in_pieces, numbers(4, 64)) == 0
+    monkeypatch.setattr(read_in_place, "LEAST", 257)
+    assert copies(in_pieces, numbers(4, 64)) == 1
+
+
+def test_an_array_that_is_written_before_the_last_use__is_copied():
+    assert copies(updated_between, numbers(128, 1024), np.empty((128, 1024), np.float32)) == 1
