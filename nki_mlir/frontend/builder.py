@@ -135,14 +135,16 @@ class Builder:
     def iterations(self, span: Iterable[int], site: Site, parallel: bool, name: str = "") -> Iterator[int]:
         """The numbers of an unrolled loop, each for an iteration."""
         outside, loop = self.touches.turn, LoopRun(parallel, name)
+        several = not isinstance(span, range) or len(span) > 1      # one has nothing to do with others
         try:
             for number in span:
                 self.iteration(site)
-                self.touches.enter(loop, number)
+                if several:
+                    self.touches.enter(loop, number)
                 yield number
-                self.touches.turn = outside
+                self.touches.end(outside)
         finally:
-            self.touches.turn = outside
+            self.touches.end(outside)
 
     def enter_branch(self) -> None:
         """What follows is in a branch whose condition is known."""

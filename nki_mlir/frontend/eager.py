@@ -16,13 +16,12 @@ from nki_mlir.dialects.nki.movement import DevicePrintOp
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import Builder, Known, Marks, Operands, Site, Views
 from nki_mlir.frontend.conditions import happens, masks_of
-from nki_mlir.frontend.eager_checks import EagerChecks, Scopes, WatchedLoop
 from nki_mlir.frontend.hazards import ProgramTouches, judge_loops, judge_programs, point_text
 from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.races import Verdict
 from nki_mlir.frontend.tensor import Buffer, View
-from nki_mlir.frontend.touches import Touch
+from nki_mlir.frontend.touches import LoopRun, Touch, Turn
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.execute import Pattern, Runner, compile_op, has_domain, within_domain
 from nki_mlir.targets.interpreter.floating import floating, starts
@@ -57,7 +56,7 @@ class Launch:
 
     results: Container[tuple[object, ...]] = ()             # the places of tensors in private HBM that are outputs
     shared: dict[Hashable, np.ndarray] = field(default_factory=dict)        # the outputs, by order of creation
-    checks: EagerChecks = field(default_factory=EagerChecks)          # of what capture might refuse
+    doubtful: bool = False                                  # capture may refuse what a program did
     known: dict[tuple[object, ...], dict[object, object]] = field(default_factory=dict)
     forms: dict[tuple[object, ...], dict[object, object]] = field(default_factory=dict)
 
@@ -69,10 +68,9 @@ class EagerBuilder(Builder):
                  target: str = "trn2", fill: Callable[[DType], float] = lambda dtype: 0.0) -> None:
         super().__init__(grid, target)
         self.launch = launch = launch or Launch()
-        self.known, self.forms, self.checks = launch.known, launch.forms, launch.checks
+        self.known, self.forms = launch.known, launch.forms
         self.point, self.taken, self.fill = point, 0, fill
-        self.scopes = Scopes(self.checks, self)
-        self.branches: list[int] = []       # how many scopes were open outside of each open branch
+        self.branches: list[Turn | None] = []       # where each open branch is
         self.deeds = 0                      # equal for programs that do the same
         self.touches.meant = elements_meant
 
@@ -101,7 +99,7 @@ class EagerBuilder(Builder):
     def allocated(self, shape: tuple[int, ...], dtype: DType, space: str, shared: bool, partition_dim: int,
                   name: str) -> Buffer:
         buffer = Buffer(tuple(shape), dtype, space, self.new_name(name), partition_dim,
-                        scope=self.scopes.innermost(), role="output" if shared else "local", turn=self.touches.turn)
+                        role="output" if shared else "local", turn=self.touches.turn)
         key = self.shared_key(name)
         if shared and key in self.launch.shared:
             buffer.handle = self.launch.shared[key]
@@ -146,13 +144,13 @@ class EagerBuilder(Builder):
             try:
                 self.emit(cls, views, mask, **attributes)
             except KernelError:
-                self.checks.found = True
+                self.launch.doubtful = True
             finally:
                 self.considering = False
 
     def end(self) -> None:
         """The kernel has ended. What it held at once may be less where it is compiled: capture knows."""
-        self.checks.found |= self.rules is not DeviceRules.OFF and any(True for _ in self.memory.findings())
+        self.launch.doubtful |= self.rules is not DeviceRules.OFF and any(True for _ in self.memory.findings())
 
     def worked_out(self, op: Op, operands: Operands, known: Known) -> "tuple[PreparedOperation, list[int]]":
         """The work of an operation, and where its tiles start, where that is no part of the work."""
@@ -183,35 +181,29 @@ class EagerBuilder(Builder):
 
     # -- what capture might refuse -------------------------------------------------------------------------------------
     def iterations(self, span: Iterable[int], site: Site, parallel: bool, name: str = "") -> Iterator[int]:
-        depth, branches, loop = len(self.scopes.open), len(self.branches), WatchedLoop(parallel)
-        several = not isinstance(span, range) or len(span) > 1
+        branches = len(self.branches)
         try:
-            for number in super().iterations(span, site, parallel, name):
-                if several:
-                    self.scopes.enter(loop)
-                yield number
-                self.scopes.leave(depth)
+            yield from super().iterations(span, site, parallel, name)
         finally:
-            self.scopes.leave(depth)
             del self.branches[branches:]
 
     def enter_branch(self) -> None:
-        self.branches.append(len(self.scopes.open))
-        if self.scopes.open:                # conditions outside of loops are known to capture, too
-            self.scopes.enter(None)
+        self.branches.append(self.touches.turn)
+        if self.touches.turn is not None:                # conditions outside of loops are known to capture, too
+            self.touches.enter(LoopRun(False, ""), None)
 
     def leave_branch(self) -> None:
         if self.branches:
-            self.scopes.leave(self.branches.pop())
+            self.touches.end(self.branches.pop())
 
     def promote(self, buffer: Buffer) -> None:
-        self.scopes.used(View.full(buffer))
+        self.note_for_capture([buffer])
         if prod(self.grid) > 1:
             raise PrivateResult(self.private[buffer])
 
     def check_shared(self) -> None:
         super().check_shared()
-        self.checks.found |= bool(self.scopes.open)
+        self.launch.doubtful |= self.touches.turn is not None
 
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
                 known: Known) -> None:
@@ -221,15 +213,14 @@ class EagerBuilder(Builder):
             self.touches.performed(op, views, (), self.accumulating, ())
             if self.touches.several:
                 self.deeds = hash((self.deeds, id(known) if known else op.outline(), op.mask))
-        if not self.checks.found:
-            self.note_for_capture(op, operands, views)
+        if not self.launch.doubtful:
+            self.note_for_capture([view.buffer for view in views])
 
-    def note_for_capture(self, op: Op, operands: Operands, views: Sequence[View]) -> None:
-        if not self.accumulating:
-            self.scopes.performed(op, operands, views, self.independent_programs and self.touches.several)
-        else:
-            for view in views:
-                self.scopes.used(view)
+    def note_for_capture(self, used: Iterable[Buffer]) -> None:
+        """What was made in an iteration that has ended is gone, where capture keeps the loop."""
+        for buffer in used:
+            if buffer.turn is not None and buffer.turn.has_ended:
+                self.launch.doubtful = True
 
 
 def verdict_on(programs: Sequence[EagerBuilder]) -> Verdict:

@@ -40,12 +40,16 @@ class LoopRun:
 
 @dataclass(eq=False)
 class Turn:
-    """One iteration of a loop, by its number, or all of a rolled one; ``parallels`` counts the parallel loops."""
+    """One iteration of a loop, by its number, or all of a rolled one; ``parallels`` counts the parallel loops.
+
+    A branch in a loop that runs is one, too, of a loop of its own.
+    """
 
     loop: LoopRun
     number: int | None
     outside: "Turn | None"
     parallels: int = field(init=False)
+    has_ended: bool = False
 
     def __post_init__(self) -> None:
         self.parallels = self.loop.parallel + (self.outside.parallels if self.outside is not None else 0)
@@ -121,6 +125,12 @@ class Touches:
     def leave(self) -> None:
         assert self.turn is not None
         self.turn = self.turn.outside
+
+    def end(self, outside: Turn | None) -> None:
+        """The iterations inside of one, or of none, have ended."""
+        while self.turn is not None and self.turn is not outside:
+            self.turn.has_ended = True
+            self.leave()
 
     def constant(self, buffer: Buffer, array: np.ndarray) -> None:
         if self.several and self.values is not None:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.frontend.builder import current
 from nki_mlir.frontend.eager import CHECKING, EagerBuilder, Launch, PrivateResult, verdict_on
-from nki_mlir.frontend.eager_checks import REFUSALS, EagerChecks
+from nki_mlir.frontend.errors import OutOfScope, SharedHbmInside, UnexpectedOutputDependencies
 from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, RaceWarning, UnknownRaceLevel, report
 from nki_mlir.language.arguments import Bound
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
     from nki_mlir.language.kernel import Kernel
 
 Program = Callable[..., EagerBuilder]           # of a grid, a point in it, and what all programs have in common
-Judge = Callable[[EagerChecks, Sequence[EagerBuilder]], None]        # of what the programs did
+Judge = Callable[[Launch, Sequence[EagerBuilder]], None]        # of what the programs did
+
+REFUSALS = (OutOfScope, SharedHbmInside, UnexpectedOutputDependencies, TargetRule, IterationsMeet, ProgramsMeet,
+            UnknownRaceLevel)           # of capture
 
 
 def run_eager(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray]) -> object:
@@ -102,24 +106,24 @@ def attempt(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray], program: P
         with on_one_thread():
             programs = run_programs(run, len(builders))
     except NkiMlirError:
-        judge(launch.checks, ())
+        judge(launch, ())
         raise
-    judge(launch.checks, builders)
+    judge(launch, builders)
     return programs
 
 
 # -- judges ------------------------------------------------------------------------------------------------------------
-def report_races(checks: EagerChecks, programs: Sequence[EagerBuilder]) -> None:
+def report_races(launch: Launch, programs: Sequence[EagerBuilder]) -> None:
     report(verdict_on(programs).races)
 
 
-def ask_capture(kernel: "Kernel", bound: Bound, checks: EagerChecks, programs: Sequence[EagerBuilder]) -> None:
+def ask_capture(kernel: "Kernel", bound: Bound, launch: Launch, programs: Sequence[EagerBuilder]) -> None:
     """Raise what capture says of scopes and of iterations that depend on each other, if there is a doubt.
 
     It reports races, too; what it does not see, because it cannot take the kernel, is the verdict on the run.
     """
     verdict = verdict_on(programs)
-    if not (checks.found or verdict.races or verdict.undecided):
+    if not (launch.doubtful or verdict.races or verdict.undecided):
         return
     try:
         if kernel.specialize(bound).captured.verdict.races:

@@ -6,7 +6,7 @@ launch, and the ranks of a group, are threads that take turns.
 """
 
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,8 @@ import numpy as np
 
 from nki_mlir.dialects.meeting import RANKS
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.builder import Operands
 from nki_mlir.frontend.eager import EagerBuilder
-from nki_mlir.frontend.tensor import Buffer, View
+from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.language.arguments import map_leaves, with_arrays
 from nki_mlir.language.current.errors import invalid
 from nki_mlir.language.current.unrounded import ExactMemory, UnroundedStep, check_apart, rounds
@@ -53,7 +52,7 @@ class EagerCore(EagerBuilder):
     def end(self) -> None:
         self.check_memory()
 
-    def note_for_capture(self, op: Op, operands: Operands, views: Sequence[View]) -> None:
+    def note_for_capture(self, used: Iterable[Buffer]) -> None:
         """Loops of this generation do not stay rolled."""
 
 
