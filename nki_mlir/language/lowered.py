@@ -4,10 +4,9 @@
 Nothing is computed before it is asked for, and nothing twice.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from nki_mlir.language.kernel import Kernel
     from nki_mlir.targets.neuron.timing import Timing
 
-T = TypeVar("T")
 LEVELS = ("nki", "waist", "nisa", "isa")
 
 
@@ -214,7 +212,7 @@ class Lowered:
     """
 
     specialization: Specialization
-    memo: dict[str, Any] = field(default_factory=dict, repr=False)
+    memo: "dict[str, list[Module]]" = field(default_factory=dict, repr=False)         # by level
 
     @property
     def name(self) -> str:
@@ -265,8 +263,7 @@ class Lowered:
         modules = self._modules(level)
         if not 0 <= number < len(modules):
             raise NoSuchModule(number=number, level=level, count=len(modules)).here()
-        found: Module = modules[number]
-        return found
+        return modules[number]
 
     @property
     def streams(self) -> "list[Program]":
@@ -285,9 +282,7 @@ class Lowered:
             program, = nki.jit(double).lower(Spec((128, 64))).streams
             assert {engine.value for engine, stream in program.streams.items() if stream} >= {"vector", "sync"}
         """
-        from nki_mlir.targets import neuron  # start-up: loads MLIR
-        return self._once("streams", lambda: neuron.streams(
-            self.specialization.captured, self.specialization.grid, neuron.emission()))
+        return self.specialization.streams
 
     def time(self) -> "Timing":
         """How long it takes on the timed machine, and where its time goes: as of ``nki-run --time``.
@@ -305,8 +300,7 @@ class Lowered:
             small, large = (nki.jit(double).lower(Spec((128, n))).time().total_ns for n in (64, 8192))
             assert 0 < small < large
         """
-        from nki_mlir.targets import neuron  # start-up: loads MLIR
-        return self._once("time", lambda: neuron.timed(self.streams))
+        return self.specialization.timing
 
     def profile(self) -> Profile:
         """The profile: its page is shown in a notebook, ``write(folder)`` leaves it as files.
@@ -324,8 +318,7 @@ class Lowered:
             lowered = nki.jit(double).lower(Spec((128, 64)))
             assert lowered.profile().document["timing"]["total_ns"] == lowered.time().total_ns
         """
-        from nki_mlir.targets.neuron.profile import profile_of  # start-up: needed where it is asked for
-        return self._once("profile", lambda: Profile(profile_of(self.streams)))
+        return Profile(self.specialization.profile)
 
     @property
     def cost(self) -> KernelCost:
@@ -348,16 +341,12 @@ class Lowered:
         return KernelCost(figures["total_ns"], point["operations"], figures["hbm_bytes"], figures["instructions"],
                     figures["instructions_per_engine"], figures["busy_ns"])
 
-    def _once(self, name: str, make: Callable[[], T]) -> T:
-        if name not in self.memo:
-            self.memo[name] = make()
-        made: T = self.memo[name]
-        return made
-
     def _modules(self, level: str) -> "list[Module]":
         if level not in LEVELS:
             raise UnknownLevel(name=level).here()
-        return self._once(level, lambda: self._lowered(level))
+        if level not in self.memo:
+            self.memo[level] = self._lowered(level)
+        return self.memo[level]
 
     @alone
     def _lowered(self, level: str) -> "list[Module]":

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from nki_mlir.alone import alone
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.dialects.isa.program import Program
 from nki_mlir.files import write_file
 from nki_mlir.language.arguments import with_arrays
 from nki_mlir.language.kernel import Kernel, capturing, describe_array, is_array
@@ -45,28 +44,6 @@ class BenchmarkResult:
 
     nc_latency: Latency
     source: str = SOURCE
-
-
-def programs_of(made: Specialization) -> list[Program]:
-    """The streams that are timed."""
-    from nki_mlir.targets import neuron  # start-up: loads MLIR
-    return neuron.streams(made.captured, made.grid, neuron.emission())
-
-
-def timing_of(made: Specialization) -> Timing:
-    """The time of a kernel's programs."""
-    from nki_mlir.targets import neuron  # start-up: loads MLIR
-    if "timing" not in made.programs:
-        made.programs["timing"] = neuron.timed(programs_of(made))
-    found: Timing = made.programs["timing"]
-    return found
-
-
-def leave_profile(made: Specialization, folder: Path) -> None:
-    """Write the profile of a kernel's programs."""
-    if "profile" not in made.programs:
-        made.programs["profile"] = profile.profile_of(programs_of(made))
-    profile.write_profile(made.programs["profile"], folder)
 
 
 @dataclass(eq=False)
@@ -108,9 +85,9 @@ class MeasuredKernel(Kernel):
         if self.save_neff_name:
             write_file(Path(self.save_neff_name), str(module))
         if self.save_trace_name:
-            write_file(Path(self.save_trace_name), summary_of(timing_of(made)))
+            write_file(Path(self.save_trace_name), summary_of(made.timing))
         if self.profile is not None:
-            leave_profile(made, Path(self.profile))
+            profile.write_profile(made.profile, Path(self.profile))
 
 
 class ArtifactsDirectory(KernelError, ValueError):
@@ -139,7 +116,7 @@ class BenchmarkedKernel(MeasuredKernel):
 
     def leave(self, made: Specialization) -> None:
         super().leave(made)
-        self.results[:] = [BenchmarkResult(Latency(timing_of(made).total_ns / 1e3))]
+        self.results[:] = [BenchmarkResult(Latency(made.timing.total_ns / 1e3))]
 
     @property
     def benchmark_result(self) -> BenchmarkResult:
@@ -164,8 +141,8 @@ class ProfiledKernel(MeasuredKernel):
 
     @alone
     def leave(self, made: Specialization) -> None:
-        folder, summary = Path(self.working_directory), summary_of(timing_of(made))
-        leave_profile(made, folder)
+        folder, summary = Path(self.working_directory), summary_of(made.timing)
+        profile.write_profile(made.profile, folder)
         write_file(folder / self.save_neff_name, str(made.modules[0]))
         for name in self.traces():
             write_file(folder / name, summary)

@@ -17,8 +17,11 @@ from nki_mlir.language.results import warn_left_out
 from nki_mlir.scalar.dtypes import DType
 
 if TYPE_CHECKING:
+    from nki_mlir.dialects.isa.program import Program
     from nki_mlir.frontend.capture import Captured
+    from nki_mlir.targets.neuron.timing import Timing
 
+Run = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]       # on inputs and shared buffers
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
 WORTH_A_PROOF = 1 << 18         # elements: smaller results are zeroed in less time than it takes to look
 
@@ -58,17 +61,31 @@ class Specialization:
         """The distinct modules, in the order of the grid points that need them."""
         return list({id(v.module): v.module for v in self.captured.variants.values()}.values())
 
-    @property
+    @made_alone
     def key(self) -> str:
         """Content key: the text of the modules, which says everything, and what wraps them."""
-        if "key" not in self.programs:
-            digest = hashlib.sha256()
-            with ALONE:
-                for fixed, variant in self.captured.variants.items():
-                    digest.update(repr(fixed).encode() + str(variant.module).encode())
-            self.programs["key"] = digest.hexdigest()
-        key: str = self.programs["key"]
-        return key
+        digest = hashlib.sha256()
+        for fixed, variant in self.captured.variants.items():
+            digest.update(repr(fixed).encode() + str(variant.module).encode())
+        return digest.hexdigest()
+
+    @made_alone
+    def streams(self) -> "list[Program]":
+        """The instruction streams that are timed."""
+        from nki_mlir.targets import neuron  # start-up: loads MLIR
+        return neuron.streams(self.captured, self.grid, neuron.emission())
+
+    @made_alone
+    def timing(self) -> "Timing":
+        """Their time."""
+        from nki_mlir.targets import neuron  # start-up: loads MLIR
+        return neuron.timed(self.streams)
+
+    @made_alone
+    def profile(self) -> dict[str, Any]:
+        """Where their time goes, as JSON has it."""
+        from nki_mlir.targets.neuron.profile import profile_of  # start-up: needed where it is asked for
+        return profile_of(self.streams)
 
     @made_alone
     def effects(self) -> list[Any]:
@@ -99,17 +116,17 @@ class Specialization:
         for result, missing in self.left_out:
             warn_left_out(result.name, prod(result.shape), missing.count, missing.first, result.at)
 
-    def program(self, on: str) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
+    def program(self, on: str) -> Run:
         """``run(inputs, shared)`` for all programs of the grid on that executor; compiled once."""
         if on not in self.programs:
             with ALONE:
                 if on not in self.programs:
                     self.programs[on] = executor(on)(self.captured, self.grid)
-        program: Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None] = self.programs[on]
+        program: Run = self.programs[on]
         return program
 
 
-def executor(on: str) -> "Callable[[Captured, tuple[int, ...]], Callable[..., Any]]":
+def executor(on: str) -> "Callable[[Captured, tuple[int, ...]], Run]":
     """How a captured kernel becomes a program: looked up by name, imported when it is first used."""
     match on:
         case "interpreter":
