@@ -121,32 +121,33 @@ class TargetCheck:
         self.op, self.machine = op, machine
         self.found: list[Finding] = []
 
-    def broken(self, error: KernelError, contested: bool = False, settled: bool = False) -> None:
-        self.found.append(Finding(error, contested or settled, settled))
+    def broken(self, error: type[TargetRule], contested: bool = False, settled: bool = False, **values: object) -> None:
+        made = error(op=self.op.name, target=self.machine.name, **values)
+        self.found.append(Finding(made, contested or settled, settled))
 
     def need(self, generation: int, what: str, instead: str, contested: bool = False, settled: bool = False) -> None:
         """What a generation came with."""
         if self.machine.generation < generation:
-            self.broken(NotOnTarget(what=what, needs=generation, target=self.machine.name,
-                                    has=self.machine.generation, instead=instead), contested, settled)
+            self.broken(NotOnTarget, contested, settled, what=what, needs=generation, has=self.machine.generation,
+                        instead=instead)
 
     def rule(self, holds: bool, what: str, instead: str, contested: bool = False, settled: bool = False) -> None:
         """A rule of this operation alone."""
         if not holds:
-            self.broken(RuleOfTarget(op=self.op.name, what=what, instead=instead), contested, settled)
+            self.broken(RuleOfTarget, contested, settled, what=what, instead=instead)
 
     def dtypes(self, label: str, *allowed: DType, contested: bool = False) -> None:
         tile: Tile | None = getattr(self.op, label)
         if tile is not None and tile.dtype not in allowed:
-            self.broken(DtypeOfOperand(operand=label, op=self.op.name, found=tile.dtype,
-                                       expected=", ".join(map(str, allowed))), contested)
+            self.broken(DtypeOfOperand, contested, operand=label, found=tile.dtype,
+                        expected=", ".join(map(str, allowed)))
 
     def one_a_row(self, *labels: str, contested: bool = False) -> None:
         """Operands of which each lane reads one value for all elements of its partition."""
         for label in labels:
             tile: Tile | None = getattr(self.op, label)
             if tile is not None and any([step and count > 1 for step, count in tile.access.free_dims]):
-                self.broken(NotOneARow(operand=label, op=self.op.name, count=tile.free_elements), contested)
+                self.broken(NotOneARow, contested, operand=label, count=tile.free_elements)
 
     def operators(self, *names: str, settled: bool = False) -> None:
         """ALU operators are on the engine. What documents allow GpSimd besides differs between instructions:
@@ -160,13 +161,13 @@ class TargetCheck:
             if engine not in (has := engines_of(name)):
                 contested = (engine is Engine.GPSIMD and name not in BITS) or name == "rsqrt" or not chosen
                 said = settled and contested and engine is Engine.GPSIMD and chosen
-                self.broken(NotOnEngine(engine=engine.value, what=name, op=self.op.name,
-                                        engines=" or ".join(e.value for e in has)), contested, said)
+                self.broken(NotOnEngine, contested, said, engine=engine.value, what=name,
+                            engines=" or ".join(e.value for e in has))
 
     def partitions(self, operand: str, tile: Tile, engine: Engine) -> None:
         op = self.op
         if is_spread(tile):
-            self.broken(SpreadPartition(operand=operand, op=op.name, count=tile.partitions, engine=engine.value))
+            self.broken(SpreadPartition, operand=operand, count=tile.partitions, engine=engine.value)
             return
         offsets = op.offsets.get(operand, (0,))
         if starts_legally(self.machine, tile, offsets):
@@ -176,23 +177,20 @@ class TargetCheck:
         start = tile.access.partition
         assert start is not None
         low, high = start.interval(op.ranges)
-        self.broken(StartPartition(operand=operand, op=op.name, start=low if low == high else f"{low} to {high}",
-                                   count=tile.partitions, engine=engine.value, legal=" or ".join(legal)))
+        self.broken(StartPartition, operand=operand, start=low if low == high else f"{low} to {high}",
+                    count=tile.partitions, engine=engine.value, legal=" or ".join(legal))
 
     def size(self, operand: str, tile: Tile) -> None:
-        op, machine = self.op, self.machine
+        machine = self.machine
         dims = sum(count > 1 for _, count in tile.access.free_dims)
         if dims > machine.free_dims_max:
-            self.broken(TooManyDims(operand=operand, op=op.name, count=dims, limit=machine.free_dims_max,
-                                    target=machine.name))
+            self.broken(TooManyDims, operand=operand, count=dims, limit=machine.free_dims_max)
         farthest = max((abs(step) for step, count in tile.access.free_dims if count > 1), default=0)
         if farthest > machine.step_max:
-            self.broken(TooFar(operand=operand, op=op.name, step=farthest, limit=machine.step_max,
-                               target=machine.name))
+            self.broken(TooFar, operand=operand, step=farthest, limit=machine.step_max)
         limit = machine.psum_elements_max if tile.space == PSUM else machine.sbuf_elements_max
         if tile.free_elements > limit:
-            self.broken(TooManyElements(operand=operand, op=op.name, count=tile.free_elements, limit=limit,
-                                        space=tile.space, target=machine.name))
+            self.broken(TooManyElements, operand=operand, count=tile.free_elements, limit=limit, space=tile.space)
 
     def bank(self, dst: Tile) -> None:
         """A buffer larger than a bank begins at one, so where a pattern lies in its buffer tells its bank."""
@@ -202,8 +200,7 @@ class TargetCheck:
         low, high = (end * size for end in dst.access.reach())
         for start in _starts(self.op, dst):
             if (start * size + low) // bank != (start * size + high + size - 1) // bank:
-                self.broken(CrossesBank(op=self.op.name, first=start * size + low,
-                                        last=start * size + high + size - 1, limit=bank))
+                self.broken(CrossesBank, first=start * size + low, last=start * size + high + size - 1, limit=bank)
                 return
 
 
@@ -219,8 +216,7 @@ def findings(op: Op, machine: Machine) -> tuple[Finding, ...]:
         for field, tile in op.operands():
             if tile.space == PSUM and engine is Engine.GPSIMD and not machine.gpsimd_sees_psum:
                 # Where the kernel left the engine open, the compiler copies the operand.
-                check.broken(MemoryOfEngine(operand=field.name, op=op.name, target=machine.name),
-                             contested=op.engine == Engine.UNKNOWN.value)
+                check.broken(MemoryOfEngine, op.engine == Engine.UNKNOWN.value, operand=field.name)
             if tile.on_chip and not open_ended:
                 check.partitions(field.name, tile, engine)
                 check.size(field.name, tile)

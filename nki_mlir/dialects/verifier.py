@@ -128,26 +128,27 @@ class Check:
         if writes and any([step == 0 and count > 1 for step, count in access.dims]):
             raise OverlappingWrite(tile=tile.describe(), op=self.name)
 
+    def present(self, *labels: str) -> list[tuple[str, Tile]]:
+        """The operands of these fields, without those that are absent."""
+        return [(label, tile) for label in labels if (tile := getattr(self.op, label)) is not None]
+
     def spaces(self, label: str, *allowed: str) -> None:
-        tile: Tile | None = getattr(self.op, label)
-        if tile is not None and tile.space not in allowed:
-            raise WrongMemory(operand=label, op=self.name, expected="|".join(allowed), found=tile.space)
+        for _, tile in self.present(label):
+            if tile.space not in allowed:
+                raise WrongMemory(operand=label, op=self.name, expected="|".join(allowed), found=tile.space)
 
     def all_in(self, allowed: tuple[str, ...], *labels: str) -> None:
         for label in labels:
             self.spaces(label, *allowed)
 
     def on_chip(self, *labels: str) -> None:
-        for label in labels:
-            tile: Tile | None = getattr(self.op, label)
-            if tile is not None and tile.space == HBM:
-                self.spaces(label, PSUM, SBUF)
+        self.all_in((PSUM, SBUF), *labels)
 
     def in_hbm(self, label: str) -> None:
         self.spaces(label, HBM)
 
     def same_shape(self, *labels: str) -> None:
-        tiles = [(label, t) for label in labels if (t := getattr(self.op, label)) is not None]
+        tiles = self.present(*labels)
         first = tiles[0][1].shape
         for label, tile in tiles[1:]:
             if tile.shape != first:
@@ -162,14 +163,13 @@ class Check:
         self.same_shape(*labels)
 
     def dtype(self, label: str, *allowed: DType) -> None:
-        tile: Tile | None = getattr(self.op, label)
-        if tile is not None and tile.dtype not in allowed:
-            raise WrongDtype(operand=label, op=self.name, found=tile.dtype, expected=" or ".join(map(str, allowed)))
+        for _, tile in self.present(label):
+            if tile.dtype not in allowed:
+                raise WrongDtype(operand=label, op=self.name, found=tile.dtype, expected=" or ".join(map(str, allowed)))
 
     def integers(self, *labels: str) -> None:
-        for label in labels:
-            tile: Tile | None = getattr(self.op, label)
-            if tile is not None and not tile.dtype.is_integer:
+        for label, tile in self.present(*labels):
+            if not tile.dtype.is_integer:
                 raise WrongDtype(operand=label, op=self.name, found=tile.dtype, expected="an integer type")
 
     def at_most(self, label: str, dim: int, extent: int, limit: int) -> None:
@@ -208,12 +208,10 @@ class Check:
     def per_partition(self, like: str, *labels: str) -> None:
         """Tiles of one value for each partition of ``like``."""
         count = getattr(self.op, like).shape[0]
-        for label in labels:
-            tile: Tile | None = getattr(self.op, label)
-            if tile is not None:
-                self.rule(tile.free_elements == 1 and tile.shape[0] == count,
-                          f"{label} is one value for each partition of {like}, got {list(tile.shape)}",
-                          f"give it the shape [{count}, 1]")
+        for label, tile in self.present(*labels):
+            self.rule(tile.free_elements == 1 and tile.shape[0] == count,
+                      f"{label} is one value for each partition of {like}, got {list(tile.shape)}",
+                      f"give it the shape [{count}, 1]")
 
     def rule(self, holds: bool, what: str, fix: str = "give it values that this rule allows") -> None:
         """A rule of this op alone, and what to do where it does not hold."""

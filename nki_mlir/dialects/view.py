@@ -139,23 +139,20 @@ class ReinterpretOp(Nki.Operation, name="reinterpret", traits=[ext.Pure]):
     result_: Result
 
     def verify_invariants(self) -> bool:
-        sizes = [_row_bytes(self.operands[0].type), _row_bytes(self.results[0].type)]
-        if None in sizes:
-            self.location.emit_error("'nki.reinterpret' takes contiguous memrefs of the language's element types")
-        elif sizes[0] != sizes[1]:
-            self.location.emit_error(f"'nki.reinterpret' changes (memory, partitions, bytes) {sizes[0]} to {sizes[1]}")
-        return None not in sizes and sizes[0] == sizes[1]
+        return reported(self, "nki.reinterpret", self.check)
+
+    def check(self) -> None:
+        before, after = (_row_bytes(value.type) for value in (self.operands[0], self.results[0]))
+        if before != after:
+            raise MalformedAttribute(f"changes (memory, partitions, bytes) {before} to {after}")
 
 
-def _row_bytes(kind: Type) -> tuple[str, int, int] | None:
-    """Memory, partitions, and bytes of one of them; None for a type that is not a whole buffer's."""
-    if not isinstance(kind, ir.MemRefType) or not kind.has_static_shape:
-        return None
-    if isinstance(kind.layout, ir.StridedLayoutAttr):
-        return None
-    element, space = str(kind.element_type), kind.memory_space
-    if element not in BY_MLIR or not isinstance(space, ir.StringAttr):
-        return None
+def _row_bytes(kind: Type) -> tuple[str, int, int]:
+    """Memory, partitions, and bytes of one of them, of a whole buffer."""
+    element, space = str(getattr(kind, "element_type", "")), getattr(kind, "memory_space", None)
+    if element not in BY_MLIR or not isinstance(space, ir.StringAttr) or not kind.has_static_shape or (
+            isinstance(kind.layout, ir.StridedLayoutAttr)):
+        raise MalformedAttribute("takes contiguous memrefs of the language's element types")
     on_chip = space.value != HBM and len(kind.shape) > 0
     partitions = kind.shape[0] if on_chip else 1
     free = kind.shape[1:] if on_chip else kind.shape

@@ -10,9 +10,8 @@ the class that says what its tiles, fields and rules are.
 
 
 from nki_mlir.bindings import Context, ext, ir
-from nki_mlir.diagnostics import KernelError, NkiMlirError
-from nki_mlir.dialects.attributes import MalformedAttribute, Nki
-from nki_mlir.dialects.isa.instruction import COMPARISONS
+from nki_mlir.dialects.attributes import MalformedAttribute, Nki, reported
+from nki_mlir.dialects.isa.instruction import COMPARISONS, Control
 from nki_mlir.dialects.isa.instruction_reader import read_instruction
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.verifier import verify, verify_mask
@@ -88,16 +87,13 @@ class InstructionOp(_Signalling, name="instruction"):
         if any(name not in self.attributes for name in ("mnemonic", "tiles", "fields", "registers", "queue", "waits",
                                                         "update")):
             return True                         # the presence check, which runs after this one, reports it
-        try:
-            op = read_instruction(self.operation).op
-            if isinstance(op, Op):
-                verify(op)
-                verify_mask(op)
-        except (KernelError, MalformedAttribute, NkiMlirError) as error:
-            text = error.headline if isinstance(error, NkiMlirError) else str(error)
-            self.location.emit_error(f"'isa.instruction' {text}")
-            return False
-        return True
+        return reported(self, "isa.instruction", lambda: _verify(read_instruction(self.operation).op))
+
+
+def _verify(op: Op | Control) -> None:
+    if isinstance(op, Op):
+        verify(op)
+        verify_mask(op)
 
 
 class BranchOp(_Signalling, name="branch", traits=[ir.IsTerminatorTrait]):
@@ -107,13 +103,13 @@ class BranchOp(_Signalling, name="branch", traits=[ir.IsTerminatorTrait]):
     sides: ir.ArrayAttr
 
     def verify_invariants(self) -> bool:
+        return reported(self, "isa.branch", self.check)
+
+    def check(self) -> None:
         if "op" in self.attributes and self.attributes["op"].value not in COMPARISONS:
-            self.location.emit_error(f"'isa.branch' has no comparison {self.attributes['op']}")
-            return False
+            raise MalformedAttribute(f"has no comparison {self.attributes['op']}")
         if len(self.operation.successors) != 2:
-            self.location.emit_error("'isa.branch' needs two successors")
-            return False
-        return True
+            raise MalformedAttribute("needs two successors")
 
 
 class NextOp(Isa.Operation, name="next", traits=[ir.IsTerminatorTrait]):

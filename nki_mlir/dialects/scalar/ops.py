@@ -8,6 +8,7 @@ our own; their meaning is defined once in ``nki_mlir.scalar``. Integers keep the
 from collections.abc import Sequence
 
 from nki_mlir.bindings import Operand, Result, ext, ir
+from nki_mlir.dialects.attributes import MalformedAttribute, reported
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BY_MLIR
@@ -18,18 +19,31 @@ class Scalar(ext.Dialect, name="scalar"):
     """Scalar functions with the rounding, saturation and special values of the machine."""
 
 
-class ConvertOp(Scalar.Operation, name="convert", traits=[ext.Pure]):
+class Checked(Scalar.Operation):
+    """Base of operations with rules of their own: ``check`` raises what is wrong."""
+
+    def verify_invariants(self) -> bool:
+        return reported(self, self.OPERATION_NAME, self.check)
+
+
+class OfFunction(Checked):
+    """Base of those that name a function of a table, ``fn``."""
+
+    def check(self) -> None:
+        if "fn" in self.attributes:             # the presence check, which runs after this one, reports it
+            self.check_function(self.attributes["fn"].value)
+
+
+class ConvertOp(Checked, name="convert", traits=[ext.Pure]):
     """The value in the result's type: floats round to nearest even, integers saturate, NaN becomes 0."""
 
     value: Operand
     result_: Result
 
-    def verify_invariants(self) -> bool:
+    def check(self) -> None:
         for kind in (self.operands[0].type, self.results[0].type):
             if str(kind) not in BY_MLIR and str(kind) != "index":
-                self.location.emit_error(f"'scalar.convert' converts between element types, not {kind}")
-                return False
-        return True
+                raise MalformedAttribute(f"converts between element types, not {kind}")
 
 
 class WrapOp(Scalar.Operation, name="wrap", traits=[ext.Pure]):
@@ -46,52 +60,39 @@ class BitcastOp(Scalar.Operation, name="bitcast", traits=[ext.Pure]):
     result_: Result
 
 
-class AluOp(Scalar.Operation, name="alu", traits=[ext.Pure]):
+class AluOp(OfFunction, name="alu", traits=[ext.Pure]):
     """An ALU operation ``fn`` on operands of one type."""
 
     values: Sequence[Operand]
     result_: Result
     fn: ir.StringAttr
 
-    def verify_invariants(self) -> bool:
-        if "fn" not in self.attributes:
-            return True
-        name = self.attributes["fn"].value
+    def check_function(self, name: str) -> None:
         if name not in ALU:
-            self.location.emit_error(f"'scalar.alu' has no function '{name}'")
-            return False
+            raise MalformedAttribute(f"has no function '{name}'")
         if len(self.operands) != ALU[name].arity:
-            self.location.emit_error(f"'scalar.alu' function '{name}' takes {ALU[name].arity} operands")
-            return False
-        return True
+            raise MalformedAttribute(f"function '{name}' takes {ALU[name].arity} operands")
 
 
-class ActivationOp(Scalar.Operation, name="activation", traits=[ext.Pure]):
+class ActivationOp(OfFunction, name="activation", traits=[ext.Pure]):
     """An activation function ``fn`` of a float32."""
 
     value: Operand
     result_: Result
     fn: ir.StringAttr
 
-    def verify_invariants(self) -> bool:
-        if "fn" in self.attributes and self.attributes["fn"].value not in ACTIVATIONS:
-            self.location.emit_error(f"'scalar.activation' has no function '{self.attributes['fn'].value}'")
-            return False
-        return True
+    def check_function(self, name: str) -> None:
+        if name not in ACTIVATIONS:
+            raise MalformedAttribute(f"has no function '{name}'")
 
 
-class MathOp(Scalar.Operation, name="math", traits=[ext.Pure]):
+class MathOp(OfFunction, name="math", traits=[ext.Pure]):
     """A function ``fn`` of graphs that no instruction has, on operands of one type."""
 
     values: Sequence[Operand]
     result_: Result
     fn: ir.StringAttr
 
-    def verify_invariants(self) -> bool:
-        if "fn" not in self.attributes:
-            return True
-        name = self.attributes["fn"].value
+    def check_function(self, name: str) -> None:
         if name not in MATH or len(self.operands) != MATH[name].arity:
-            self.location.emit_error(f"'scalar.math' has no function '{name}' of {len(self.operands)} operands")
-            return False
-        return True
+            raise MalformedAttribute(f"has no function '{name}' of {len(self.operands)} operands")
