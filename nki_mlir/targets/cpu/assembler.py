@@ -53,6 +53,7 @@ from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.reader import Reader, Structured, layout_of
 
 WORTH_WAKING = 50_000               # nanoseconds of work below which the pool's threads are not asked
+MUCH = 8                            # part of the last cache that is worth keeping free for others
 TERMINATORS = {"scf.yield", "scf.condition", "func.return"}
 
 Failure = Callable[[int], NkiMlirError]         # by how much a check failed -> the error
@@ -318,9 +319,19 @@ class Assembler:
                 for k, (view, place, o) in enumerate(zip(views, places, nest.operands))]
 
     def streams(self, nest: Nest, written: list[MemrefView]) -> bool:
-        """Whether a computation writes nothing but outputs that no cache holds, and that the kernel does not read."""
-        return all(view.size > host.cache_bytes() for view in written) and can_stream(nest) and all(
+        """Whether a computation writes nothing but large outputs that the kernel does not read.
+
+        Large are those that no cache holds, and of a kernel whose arrays it does not hold together those that are
+        much of it: reading their lines before they are written costs as much as it may save who reads them later.
+        """
+        least = host.cache_bytes() // (1 if self.fits_cache else MUCH)
+        return all(view.size > least for view in written) and can_stream(nest) and all(
             view.root in self.only_written for view in written)
+
+    @cached_property
+    def fits_cache(self) -> bool:
+        arrays = (prod(spec.shape) * spec.dtype.itemsize for spec in self.kernel.arguments if spec.dtype is not None)
+        return sum(arrays) <= host.cache_bytes()
 
     @cached_property
     def only_written(self) -> set[str]:

@@ -168,10 +168,13 @@ class FunctionEmitter(ScalarEmitter):
             every = active if active is not None else self.first_lanes(lanes, lanes)
             self._masked("scatter", [value, addresses, every], None, dtype)
 
-    def prefetch(self, pointer: Value) -> None:
-        """Ask for a cache line that will be written."""
-        for_writing, near, data = (ir.IntegerAttr.get(ir.IntegerType.get_signless(32), n) for n in (1, 3, 1))
-        self._llvm("intr.prefetch", [pointer], rw=for_writing, hint=near, cache=data)
+    def prefetch(self, pointer: Value, ahead: int | None = None) -> None:
+        """Ask for a cache line that will be written; for one to be read later, so many bytes ahead."""
+        if ahead is not None:
+            pointer = self.at(pointer, ahead, ir.IntegerType.get_signless(8))
+        writes, near, data = (ir.IntegerAttr.get(ir.IntegerType.get_signless(32), n)
+                              for n in ((1, 3, 1) if ahead is None else (0, 2, 1)))
+        self._llvm("intr.prefetch", [pointer], rw=writes, hint=near, cache=data)
 
     def _load(self, pointer: Value, kind: Type, dtype: DType) -> Value:
         return self._llvm("load", [pointer], kind, alignment=self._alignment(dtype, 64))

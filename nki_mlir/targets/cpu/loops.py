@@ -5,9 +5,10 @@ What does not change in the inner loops is loaded and computed before them: ever
 writes, so an earlier load sees the same value. Under a mask nothing is loaded before the mask is known.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from nki_mlir.bindings import ir
@@ -24,9 +25,9 @@ class Loops:
     """Emits one nest, a loop an axis, at the current insertion point."""
 
     def __init__(self, code: FunctionEmitter, nest: Nest, plan: Schedule, symbols: Sequence[Value], *,
-                 streams: bool = False) -> None:
-        """``streams``: outputs go past the caches, see ``streaming``."""
-        self.code, self.nest, self.plan, self.streams = code, nest, plan, streams
+                 streams: bool = False, ahead: Mapping[int, int] = MappingProxyType({})) -> None:
+        """``streams``: outputs go past the caches. ``ahead``: how far ahead inputs are asked for; see ``streaming``."""
+        self.code, self.nest, self.plan, self.streams, self.ahead = code, nest, plan, streams, ahead
         self.body = NestEvaluator(code, nest, symbols, plan.vector)
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
         self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}      # kept in float64
@@ -155,6 +156,8 @@ class Loops:
 
     def fetch(self, operand: int, point: Point) -> Value:
         dtype = self.nest.operands[operand].dtype
+        if operand in self.ahead and point.lanes > 1:
+            self.code.prefetch(point.pointers[operand], self.ahead[operand])
         return self.code.fetch(point.pointers[operand], self.step_of(operand, point), dtype, point.lanes, point.active)
 
     def put(self, value: Value, output: int, point: Point) -> None:

@@ -185,17 +185,38 @@ class Run:
         variable, again = self.code.slot(), self.code.label()
         self.code.emit("nki_set", slot_address(variable), Linear())
         self.code.mark(again)
+        ahead = self.asked_ahead(items, parts)
         for item in items:
             if isinstance(item, RoutineCall):
                 part = next(chunks)
                 streams = isinstance(item.function, Streamed) and can_stream(part.nest)
                 views = self.chunks.computations[id(item)].views
+                asked = tuple(ahead.get(id(item), {}).items())
                 starts = [a.plus(slot_value(variable), 0 if view.root in kept else step)    # type: ignore[union-attr]
                           for a, step, view in zip(item.arguments, part.steps, views)]
-                self.code.emit(Streamed(part.nest) if streams else part.nest, *starts,
+                self.code.emit(Streamed(part.nest, streams, asked) if streams or asked else part.nest, *starts,
                                *item.arguments[len(starts):])
         self.code.emit("nki_next", slot_address(variable), Linear(1), Linear(self.count), again)
 
+    def asked_ahead(self, items: Sequence[object], parts: Sequence[Chunk]) -> dict[int, dict[int, int]]:
+        """By ``id`` of a call and by operand: how many bytes ahead the next chunk is, of the kernel's arrays.
+
+        While a chunk is computed, the memory would have nothing to do: the heaviest nest that reads an array asks.
+        """
+        heaviest: dict[tuple[object, int], tuple[int, int, int]] = {}
+        calls = [item for item in items if isinstance(item, RoutineCall)]
+        for call, part in zip(calls, parts):
+            computation = self.chunks.computations[id(call)]
+            for k, view in enumerate(computation.views[:len(part.nest.inputs)]):
+                step = part.steps[k]
+                if view.root in self.chunks.inputs and step and bytes_of(part.nest, k) == step:
+                    weight = len(part.nest.steps), id(call), k
+                    key = view.root, step
+                    heaviest[key] = max(heaviest.get(key, weight), weight, key=lambda w: w[0])
+        found: dict[int, dict[int, int]] = {}
+        for (_, step), (_, call_id, k) in heaviest.items():
+            found.setdefault(call_id, {})[k] = step
+        return found
 
     def buffers_of_chunks(self, first: int, last: int, parts: Sequence[Chunk]) -> set[object]:
         """The buffers whose content is of no use beyond a chunk: nothing outside of these items knows them."""

@@ -18,9 +18,15 @@ SEQUENTIALLY_CONSISTENT = 7         # LLVM's ordering of a fence
 
 @dataclass(frozen=True)
 class Streamed:
-    """A nest that ``can_stream``. Its arguments are those of the nest."""
+    """A nest on memory that no cache holds. Its arguments are those of the nest.
+
+    ``stores``: its outputs go past the caches; it is one that ``can_stream``. ``ahead``: of inputs, by their numbers,
+    what lies so many bytes further on is asked for while they are read.
+    """
 
     nest: Nest
+    stores: bool = True
+    ahead: tuple[tuple[int, int], ...] = ()
 
     @property
     def title(self) -> str:
@@ -31,19 +37,22 @@ class Streamed:
         count, first = len(nest.operands), len(nest.inputs)
         pointers = [code.word(words, k, code.pointer) for k in range(count)]
         symbols = [code.word(words, count + k, code.i64_type) for k in range(nest.symbols)]
+        if not self.stores:
+            Loops(code, nest, plan, symbols, ahead=dict(self.ahead)).emit(pointers)
+            return
         beyond = code.i64(0)                    # bits that no output's address may have
         for k, output in enumerate(nest.outputs):
             address = code.word(words, first + k, code.i64_type)
             beyond = code.or_(beyond, code.and_(address, _width(output, plan) - 1))
         branch = code.scf.IfOp(code.cmp("eq", beyond, 0), [], has_else=True)
         with ir.InsertionPoint(branch.then_block):
-            Loops(code, nest, plan, symbols, streams=True).emit(pointers)
+            Loops(code, nest, plan, symbols, streams=True, ahead=dict(self.ahead)).emit(pointers)
             # Other threads may see what they wait for before stores of this kind.
             ir.Operation.create("llvm.fence", attributes={
                 "ordering": ir.IntegerAttr.get(code.i64_type, SEQUENTIALLY_CONSISTENT)})
             code.scf.YieldOp([])
         with ir.InsertionPoint(branch.else_block):
-            Loops(code, nest, plan, symbols).emit(pointers)
+            Loops(code, nest, plan, symbols, ahead=dict(self.ahead)).emit(pointers)
             code.scf.YieldOp([])
 
 

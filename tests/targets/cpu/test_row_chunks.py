@@ -14,7 +14,7 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu import row_chunks
+from nki_mlir.targets.cpu import read_in_place, row_chunks
 from nki_mlir.targets.cpu.listing import listing
 from nki_mlir.targets.cpu.row_chunks import ChunkAccess, bytes_of, lie_apart
 from nki_mlir.waist.nest import Nest, Operand, Step
@@ -156,6 +156,32 @@ def test_chunks_inside_of_a_loop():
     powers = np.exp(x.astype(np.float64))
     np.testing.assert_allclose(in_place.on("jit")(x), (powers + powers.sum(1, keepdims=True)) / 2, rtol=1e-5)
     assert loops(in_place, x) >= 1
+
+
+@nki.jit
+def powers(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    total = nl.ndarray((x.shape[0], 1), dtype=nl.float32, buffer=nl.sbuf)
+    lowest = nisa.tensor_reduce(np.max, tile, axis=1, negate=True, keepdims=True)
+    exponentials = nisa.activation_reduce(np.exp, tile, bias=lowest, reduce_op=np.add, reduce_res=total)
+    nl.store(out, nisa.tensor_scalar(exponentials, np.multiply, nisa.reciprocal(total)))
+    return out
+
+
+@pytest.mark.parametrize("shape", [(128, 96), (96, 131), (128, 64)])
+def test_the_next_chunk_is_asked_for__where_most_is_computed(monkeypatch, shape):
+    monkeypatch.setattr(read_in_place, "LEAST", 64)
+    x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    x[5, 7], x[9, :] = np.nan, -np.inf
+    text = listing(powers.lower(x).module("nisa"), vectors=True)
+    routines = text.split("llvm.func internal @")[1:]
+    asking = {r.split("_")[0]: set(re.findall(r"getelementptr %\w+\[(\d+)\] : \(!llvm.ptr\) -> !llvm.ptr, i8", r))
+              for r in routines if "intr.prefetch" in r}
+    rows, = {int(n) for n in re.findall(r"maximum_(\d+)x", text)}
+    assert asking == {"add": {str(rows * shape[1] * 4)}}
+    np.testing.assert_array_equal(*(powers.on(where)(x)[5] for where in ("jit", "interpreter")))
+    np.testing.assert_allclose(*(powers.on(where)(x) for where in ("jit", "interpreter")), rtol=1e-5)
 
 
 def test_small_tiles__stay_whole(monkeypatch):

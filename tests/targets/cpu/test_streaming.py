@@ -31,6 +31,13 @@ def scaled(x, factor=3.0):
 
 
 @nki.jit
+def part_of(x):
+    out = nl.ndarray((96, x.shape[1]), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x[0:96, :]) * 2.0)
+    return out
+
+
+@nki.jit
 def turned(x):
     out = nl.ndarray(x.shape[::-1], dtype=x.dtype, buffer=nl.shared_hbm)
     nl.store(out, nl.transpose(nl.load(x)))
@@ -95,11 +102,19 @@ def test_an_output_of_vectors__is_streamed():
 
 
 def test_an_output_that_fits_the_cache__is_not(monkeypatch):
-    monkeypatch.setattr(host, "cache_bytes", lambda: 96 * 64 * 4)
+    monkeypatch.setattr(host, "cache_bytes", lambda: 2 * 96 * 64 * 4)
     assert streamed(native(scaled, np.zeros((96, 64), np.float32))) == []
 
 
-def test_an_output_that_is_read__is_not():
+@pytest.mark.parametrize("columns, extents", [(32, []), (48, [(96 * 48,)])])
+def test_an_output_that_fits_the_cache__where_all_arrays_together_do_not(monkeypatch, columns, extents):
+    """An eighth of the cache would be worth keeping."""
+    monkeypatch.setattr(host, "cache_bytes", lambda: 8 * 96 * 32 * 4)
+    assert streamed(native(part_of, np.zeros((1024, columns), np.float32))) == extents
+
+
+def test_an_output_that_is_read__is_not(monkeypatch):
+    monkeypatch.setattr(host, "cache_bytes", lambda: 16 * SMALL)
     x = np.random.default_rng(0).integers(-9, 10, (64, 64)).astype(np.float32)
     kernel = native(read_again, x)
     assert streamed(kernel) == []
