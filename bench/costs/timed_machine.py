@@ -17,7 +17,8 @@ from nki_mlir.targets.neuron.timing.machine import TimedMachine
 
 KERNELS = Path(__file__).resolve().parent.parent / "calibration"
 RUNS = 5
-CASES = (("matmul.py:hoisted", ((1024, 1024), (1024, 1024))), ("fused.py:attention", ((128, 2048),) * 3),
+CASES = (("matmul.py:hoisted", ((1024, 1024), (1024, 1024))), ("matmul.py:tiled", ((2048, 2048), (2048, 4096))),
+         ("fused.py:attention", ((128, 2048),) * 3),
          ("rows.py:layernorm", ((2048, 2048), (2048,), (2048,))), ("rows.py:silu", ((4096, 2048),)))
 
 

@@ -216,6 +216,16 @@ class Layout:
 _form, _layout = lru_cache(1 << 16)(Form), lru_cache(1 << 16)(Layout)
 
 
+Bounds = tuple[int, int, int, int]              # first partition and the one behind the last, bytes in the same way
+
+
+@lru_cache(1 << 16)
+def _extent(dims: tuple[tuple[int, int], ...], dtype: DType) -> Bounds:
+    """Of an on-chip pattern: partitions; bytes from its start to its first, and to behind its last; of an element."""
+    low, high = Access(dtype, ZERO, ZERO, dims).reach()
+    return dims[0][1], low * dtype.itemsize, (high + 1) * dtype.itemsize, dtype.itemsize
+
+
 @dataclass(eq=False, slots=True)
 class Tile:
     """An operand: a base buffer (``handle`` is whatever the holder keeps: an array, an SSA value) and its access.
@@ -230,6 +240,17 @@ class Tile:
     access: Access
     label: str = ""                             # how messages call it
     _layout: Layout | None = field(default=None, init=False, repr=False)
+    _bounds: Bounds | None = field(default=None, init=False, repr=False)
+
+    @property
+    def bounds(self) -> Bounds:
+        """Between the ends of a tile on chip. Where symbols are part of its start they count as 0."""
+        if self._bounds is None:
+            access = self.access
+            partitions, low, high, size = _extent(access.dims, access.dtype)
+            first, start = access.partition.const if access.partition is not None else 0, access.free.const * size
+            self._bounds = first, first + partitions, start + low, start + high
+        return self._bounds
 
     @property
     def layout(self) -> Layout:

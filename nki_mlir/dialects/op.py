@@ -155,7 +155,8 @@ class Op:
     attributes: ClassVar[dict[str, type]] = {}
     defaults: ClassVar[dict[str, object]] = {}
     blank: ClassVar[dict[str, object]] = {}      # what fields hold that are not given
-    outputs: ClassVar[tuple[str, ...]] = ()     # the names of the tiles that it writes
+    inputs: ClassVar[tuple[str, ...]] = ()      # the names of the tiles that it reads
+    outputs: ClassVar[tuple[str, ...]] = ()     # and that it writes
     has_optional_tiles: ClassVar[bool] = False
     has_linear_attributes: ClassVar[bool] = False
     engines: ClassVar[tuple[Engine, ...]] = ()
@@ -196,6 +197,7 @@ class Op:
             defaults |= {field: owner.__dict__[field] for field in own_attributes if field in owner.__dict__}
         cls.tiles, cls.attributes, cls.defaults = tuple(tiles.values()), attributes, defaults
         cls.blank = dict.fromkeys(tiles) | defaults
+        cls.inputs = tuple(tile.name for tile in cls.tiles if tile.reads)
         cls.outputs = tuple(tile.name for tile in cls.tiles if tile.writes)
         cls.has_optional_tiles = any(tile.optional for tile in cls.tiles)
         cls.has_linear_attributes = Linear in attributes.values()

@@ -76,6 +76,8 @@ class Control:
     mnemonic: ClassVar[str] = ""
     opcode: ClassVar[int] = 0
     choices: ClassVar[dict[str, tuple[str, ...]]] = {}      # what a field of type str may be
+    inputs: ClassVar[tuple[str, ...]] = ()
+    outputs: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, *, mnemonic: str, opcode: int) -> None:
         cls.name, cls.mnemonic, cls.opcode = mnemonic, mnemonic, opcode

@@ -351,6 +351,6 @@ class _ListScheduler:
             dma = self.machine.costs.dma
             moved = now + dma.trigger_ns + step.transfer.under_way
             if not step.transfer.under_way:
-                moved = self.dma.move(step.transfer, moved, k).end
+                moved = self.dma.move(step.transfer, moved, k)[1]
             complete = moved + dma.notify_ns
         heappush(self.events, (complete, COMPLETE, k))

@@ -55,8 +55,7 @@ class Change:
 
     def gone(self, step: Costed) -> None:
         """The instruction would not be: it takes no time, and its result is there when it was to start."""
-        _, _, _, _, after, _, waits, counted, amount = step.entry
-        self.entries[step.where] = (WORK, 0.0, 0.0, 0.0, after, 0, waits, counted, amount)
+        self.entries[step.where] = (WORK, 0.0, 0.0, 0.0, 0)
 
     def busy(self, step: Costed, ns: float) -> None:
         """The engine would be taken for so long, and not longer than it is."""

@@ -81,12 +81,8 @@ def _operands(op: Op) -> list[tuple[Footprint, bool, bool]]:
 
 
 def footprint_of(tile: Tile) -> Footprint:
-    """The bytes between a tile's ends. Where registers are part of its start they count as 0."""
-    access, size = tile.access, tile.access.dtype.itemsize
-    low, high = access.reach()
-    first = access.partition.const if access.partition is not None else 0
-    start = access.free.const * size
-    return Footprint(tile.space, first, first + access.dims[0][1], start + low * size, start + (high + 1) * size)
+    """Bytes between a tile's ends."""
+    return Footprint(tile.space, *tile.bounds)
 
 
 class _Memory:

@@ -2,6 +2,7 @@
 """The rules of the advice: each says what instructions would cost if the kernel were written otherwise."""
 
 from collections import defaultdict
+from dataclasses import replace
 
 from nki_mlir.dialects.access import HBM, PSUM, Tile
 from nki_mlir.dialects.isa.program import descriptors
@@ -74,7 +75,7 @@ class ShortRuns(Rule):
             short.append(step)
             least = min(least, runs[1])
             parts = (moved,) * len(step.transfer.parts)
-            made.transfers[step.where] = step.transfer._replace(parts=parts)
+            made.transfers[step.where] = replace(step.transfer, parts=parts)
         made.lines = lines_of(short)
         made.text = (f"{len(short)} transfers ({named(made.lines)}) move runs of {least} bytes; make the last axis of "
                      f"what is moved contiguous in HBM, in runs of {SHORT} bytes or more")
@@ -256,7 +257,7 @@ class SlowDtype(Rule):
 
 
 def scaled(transfer: TimedTransfer, factor: float) -> TimedTransfer:
-    return transfer._replace(parts=tuple(p * factor for p in transfer.parts),
+    return replace(transfer, parts=tuple(p * factor for p in transfer.parts),
                              hbm_bytes=int(transfer.hbm_bytes * factor))
 
 
@@ -274,7 +275,7 @@ class FewPartitions(Rule):
             if step.transfer is not None:
                 if step.entry[0] == TRANSFER and not step.transfer.under_way:
                     even = sum(step.transfer.parts) / len(step.transfer.parts)
-                    made.transfers[step.where] = step.transfer._replace(parts=(even,) * len(step.transfer.parts))
+                    made.transfers[step.where] = replace(step.transfer, parts=(even,) * len(step.transfer.parts))
                     made.busy(step, step.entry[1] * lanes / full)
             else:
                 made.busy(step, step.entry[1] * lanes / full)

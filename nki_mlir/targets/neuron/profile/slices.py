@@ -9,13 +9,15 @@ from array import array
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
+import numpy as np
+
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.isa.instruction import Control, Instruction
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.targets.neuron.format.assembly import operation_text
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.record import SEMAPHORE
-from nki_mlir.targets.neuron.timing.result import stall_cause
+from nki_mlir.targets.neuron.timing.result import kinds_of, stall_causes
 
 ENGINE, QUEUE = "engine", "queue"
 ROUNDING = 1e-6                 # ns: times that differ by less are one time
@@ -94,10 +96,11 @@ def slices_of(run: TimedMachine) -> Slices:
     record, launch = run.record, float(run.machine.costs.control.launch_ns)
     known = {"": 0}
     ends = [0.0] * len(run.agents)
-    for event, (agent, place, start, end) in enumerate(zip(record.agent, record.position, record.start, record.end)):
+    names, causes = stall_causes(run, np.arange(len(record)), kinds_of(run))
+    for agent, place, start, end, name in zip(record.agent, record.position, record.start, record.end, causes.tolist()):
         stalled, cause = start - ends[agent], 0
         if stalled > 0.0:
-            cause = known.setdefault(stall_cause(run, event), len(known))
+            cause = known.setdefault(names[name], len(known))
         made.of_event.append(made.add(engines[agent], launch + start, launch + end, numbers[agent][place], cause,
                                       max(stalled, 0.0)))
         ends[agent] = end

@@ -24,6 +24,7 @@ from nki_mlir.dialects.isa.instruction import (
     RegisterAlu,
     Scalar,
     TensorLoad,
+    Wait,
 )
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.machine import Engine, Machine, machine_named
@@ -39,14 +40,25 @@ from nki_mlir.targets.neuron.timing.columns import (
     Occasion,
     Stream,
     columns_of,
+    reads_result,
 )
 from nki_mlir.targets.neuron.timing.columns import MEETING as MEETING_KIND
-from nki_mlir.targets.neuron.timing.record import BEGIN, MEETING, ORDER, OWN_RESULT, PORT, SEMAPHORE, Movement, Record
+from nki_mlir.targets.neuron.timing.record import (
+    BEGIN,
+    MEETING,
+    ORDER,
+    OWN_RESULT,
+    PORT,
+    SEMAPHORE,
+    WIDTH,
+    Movement,
+    Record,
+)
 from nki_mlir.targets.neuron.timing.semaphores import TimedSemaphore
-from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Moved, TimedTransfer
+from nki_mlir.targets.neuron.timing.transfers import DmaEngines, TimedTransfer
 
 EVENT_LIMIT = 50_000_000
-KEPT_LOOSE = 100_000            # events, until they are put into columns
+KEPT_LOOSE = 1_000_000          # values of events, until they are put into columns
 Loaded = Mapping[tuple[int, Engine], Sequence[int]]     # what an engine of a core loads into registers, in order
 
 
@@ -62,15 +74,16 @@ class CoreState:
 
 
 class Agent:
-    """One engine: how far it is. ``free``: when it can start the next instruction, as far as it is its own matter."""
+    """One engine: how far it is. ``free``: when it can start the next instruction, as far as it is its own matter;
+    ``ready``: when it may read all that it has written."""
 
     __slots__ = ("at", "branched", "cause", "core", "due", "event", "free", "last", "last_event", "loaded", "met",
-                 "number", "recent", "registers", "stream", "waits_for", "why")
+                 "number", "parts", "ready", "recent", "registers", "stream", "waits_for", "why")
 
     def __init__(self, number: int, core: CoreState, stream: Stream, loaded: Sequence[int] | None) -> None:
         self.number, self.core, self.stream = number, core, stream
         self.at = 0
-        self.free = self.last = self.due = 0.0
+        self.free = self.last = self.due = self.ready = 0.0
         self.event = self.last_event = -1
         self.registers: list[int | None] = [0] * REGISTERS
         self.loaded: Iterator[int] | None = iter(loaded) if loaded is not None else None
@@ -78,6 +91,8 @@ class Agent:
         self.waits_for: TimedSemaphore | None = None
         self.met = False                            # the meeting that it is at is complete
         self.recent: deque[tuple[int, float]] = deque(maxlen=NEAR)      # events, and when it may read their results
+        self.parts = (number, stream.entries, stream.instructions, stream.details, stream.waits_for_itself,
+                      core.semaphores, self.recent)     # what ``advance`` looks at each time
         self.why, self.cause = BEGIN, -1            # of the wait that it is in
 
     def value(self, scalar: Scalar) -> int | None:
@@ -123,13 +138,13 @@ class TimedMachine:
 
     def run(self) -> Record:
         """Let all engines come to their ends. Raises ``Deadlock`` where some cannot."""
-        heap, agents, events = self.heap, self.agents, self.record.events
+        heap, agents, latest = self.heap, self.agents, self.record.latest
         while heap:
             now, number = heappop(heap)
             agent = agents[number]
             if agent.due == now:
                 self.advance(agent, now)
-            if len(events) > KEPT_LOOSE:
+            if len(latest) > KEPT_LOOSE:
                 self.record.settle()
         self.record.finish()
         if any(agent.at < len(agent.stream.entries) for agent in agents):
@@ -144,35 +159,40 @@ class TimedMachine:
     # -- one engine ----------------------------------------------------------------------------------------------------
     def advance(self, agent: Agent, now: float) -> None:
         """Let an engine go on at ``now``, until another one has to come first, or it has to wait."""
-        entries, heap, events, recent = agent.stream.entries, self.heap, self.record.events, agent.recent
-        semaphores, number, details = agent.core.semaphores, agent.number, agent.stream.details
-        at, free = agent.at, agent.free
-        count, settled = len(entries), len(self.record.agent)
+        number, entries, instructions, details, waits_for_itself, semaphores, recent = agent.parts
+        heap, record, at, free, count = self.heap, self.record, agent.at, agent.free, len(entries)
+        event, note = len(record.agent) + len(record.latest) // WIDTH, record.latest.extend
         if agent.waits_for is not None:
             del agent.waits_for.sleepers[number]
             agent.waits_for = None
         while at < count:
-            kind, busy, result, own_result, after, port, waits, counted, amount = entries[at]
+            kind, busy, result, own_result, port = entries[at]
+            instruction = instructions[at]
+            waits, update = instruction.waits, instruction.update
             start, why, cause = free, ORDER, agent.event
-            if after:
-                source, ready = recent[-after]
-                if ready > start:
-                    start, why, cause = ready, OWN_RESULT, source
             if waits or port or kind:
-                if start > now:
-                    if heap and heap[0][0] < start:         # another engine comes first
-                        agent.at, agent.free, agent.due = at, free, start
-                        heappush(heap, (start, number))
-                        return
-                    now = start
-                elif start < now:
-                    start, why, cause = now, agent.why, agent.cause
-                for semaphore_number, value in waits:
-                    semaphore = semaphores[semaphore_number]
-                    if (semaphore.settle(now) if semaphore.coming else semaphore.value) < value:
+                if free > now:
+                    if heap and heap[0][0] < free:          # another engine comes first
                         agent.at, agent.free = at, free
-                        self.sleep(agent, semaphore, value, now)
+                        self.come_back(agent, waits)
                         return
+                    now = free
+                elif free < now:
+                    start, why, cause = now, agent.why, agent.cause
+                for wait in waits:
+                    semaphore = semaphores[wait.semaphore]
+                    if (semaphore.settle(now) if semaphore.coming else semaphore.value) < wait.value:
+                        agent.at, agent.free = at, free
+                        self.sleep(agent, semaphore, wait.value)
+                        return
+            if agent.ready >= start and agent.ready > free and (own := self.own_result(agent, at, start, free)):
+                why, cause = OWN_RESULT, own[0]
+                if own[1] > start and (waits or port or kind):
+                    agent.at, agent.free, agent.due, agent.why, agent.cause = at, free, own[1], why, cause
+                    heappush(heap, (own[1], number))
+                    return
+                start = own[1]
+            if waits or port or kind:
                 if port:
                     granted, holder = max(agent.core.ports[port & PSUM_PORT], agent.core.ports[port & SBUF_PORT])
                     if granted > start:
@@ -185,39 +205,60 @@ class TimedMachine:
                     return
             free = start + busy
             complete = free + result
-            held = complete < agent.last
-            if held:
+            if complete < agent.last:
                 complete = agent.last
-            event = settled + len(events)
-            events.append((number, at, start, free, complete, why if cause >= 0 else BEGIN, cause))
-            recent.append((event, free + own_result))
-            if held:
-                self.record.held[event] = agent.last_event
+                record.held[event] = agent.last_event
             else:
                 agent.last, agent.last_event = complete, event
+            note((number, at, start, free, complete, why if cause >= 0 else BEGIN, cause))
+            if waits_for_itself:
+                ready = free + own_result
+                recent.append((event, ready))
+                if ready > agent.ready:
+                    agent.ready = ready
             if port:
                 self.hold(agent.core, port, free, event)
             agent.event = event
-            if kind == WORK:
-                if counted >= 0:
-                    self.signal(semaphores[counted], complete, amount, event)
-                at += 1
-                continue
-            agent.met = False
+            at, event = at + 1, event + 1
             if kind == TRANSFER:
-                self.transfer(agent, at, event, start)
-                at += 1
+                self.transfer(agent, at - 1, event - 1, start)
                 continue
-            if counted >= 0:                            # what an engine counts down it sees itself at once
-                self.signal(semaphores[counted], complete if amount > 0 else free, amount, event)
-            at += 1
+            if update is not None:                      # what an engine counts down it sees itself at once
+                self.signal(semaphores[update.semaphore], complete if update.amount > 0 or kind == WORK else free,
+                            update.amount, event - 1)
+            agent.met = False
             if kind == CONTROL and at - 1 in details:
                 agent.at, agent.free = at, free
                 self.control(agent, at - 1, now)
                 at, free = agent.at, agent.free
         agent.at, agent.free, agent.due = at, free, inf
 
-    def sleep(self, agent: Agent, semaphore: TimedSemaphore, value: int, now: float) -> None:
+    @staticmethod
+    def own_result(agent: Agent, at: int, start: float, free: float) -> tuple[int, float] | None:
+        """The event whose result the instruction at a place waits for until ``start`` or longer, and until when: the
+        nearest before it that wrote what it reads."""
+        instructions, before = agent.stream.instructions, at
+        for result in reversed(agent.recent):
+            before -= 1
+            if before < 0:
+                break
+            if free < result[1] >= start and reads_result(instructions[at], instructions[before]):
+                nearer = instructions[before + 1:at]
+                return None if any([reads_result(instructions[at], other) for other in nearer]) else result
+        return None
+
+    def come_back(self, agent: Agent, waits: Sequence[Wait]) -> None:
+        """Let an engine look at its instruction when it is free, or later, when a semaphore is known to have its
+        value."""
+        for wait in waits:
+            semaphore = agent.core.semaphores[wait.semaphore]
+            if semaphore.value < wait.value:
+                self.sleep(agent, semaphore, wait.value)
+                return
+        agent.due = agent.free
+        heappush(self.heap, (agent.free, agent.number))
+
+    def sleep(self, agent: Agent, semaphore: TimedSemaphore, value: int) -> None:
         """Wait for a semaphore, until the change that is known to come, or until one becomes known."""
         semaphore.sleepers[agent.number] = value
         agent.due, agent.waits_for = inf, semaphore
@@ -226,9 +267,13 @@ class TimedMachine:
     def wake(self, agent: Agent, semaphore: TimedSemaphore, value: int) -> None:
         """Let a sleeper look again when the semaphore reaches its value, as far as that is known."""
         change = semaphore.reached(value)
-        if change is not None and change[0] < agent.due:
-            agent.due, agent.why, agent.cause = change[0], SEMAPHORE, change[2]
-            heappush(self.heap, (change[0], agent.number))
+        if change is not None:
+            when, _, event = change
+            if when < agent.free:
+                when = agent.free
+            if when < agent.due:
+                agent.due, agent.why, agent.cause = when, SEMAPHORE, event
+                heappush(self.heap, (when, agent.number))
 
     def signal(self, semaphore: TimedSemaphore, when: float, amount: int, event: int) -> None:
         semaphore.change(when, amount, event)
@@ -279,7 +324,7 @@ class TimedMachine:
         """Trigger a transfer; one that meets others begins when the last of them is triggered."""
         what = agent.stream.details[place]
         assert isinstance(what, TimedTransfer)
-        occasion = agent.stream.meetings.get(place)
+        occasion = agent.stream.meetings.get(place) if agent.stream.meetings else None
         if occasion is None:
             self.carry_out(agent, place, what, event, start, -1)
             return
@@ -293,20 +338,20 @@ class TimedMachine:
         core, first = agent.core, start + self.trigger
         core.hbm_bytes += what.hbm_bytes
         if what.under_way:
-            end = first + what.under_way
-            moved = Moved(first, end, [(end, core.dma.count)], -1)
+            begin, end, behind = first, first + what.under_way, -1
+            finished = [(end, core.dma.count)]
         else:
-            moved = core.dma.move(what, first, event)
-        seen = moved.end + self.notify
-        self.record.movements[event] = Movement(first, moved.begin, moved.end, seen, moved.behind, met)
-        counted, amount = agent.stream.entries[place][7:9]
-        if counted < 0:
+            begin, end, finished, behind = core.dma.move(what, first, event)
+        seen = end + self.notify
+        self.record.movements[event] = Movement(first, begin, end, seen, behind, met)
+        update = agent.stream.instructions[place].update
+        if update is None:
             return
-        semaphore = core.semaphores[counted]
-        if amount != core.dma.count:                # not one for each engine: when all are done
-            self.signal(semaphore, seen, amount, event)
+        semaphore = core.semaphores[update.semaphore]
+        if update.amount != core.dma.count:         # not one for each engine: when all are done
+            self.signal(semaphore, seen, update.amount, event)
             return
-        for when, engines in moved.finished:
+        for when, engines in finished:
             self.signal(semaphore, when + self.notify, engines, event)
 
     # -- meetings of cores ---------------------------------------------------------------------------------------------
@@ -341,8 +386,8 @@ class TimedMachine:
 
     def waiter(self, agent: Agent) -> Waiter:
         number, value, shown = -1, 0, 0
-        for number, value in agent.stream.entries[agent.at][6]:
-            shown = agent.core.semaphores[number].value
+        for wait in agent.stream.instructions[agent.at].waits:
+            number, value, shown = wait.semaphore, wait.value, agent.core.semaphores[wait.semaphore].value
             if shown < value:
                 break
         return Waiter(self.cores.index(agent.core), agent.stream.engine, agent.at, number, value, shown)

@@ -23,14 +23,18 @@ class Piece(NamedTuple):
 
 def critical_path(record: Record) -> list[Piece]:
     """The pieces in order of time; none where nothing ran."""
+    return [Piece(*piece) for piece in pieces_of(record)]
+
+
+def pieces_of(record: Record) -> list[tuple[int, str, float, float]]:
+    """The same as plain tuples, which are faster to make."""
     if not len(record):
         return []
     last = record.complete.index(max(record.complete))
-    found = [piece for piece in _back(record, last) if piece.end > piece.begin]
-    return found[::-1]
+    return [piece for piece in _back(record, last) if piece[3] > piece[2]][::-1]
 
 
-def _back(record: Record, event: int) -> Iterator[Piece]:
+def _back(record: Record, event: int) -> Iterator[tuple[int, str, float, float]]:
     """Pieces from the completion of an event back to 0."""
     time = record.complete[event]
     seen = True                                     # whether its result is what was waited for
@@ -40,27 +44,27 @@ def _back(record: Record, event: int) -> Iterator[Piece]:
         movement = record.movements.get(event) if seen else None
         if movement is not None:
             moved = min(movement.end, time)
-            yield Piece(event, NOTIFIES, moved, time)
+            yield (event, NOTIFIES, moved, time)
             time = moved
             while movement.behind >= 0:             # its DMA engine had another one's part before
                 begin = min(movement.begin, time)
-                yield Piece(event, MOVES, begin, time)
+                yield (event, MOVES, begin, time)
                 event, time = movement.behind, begin
                 movement = record.movements[event]
             first = min(movement.first, time)
-            yield Piece(event, MOVES, first, time)
+            yield (event, MOVES, first, time)
             if movement.met >= 0:
                 event = movement.met
             start = record.start[event]
-            yield Piece(event, TRIGGER, start, first)
+            yield (event, TRIGGER, start, first)
             time = start
         else:
             end = min(record.end[event], time)
             if seen:
-                yield Piece(event, RESULT, end, time)
+                yield (event, RESULT, end, time)
                 time = end
             start = record.start[event]
-            yield Piece(event, ISSUE if event in record.movements else RUNS, start, time)
+            yield (event, ISSUE if event in record.movements else RUNS, start, time)
             time = start
         why, cause = record.why[event], record.cause[event]
         while why == MEETING and cause >= 0:        # the last to come began when the meeting did
@@ -71,5 +75,5 @@ def _back(record: Record, event: int) -> Iterator[Piece]:
         event = cause
         seen = why in (SEMAPHORE, OWN_RESULT)
         if why == OWN_RESULT:
-            yield Piece(event, RESULT, min(record.end[event], time), time)
+            yield (event, RESULT, min(record.end[event], time), time)
             time, seen = min(record.end[event], time), False

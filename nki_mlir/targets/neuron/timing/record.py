@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 # Why an instruction did not start earlier.
 BEGIN, ORDER, SEMAPHORE, OWN_RESULT, PORT, MEETING = range(6)
+WIDTH = 7                       # columns
 
 
 class Movement(NamedTuple):
@@ -23,19 +24,17 @@ class Movement(NamedTuple):
     met: int
 
 
-Event = tuple[int, int, float, float, float, int, int]          # a value for each column
-
-
 class Record:
     """Columns by event: the agent (an engine of a core) and the position in its stream; from when to when the engine
     was taken, and when the result was seen; why it did not start earlier, and by which event (-1: none).
 
-    ``events`` are the latest, which the columns do not have yet (``settle``). ``held`` are events whose result was seen
-    no earlier than another's of the same engine; ``movements`` are those of transfers.
+    ``latest`` are the last events, a value for each column in turn, which the columns do not have yet (``settle``).
+    ``held`` are events whose result was seen no earlier than another's of the same engine; ``movements`` are those of
+    transfers.
     """
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.latest: list[int | float] = []
         self.agent = array("i")
         self.position = array("i")
         self.start = array("d")
@@ -47,15 +46,15 @@ class Record:
         self.held: dict[int, int] = {}
 
     def __len__(self) -> int:
-        return len(self.agent) + len(self.events)
+        return len(self.agent) + len(self.latest) // WIDTH
 
     def settle(self) -> None:
         """Put the latest events into the columns, which take less memory."""
         columns: Sequence[array[Any]] = (self.agent, self.position, self.start, self.end, self.complete, self.why,
                                          self.cause)
-        for column, values in zip(columns, zip(*self.events)):
-            column.extend(values)
-        self.events.clear()
+        for k, column in enumerate(columns):
+            column.fromlist(self.latest[k::WIDTH])
+        self.latest.clear()
 
     def finish(self) -> None:
         """All has run."""

@@ -6,17 +6,17 @@ docs/timing.md has its JSON form, which has a version.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
 from nki_mlir.diagnostics import Location
-from nki_mlir.dialects.isa.instruction import ActTableLoad
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.targets.neuron.timing.columns import CONTROL as KIND
+from nki_mlir.targets.neuron.timing.columns import TABLE_LOAD, TRANSFER
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
-from nki_mlir.targets.neuron.timing.path import Piece, critical_path
-from nki_mlir.targets.neuron.timing.record import MEETING, ORDER, OWN_RESULT, PORT, SEMAPHORE
+from nki_mlir.targets.neuron.timing.path import pieces_of
+from nki_mlir.targets.neuron.timing.record import MEETING, OWN_RESULT, PORT, SEMAPHORE
 
 VERSION = 1
 LAUNCH, CONTROL, END, CORES, TABLE = "launch", "control", "end", "other cores", "table load"
@@ -125,84 +125,94 @@ def timing_of(run: TimedMachine) -> Timing:
     """The figures of a run that has come to its end."""
     launch, end = float(run.machine.costs.control.launch_ns), run.end
     total = launch + end
-    sums = {agent.number: _Sums() for agent in run.agents}
-    _add_up(run, sums)
+    times = _engine_times(run) if len(run.record) else [EngineTime(0.0, 0.0, 0, {}) for _ in run.agents]
     cores = []
     for core in run.cores:
-        own = [agent for agent in run.agents if agent.core is core]
-        for agent in own:
-            sums[agent.number].stall(LAUNCH, launch)
-            sums[agent.number].stall(END, end - sums[agent.number].end)
-        cores.append(CoreTiming({a.stream.engine: sums[a.number].busy for a in own},
-                                {a.stream.engine: sums[a.number].stalls for a in own},
-                                core.dma.busy, core.hbm_bytes, {a.stream.engine: sums[a.number].count for a in own}))
+        own = [(agent.stream.engine, times[agent.number]) for agent in run.agents if agent.core is core]
+        for _, time in own:
+            time.stalls.update({cause: ns for cause, ns in ((LAUNCH, launch), (END, end - time.end)) if ns > 0.0})
+        cores.append(CoreTiming({engine: time.busy for engine, time in own},
+                                {engine: time.stalls for engine, time in own},
+                                core.dma.busy, core.hbm_bytes, {engine: time.instructions for engine, time in own}))
     program = run.cores[0].columns.program
-    path = _shares(run, critical_path(run.record))
+    path = _shares(run, pieces_of(run.record))
     path.append(Share(ns=launch, engine="", instruction="", what=LAUNCH, location=""))
     return Timing(program.kernel, program.target, total, launch, cores, sorted(path, key=lambda s: -s["ns"]), run.mode)
 
 
-class _Sums:
-    """What one engine's time went to."""
+class EngineTime(NamedTuple):
+    """What one engine's time until its ``end`` went to, ns by cause where it stalled."""
 
-    def __init__(self) -> None:
-        self.busy = self.end = 0.0
-        self.count = 0
-        self.stalls: dict[str, float] = {}
-
-    def stall(self, cause: str, ns: float) -> None:
-        if ns > 0.0:
-            self.stalls[cause] = self.stalls.get(cause, 0.0) + ns
+    busy: float
+    end: float
+    instructions: int
+    stalls: dict[str, float]
 
 
-def _add_up(run: TimedMachine, sums: dict[int, _Sums]) -> None:
-    record = run.record
-    whose, positions = np.array(record.agent), np.array(record.position)
-    starts, ends = np.array(record.start), np.array(record.end)
+def _engine_times(run: TimedMachine) -> list[EngineTime]:
+    """Those of each agent. Times are added in the order in which they passed."""
+    record, agents = run.record, range(len(run.agents))
+    whose, starts, ends = np.asarray(record.agent), np.asarray(record.start), np.asarray(record.end)
+    kinds = kinds_of(run)
+    counts = np.bincount(whose, minlength=len(agents))
+    by_agent = whose.argsort(kind="stable")
+    gaps = np.empty(len(whose))
+    gaps[by_agent] = starts[by_agent] - np.concatenate(([0.0], ends[by_agent[:-1]]))
+    lasts = counts.cumsum()
+    firsts = by_agent[(lasts - counts)[counts > 0]]
+    gaps[firsts] = starts[firsts]
+    taken, control = ends - starts, kinds >= KIND
+    busy = np.bincount(whose, np.where(control, 0.0, taken), len(agents))
+    waited, controlled = (gaps > 0.0).nonzero()[0], control.nonzero()[0]
+    names, causes = stall_causes(run, waited, kinds)
+    keys = np.concatenate((whose[waited] * len(names) + causes, whose[controlled] * len(names)
+                           + np.where(kinds[controlled] == TABLE_LOAD, names.index(TABLE), names.index(CONTROL))))
+    order = np.concatenate((2 * waited, 2 * controlled + 1)).argsort()        # a stall is before what it delays
+    keys, ns = keys[order], np.concatenate((gaps[waited], taken[controlled]))[order]
+    sums = np.bincount(keys, ns, len(agents) * len(names)).tolist()
+    stalls: list[dict[str, float]] = [{} for _ in agents]
+    for key in dict.fromkeys(keys.tolist()):
+        if sums[key] > 0.0:
+            stalls[key // len(names)][names[key % len(names)]] = sums[key]
+    return [EngineTime(float(busy[k]), float(ends[by_agent[lasts[k] - 1]]) if counts[k] else 0.0, int(counts[k]),
+                       stalls[k]) for k in agents]
+
+
+def kinds_of(run: TimedMachine) -> np.ndarray:
+    """The kind of each event's entry."""
+    kinds: list[int] = []
+    first = []
     for agent in run.agents:
-        own, events = sums[agent.number], np.flatnonzero(whose == agent.number)
-        own.count = len(events)
-        if not own.count:
-            continue
-        start, end = starts[events], ends[events]
-        gaps = start - np.concatenate(([0.0], end[:-1]))
-        controls = np.array([entry[0] == KIND for entry in agent.stream.entries])[positions[events]]
-        taken = end - start
-        own.busy, own.end = in_turn(taken[~controls]), float(end[-1])
-        waited = np.flatnonzero((gaps > 0.0) | controls)
-        for event, gap, control, ns in zip(*(a[waited].tolist() for a in (events, gaps, controls, taken))):
-            if gap > 0.0:
-                own.stall(stall_cause(run, event), gap)
-            if control:
-                op = agent.stream.instructions[record.position[event]].op
-                own.stall(TABLE if isinstance(op, ActTableLoad) else CONTROL, ns)
+        first.append(len(kinds))
+        kinds += [entry[0] for entry in agent.stream.entries]
+    entries = np.asarray(first)[np.asarray(run.record.agent)] + np.asarray(run.record.position)
+    found: np.ndarray = np.asarray(kinds, np.int8)[entries]
+    return found
 
 
-def in_turn(values: np.ndarray) -> float:
-    """Their sum, added one after the other."""
-    return float(np.cumsum(values)[-1]) if len(values) else 0.0
+def stall_causes(run: TimedMachine, events: np.ndarray, kinds: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """What each event waited for, as a number into names: an engine's, those of transfers, of the cores' barrier ..."""
+    names = [agent.stream.engine.value for agent in run.agents]
+    first = len(names)
+    names += [CONTROL, OWN, PORTS, CORES, TRANSFERS, BARRIER, TABLE]
+    by_why = np.full(6, first)
+    for why, name in ((OWN_RESULT, OWN), (PORT, PORTS), (MEETING, CORES)):
+        by_why[why] = first + names[first:].index(name)
+    why, cause = np.asarray(run.record.why)[events], np.asarray(run.record.cause)[events]
+    of_source = np.where(kinds[cause] == TRANSFER, first + 4,
+                         np.where(kinds[cause] >= KIND, first + 5, np.asarray(run.record.agent)[cause]))
+    return names, np.where(why == SEMAPHORE, of_source, by_why[why])
 
 
-def stall_cause(run: TimedMachine, event: int) -> str:
-    """What an event waited for, in a word: an engine's name, transfers, the cores' barrier ..."""
-    record = run.record
-    why, cause = record.why[event], record.cause[event]
-    if why == SEMAPHORE:
-        if cause in record.movements:
-            return TRANSFERS
-        stream = run.agents[record.agent[cause]].stream
-        return BARRIER if stream.entries[record.position[cause]][0] == KIND else stream.engine.value
-    return {OWN_RESULT: OWN, PORT: PORTS, MEETING: CORES, ORDER: CONTROL}.get(why, CONTROL)
-
-
-def _shares(run: TimedMachine, pieces: Sequence[Piece]) -> list[Share]:
+def _shares(run: TimedMachine, pieces: Sequence[tuple[int, str, float, float]]) -> list[Share]:
     """Pieces of one instruction of one source line as one."""
     found: dict[tuple[str, str, str, str], float] = {}
     engines, agents, positions = [a.stream.engine.value for a in run.agents], run.record.agent, run.record.position
+    instructions = [a.stream.instructions for a in run.agents]
     texts: dict[int, str] = {}                      # of locations, by identity: instructions keep them
     for event, what, begin, end in pieces:
         agent = agents[event]
-        instruction = run.agents[agent].stream.instructions[positions[event]]
+        instruction = instructions[agent][positions[event]]
         text = texts.get(id(instruction.location))
         if text is None:
             text = texts[id(instruction.location)] = _text_of(instruction.location)

@@ -7,10 +7,10 @@ and then adds one to the semaphore. All together get no more than the core's sha
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import groupby
 from math import prod
-from typing import NamedTuple
 
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.isa.program import descriptors
@@ -19,13 +19,19 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Machine
 
 
-class TimedTransfer(NamedTuple):
+@dataclass(frozen=True)
+class TimedTransfer:
     """``parts``: ns for each DMA engine. ``under_way``: ns that a collective takes."""
 
     parts: tuple[float, ...]
     hbm_bytes: int
     loads: bool                 # writes SBUF
     under_way: float = 0.0
+
+    @cached_property
+    def pieces(self) -> tuple[tuple[int, float], ...]:
+        """Neighbours with equal parts as one: how many, and their ns."""
+        return tuple([(len(list(engines)), ns) for ns, engines in groupby(self.parts)])
 
 
 class Transfers:
@@ -36,11 +42,14 @@ class Transfers:
         self.known: dict[object, TimedTransfer] = {}
 
     def of(self, op: Op) -> TimedTransfer:
-        operands = op.operands()
-        key = (type(op), *((t.space, t.access.dtype, t.access.dims,
-                            t.access.partition.const if t.access.partition is not None else -1) for _, t in operands))
         if isinstance(op, Collective):
             return self.work_out(op)                    # members matter, too
+        own, parts = op.__dict__, [type(op)]            # type: tuple[dict[str, Tile | None], list[object]]
+        for field in op.tiles:
+            if (tile := own[field.name]) is not None:
+                access = tile.access
+                parts += (tile.space, access.dtype, access.dims, access.partition and access.partition.const)
+        key = tuple(parts)
         found = self.known.get(key)
         if found is None:
             found = self.known[key] = self.work_out(op)
@@ -57,8 +66,11 @@ class Transfers:
         runs, nbytes = descriptors(op) or self.rows(tiles, chip)
         each = machine.costs.dma.descriptor(nbytes)
         if chip and chip[0].access.dims[0][0]:
-            rows = self.rows_of_engines(chip[0])
-            parts = tuple(count * runs / chip[0].partitions * each for count in rows)
+            partitions, first = chip[0].partitions, chip[0].access.partition
+            rows = rows_served(first.const if first is not None else 0, partitions, machine.dma_engines,
+                               machine.partitions)
+            took = {count: count * runs / partitions * each for count in rows}
+            parts = tuple([took[count] for count in rows])
         else:
             parts = (runs / machine.dma_engines * each,) * machine.dma_engines
         return TimedTransfer(parts, hbm, loads)
@@ -70,28 +82,17 @@ class Transfers:
         runs = chip[0].partitions if chip else 1
         return runs, max(1, largest // runs)
 
-    def rows_of_engines(self, tile: Tile) -> list[int]:
-        """How many of the tile's partitions each DMA engine serves."""
-        served = self.machine.partitions // self.machine.dma_engines
-        first = tile.access.partition.const if tile.access.partition is not None else 0
-        end = first + tile.partitions
-        return [max(0, min(end, (k + 1) * served) - max(first, k * served)) for k in range(self.machine.dma_engines)]
-
-
-class Moved(NamedTuple):
-    """When a transfer's first byte moved and its last one had; the (time, number) of engines that finished; and which
-    transfer it waited for at the engine that was last (-1: none)."""
-
-    begin: float
-    end: float
-    finished: list[tuple[float, int]]
-    behind: int
-
 
 @lru_cache
-def alike(parts: tuple[float, ...]) -> tuple[tuple[int, float], ...]:
-    """Neighbours with equal parts as one: how many, and their ns."""
-    return tuple([(len(list(engines)), ns) for ns, engines in groupby(parts)])
+def rows_served(first: int, count: int, engines: int, partitions: int) -> list[int]:
+    """How many of a tile's partitions each DMA engine serves."""
+    served = partitions // engines
+    return [max(0, min(first + count, (k + 1) * served) - max(first, k * served)) for k in range(engines)]
+
+
+# When a transfer's first byte moved and its last one had; the (time, number) of engines that finished; and which
+# transfer it waited for at the engine that was last (-1: none).
+Moved = tuple[float, float, list[tuple[float, int]], int]
 
 
 class DmaEngines:
@@ -107,14 +108,14 @@ class DmaEngines:
 
     def move(self, transfer: TimedTransfer, first: float, event: int) -> Moved:
         """Carry out a transfer whose first byte can move at ``first``."""
-        parts = alike(transfer.parts)
+        parts = transfer.pieces
         if len(parts) == len(self.runs) == 1:
             (_, ns), (_, free, holder) = parts[0], self.runs[0]
             begin = free if free > first else first
             self.busy += ns
             end = self.through_hbm(transfer, begin, begin + ns)
             self.runs = [(self.count, end, event)]
-            return Moved(begin, end, [(end, self.count)], holder if free > first else -1)
+            return begin, end, [(end, self.count)], holder if free > first else -1
         pieces = self.pieces(parts)
         starts = [free if free > first else first for _, _, free, _ in pieces]
         ends = [start + piece[1] for start, piece in zip(starts, pieces)]
@@ -135,7 +136,7 @@ class DmaEngines:
         self.busy += sum(transfer.parts) / self.count
         if len({when for _, when, _ in self.runs}) == 1:
             self.runs = [(self.count, *at_last)]
-        return Moved(starts[last], end, sorted(finished.items()), behind if free > first else -1)
+        return starts[last], end, sorted(finished.items()), behind if free > first else -1
 
     def pieces(self, parts: Sequence[tuple[int, float]]) -> list[tuple[int, float, float, int]]:
         """Neighbours that have equal parts and are free at one time: how many, the part, when, who has them."""
@@ -159,5 +160,6 @@ class DmaEngines:
 
     def through_hbm(self, transfer: TimedTransfer, begin: float, end: float) -> float:
         """The end of a transfer, later where HBM has no more to give."""
-        self.hbm_free = max(self.hbm_free, begin) + transfer.hbm_bytes / self.bytes_per_ns
-        return max(end, self.hbm_free)
+        free = self.hbm_free
+        self.hbm_free = free = (free if free > begin else begin) + transfer.hbm_bytes / self.bytes_per_ns
+        return end if end > free else free
