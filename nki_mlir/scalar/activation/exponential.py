@@ -26,8 +26,8 @@ FLOOR = -150.0                          # exp of it and of everything below is 0
 _ROUND32 = 1.5 * 2.0**23
 _ROUND64 = 1.5 * 2.0**52
 
-# (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2, error 3e-9 of exp(r).
-_EXP = (0.5, 0.16666512, 0.041666187, 0.008369599, 0.0013951717)
+# exp(r) for |r| <= ln(2) / 2, error 3e-9; exact at 0, with its slope.
+_EXP = (1.0, 1.0, 0.49999994, 0.16666521, 0.04166839, 0.0083687175, 0.0013814596)
 # (log(1 + f) - f + f^2 / 2) / f^3 for sqrt(1/2) <= 1 + f <= sqrt(2), error 7e-10 of the logarithm.
 _LOG = (0.33333313, -0.2500001, 0.20002119, -0.16667996, 0.14219551, -0.124055915, 0.11888175, -0.11675641, 0.06746601)
 # R / s^2 in s^2 for the remainder R of log1p, 0 <= x <= 1, error 4e-9 of the logarithm.
@@ -56,30 +56,24 @@ def exp_scaled(e: "ScalarEmitter", x: "Value") -> Scaled:
     """exp(x) for f32."""
     x = e.clamp(x, FLOOR, -FLOOR)
     n = _nearest(e, x, LOG2_E)
-    return Scaled(_exp_of_remainder(e, e.fma(n, -LN2_LOW, e.fma(n, -LN2_HIGH, x))), n)
+    return Scaled(e.horner(e.fma(n, -LN2_LOW, e.fma(n, -LN2_HIGH, x)), _EXP), n)
 
 
 def exp_scaled_double(e: "ScalarEmitter", x: "Value") -> Scaled:
     """exp(x) for f64 with an error of float32: for arguments whose own rounding to float32 would cost too much."""
     x = e.clamp(x, FLOOR, -FLOOR)
     n, _ = nearest_double(e, x, LOG2_E)
-    return Scaled(_exp_of_remainder(e, e.truncf(e.fma(n, -LN2, x), "f32")), e.truncf(n, "f32"))
+    return Scaled(e.horner(e.truncf(e.fma(n, -LN2, x), "f32"), _EXP), e.truncf(n, "f32"))
 
 
 def exp_of_square(e: "ScalarEmitter", x: "Value", factor: float) -> Scaled:
     """exp(factor x^2) for f32 and a factor that is a power of two, where x is such that this is no less than FLOOR.
 
-    What rounding takes from the square, whose own loss would cost too much, is added to the remainder.
+    The square is not rounded, which would cost too much: it is part of a sum that is.
     """
-    square = e.mul(x, x)
-    rest = e.fma(x, x, e.neg(square))
-    n = _nearest(e, square, factor * LOG2_E)
-    r = e.fma(n, -LN2_LOW, e.fma(n, -LN2_HIGH, e.mul(square, factor)))
-    return Scaled(_exp_of_remainder(e, e.fma(rest, factor, r)), n)
-
-
-def _exp_of_remainder(e: "ScalarEmitter", r: "Value") -> "Value":
-    return e.add(e.fma(e.horner(r, _EXP), e.mul(r, r), r), 1.0)
+    n = e.sub(e.fma(x, e.mul(x, factor * LOG2_E), _ROUND32), _ROUND32)
+    r = e.fma(n, -LN2_LOW, e.fma(x, e.mul(x, factor), e.mul(n, -LN2_HIGH)))
+    return Scaled(e.horner(r, _EXP), n)
 
 
 def scale(e: "ScalarEmitter", mantissa: "Value", exponent: "Value") -> "Value":
