@@ -148,12 +148,15 @@ def at_waist(module: Module, observer: PassObserver | None = None) -> Module:
     """A copy with nothing but structured operations, and what the interpreter runs for us."""
     from nki_mlir.passes.pipelines import TO_LINALG  # start-up: loads MLIR
     from nki_mlir.passes.safety import check_safe
-    copy = cloned(module)
+    copy, around = cloned(module), (observer or PassObserver()).around
+    names = ["nisa-to-linalg", "arith-to-scalar"]
+    if not is_structured(copy):
+        rolling = pass_named("roll-repeats")        # first: all that follows takes time for each operation
+        around(rolling.name, copy, rolling.run)
+        names[:0] = TO_LINALG
     check_safe(copy)
-    first = () if is_structured(copy) else TO_LINALG
-    passes = [pass_named(name) for name in (*first, "nisa-to-linalg", "arith-to-scalar")]
-    for one in (*passes, pass_named("fuse-tiles", f"least={WORTH_FUSING}")):
-        (observer or PassObserver()).around(one.name, copy, one.run)
+    for one in (*map(pass_named, names), pass_named("fuse-tiles", f"least={WORTH_FUSING}")):
+        around(one.name, copy, one.run)
     return copy
 
 
