@@ -8,7 +8,8 @@ import numpy as np
 
 from nki_mlir.bindings import Attribute, Module, Operation, Type, Value, ir
 from nki_mlir.diagnostics import Location, NkiMlirError
-from nki_mlir.dialects.attributes import Attributes
+from nki_mlir.dialects.attributes import Attributes, expression
+from nki_mlir.dialects.facts import EQ, SGE
 from nki_mlir.dialects.mlir_ops import op_attributes
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.attempt import Scope, UnrollPlan
@@ -23,8 +24,6 @@ from nki_mlir.frontend.replay import BlockArguments, Trace
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.touches import LoopRun
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
-
-SGE, EQ = 5, 0                      # predicates of arith.cmpi
 
 
 class MlirBuilder(Builder):
@@ -334,12 +333,9 @@ class MlirBuilder(Builder):
     def derive(self, kind: str, index: Index, by: int) -> Index:
         """``index // by`` or ``index % by`` as a symbol of its own."""
         symbols = self.symbols_of([index])
-        form = index.linear({s: k for k, s in enumerate(symbols)})
-        expression = ir.AffineExpr.get_constant(form.const)
-        for position, c in form.symbols:
-            expression = expression + ir.AffineExpr.get_symbol(position) * c
+        dividend = expression(index.linear({s: k for k, s in enumerate(symbols)}))
         make = ir.AffineExpr.get_floor_div if kind == "floordiv" else ir.AffineExpr.get_mod
-        mapping = ir.AffineMapAttr.get(ir.AffineMap.get(0, len(symbols), [make(expression, by)]))
+        mapping = ir.AffineMapAttr.get(ir.AffineMap.get(0, len(symbols), [make(dividend, by)]))
         op = self._op("affine.apply", [s.value for s in symbols], results=[self.index_type],
                       attributes={"map": mapping})
         low, high = index.interval()

@@ -21,22 +21,27 @@ class _Opaque:
     __eq__ = lambda self, other: False
 
 
-class _Same:
+class Identity:
     """Equal to the same object only. Holds it, since the ``id`` of an object that is gone may go to the next one."""
+
+    __slots__ = ("value",)
 
     def __init__(self, value: object) -> None:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
+        return isinstance(other, Identity) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
 
 
-def snapshot(values: dict[str, object]) -> "dict[str, _Same | tuple[object, ...]]":
+def snapshot(values: dict[str, object]) -> "dict[str, Identity | tuple[object, ...]]":
     seen: set[int] = set()
     return {name: _content(value, seen) for name, value in values.items()}
 
 
-def changes(before: "dict[str, _Same | tuple[object, ...]]", after: "dict[str, _Same | tuple[object, ...]]",
+def changes(before: "dict[str, Identity | tuple[object, ...]]", after: "dict[str, Identity | tuple[object, ...]]",
             new_counts: bool = False) -> set[str]:
     """Names whose content differs; names that were unbound before count only on request."""
     names = before.keys() | after.keys() if new_counts else before.keys()
@@ -56,11 +61,11 @@ def _content(value: object, seen: set[int]) -> Any:
         case Iterator():
             return _Opaque()
         case View() | type() | ModuleType():
-            return _Same(value)
+            return Identity(value)
     if id(value) in seen or len(seen) > OBJECTS:
-        return _Same(value)
+        return Identity(value)
     seen.add(id(value))
-    return _Same(value), _inside(value, seen)
+    return Identity(value), _inside(value, seen)
 
 
 def _inside(value: object, seen: set[int]) -> object:

@@ -18,28 +18,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from nki_mlir.frontend.locations import is_own, is_users
-from nki_mlir.frontend.state import is_bound
+from nki_mlir.frontend.state import Identity, is_bound
 from nki_mlir.frontend.wrapping import underlying
 from nki_mlir.language.arguments import defaults_of
 from nki_mlir.scalar.dtypes import DType
 
 ABSENT = object()   # what is found where there is nothing
 OBJECTS = 2000      # as many objects and containers are looked into; beyond them only identity counts
-
-
-class Identity:
-    """Equal to the same object only, which it keeps alive."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Identity) and self.value is other.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
 
 
 def closure_state(function: object, arguments: Iterable[object] = ()) -> tuple[object, ...]:

@@ -29,11 +29,12 @@ from nki_mlir.environment import EXECUTOR, TARGET
 from nki_mlir.frontend.builder import Builder, current
 from nki_mlir.frontend.errors import NestedGrid
 from nki_mlir.frontend.races import checked, report
+from nki_mlir.frontend.state import Identity
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.texts import remember
 from nki_mlir.frontend.wrapping import name_of, underlying, wrap
 from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of, signature_of, with_arrays
-from nki_mlir.language.closure_state import ClosureState, Identity
+from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.dispatch import framework_of
 from nki_mlir.language.index_errors import plain
 from nki_mlir.language.recent import Recent

@@ -6,6 +6,7 @@ the physical memories and whose symbols are registers, or a ``Control``.
 """
 
 import dataclasses
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -93,13 +94,11 @@ class Control:
 
 
 COMPARISONS: dict[str, Callable[[int, int], bool]] = {
-    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b}
+    name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 ARITHMETIC: dict[str, Callable[[int, int], int]] = {
-    "add": lambda a, b: a + b, "subtract": lambda a, b: a - b, "mult": lambda a, b: a * b, "min": min, "max": max,
-    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "and": lambda a, b: a & b, "or": lambda a, b: a | b,
-    "eq": lambda a, b: int(a == b), "ne": lambda a, b: int(a != b), "lt": lambda a, b: int(a < b),
-    "le": lambda a, b: int(a <= b), "gt": lambda a, b: int(a > b), "ge": lambda a, b: int(a >= b)}
+    "add": operator.add, "subtract": operator.sub, "mult": operator.mul, "min": min, "max": max,
+    "floordiv": operator.floordiv, "mod": operator.mod, "and": operator.and_, "or": operator.or_,
+    **COMPARISONS}
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ TRUTHS = ("eq", "ne", "lt", "le", "gt", "ge", "and", "or")
 def compute(op: str, lhs: Value, rhs: Value) -> Value:
     """``lhs op rhs``, a number where both are."""
     if isinstance(lhs, int) and isinstance(rhs, int):
-        return ARITHMETIC[op](lhs, rhs)
+        return int(ARITHMETIC[op](lhs, rhs))
     if op in ("add", "mult") and isinstance(lhs, int):
         lhs, rhs = rhs, lhs
     if rhs == NEUTRAL.get(op):
