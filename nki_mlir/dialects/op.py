@@ -136,6 +136,18 @@ class Iteration:
     reduced: frozenset[int] = frozenset()
 
 
+def with_own_axes(main: Sequence[int], operands: Sequence[tuple[TileField, Tile]], shared: Callable[[str, Tile], int]
+                  ) -> Iteration:
+    """The axes ``main``, of which so many are those of a tile's first dims; its other dims are axes of its own, which
+    are reduced."""
+    extents, axes = list(main), {}
+    for field, tile in operands:
+        first, rank = shared(field.name, tile), len(tile.shape)
+        axes[field.name] = (*range(first), *range(len(extents), len(extents) + rank - first))
+        extents += tile.shape[first:]
+    return Iteration(tuple(extents), axes, frozenset(range(len(main), len(extents))))
+
+
 REGISTRY: dict[str, type["Op"]] = {}            # full name, for example "nisa.tensor_tensor"
 
 ATTRIBUTE_KINDS = (str, int, float, bool, tuple, Linear)

@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from nki_mlir.dialects.nisa.indirect import MODES, DataAddressed, IndirectOutOfBounds
-from nki_mlir.dialects.op import In, Integers, Iteration, Out
+from nki_mlir.dialects.op import In, Integers, Iteration, Out, with_own_axes
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
@@ -123,12 +123,8 @@ class ColumnsAddressed(DataAddressed):
     group: int = Machine.gpsimd_group
 
     def iteration(self) -> Iteration:
-        extents: list[int] = [self.operands()[0][1].shape[0]]
-        axes = {}
-        for field, tile in self.operands():
-            axes[field.name] = (0, *range(len(extents), len(extents) + len(tile.shape) - 1))
-            extents += tile.shape[1:]
-        return Iteration(tuple(extents), axes, frozenset(range(1, len(extents))))
+        operands = self.operands()
+        return with_own_axes(operands[0][1].shape[:1], operands, lambda name, tile: 1)
 
     def verify(self, check: Check) -> None:
         check.on_chip("dst", "src")

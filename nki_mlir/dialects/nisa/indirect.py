@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nki_mlir.dialects.access import Tile
-from nki_mlir.dialects.op import In, InOut, Iteration, NisaOp
+from nki_mlir.dialects.op import In, InOut, Iteration, NisaOp, with_own_axes
 from nki_mlir.dialects.verifier import Check, OutOfBounds
 from nki_mlir.machine import Engine
 from nki_mlir.scalar.alu import ALU
@@ -85,14 +85,9 @@ class DataAddressed(NisaOp):
 
     def iteration(self) -> Iteration:
         """The piece's axes; those of the other tiles but for rows that go with the piece's."""
-        extents = list(self.piece.shape)
-        axes = {self.piece_field: tuple(range(len(extents)))}
-        for field, tile in self.operands():
-            if field.name != self.piece_field:
-                start, together = len(extents), (0,) if self.goes_with_piece(field.name) else ()
-                axes[field.name] = (*together, *range(start, start + len(tile.shape) - len(together)))
-                extents += tile.shape[len(together):]
-        return Iteration(tuple(extents), axes, frozenset(range(len(self.piece.shape), len(extents))))
+        rank, piece = len(self.piece.shape), self.piece_field
+        return with_own_axes(self.piece.shape, self.operands(),
+                             lambda name, tile: rank if name == piece else int(self.goes_with_piece(name)))
 
     def read(self, before: Sequence[np.ndarray], flat: np.ndarray, at: tuple[np.ndarray, ...], good: np.ndarray
              ) -> np.ndarray:

@@ -2,7 +2,7 @@
 """Base of instructions that work on whole tensors and are no loop nest: their meaning is the class's reference."""
 
 
-from nki_mlir.dialects.op import Iteration, LoweringBuilder, NisaOp
+from nki_mlir.dialects.op import Iteration, LoweringBuilder, NisaOp, with_own_axes
 
 
 class Opaque(NisaOp):
@@ -11,13 +11,9 @@ class Opaque(NisaOp):
     keeps_bits = True
 
     def iteration(self) -> Iteration:
-        extents: list[int] = []
-        axes: dict[str, tuple[int, ...]] = {}
         operands = self.operands()
-        for field, tile in operands:
-            axes[field.name] = tuple(range(len(extents), len(extents) + len(tile.shape)))
-            extents += tile.shape
-        return Iteration(tuple(extents), axes, frozenset(range(len(operands[0][1].shape), len(extents))))
+        field, first = operands[0]
+        return with_own_axes(first.shape, operands, lambda name, tile: len(first.shape) if name == field.name else 0)
 
     def lower(self, b: LoweringBuilder) -> None:
         b.keep(self)

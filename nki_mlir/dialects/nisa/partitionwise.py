@@ -7,7 +7,7 @@ They have no linalg form: they stay instructions on every path, and their meanin
 from typing import ClassVar
 
 from nki_mlir.dialects.access import Tile
-from nki_mlir.dialects.op import Iteration, NisaOp
+from nki_mlir.dialects.op import Iteration, NisaOp, with_own_axes
 
 
 class PartitionWise(NisaOp):
@@ -22,18 +22,9 @@ class PartitionWise(NisaOp):
         operands = self.operands()
         first = next((t for f, t in operands if f.reads and not f.writes), operands[0][1])
         main: Tile = getattr(self, self.main) if self.main else first
-        extents = list(main.shape)
-        axes: dict[str, tuple[int, ...]] = {}
-        for field, tile in operands:
-            if tile.shape == main.shape and field.name not in (self.table, self.statistic):
-                axes[field.name] = tuple(range(len(main.shape)))
-                continue
-            own = []
-            for k, n in enumerate(tile.shape):
-                if k == 0 and n == main.shape[0]:
-                    own.append(0)
-                else:
-                    own.append(len(extents))
-                    extents.append(n)
-            axes[field.name] = tuple(own)
-        return Iteration(tuple(extents), axes, frozenset(range(len(main.shape), len(extents))))
+
+        def shared(name: str, tile: Tile) -> int:
+            if tile.shape == main.shape and name not in (self.table, self.statistic):
+                return len(main.shape)
+            return int(tile.shape[0] == main.shape[0])
+        return with_own_axes(main.shape, operands, shared)

@@ -115,12 +115,6 @@ class GatherFlattenedOp(PartitionWise, name="gather_flattened", engines=(Engine.
         check.dtype("index", UINT32, INT32)
         check.shape("dst", self.index.shape)
 
-    def iteration(self) -> Iteration:
-        own = tuple(range(len(self.index.shape)))
-        free = tuple(range(len(own), len(own) + len(self.src.shape) - 1))
-        return Iteration((*self.index.shape, *self.src.shape[1:]), {"dst": own, "index": own, "src": (0, *free)},
-                         frozenset(free))
-
     def reference(self, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         p = src.shape[0]
         flat = src.reshape(p, -1)
