@@ -104,6 +104,16 @@ def affine_range(mapping: ir.AffineMap, ranges: Sequence[Span]) -> tuple[int, in
 
 def _expression_range(e: ir.AffineExpr, ranges: Sequence[Span], dims: int) -> tuple[int, int]:
     """The interval of an expression; raises ``MalformedAttribute`` for one that is not understood."""
+    try:
+        form = read_linear(e)
+    except MalformedAttribute:
+        return _curved_range(e, ranges, dims)
+    symbols = tuple((position + dims, c) for position, c in form.symbols) + form.axes
+    return Linear(form.const, symbols).interval(tuple(ranges))
+
+
+def _curved_range(e: ir.AffineExpr, ranges: Sequence[Span], dims: int) -> tuple[int, int]:
+    """That of one that is not linear: with quotients and remainders in it."""
     if isinstance(e, ir.AffineModExpr | ir.AffineFloorDivExpr):
         by = read_linear(e.rhs)
         if by.symbols or by.axes or by.const <= 0:
@@ -112,22 +122,12 @@ def _expression_range(e: ir.AffineExpr, ranges: Sequence[Span], dims: int) -> tu
         if isinstance(e, ir.AffineFloorDivExpr):
             return low // by.const, high // by.const
         return (low, high) if 0 <= low and high < by.const else (0, by.const - 1)
-    if isinstance(e, ir.AffineAddExpr | ir.AffineMulExpr) and not is_linear(e):
-        sides = [_expression_range(side, ranges, dims) for side in (e.lhs, e.rhs)]
-        combine = ARITHMETIC["arith.addi" if isinstance(e, ir.AffineAddExpr) else "arith.muli"]
-        corners = [combine(a, b) for a in sides[0] for b in sides[1]]
-        return min(corners), max(corners)
-    form = read_linear(e)
-    symbols = tuple((position + dims, c) for position, c in form.symbols) + form.axes
-    return Linear(form.const, symbols).interval(tuple(ranges))
-
-
-def is_linear(e: ir.AffineExpr) -> bool:
-    try:
-        read_linear(e)
-    except MalformedAttribute:
-        return False
-    return True
+    if not isinstance(e, ir.AffineAddExpr | ir.AffineMulExpr):
+        raise MalformedAttribute(f"'{e}' is no sum, product, quotient or remainder")
+    sides = [_expression_range(side, ranges, dims) for side in (e.lhs, e.rhs)]
+    combine = ARITHMETIC["arith.addi" if isinstance(e, ir.AffineAddExpr) else "arith.muli"]
+    corners = [combine(a, b) for a in sides[0] for b in sides[1]]
+    return min(corners), max(corners)
 
 
 def loop_span(loop: Operation) -> range | None:

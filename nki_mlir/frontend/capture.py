@@ -36,7 +36,6 @@ class KernelOutput:
     argument: int
     shape: tuple[int, ...]
     dtype: DType
-    aliases_input: bool         # an input that was updated in place
     at: Location | None = None  # where the kernel makes it
 
 
@@ -144,8 +143,7 @@ def _attempt(wrapped: Callable[..., object], body: Body, grid: tuple[int, ...], 
             raise
         finally:
             current.reset(token)
-        made = [KernelOutput(b.name, b.handle.arg_number, b.shape, b.dtype, b.role == "input", b.created_at)
-                for b in outputs]
+        made = [KernelOutput(b.name, b.handle.arg_number, b.shape, b.dtype, b.created_at) for b in outputs]
         judge_loops(builder.touches, builder.programs.values(), verdict)
         variant = Variant(module, made, structure, builder.unproved, *builder.output_writes.known(outputs))
         return variant, program_of(builder)

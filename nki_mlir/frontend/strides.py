@@ -108,6 +108,12 @@ def subscript_index(item: Any) -> Index:
         raise BadSubscript(item=shown, kind=type(item).__name__) from None
 
 
+def from_front(item: object, extent: int) -> Index:
+    """One subscript that is no slice, counted from the front of a dimension."""
+    index = subscript_index(item)
+    return index + extent if index.is_constant and index.const < 0 else index
+
+
 def slice_span(item: slice | DynamicSlice, extent: int) -> tuple[Index, int, int]:
     """(start, step, count); a symbolic start keeps its symbol, the count must fold to a number."""
     if isinstance(item, DynamicSlice):
@@ -115,9 +121,8 @@ def slice_span(item: slice | DynamicSlice, extent: int) -> tuple[Index, int, int
     if item == EVERYTHING:
         return ZERO, 1, extent
     # Python clips slices; a kernel's slice beyond the tensor is a mistake and keeps its written extent.
-    start, stop = (subscript_index(default if bound is None else bound)
+    start, stop = (from_front(default if bound is None else bound, extent)
                    for bound, default in ((item.start, 0), (item.stop, extent)))
-    start, stop = (b + extent if b.is_constant and b.const < 0 else b for b in (start, stop))
     step = 1 if item.step is None else operator.index(item.step)
     if step <= 0:
         raise BadStep(step=step)

@@ -33,10 +33,10 @@ from nki_mlir.frontend.strides import (
     Shape,
     condition_of,
     expand_ellipsis,
+    from_front,
     numbers_of,
     regrouped,
     slice_span,
-    subscript_index,
     substitute,
 )
 from nki_mlir.machine import Machine
@@ -159,10 +159,8 @@ class View:
         shape: tuple[int, ...] = ()
         indices = []
         for item, dim in zip(items, self.dims):
-            index = subscript_index(item)
+            index = from_front(item, dim.count)
             check_placed(index)
-            if index.is_constant and index.const < 0:
-                index = index + dim.count
             indices.append(index)
             shape = broadcast_shape(shape, index.shape)
         return self._picked([i.spread(shape) for i in indices], shape)
@@ -178,9 +176,7 @@ class View:
             if isinstance(item, (slice, DynamicSlice)):
                 start, step, count = slice_span(item, extent)
             else:
-                start, step, count = subscript_index(item), 1, 1
-                if start.is_constant and start.const < 0:
-                    start = start + extent
+                start, step, count = from_front(item, extent), 1, 1
             spans.append((start, step))
             places.append(len(dims))
             if isinstance(item, (slice, DynamicSlice)) or k == kept:

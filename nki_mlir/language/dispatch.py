@@ -15,10 +15,15 @@ from nki_mlir.language.arguments import leaves_of
 TENSOR_CLASSES = {"torch": "Tensor", "jax": "Array"}            # the class that is quicker to ask comes first
 
 
+def tensor_classes() -> list[tuple[str, Any]]:
+    """The frameworks that the program has imported, with their classes."""
+    return [(name, getattr(sys.modules[name], kind)) for name, kind in TENSOR_CLASSES.items()
+            if hasattr(sys.modules.get(name), kind)]
+
+
 def framework_of(arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:
     """The adapter of the first framework tensor found in the arguments; None for NumPy and constants."""
-    kinds = [(name, getattr(sys.modules[name], kind)) for name, kind in TENSOR_CLASSES.items()
-             if hasattr(sys.modules.get(name), kind)]
+    kinds = tensor_classes()
     for name, kind in kinds:
         for value in arguments:                                     # the usual case, without a walk
             if isinstance(value, kind):

@@ -8,7 +8,7 @@ from nki_mlir.dialects.nisa import indirect
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.strides import expand_ellipsis
 from nki_mlir.frontend.tensor import View
-from nki_mlir.language import assignment, creation
+from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.run_time_index import (
@@ -90,20 +90,19 @@ def mode_name(mode: object) -> str:
 
 
 def gather(src: "IndirectView | DynamicView", *, dst: object = None, dtype: object = None, mask: object = None,
-           mode: "oob_mode | None" = None
-           ) -> "Tensor":
+           mode: "oob_mode | None" = None, engine: str = "unknown") -> "Tensor":
     """The addressed elements as a new SBUF tile, or into ``dst``."""
     if isinstance(src, DynamicView):
-        return read(src, dst=dst, dtype=dtype, mask=mask, mode=mode_name(mode))
+        return read(src, dst=dst, dtype=dtype, mask=mask, mode=mode_name(mode), engine=engine)
     return ops.compute(indirect.DmaGatherOp, src.shape, src.dtype, {"src": src.table, "index": src.rows}, mask,
                        asked=dtype, destination=dst, mode=mode_name(mode))
 
 
 def scatter(dst: "IndirectView | DynamicView", value: Any, *, mask: object = None, mode: object = None,
-            rmw: str = "bypass") -> None:
+            rmw: str = "bypass", engine: str = "unknown") -> None:
     """The value's elements to the addressed places."""
     if isinstance(dst, DynamicView):
-        write(dst, value, mask=mask, mode=mode_name(mode), rmw=rmw)
+        write(dst, value, mask=mask, mode=mode_name(mode), rmw=rmw, engine=engine)
         return
     if not isinstance(value, View):
         value = creation.filled(dst.shape, float(value), dst.dtype)
@@ -111,20 +110,3 @@ def scatter(dst: "IndirectView | DynamicView", value: Any, *, mask: object = Non
              rmw=rmw)
 
 
-def copy_dynamic_src(src: "View | IndirectView | DynamicView", *, dtype: object = None, mask: object = None,
-                     engine: str = "unknown") -> "Tensor":
-    if isinstance(src, DynamicView):
-        return read(src, dtype=dtype, mask=mask, engine=engine)
-    if isinstance(src, IndirectView):
-        return gather(src, dtype=dtype, mask=mask)
-    return ops.copy(src, dtype=dtype, mask=mask)
-
-
-def copy_dynamic_dst(dst: DynamicView, src: object, *, mask: object = None, engine: str = "unknown") -> DynamicView:
-    if isinstance(dst, DynamicView):
-        write(dst, src, mask=mask, engine=engine)
-    elif isinstance(dst, IndirectView):
-        scatter(dst, src, mask=mask)
-    else:
-        assignment.assign(dst, src, mask)
-    return dst

@@ -12,7 +12,6 @@ import linecache
 import operator
 import pickle
 import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -387,7 +386,3 @@ def unwrap(kernel: object) -> Kernel:
     if callable(kernel):
         return Kernel(kernel)
     raise BadArgument(what=f"{kernel!r} is not a kernel").here()
-
-
-def warn(text: str) -> None:
-    warnings.warn(text, UserWarning, stacklevel=3)

@@ -42,6 +42,7 @@ from nki_mlir.language.creation import (
     result_tensor,
     tensor_of,
 )
+from nki_mlir.language.elementwise import token
 from nki_mlir.language.last_result import LastResult
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
@@ -95,7 +96,9 @@ def match_destination(value: View, target: "View | DynamicView", op: str) -> Vie
     return value
 
 
+@token("copy")
 def copy(src: View, *, mask: object = None, dtype: object = None) -> "Tensor":
+    """A new SBUF tile of the same layout."""
     source = as_operand(src)
     return compute(movement.CopyOp, source.shape, src.dtype, {"src": source}, mask, asked=dtype)
 
@@ -275,15 +278,14 @@ def unary(fn: object, x: Any, *, mask: object = None, dtype: object = None) -> "
     return compute(elementwise.UnaryOp, source.shape, x.dtype, {"src": source}, mask, asked=dtype, fn=name)
 
 
-def select(condition: object, on_true: object, on_false: object, *, mask: object = None, dtype: object = None
-           ) -> "Tensor":
-    """on_true where condition is not 0, else on_false; tiles or numbers, broadcast."""
-    values = (condition, on_true, on_false)
-    like = next((x for x in values if isinstance(x, View)), None)
+def select(condition: object, x: object, y: object, *, dtype: object = None, mask: object = None) -> "Tensor":
+    """x where condition is not 0, else y."""
+    values = (condition, x, y)
+    like = next((v for v in values if isinstance(v, View)), None)
     if like is None:
         like = as_operand(condition, "nl.where")
-    kind = result_dtype("add", on_true, on_false, dtype, False)
-    parts = [as_operand(x) if isinstance(x, View) else as_tile(x, like) for x in values]
+    kind = result_dtype("add", x, y, dtype, False)
+    parts = [as_operand(v) if isinstance(v, View) else as_tile(v, like) for v in values]
     if parts[0].dtype.is_float and elementwise.holding_integer(parts[1].dtype, parts[2].dtype):
         parts[0] = binary("not_equal", parts[0], 0, mask=mask, dtype=UINT8)     # values stay integers beside it
     shape = broadcast_shape(*(p.shape for p in parts), what="where")

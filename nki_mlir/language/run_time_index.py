@@ -20,7 +20,7 @@ from nki_mlir.frontend.builder import broadcast
 from nki_mlir.frontend.errors import BlockTensorNotTile, MixedIndexing
 from nki_mlir.frontend.index import Index, check_placed
 from nki_mlir.frontend.index_tensors import DynamicSlice
-from nki_mlir.frontend.strides import ONE_MORE, Limit, expand_ellipsis, slice_span, subscript_index, substitute
+from nki_mlir.frontend.strides import ONE_MORE, Limit, expand_ellipsis, from_front, slice_span, substitute
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
@@ -208,11 +208,6 @@ def fixed(items: Sequence[object], extents: Sequence[int],
     """The subscripts that are not of the run time: slices as they are, others as indices from the front."""
     return {k: i if isinstance(i, SLICES) else from_front(i, n)
             for k, (i, n) in enumerate(zip(items, extents)) if k not in found}
-
-
-def from_front(item: object, extent: int) -> Index:
-    index = subscript_index(item)
-    return index + extent if index.is_constant and index.const < 0 else index
 
 
 def vectors_among(indices: Iterable[object], items: Sequence[object]) -> list[Index]:

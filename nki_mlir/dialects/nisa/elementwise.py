@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nki_mlir.dialects.access import PSUM, Linear, Tile
+from nki_mlir.dialects.access import PSUM, Linear
 from nki_mlir.dialects.nki.elementwise import TwoTiles, exact_integer, number_beside, number_dtype, select_compute
 from nki_mlir.dialects.op import Elementwise, In, InOut, NisaOp, Op, Out, ScalarFunctions, V
 from nki_mlir.dialects.target_rules import TargetCheck
@@ -297,8 +297,3 @@ class AffineSelectOp(NisaOp, Elementwise, name="affine_select", engines=(GPSIMD,
     def body(self, s: ScalarFunctions[V], src: V, position: V) -> V:
         holds = s.alu("equal" if self.equal else "greater_equal", position, s.constant(0.0))
         return s.alu("select", holds, src, s.constant(self.value))
-
-
-def per_partition(tile: Tile) -> bool:
-    """Whether a tile is one value a partition, read by all its free elements."""
-    return all(step == 0 or count == 1 for step, count in tile.access.dims[1:])

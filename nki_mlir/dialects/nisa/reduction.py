@@ -2,13 +2,14 @@
 """Reducing engine instructions: tensor_reduce, activation_reduce, tensor_scalar_reduce, tensor_partition_reduce."""
 
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp
 from nki_mlir.dialects.nki.reduction import REDUCTIONS, Reducing, reduce_keeping, sums_integers
-from nki_mlir.dialects.op import ArrayScalars, In, Iteration, LoweringBuilder, NisaOp, Out
+from nki_mlir.dialects.op import Elementwise, In, Iteration, LoweringBuilder, NisaOp, Out
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.variants import of_dtype
 from nki_mlir.dialects.verifier import Check
@@ -79,10 +80,9 @@ class TensorPartitionReduceOp(NisaOp, name="tensor_partition_reduce", engines=(G
         return Work("across_partitions", self.src.partitions * self.src.free_elements)
 
 
-class WithRowReduction(NisaOp):
+class WithRowReduction(NisaOp, Elementwise):
     """Family: an elementwise instruction that also reduces its result over all free axes into ``reduce_res`` [P, 1]."""
 
-    broadcasts = True
     dst: Out
     reduce_res: Out
     src: In
@@ -90,16 +90,11 @@ class WithRowReduction(NisaOp):
         reduce_op: str
 
     def iteration(self) -> Iteration:
-        shape = self.dst.shape
-        same = tuple(range(len(shape)))
-        axes = {f.name: same for f, _ in self.operands()}
-        return Iteration(shape, axes, frozenset(same[1:]))
+        return replace(super().iteration(), reduced=frozenset(range(1, len(self.dst.shape))))
 
     def reference(self, *sources: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        value = np.asarray(self.body(ArrayScalars(self.compute), *sources))             # type: ignore[attr-defined]
-        rows = reduce_keeping(self.reduce_op, value, tuple(range(1, value.ndim)),
-                              sums_integers(self))
-        return value, rows
+        value = np.asarray(super().reference(*sources))
+        return value, reduce_keeping(self.reduce_op, value, tuple(range(1, value.ndim)), sums_integers(self))
 
     def lower(self, b: LoweringBuilder) -> None:
         b.elementwise_with_rows(self, self.reduce_op)
@@ -140,7 +135,7 @@ class ActivationReduceOp(WithRowReduction, name="activation_reduce", engines=(SC
     def verify_target(self, check: TargetCheck) -> None:
         verify_sum(self, check)
 
-    body = ActivationOp.body
+    body = ActivationOp.body            # type: ignore[assignment]
 
 
 class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engines=(VECTOR,),
@@ -168,4 +163,4 @@ class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engine
                    "reduce with nisa.tensor_reduce")
 
     operand1, op1, imm1, reverse1 = None, "bypass", 0.0, False      # what TensorScalarOp.body also reads
-    body = TensorScalarOp.body
+    body = TensorScalarOp.body          # type: ignore[assignment]

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 import numpy as np
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.dialects.op import Elementwise, In, Iteration, LoweringBuilder, NkiOp, Op, Out, ScalarFunctions, V
+from nki_mlir.dialects.op import Elementwise, In, Iteration, NkiOp, Out, ScalarFunctions, V
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Machine, Work
 from nki_mlir.machine.costs import NOTHING
@@ -50,12 +50,10 @@ class CopyOp(NkiOp, Copying, name="copy"):
         check.alike("dst", "src")
 
 
-class Transposing(Op):
+class Transposing(Copying):
     """Family: dst[f, p] = src[p, f], with the bits as they are where the dtypes are equal."""
 
-    dst: Out
-    src: In
-    keeps_bits = True
+    broadcasts = False
 
     @property
     def largest(self) -> dict[int, int]:
@@ -75,12 +73,6 @@ class Transposing(Op):
 
     def reference(self, src: np.ndarray) -> np.ndarray:
         return src.T
-
-    def lower(self, b: LoweringBuilder) -> None:
-        b.elementwise(self)
-
-    def body(self, s: ScalarFunctions[V], src: V) -> V:
-        return src
 
 
 class TransposeOp(NkiOp, Transposing, name="transpose"):

@@ -15,7 +15,7 @@ gpsimd_engine, vector_engine, dma_engine = engine.gpsimd, engine.vector, engine.
 
 
 class reduce_cmd(enum.Enum):
-    """What an activation does with the accumulation registers."""
+    """What an instruction does with the accumulation registers."""
 
     idle, reset, reduce, reset_reduce, load_reduce = 0, 1, 2, 3, 4
 

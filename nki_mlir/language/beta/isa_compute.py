@@ -343,10 +343,16 @@ def tensor_scalar_cumulative(dst: View, src: View, op0: object, op1: object, imm
 def tensor_copy_dynamic_src(src: View | IndirectView | DynamicView, *, mask: Mask | None, dtype: object,
                             engine: engine) -> Tensor:
     """A copy from a free offset that a [1, 1] tile holds."""
-    return indirect.copy_dynamic_src(src, mask=mask, dtype=dtype, engine=engine_name(engine))
+    if isinstance(src, indirect.ADDRESSED):
+        return indirect.gather(src, mask=mask, dtype=dtype, engine=engine_name(engine))
+    return ops.copy(src, dtype=dtype, mask=mask)
 
 
-def tensor_copy_dynamic_dst(*, dst: Any, src: object, mask: object, dtype: object, engine: object) -> DynamicView:
+def tensor_copy_dynamic_dst(*, dst: Any, src: object, mask: object, dtype: object, engine: object) -> object:
     """A copy to a free offset that a [1, 1] tile holds."""
     check_destination("tensor_copy_dynamic_dst", dst, dtype)
-    return indirect.copy_dynamic_dst(dst, src, mask=mask, engine=engine_name(engine))
+    if isinstance(dst, indirect.ADDRESSED):
+        indirect.scatter(dst, src, mask=mask, engine=engine_name(engine))
+    else:
+        assignment.assign(dst, src, mask)
+    return dst

@@ -26,7 +26,8 @@ from nki_mlir.language.creation import constant as shared_constant
 from nki_mlir.language.elementwise import ARITHMETIC, BITWISE, MODULI, REDUCTIONS, UNARY, VERDICTS, token
 from nki_mlir.language.indirect import IndirectView
 from nki_mlir.language.loops import loop_reduce
-from nki_mlir.language.operations import device_print, matmul, transpose
+from nki_mlir.language.operations import copy, device_print, matmul, transpose
+from nki_mlir.language.operations import select as where
 from nki_mlir.language.regions import REGIONS, MemoryRegion, hbm, makes, private_hbm, psum, sbuf, shared_hbm
 from nki_mlir.language.run_time_index import DynamicView, IndirectNotSupported
 from nki_mlir.language.signatures.binding import Contents
@@ -112,12 +113,12 @@ def ndarray(shape: object, dtype: object, *, buffer: object, name: str) -> Tenso
 
 
 def _filled(shape: object, value: float, dtype: object, buffer: object, name: str) -> Tensor:
-    where = _space(buffer)
-    if "allocation" in where:
+    memory = _space(buffer)
+    if "allocation" in memory:
         raise InitialisedAllocation().here()
-    if where["space"] == HBM:
+    if memory["space"] == HBM:
         raise HbmInitialValue().here()
-    return creation.filled(shape, value, dtype, name=name, **where)
+    return creation.filled(shape, value, dtype, name=name, **memory)
 
 
 def zeros(shape: object, dtype: object, *, buffer: str | MemoryRegion | None, name: str) -> Tensor:
@@ -218,17 +219,6 @@ def _unary(name: str) -> Callable[..., object]:
     def operate(x: DynamicView | Tensor, *, dtype: object, mask: object) -> Tensor:
         return ops.unary(name, x, dtype=dtype, mask=mask)
     return operate
-
-
-@token("copy")
-def copy(src: View, *, mask: object, dtype: object) -> Tensor:
-    """A new SBUF tile of the same layout."""
-    return ops.copy(src, mask=mask, dtype=dtype)
-
-
-def where(condition: Tensor, x: float | Tensor, y: float | Tensor, *, dtype: object, mask: object) -> Tensor:
-    """x where condition is not 0, else y."""
-    return ops.select(condition, x, y, dtype=dtype, mask=mask)
 
 
 def dropout(x: View, rate: object, *, dtype: object, mask: Mask | None) -> Tensor:

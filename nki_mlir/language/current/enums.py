@@ -4,6 +4,8 @@
 import enum
 import functools
 
+from nki_mlir.language.beta.enums import oob_mode as oob_mode
+from nki_mlir.language.beta.enums import reduce_cmd as reduce_cmd
 from nki_mlir.language.current.errors import invalid
 
 
@@ -13,22 +15,10 @@ class engine(enum.Enum):
     unknown, tensor, scalar, gpsimd, dma, vector, sync = 0, 1, 2, 3, 4, 5, 6
 
 
-class reduce_cmd(enum.Enum):
-    """What an instruction does with the accumulation registers."""
-
-    idle, reset, reduce, reset_reduce, load_reduce = 0, 1, 2, 3, 4
-
-
 class dge_mode(enum.Enum):
     """Who makes the descriptors of a DMA."""
 
     unknown, swdge, hwdge, none = 0, 1, 2, 3
-
-
-class oob_mode(enum.Enum):
-    """What an indirect DMA does with an index out of bounds."""
-
-    error, skip = 0, 1
 
 
 class matmul_perf_mode(enum.Enum):

@@ -138,13 +138,13 @@ def activation(dst: NkiTensor, op: object, data: NkiTensor, bias: float | NkiTen
         if plain:
             emit(elementwise.ActivationOp, {"dst": target, "src": source, **tiles}, **attributes)
             return
-        check_sum("activation", reduce_op)
+        check_sum(reduce_op)
         accumulated("activation", ActivationAccumulateOp, target, {"src": source, **tiles}, "scalar", reduce_res,
                     command, reduce_op="add", **attributes)
 
 
-def check_sum(op: str, reduce_op: object) -> None:
-    require(reduce_op is None or alu(reduce_op, f"{op} reduce_op") == "add", f"{op} reduces by nl.add only")
+def check_sum(reduce_op: object) -> None:
+    require(reduce_op is None or alu(reduce_op, "activation reduce_op") == "add", "activation reduces by nl.add only")
 
 
 @instruction
@@ -157,7 +157,7 @@ def activation_reduce(dst: NkiTensor, op: object, data: NkiTensor, reduce_op: ob
         target, source = low.paired(kind, dst=out, data=data)
         tiles, attributes = activation_operands(kind, fn, bias, scale, source)
         if reduce_res is None:
-            check_sum("activation", reduce_op)
+            check_sum(reduce_op)
             accumulated(kind, ActivationAccumulateOp, target, {"src": source, **tiles}, "scalar", None, "reset_reduce",
                         reduce_op="add", **attributes)
             return

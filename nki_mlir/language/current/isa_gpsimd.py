@@ -123,10 +123,6 @@ def select_by_tile(target: View, source: View, pattern: object, multiplier: int,
 
 
 # -- searches ----------------------------------------------------------------------------------------------------------
-def check_places(op: str, label: str, tensor: object) -> None:
-    require(low.is_tensor(tensor, op, label).dtype in (UINT16, UINT32), f"{op} {label} must be uint16 or uint32")
-
-
 @instruction
 def nc_match_replace8(dst: object, data: object, vals: object, imm: float, dst_idx: object) -> None:
     """dst = data with an occurrence of each of 8 values, the last value first, replaced by ``imm``."""
@@ -142,7 +138,8 @@ def nc_match_replace8(dst: object, data: object, vals: object, imm: float, dst_i
         if dst_idx is None:
             emit(search.MatchReplace8Op, views, imm=float(imm))
             return
-        check_places(op, "dst_idx", dst_idx)
+        kind = low.is_tensor(dst_idx, op, "dst_idx").dtype
+        require(kind in (UINT16, UINT32), f"{op} dst_idx must be uint16 or uint32")
         with low.writing(dst_idx, op, "dst_idx", flat=True) as places:
             found = low.flat_view(places)
             reverse = found.like(free=found.free + 7 * found.dims[1].free,

@@ -20,6 +20,7 @@ from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.language.arguments import map_leaves, with_arrays
 from nki_mlir.language.current.errors import invalid
 from nki_mlir.language.current.unrounded import ExactMemory, UnroundedStep, check_apart, rounds
+from nki_mlir.language.dispatch import tensor_classes
 from nki_mlir.language.eager_run import report_races, results
 from nki_mlir.language.gradients import records, refuse_gradient
 from nki_mlir.language.results import assemble
@@ -73,11 +74,7 @@ def is_array(value: object) -> bool:
 
 
 def framework(value: object) -> str | None:
-    for name, kind in (("torch", "Tensor"), ("jax", "Array")):
-        found = getattr(sys.modules.get(name), kind, None)
-        if found is not None and isinstance(value, found):
-            return name
-    return None
+    return next((name for name, kind in tensor_classes() if isinstance(value, kind)), None)
 
 
 def to_numpy(value: Any) -> np.ndarray:

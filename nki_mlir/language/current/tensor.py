@@ -141,9 +141,6 @@ class NkiTensor(OlderMethods):
         """How many dimensions stay as they are: the first where it is the partition, or indexed by a tensor."""
         return int(self.on_chip or self._has_rows)
 
-    def _not_indirect_dim(self, dim: int, what: str) -> None:
-        require(dim != 0 or not self._has_rows, f"{what} of a dimension that is indexed by a tensor")
-
     def _replaced(self, first: int, end: int, shape: Sequence[int], strides: Sequence[int]) -> "NkiTensor":
         """The view with others for the dimensions from ``first`` up to ``end``."""
         return self.like(shape=(*self.shape[:first], *shape, *self.shape[end:]),
@@ -162,7 +159,7 @@ class NkiTensor(OlderMethods):
 
     def part(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
         """A slice in its bounds, which may be empty."""
-        self._not_indirect_dim(dim, "a slice")
+        require(dim != 0 or not self._has_rows, "a slice of a dimension that is indexed by a tensor")
         view = self._replaced(dim, dim + 1, [ceil((end - start) / step)], [self.strides[dim] * step])
         return view.like(offset=self.offset + start * self.strides[dim])
 

@@ -435,7 +435,7 @@ def reciprocal(data, *, dtype=None, mask=None) -> Any:
 
 
 class reduce_cmd(Enum):
-    """What an activation does with the accumulation registers."""
+    """What an instruction does with the accumulation registers."""
 
     idle = 0
     reset = 1
