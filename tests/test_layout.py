@@ -211,7 +211,6 @@ LEVELS = "an operation of one name at two levels; classes are named after their 
 SHARED_NAMES = {
     "ActivationOp": LEVELS, "IotaOp": LEVELS, "Kernel": GENERATIONS, "MemoryRegion": GENERATIONS, "MemsetOp": LEVELS,
     "TileSize": GENERATIONS, "dge_mode": GENERATIONS, "engine": GENERATIONS, "nc_version": GENERATIONS,
-    "oob_mode": GENERATIONS, "reduce_cmd": GENERATIONS,
 }
 
 
