@@ -13,8 +13,9 @@ Instructions are neither merged nor dropped. Buffers are allocated afterwards: a
 order are dropped.
 """
 
+from bisect import insort
 from collections.abc import Iterator, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -186,8 +187,8 @@ class _ListScheduler:
     """One order of a graph. ``found`` are the steps in it, ``end`` when the last is complete."""
 
     def __init__(self, graph: SchedulingGraph, order: Order) -> None:
-        self.steps, self.sizes, self.machine, self.early = graph.steps, graph.sizes, graph.machine, order.early
-        machine = graph.machine
+        self.steps, self.sbuf, self.psum, self.machine = graph.steps, graph.sbuf, graph.psum, graph.machine
+        machine, self.early = graph.machine, order.early
         self.ranks = graph.ranks(order.ahead)
         self.by_rank = [0] * len(self.ranks)
         for k, rank in enumerate(self.ranks):
@@ -195,8 +196,8 @@ class _ListScheduler:
         self.missing = [step.dependences for step in self.steps]
         self.first, self.needed = graph.first, graph.needed
         self.limit = max(machine.sbuf_bytes_per_partition * order.memory // 100, self.needed.peak)
-        self.room = {SBUF: self.limit - graph.outside[SBUF],
-                     PSUM: machine.psum_banks * order.memory // 100 - graph.outside[PSUM]}
+        self.sbuf_room = self.limit - graph.outside[SBUF]
+        self.psum_room = machine.psum_banks * order.memory // 100 - graph.outside[PSUM]
         self.early_size = 0                     # of live buffers in SBUF that program order has not come to
         self.uses = list(graph.uses)
         self.released = 0                       # how often memory was given back
@@ -204,7 +205,7 @@ class _ListScheduler:
         self.live = [False] * len(self.uses)
         self.oldest = 0
         self.started = [False] * len(self.steps)
-        self.ready: dict[Engine, list[int]] = {step.engine: [] for step in self.steps}      # ranks
+        self.ready: dict[Engine, list[int]] = {step.engine: [] for step in self.steps}      # ranks, sorted
         self.free = set(self.ready)
         self.events: list[tuple[float, int, int]] = []        # time, kind, step
         self.dma = DmaEngines(machine)
@@ -218,7 +219,7 @@ class _ListScheduler:
     def run(self) -> None:
         for k, step in enumerate(self.steps):
             if not step.dependences:
-                heappush(self.ready[step.engine], self.ranks[k])
+                insort(self.ready[step.engine], self.ranks[k])
         self.start_all(0.0)
         while self.events:
             now, kind, k = heappop(self.events)
@@ -226,31 +227,36 @@ class _ListScheduler:
             if kind == ENGINE_FREE:
                 self.free.add(step.engine)
                 self.port_free |= step.port
+                changed = True
             else:
-                self.complete(k, kind)
+                changed = self.complete(k, kind)
                 self.end = now
-            self.start_all(now)
+            if changed or not self.events:
+                self.start_all(now)
 
-    def complete(self, k: int, kind: int) -> None:
-        """Release who waits: instructions of the same engine see a result before others do."""
+    def complete(self, k: int, kind: int) -> bool:
+        """Release who waits: instructions of the same engine see a result before others do. Whether any waited."""
         step = self.steps[k]
+        changed = kind == COMPLETE and not self.early
+        own = step.engine if step.transfer is None else None
         for user in step.users:
-            other = self.steps[user]
-            same = step.transfer is None and other.engine is step.engine
-            if same == (kind == SEEN_BY_ITSELF):
+            other = self.steps[user].engine
+            if (other is own) == (kind == SEEN_BY_ITSELF):
                 self.missing[user] -= 1
                 if not self.missing[user]:
-                    heappush(self.ready[other.engine], self.ranks[user])
+                    insort(self.ready[other], self.ranks[user])
+                    changed = True
         if kind == COMPLETE and not self.early:
             self.release(step)
+        return changed
 
     def release(self, step: ScheduledStep) -> None:
         """Give back the memory that no other instruction needs."""
         for buffer in step.buffers:
             self.uses[buffer] -= 1
             if not self.uses[buffer]:
-                space, size = self.sizes[buffer]
-                self.room[space] += size
+                self.sbuf_room += self.sbuf[buffer]
+                self.psum_room += self.psum[buffer]
                 self.released += 1
 
     def start_all(self, now: float) -> None:
@@ -258,60 +264,53 @@ class _ListScheduler:
         progress = True
         while progress:
             progress = False
-            for engine, heap in self.ready.items():
-                if engine in self.free and heap and (k := self.take(engine, heap)) is not None:
+            for engine, ready in self.ready.items():
+                if ready and engine in self.free and (k := self.take(engine, ready)) is not None:
                     self.start(k, now)
                     progress = True
 
-    def take(self, engine: Engine, heap: list[int]) -> int | None:
-        """The first ready step that memory allows."""
-        state = heap[0], len(heap), self.oldest, self.released, self.port_free, not self.events
+    def take(self, engine: Engine, ready: list[int]) -> int | None:
+        """The first ready step that memory allows, which is ready no more."""
+        state = ready[0], len(ready), self.oldest, self.released, self.port_free, not self.events
         if self.refused.get(engine) == state:
             return None                         # nothing has changed since none was found
-        passed: list[int] = []
-        taken = other = None
-        while heap and len(passed) < PASSED_OVER:
-            rank = heappop(heap)
+        other = None                            # if none needs the functions that are there
+        for at, rank in enumerate(ready[:PASSED_OVER]):
             k = self.by_rank[rank]
             step = self.steps[k]
-            if (self.port_free or not step.port) and self.has_room(k, step):
+            if self.can_start(k, step):
                 if not self.takes_turns or step.table in ("", self.table):
-                    taken = k
-                    break
-                other = k if other is None else other           # if none needs the functions that are there
-            passed.append(rank)
-        if taken is None and other is not None:
-            taken = other
-            passed.remove(self.ranks[other])
-        for rank in passed:
-            heappush(heap, rank)
-        if taken is None:
-            oldest = self.steps[self.oldest]
-            if oldest.engine is engine and not self.missing[self.oldest] and (
-                    self.port_free or not oldest.port) and self.has_room(self.oldest, oldest):
-                heap.remove(self.ranks[self.oldest])
-                heapify(heap)
-                return self.oldest
-            self.refused[engine] = state
-        return taken
+                    del ready[at]
+                    return k
+                other = at if other is None else other
+        if other is not None:
+            return self.by_rank[ready.pop(other)]
+        oldest = self.steps[self.oldest]
+        if oldest.engine is engine and not self.missing[self.oldest] and self.can_start(self.oldest, oldest):
+            ready.remove(self.ranks[self.oldest])
+            return self.oldest
+        self.refused[engine] = state
+        return None
 
-    def has_room(self, k: int, step: ScheduledStep) -> bool:
-        """Whether a step's new buffers have room, and what is left could still run in program order."""
-        new = [buffer for buffer in step.buffers if not self.live[buffer]]
-        if not new:
-            return True
-        taken: dict[str, int] = {}
-        for buffer in new:
-            space, size = self.sizes[buffer]
-            taken[space] = taken.get(space, 0) + size
-        if taken.get(PSUM, 0) > self.room[PSUM] and k != self.oldest:
+    def can_start(self, k: int, step: ScheduledStep) -> bool:
+        """Whether the PSUM port is free and a step's new buffers have room, and what is left could still run in program
+        order."""
+        if step.port and not self.port_free:
             return False
-        if SBUF not in taken:
+        sbuf = psum = last = 0
+        for buffer in step.buffers:
+            if not self.live[buffer]:
+                psum += self.psum[buffer]
+                if self.sbuf[buffer]:
+                    sbuf += self.sbuf[buffer]
+                    last = max(last, self.first[buffer])
+        if psum and psum > self.psum_room and k != self.oldest:     # sums in use throughout may take more than there is
+            return False
+        if not sbuf:
             return True
-        if taken[SBUF] > self.room[SBUF]:
+        if sbuf > self.sbuf_room:
             return k == self.oldest and not self.events             # nothing gives room back any more
-        ends = [self.first[b] for b in new if self.first[b] > self.oldest and self.sizes[b][0] == SBUF]
-        return not ends or self.needed.most(self.oldest, max(ends)) + self.early_size + taken[SBUF] <= self.limit
+        return last <= self.oldest or self.needed.most(self.oldest, last) + self.early_size + sbuf <= self.limit
 
     def begin(self, step: ScheduledStep, now: float) -> float:
         """When a step begins that could now. Functions are loaded once the scalar engine has done its last step."""
@@ -327,15 +326,14 @@ class _ListScheduler:
         for buffer in step.buffers:
             if not self.live[buffer]:
                 self.live[buffer] = True
-                space, size = self.sizes[buffer]
-                self.room[space] -= size
-                if space == SBUF and self.first[buffer] >= self.oldest:
-                    self.early_size += size
+                self.sbuf_room -= self.sbuf[buffer]
+                self.psum_room -= self.psum[buffer]
+                if self.first[buffer] >= self.oldest:
+                    self.early_size += self.sbuf[buffer]
         while self.oldest < len(self.started) and self.started[self.oldest]:
             for buffer in self.steps[self.oldest].buffers:
                 if self.first[buffer] == self.oldest:
-                    space, size = self.sizes[buffer]
-                    self.early_size -= size if space == SBUF else 0
+                    self.early_size -= self.sbuf[buffer]
             self.oldest += 1
         if self.early:
             self.release(step)

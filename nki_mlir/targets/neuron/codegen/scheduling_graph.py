@@ -50,14 +50,15 @@ class Needed:
 
 
 class SchedulingGraph:
-    """The steps of a run by number, in program order. By number of a buffer: ``sizes``, with the memory (bytes of SBUF,
-    banks of PSUM); ``uses``: how many steps need it; ``first``: which step does first. ``outside``: what buffers of
-    several runs take."""
+    """The steps of a run by number, in program order. By number of a buffer: ``sbuf``, its bytes there, ``psum``, its
+    banks; ``uses``: how many steps need it; ``first``: which step does first. ``outside``: what buffers of several runs
+    take."""
 
     def __init__(self, steps: Sequence[InstructionStep], machine: Machine, outside: set[DeviceBuffer]) -> None:
         self.machine = machine
         self.numbers: dict[DeviceBuffer, int] = {}
-        self.sizes: list[tuple[str, int]] = []
+        self.sbuf: list[int] = []
+        self.psum: list[int] = []
         self.outside = {SBUF: 0, PSUM: 0}
         for buffer in {t.handle: None for step in steps for _, t in step.op.operands()}:
             if buffer in outside and buffer.space != HBM:
@@ -65,7 +66,7 @@ class SchedulingGraph:
         transfers = Transfers(machine)
         self.steps = [self.scheduled(step, outside, transfers) for step in steps]
         self.takes_turns = len({step.table for step in self.steps} - {""}) > 1      # several sets of functions
-        self.uses, self.first = [0] * len(self.sizes), [-1] * len(self.sizes)
+        self.uses, self.first = [0] * len(self.sbuf), [-1] * len(self.sbuf)
         last = list(self.first)
         for k, one in enumerate(self.steps):
             for number in one.buffers:
@@ -105,17 +106,18 @@ class SchedulingGraph:
     def changes(self, last: Sequence[int]) -> list[int]:
         """What each step in program order takes of SBUF, less what the one before it gave back."""
         found = [0] * (len(self.steps) + 1)
-        for (where, size), first, end in zip(self.sizes, self.first, last):
-            if where == SBUF:
-                found[first] += size
-                found[end + 1] -= size
+        for size, first, end in zip(self.sbuf, self.first, last):
+            found[first] += size
+            found[end + 1] -= size
         return found[:-1]
 
     def number(self, buffer: DeviceBuffer) -> int:
         found = self.numbers.get(buffer)
         if found is None:
             found = self.numbers[buffer] = len(self.numbers)
-            self.sizes.append((buffer.space, self.size(buffer)))
+            size = self.size(buffer)
+            self.sbuf.append(size if buffer.space == SBUF else 0)
+            self.psum.append(size if buffer.space == PSUM else 0)
         return found
 
     def size(self, buffer: DeviceBuffer) -> int:

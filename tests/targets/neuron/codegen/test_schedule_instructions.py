@@ -28,9 +28,9 @@ from tests.targets.neuron.random_code import RandomCode
 CALIBRATION = Path(__file__).parents[4] / "bench" / "calibration"
 
 
-def stages(count=6, width=512, shared=False):
+def stages(count=6, width=512, shared=False, builder=None):
     """Load, exp, add, store for several tiles."""
-    b = Builder()
+    b = builder or Builder()
     x, y = b.hbm("x", (128 * count, width), "input"), b.hbm("y", (128 * count, width), "output")
     own = b.on_chip("own", (128, width))
     for k in range(count):
@@ -92,6 +92,21 @@ def test_memory__bounds_how_far_loads_run_ahead():
     narrow = stages(count=12, width=size // 4 // 6)
     schedule(narrow, Order(40))
     assert kinds(narrow)[:5].count("load") < kinds(code)[:5].count("load")
+
+
+def test_loads__wait_for_no_room_in_psum():
+    """Sums that are in use throughout take more banks than the order may fill; loads go to SBUF."""
+    b = Builder()
+    sums = [b.on_chip(f"sums{k}", (128, 512), "psum") for k in range(4)]
+    with b.loop(2):
+        for tile in sums:
+            b.memset((tile, 0, 128, 0, 512), 0)
+    code = stages(builder=b)
+    for tile in sums:
+        b.memset((tile, 0, 128, 0, 512), 1)
+    schedule(code, Order(30))
+    order = kinds(code)
+    assert order.index("store") > [k for k, kind in enumerate(order) if kind == "load"][1]
 
 
 @pytest.mark.parametrize("seed", range(10))
