@@ -24,6 +24,7 @@ from nki_mlir.dialects.symbol_ranges import CASTS
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.bounds import RuntimeCheck, open_checks
+from nki_mlir.targets.cpu.fields import find_fields
 from nki_mlir.targets.cpu.fresh import FreshBuffers, OpenBlock
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.independence import ByteInterval, independent
@@ -46,7 +47,7 @@ from nki_mlir.targets.cpu.read_in_place import ReadInPlace
 from nki_mlir.targets.cpu.row_chunks import RowChunks
 from nki_mlir.targets.cpu.row_copies import row_copies_of
 from nki_mlir.targets.cpu.storage import LiveBuffers, ScratchBuffer
-from nki_mlir.targets.cpu.streaming import Streamed, can_stream
+from nki_mlir.targets.cpu.streaming import addressed, can_stream
 from nki_mlir.targets.cpu.values import ARITHMETIC, MemrefView, Values
 from nki_mlir.targets.interpreter.execute import MaskTooWeak
 from nki_mlir.waist.nest import Nest
@@ -98,6 +99,7 @@ class Assembler:
         labels = self.fresh.labels()
         ReadInPlace(self.code, self.chunks, labels, self.chunks.inputs - self.only_read).rewrite()
         self.chunks.split(self.code, labels, self.fresh.zeroed())
+        find_fields(self.code)
         self.fresh.end(self.code)
         self.code.items.append(None)
         return self.code
@@ -307,7 +309,7 @@ class Assembler:
         parts = parts_of(nest, host.threads(), 4 * host.threads()) if self.is_large(nest) else None
         streams = self.streams(nest, views[len(nest.inputs):])
         if parts is None:
-            self.code.emit(Streamed(nest) if streams else nest, *places, *symbols)
+            self.code.emit(addressed(nest, streams), *places, *symbols)
             self.chunks.computed(self.code.items[-1], nest, views, places)          # type: ignore[arg-type]
         else:
             self.spread(nest, *parts, places, symbols, streams)
@@ -357,7 +359,7 @@ class Assembler:
         """The parts of a large operation, on the pool."""
         steps = [o.strides[0] * extent * o.dtype.itemsize for o in nest.operands] + [0] * len(symbols)
         given = [n for value, step in zip((*places, *symbols), steps) for n in (value, Linear(step))]
-        address = CodeAddress(Streamed(part) if streams else part)
+        address = CodeAddress(addressed(part, streams))
         self.code.emit("nki_spread", address, Linear(count), Linear(len(steps)), *given)
         self.parallel = True
 

@@ -190,6 +190,26 @@ class FunctionEmitter(ScalarEmitter):
         # 32-bit offsets from one pointer where they suffice: twice as many lanes to a gather instruction as with 64.
         return self.at(pointer, self.counted(lanes, step, 32 if abs(step) * lanes < 1 << 31 else 64), element)
 
+    def fields(self, pointer: Value, step: int, dtype: DType, lanes: int, count: int) -> list[Value]:
+        """Elements ``step`` apart from a pointer on, those beside them, and so on: ``count`` vectors and more.
+
+        The step is a power of two. Nothing behind the last element of the last of them is read.
+        """
+        element, kind = self.element(dtype), ir.VectorType.get([lanes], self.element(dtype))
+        loaded = [self._load(self.at(pointer, k * lanes, element), kind, dtype) for k in range(step - 1)]
+        last, mask = self.at(pointer, (step - 1) * lanes, element), self.first_lanes(lanes, lanes - step + count)
+        loaded.append(self._load(last, kind, dtype) if count == step else
+                      self._masked("load", [last, mask, self.constant(kind, 0)], kind, dtype))
+
+        def apart(vectors: list[Value]) -> list[Value]:
+            if len(vectors) == 1:
+                return vectors
+            pairs = list(zip(vectors[::2], vectors[1::2]))
+            even, odd = (apart([self.vector.ShuffleOp(a, b, range(k, 2 * lanes, 2)).result for a, b in pairs])
+                         for k in range(2))
+            return [field for pair in zip(even, odd) for field in pair]
+        return apart(loaded)
+
     def _picked(self, pointer: Value, step: int, dtype: DType, lanes: int) -> Value:
         """Every ``step``-th element of whole vectors. The last vector ends with the last element that counts."""
         element = self.element(dtype)

@@ -5,10 +5,9 @@ What does not change in the inner loops is loaded and computed before them: ever
 writes, so an earlier load sees the same value. Under a mask nothing is loaded before the mask is known.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from nki_mlir.bindings import ir
@@ -21,13 +20,27 @@ from nki_mlir.waist.recognition import FoldedOutput, integer_sums
 Carried = list[Value]
 
 
+@dataclass(frozen=True)
+class MemoryUse:
+    """What is known of the memory of a nest's operands.
+
+    ``streams``: outputs go past the caches. ``ahead``: by their numbers inputs of which what lies so many bytes further
+    on is asked for while they are read. ``beside``: by their numbers inputs that lie like another one, whose number
+    follows, and begin so many elements behind it.
+    """
+
+    streams: bool = False
+    ahead: tuple[tuple[int, int], ...] = ()
+    beside: tuple[tuple[int, int, int], ...] = ()
+
+
 class Loops:
     """Emits one nest, a loop an axis, at the current insertion point."""
 
-    def __init__(self, code: FunctionEmitter, nest: Nest, plan: Schedule, symbols: Sequence[Value], *,
-                 streams: bool = False, ahead: Mapping[int, int] = MappingProxyType({})) -> None:
-        """``streams``: outputs go past the caches. ``ahead``: how far ahead inputs are asked for; see ``streaming``."""
-        self.code, self.nest, self.plan, self.streams, self.ahead = code, nest, plan, streams, ahead
+    def __init__(self, code: FunctionEmitter, nest: Nest, plan: Schedule, symbols: Sequence[Value],
+                 use: MemoryUse = MemoryUse()) -> None:
+        self.code, self.nest, self.plan, self.streams, self.ahead = code, nest, plan, use.streams, dict(use.ahead)
+        self.fields = {k: (first, offset) for k, first, offset in use.beside}
         self.body = NestEvaluator(code, nest, symbols, plan.vector)
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
         self.sums = {k: v for k, v in integer_sums(nest).items() if k in plan.carried}      # kept in float64
@@ -171,9 +184,21 @@ class Loops:
     def load(self, depth: int, point: Point) -> Point:
         """The inputs that the remaining loops do not move, and what follows from them."""
         rest = self.plan.order[depth:]
-        ready = {k: self.fetch(k, point) for k, o in enumerate(self.nest.inputs)
-                 if k not in point.known and not any(o.strides[a] for a in rest)}
+        wanted = [k for k, o in enumerate(self.nest.inputs)
+                  if k not in point.known and not any(o.strides[a] for a in rest)]
+        ready = self.fetched_together(wanted, point) if point.lanes > 1 and point.active is None else {}
+        ready |= {k: self.fetch(k, point) for k in wanted if k not in ready}
         return self.body.advance(point.knowing(ready))
+
+    def fetched_together(self, wanted: Sequence[int], point: Point) -> dict[int, Value]:
+        """The inputs that lie beside each other, from whole vectors that are loaded once for all of them."""
+        ready: dict[int, Value] = {}
+        for first in dict.fromkeys(base for k in wanted if k in self.fields for base, _ in (self.fields[k],)):
+            given = self.nest.operands[first]
+            fields = self.code.fields(point.pointers[first], self.step_of(first, point), given.dtype, point.lanes,
+                                      1 + max(offset for base, offset in self.fields.values() if base == first))
+            ready |= {k: fields[offset] for k, (base, offset) in self.fields.items() if base == first and k in wanted}
+        return ready
 
     # -- one element, or one vector ------------------------------------------------------------------------------------
     def innermost(self, point: Point, carried: Carried) -> Carried:

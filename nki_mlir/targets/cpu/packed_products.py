@@ -29,7 +29,7 @@ from nki_mlir.targets.cpu.loop_products import (
 )
 from nki_mlir.targets.cpu.program import CODE, MEMORY, SELF, Assembly, Extent, RoutineCall, slot_address, slot_value
 from nki_mlir.targets.cpu.storage import ScratchBuffer
-from nki_mlir.targets.cpu.streaming import Streamed
+from nki_mlir.targets.cpu.streaming import AddressedNest
 from nki_mlir.targets.cpu.values import MemrefView
 from nki_mlir.waist.nest import Nest, Operand, Step
 
@@ -142,7 +142,7 @@ class PackedProducts:
 
     def _is_known(self, first: int, last: int) -> bool:
         """Whether a program has nothing but computations and loops there."""
-        return all(not isinstance(i, RoutineCall) or isinstance(i.function, Nest | Streamed) or i.function in LOOPS
+        return all(not isinstance(i, RoutineCall) or isinstance(i.function, Nest | AddressedNest) or i.function in LOOPS
                    for i in self.code.items[first:last])
 
     def _write(self, whole: PlacedNest, parts: Sequence[ProgramPart]) -> bool:

@@ -21,7 +21,7 @@ from nki_mlir.targets.cpu.program import BUFFERS, Assembly, ProgramLabel, Routin
 from nki_mlir.targets.cpu.row_chunks import RowChunks, TileComputation
 from nki_mlir.targets.cpu.schedule import schedule
 from nki_mlir.targets.cpu.storage import PAGE, ScratchBuffer
-from nki_mlir.targets.cpu.streaming import Streamed, can_stream
+from nki_mlir.targets.cpu.streaming import addressed, can_stream, does_stream
 from nki_mlir.targets.cpu.values import MemrefView
 from nki_mlir.waist.nest import Nest
 
@@ -192,8 +192,8 @@ class ReadInPlace:
         item = self.items[number]
         if computation is not None:
             assert isinstance(item, RoutineCall)
-            streams = isinstance(item.function, Streamed) and can_stream(computation.nest)
-            item = RoutineCall(Streamed(computation.nest) if streams else computation.nest,
+            streams = does_stream(item.function) and can_stream(computation.nest)
+            item = RoutineCall(addressed(computation.nest, streams),
                                (*computation.starts, *item.arguments[len(computation.starts):]))
             self.chunks.computations[id(item)] = replace(computation, apart=apart)
         self.code.items.append(item)

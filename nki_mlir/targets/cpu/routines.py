@@ -19,11 +19,11 @@ from nki_mlir.targets.cpu.limits import Limits
 from nki_mlir.targets.cpu.loops import Loops
 from nki_mlir.targets.cpu.row_copies import RowCopies
 from nki_mlir.targets.cpu.schedule import schedule
-from nki_mlir.targets.cpu.streaming import Streamed
+from nki_mlir.targets.cpu.streaming import AddressedNest
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.recognition import integer_sums
 
-Routine = Nest | Streamed | PanelProduct | Limits | RowCopies
+Routine = Nest | AddressedNest | PanelProduct | Limits | RowCopies
 
 _SHELL = """llvm.func internal @{name}(%arguments: !llvm.ptr) -> i64 {{
   %fine = llvm.mlir.constant(0 : i64) : i64
@@ -85,7 +85,7 @@ def _emit(function: Operation, routine: Routine) -> None:
             symbols = [code.word(words, k, code.i64_type) for k in range(routine.symbols + 1)]
             leave.operands[0] = routine.emit(code, symbols)
             return
-        if isinstance(routine, Streamed | PanelProduct):
+        if isinstance(routine, AddressedNest | PanelProduct):
             routine.emit(code, words)
             return
         if isinstance(routine, RowCopies):

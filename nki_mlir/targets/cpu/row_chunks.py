@@ -18,7 +18,7 @@ from nki_mlir.targets.cpu.contraction import product_of
 from nki_mlir.targets.cpu.nests import parts_of, reach_of
 from nki_mlir.targets.cpu.program import Assembly, ProgramLabel, RoutineCall, slot_address, slot_value
 from nki_mlir.targets.cpu.storage import ScratchBuffer
-from nki_mlir.targets.cpu.streaming import Streamed, can_stream
+from nki_mlir.targets.cpu.streaming import addressed, can_stream, does_stream
 from nki_mlir.targets.cpu.values import MemrefView
 from nki_mlir.waist.nest import Nest
 
@@ -189,13 +189,12 @@ class Run:
         for item in items:
             if isinstance(item, RoutineCall):
                 part = next(chunks)
-                streams = isinstance(item.function, Streamed) and can_stream(part.nest)
+                streams = does_stream(item.function) and can_stream(part.nest)
                 views = self.chunks.computations[id(item)].views
                 asked = tuple(ahead.get(id(item), {}).items())
                 starts = [a.plus(slot_value(variable), 0 if view.root in kept else step)    # type: ignore[union-attr]
                           for a, step, view in zip(item.arguments, part.steps, views)]
-                self.code.emit(Streamed(part.nest, streams, asked) if streams or asked else part.nest, *starts,
-                               *item.arguments[len(starts):])
+                self.code.emit(addressed(part.nest, streams, asked), *starts, *item.arguments[len(starts):])
         self.code.emit("nki_next", slot_address(variable), Linear(1), Linear(self.count), again)
 
     def asked_ahead(self, items: Sequence[object], parts: Sequence[Chunk]) -> dict[int, dict[int, int]]:

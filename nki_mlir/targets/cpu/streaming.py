@@ -5,11 +5,11 @@ The processor has such stores for whole vectors at multiples of their size only.
 aligned so, ordinary stores are used.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nki_mlir.bindings import ir
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
-from nki_mlir.targets.cpu.loops import Loops
+from nki_mlir.targets.cpu.loops import Loops, MemoryUse
 from nki_mlir.targets.cpu.schedule import Schedule, schedule
 from nki_mlir.waist.nest import Nest, Operand
 
@@ -17,28 +17,23 @@ SEQUENTIALLY_CONSISTENT = 7         # LLVM's ordering of a fence
 
 
 @dataclass(frozen=True)
-class Streamed:
-    """A nest on memory that no cache holds. Its arguments are those of the nest.
-
-    ``stores``: its outputs go past the caches; it is one that ``can_stream``. ``ahead``: of inputs, by their numbers,
-    what lies so many bytes further on is asked for while they are read.
-    """
+class AddressedNest:
+    """A nest, and what is known of its memory. Its arguments are those of the nest; it ``can_stream`` if it streams."""
 
     nest: Nest
-    stores: bool = True
-    ahead: tuple[tuple[int, int], ...] = ()
+    use: MemoryUse
 
     @property
     def title(self) -> str:
-        return f"{self.nest.title}_streamed"
+        return self.nest.title + "_streamed" * self.use.streams + "_ahead" * bool(self.use.ahead)
 
     def emit(self, code: FunctionEmitter, words: Value) -> None:
         nest, plan = self.nest, schedule(self.nest)
         count, first = len(nest.operands), len(nest.inputs)
         pointers = [code.word(words, k, code.pointer) for k in range(count)]
         symbols = [code.word(words, count + k, code.i64_type) for k in range(nest.symbols)]
-        if not self.stores:
-            Loops(code, nest, plan, symbols, ahead=dict(self.ahead)).emit(pointers)
+        if not self.use.streams:
+            Loops(code, nest, plan, symbols, self.use).emit(pointers)
             return
         beyond = code.i64(0)                    # bits that no output's address may have
         for k, output in enumerate(nest.outputs):
@@ -46,14 +41,23 @@ class Streamed:
             beyond = code.or_(beyond, code.and_(address, _width(output, plan) - 1))
         branch = code.scf.IfOp(code.cmp("eq", beyond, 0), [], has_else=True)
         with ir.InsertionPoint(branch.then_block):
-            Loops(code, nest, plan, symbols, streams=True, ahead=dict(self.ahead)).emit(pointers)
+            Loops(code, nest, plan, symbols, self.use).emit(pointers)
             # Other threads may see what they wait for before stores of this kind.
             ir.Operation.create("llvm.fence", attributes={
                 "ordering": ir.IntegerAttr.get(code.i64_type, SEQUENTIALLY_CONSISTENT)})
             code.scf.YieldOp([])
         with ir.InsertionPoint(branch.else_block):
-            Loops(code, nest, plan, symbols, ahead=dict(self.ahead)).emit(pointers)
+            Loops(code, nest, plan, symbols, replace(self.use, streams=False)).emit(pointers)
             code.scf.YieldOp([])
+
+
+def addressed(nest: Nest, streams: bool, ahead: tuple[tuple[int, int], ...] = ()) -> "Nest | AddressedNest":
+    """The nest, with what is known of its memory if that is anything."""
+    return AddressedNest(nest, MemoryUse(streams, ahead)) if streams or ahead else nest
+
+
+def does_stream(routine: object) -> bool:
+    return isinstance(routine, AddressedNest) and routine.use.streams
 
 
 def can_stream(nest: Nest) -> bool:

@@ -10,7 +10,7 @@ from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.program import CodeAddress
-from nki_mlir.targets.cpu.streaming import Streamed, can_stream
+from nki_mlir.targets.cpu.streaming import AddressedNest, can_stream
 from nki_mlir.waist.nest import Nest, Operand
 
 from .compiled import compiled
@@ -71,7 +71,7 @@ def streamed(kernel):
     functions = [i.function for i in kernel.programs[0].assembly.instructions]
     functions += [a.routine for i in kernel.programs[0].assembly.instructions for a in i.arguments
                   if isinstance(a, CodeAddress)]
-    return [f.nest.extents for f in functions if isinstance(f, Streamed)]
+    return [f.nest.extents for f in functions if isinstance(f, AddressedNest) and f.use.streams]
 
 
 def at_offset(shape, dtype, offset):

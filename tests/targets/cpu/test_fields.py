@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Fields of records that are loaded together: which inputs are, the values, and that nothing behind them is read."""
+
+import ctypes
+import mmap
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.language.kernel import describe_array, is_array
+from nki_mlir.targets.cpu import read_in_place
+from nki_mlir.targets.cpu.streaming import AddressedNest
+
+from .compiled import compiled
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch):
+    monkeypatch.setattr(read_in_place, "LEAST", 16)
+
+
+def records(rows, count, step, dtype=np.float32):
+    x = RNG.integers(-30, 31, (rows, count * step)).astype(dtype)
+    if x.dtype == np.float32:
+        x.flat[::11] = np.resize(np.float32([np.nan, np.inf, -0.0, 1e-40]), x.flat[::11].size)
+    return x
+
+
+@nki.jit
+def chosen(x, step, fields):
+    """maximum(first field, second field) - ... over the fields."""
+    rows, count = x.shape[0], x.shape[1] // step
+    out = nl.ndarray((rows, count), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.arange(rows)[:, None], nl.arange(count)[None, :]
+    tile = nl.load(x)
+    result = nl.maximum(tile[p, step * f + fields[0]], tile[p, step * f + fields[1]])
+    for field in fields[2:]:
+        result = nl.subtract(result, tile[p, step * f + field])
+    nl.store(out, result)
+    return out
+
+
+@nki.jit
+def sums(x):
+    """Of both fields, and of their products."""
+    rows, count = x.shape[0], x.shape[1] // 2
+    out = nl.ndarray((rows, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.arange(rows)[:, None], nl.arange(count)[None, :]
+    tile = nl.load(x)
+    nl.store(out, nl.sum(nl.multiply(tile[p, 2 * f], tile[p, 2 * f + 1]), axis=1, keepdims=True))
+    return out
+
+
+def native(kernel, *arguments):
+    found = kernel.specialize(kernel.bind(arguments, {}, is_array, describe_array))
+    return compiled(found.captured.variants[()].module)
+
+
+def together(kernel, *arguments):
+    """Which inputs are loaded with which one, and how far behind it they begin."""
+    functions = [i.function for i in native(kernel, *arguments).programs[0].assembly.instructions]
+    return [sorted((offset, base) for _, base, offset in f.use.beside) for f in functions
+            if isinstance(f, AddressedNest) and f.use.beside]
+
+
+FIELDS = [(2, (0, 1)), (2, (1, 0)), (4, (0, 1, 2, 3)), (4, (3, 1)), (4, (2, 0, 1)), (4, (1, 2)), (3, (0, 2, 1)),
+          (5, (0, 4))]
+
+
+@pytest.mark.parametrize("step, fields", FIELDS)
+@pytest.mark.parametrize("count", [1, 5, 16, 33, 80])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.int32, np.int8])
+def test_values(step, fields, count, dtype):
+    x = records(128, count, step, dtype)
+    result, expected = (chosen.on(where)(x, step, fields) for where in ("jit", "interpreter"))
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("step, fields", FIELDS)
+def test_which_are_loaded_together(step, fields):
+    x = records(128, 64, step)
+    found = together(chosen, x, step, fields)
+    if step in (2, 4):
+        (group,), first = found, min(fields)
+        assert [offset for offset, _ in group] == sorted(f - first for f in fields)
+        assert len({base for _, base in group}) == 1
+    else:
+        assert found == []
+
+
+@pytest.mark.parametrize("count", [16, 31, 64, 200])
+def test_sums_of_fields(count):
+    x = RNG.integers(-4, 5, (128, 2 * count)).astype(np.float32)
+    np.testing.assert_array_equal(sums.on("jit")(x), (x[:, ::2] * x[:, 1::2]).sum(1, keepdims=True))
+    assert [[offset for offset, _ in group] for group in together(sums, x)] == [[0, 1]]
+
+
+@pytest.mark.parametrize("step, fields", [(2, (0, 1)), (4, (0, 1)), (4, (0, 2)), (4, (1, 3)), (4, (0, 3))])
+def test_nothing_is_read_behind_the_array(step, fields):
+    """It ends where memory ends that may be read."""
+    x = records(128, 64, step)
+    pages = -(-x.nbytes // mmap.PAGESIZE)
+    memory = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    guard = ctypes.c_void_p(start + pages * mmap.PAGESIZE)
+    libc = ctypes.CDLL(None, use_errno=True)
+    at_end = np.frombuffer(memory, np.float32, x.size, pages * mmap.PAGESIZE - x.nbytes).reshape(x.shape)
+    at_end[...] = x
+    kernel, out = native(chosen, x, step, fields), np.empty((128, 64), np.float32)
+    assert libc.mprotect(guard, ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+    try:
+        kernel([at_end], [out])
+    finally:
+        libc.mprotect(guard, ctypes.c_size_t(mmap.PAGESIZE), 3)
+    np.testing.assert_array_equal(out, chosen.on("interpreter")(x, step, fields))
