@@ -8,7 +8,7 @@ is installed. Importing this module costs the import of the bindings (about 0.1 
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -106,3 +106,10 @@ def operations_of(root: "Operation | Module", wanted: Callable[[str], object]) -
         return ir.WalkResult.ADVANCE
     root.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
     return found
+
+
+def enclosing(op: "Operation") -> "Iterator[Operation]":
+    """The operations that an operation is in, the innermost first; the last is its function."""
+    while op.name != "func.func":
+        op = op.parent.operation
+        yield op

@@ -8,7 +8,7 @@ needs no initial zeros. ``covered`` is an answer of a proof: False means not pro
 from dataclasses import dataclass
 from math import prod
 
-from nki_mlir.bindings import Block, Operation, Value, ir, operations_of
+from nki_mlir.bindings import Block, Operation, Value, enclosing, ir, operations_of
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, symbol_range
@@ -78,12 +78,8 @@ def covers(operation: Operation, op: Op, tile: Tile) -> bool:
 
 def always_runs(operation: Operation) -> bool:
     """Whether nothing but loops that have an iteration stand around the operation."""
-    parent: Operation = operation.parent.operation
-    while parent.name == "scf.for":
-        if not loop_span(parent):
-            return False
-        parent = parent.parent.operation
-    return parent.name == "func.func"
+    *around, _ = enclosing(operation)
+    return all(op.name == "scf.for" and loop_span(op) for op in around)
 
 
 def symbol_values(symbol: Value) -> range | None:
@@ -101,9 +97,6 @@ def multiply_accumulates(kernel: KernelFunction) -> int:
     """Multiply-accumulate operations of one launch, from its matrix products."""
     total = 0
     for operation in operations_of(kernel.op, lambda name: name in REGISTRY and name.endswith("matmul")):
-        runs, parent = 1, operation.parent.operation
-        while parent.name != "func.func":
-            runs *= len(loop_span(parent) or ()) if parent.name == "scf.for" else 1
-            parent = parent.parent.operation
+        runs = prod(len(loop_span(op) or ()) for op in enclosing(operation) if op.name == "scf.for")
         total += runs * prod(read_op(operation).iteration().extents)
     return total * prod(kernel.grid)

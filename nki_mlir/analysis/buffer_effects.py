@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass, field
 
-from nki_mlir.bindings import Operation, Value, ir, operations_of
+from nki_mlir.bindings import Operation, Value, enclosing, ir, operations_of
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 
 # Views that begin where their source does: the type has the layout.
@@ -71,19 +71,14 @@ def _add(op: Operation, found: Effects) -> None:
         found.reads |= {memory_of(t.handle) for f, t in tile_op.operands() if f.reads}
         found.writes |= {memory_of(t.handle) for _, t in tile_op.targets()}
         if tile_op.acts_outside:        # other programs write what all of them share
-            found.writes |= {a for a in function_of(op).regions[0].blocks[0].arguments
+            *_, function = enclosing(op)
+            found.writes |= {a for a in function.regions[0].blocks[0].arguments
                              if isinstance(a.type, ir.MemRefType)}
     for value in op.operands:
         if isinstance(value.type, ir.MemRefType) and not is_tile_op(op):
             found.reads.add(memory_of(value))
             if op.name != "memref.load":
                 found.writes.add(memory_of(value))
-
-
-def function_of(op: Operation) -> Operation:
-    while op.name != "func.func":
-        op = op.parent.operation
-    return op
 
 
 def has_uses(value: ir.Value) -> bool:

@@ -4,7 +4,7 @@
 from collections.abc import Callable, Iterable
 
 from nki_mlir.analysis.index_values import constant_of
-from nki_mlir.bindings import Block, Operation, Value, ir, load, operations_of
+from nki_mlir.bindings import Block, Operation, Value, enclosing, ir, load, operations_of
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 
@@ -82,9 +82,5 @@ def covers(written: Tile, read: Tile) -> bool:
 
 def ancestor_in(block: Block, op: Operation) -> Operation | None:
     """The operation of ``block`` that is or contains ``op``; None where there is none."""
-    while op.block != block:
-        op = op.parent.operation
-        if op.name == "func.func":
-            return None
-    return op
+    return next((one for one in (op, *enclosing(op)) if one.block == block), None)
 

@@ -2,9 +2,10 @@
 """A bufferized graph as a kernel function: results are arguments, linked kernels are part of its body."""
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from nki_mlir.analysis.buffer_effects import defining
-from nki_mlir.bindings import Module, Operation, Type, Value, ir, operations_of
+from nki_mlir.bindings import Module, Operation, Type, Value, enclosing, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.creation import buffer_type, terminator, value_of
@@ -164,7 +165,5 @@ def copied(value: ir.Value) -> ir.Value:
 
 def _mark_parallel(call: Operation) -> None:
     """The loops over a launch grid: programs do not depend on each other."""
-    parent = call.parent.operation
-    while parent.name == "scf.for":
-        parent.attributes["nki.loop"] = ir.StringAttr.get("parallel", call.context)
-        parent = parent.parent.operation
+    for loop in takewhile(lambda op: op.name == "scf.for", enclosing(call)):
+        loop.attributes["nki.loop"] = ir.StringAttr.get("parallel", call.context)

@@ -9,12 +9,13 @@ memories.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import takewhile
 from math import prod
 from typing import Any
 
 from nki_mlir.analysis.buffer_effects import defining, memory_of, own_effects, users_through_views
 from nki_mlir.analysis.mask_boxes import Box, in_box, with_used_symbols
-from nki_mlir.bindings import Block, Operation, Value, ir
+from nki_mlir.bindings import Block, Operation, Value, enclosing, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Mask, Ranges, Tile, full_tile, same_place
 from nki_mlir.dialects.attributes import Attributes
@@ -275,29 +276,13 @@ def repeated(tile: Tile, shape: Sequence[int]) -> Tile:
 # -- loops that leave a buffer as it is --------------------------------------------------------------------------------
 # Loops that do not change a buffer: what is copied from it for their bodies can be copied once, in front of them.
 
-def outermost_loop(buffer: Value, block: Block) -> Any:
+def outermost_loop(buffer: Value, block: Block) -> Operation | None:
     """The outermost of the loops directly around a block that leave a buffer as it is; None where none does."""
-    loop, buffer = None, memory_of(buffer)
-    around = block.owner.operation
-    writers = None
-    while around.name == "scf.for":
-        if writers is None:
-            writers = [op for op in users_through_views(buffer) if buffer in own_effects(op).writes]
-        if _inside(buffer, around) or any(is_inside(op, around) for op in writers):
-            break
-        loop = around
-        around = around.block.owner.operation
-    return loop
-
-
-def is_inside(op: Operation, loop: Operation) -> bool:
-    """Whether an operation is in the body of a loop."""
-    while op is not None and op.name != "func.func":
-        if op == loop:
-            return True
-        op = op.block.owner.operation
-    return False
-
-
-def _inside(value: Value, loop: "ir.Operation") -> bool:
-    return is_inside(defining(value) or value.owner.owner.operation, loop)
+    inner, buffer = block.owner.operation, memory_of(buffer)
+    if inner.name != "scf.for":
+        return None
+    makers = [defining(buffer) or buffer.owner.owner.operation,
+              *(op for op in users_through_views(buffer) if buffer in own_effects(op).writes)]
+    changing = [one for op in makers for one in (op, *enclosing(op))]
+    loops = takewhile(lambda op: op.name == "scf.for" and op not in changing, (inner, *enclosing(inner)))
+    return [None, *loops][-1]

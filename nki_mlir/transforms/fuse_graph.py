@@ -16,7 +16,7 @@ from math import prod
 import numpy as np
 
 from nki_mlir.analysis.buffer_effects import defining, effects_of, memory_of, users_through_views
-from nki_mlir.bindings import Module, Operation, Type, Value, ir
+from nki_mlir.bindings import Module, Operation, Type, Value, enclosing, ir
 from nki_mlir.dialects.access import HBM, Linear
 from nki_mlir.dialects.facts import Numbering, linear_of
 from nki_mlir.dialects.kernel_function import the_kernel
@@ -61,9 +61,7 @@ class _Graph:
 
     def holder(self, op: Operation) -> int:
         """The number of the entry block's operation that an operation is in."""
-        while op not in self.operations:
-            op = op.parent.operation
-        return self.operations.index(op)
+        return next(self.operations.index(one) for one in (op, *enclosing(op)) if one in self.operations)
 
     def is_written_between(self, buffers: Sequence[Value], first: int, last: int) -> bool:
         """Whether operations ``first`` up to ``last``, inclusive, write one of the buffers."""
@@ -226,15 +224,10 @@ def access_counts(buffer: ir.Value, accesses: Sequence[tuple[ir.Operation, ir.Va
 
 def enclosing_loops(op: ir.Operation) -> list[tuple[Value, range]] | None:
     """Variables and values of the static loops around an operation; None where anything else is around it."""
-    found = []
-    parent = op.parent.operation
-    while parent.name != "func.func":
-        span = loop_span(parent) if parent.name == "scf.for" else None
-        if span is None:
-            return None
-        found.append((parent.regions[0].blocks[0].arguments[0], span))
-        parent = parent.parent.operation
-    return found
+    *loops, _ = enclosing(op)
+    spans = [span for loop in loops if loop.name == "scf.for" and (span := loop_span(loop)) is not None]
+    return [(loop.regions[0].blocks[0].arguments[0], span) for loop, span in zip(loops, spans)] if len(
+        spans) == len(loops) else None
 
 
 def offset_of(view: Value, variables: Sequence[Value]) -> Linear | None:
