@@ -4,7 +4,6 @@
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -23,9 +22,9 @@ from nki_mlir.frontend.races import Verdict
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.touches import LoopRun, Touch, Turn
 from nki_mlir.scalar.dtypes import DType
-from nki_mlir.targets.interpreter.execute import Pattern, Runner, compile_op, has_domain, within_domain
+from nki_mlir.targets.interpreter.execute import Pattern, Runner, compile_op
 from nki_mlir.targets.interpreter.floating import floating, starts
-from nki_mlir.targets.interpreter.unwritten import Tracked, Uses, tracked
+from nki_mlir.targets.interpreter.unwritten import PreparedOperation, Tracked, tracked
 
 
 class PrivateResult(Exception):
@@ -34,17 +33,6 @@ class PrivateResult(Exception):
     def __init__(self, key: tuple[object, ...]) -> None:
         super().__init__(key)
         self.key = key
-
-
-class PreparedOperation:
-    """What an operation does, worked out once for all that are equal but for where their tiles start."""
-
-    def __init__(self, op: Op, run: Runner) -> None:
-        self.op, self.run, self.bounded = op, run, has_domain(op)
-
-    @cached_property
-    def uses(self) -> Uses:
-        return Uses(self.op)
 
 
 CHECKING: ContextVar[bool] = ContextVar("checking", default=False)      # whether a run is one for its races alone
@@ -168,15 +156,9 @@ class EagerBuilder(Builder):
         return compile_op(op)
 
     def run(self, op: Op, arrays: list[np.ndarray], work: "PreparedOperation", values: list[int]) -> None:
-        """Reads of memory that nothing has written are reported, and values that its function has no table for."""
-        if CHECKING.get():
-            if op.name != DevicePrintOp.name:
-                work.run(arrays, values)
-        elif work.bounded:
-            within_domain(op, lambda: work.run(arrays, values), user_location)
-        elif any([type(a) is Tracked and a.left for a in arrays]):
-            work.uses.perform(lambda: work.run(arrays, values), arrays, values, user_location)
-        else:
+        if not CHECKING.get():
+            work.perform(op, arrays, values, user_location)
+        elif op.name != DevicePrintOp.name:
             work.run(arrays, values)
 
     # -- what capture might refuse -------------------------------------------------------------------------------------

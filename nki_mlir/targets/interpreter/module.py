@@ -14,10 +14,8 @@ from nki_mlir.conversion.arith_to_scalar import ArithToScalar, upstream_operatio
 from nki_mlir.diagnostics import InternalError, NkiMlirError, Unsupported
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op, recognize
-from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.targets.interpreter.execute import compile_op, has_domain, within_domain
-from nki_mlir.targets.interpreter.unwritten import Uses
+from nki_mlir.targets.interpreter.unwritten import PreparedOperation
 from nki_mlir.targets.mesh import run_programs
 from nki_mlir.targets.small_products import on_one_thread
 from nki_mlir.waist.reader import Reader
@@ -54,15 +52,6 @@ def steps() -> dict[str, Compile]:
         if file.stem != "__init__":
             importlib.import_module(f"{__package__}.{file.stem}")
     return _STEPS
-
-
-class TileWork:
-    """What is done for all operations that differ in their buffers only. ``uses``: of what touches HBM."""
-
-    def __init__(self, op: Op) -> None:
-        operands = op.operands()
-        self.op, self.run, self.tiles, self.bounded = op, compile_op(op), len(operands), has_domain(op)
-        self.uses = None if all(t.on_chip for _, t in operands) else Uses(op)
 
 
 class FunctionCompiler:
@@ -125,21 +114,11 @@ class FunctionCompiler:
         known, operands = recognize(op)
         work = self.known.get(known)
         if work is None:
-            work = self.known[known] = TileWork(read_op(op))
-        run, read, uses, slots = work.run, work.op, work.uses, [self.slot(value) for value in operands]
-        tiles, symbols = slots[:work.tiles], slots[work.tiles:]
-        if uses is None:
-            if work.bounded:
-                place = location_of(op)
-                return lambda env: within_domain(
-                    read, lambda: run([env[t] for t in tiles], [env[s] for s in symbols]), lambda: place)
-            return lambda env: run([env[t] for t in tiles], [env[s] for s in symbols])
-        at = location_of(op)
-
-        def step(env: Env) -> None:
-            arrays, values = [env[t] for t in tiles], [env[s] for s in symbols]
-            uses.perform(lambda: run(arrays, values), arrays, values, lambda: at)
-        return step
+            work = self.known[known] = PreparedOperation(read_op(op))
+        read, perform, at, slots = work.op, work.perform, location_of(op), [self.slot(value) for value in operands]
+        count = len(operands) - len(read.symbols)
+        tiles, symbols = slots[:count], slots[count:]
+        return lambda env: perform(read, [env[t] for t in tiles], [env[s] for s in symbols], lambda: at)
 
 
 def forget(slots: list[int]) -> Step:

@@ -2,11 +2,12 @@
 """Memory in HBM that starts unwritten: which of its bytes have been written, and reads of the others.
 
 Eager execution, the interpreter and the simulator of the instruction stream make such memory ``tracked`` and perform
-their operations through ``Uses``. A read of what nothing has written is a warning, once for each memory.
+their operations as ``PreparedOperation``s. A read of what nothing has written is a warning, once for each memory.
 """
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from math import gcd
 from typing import Any
 
@@ -16,7 +17,16 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp
 from nki_mlir.dialects.op import Op
-from nki_mlir.targets.interpreter.execute import Arrays, Pattern, Runner, Values, active_part, compile_op
+from nki_mlir.targets.interpreter.execute import (
+    Arrays,
+    Pattern,
+    Runner,
+    Values,
+    active_part,
+    compile_op,
+    has_domain,
+    within_domain,
+)
 
 # What unwritten bytes hold in two trials of an operation, as (of sources, of targets): what differs was read, what has
 # changed was written.
@@ -74,6 +84,29 @@ def tracked(array: np.ndarray, label: str) -> Tracked:
     return made
 
 
+class PreparedOperation:
+    """What an operation does, worked out once for all that differ in their buffers or where their tiles start only."""
+
+    def __init__(self, op: Op, run: Runner | None = None) -> None:
+        self.op, self.run, self.bounded = op, run or compile_op(op), has_domain(op)
+        self.outside = not all(tile.on_chip for _, tile in op.operands())
+
+    @cached_property
+    def uses(self) -> "Uses":
+        return Uses(self.op)
+
+    def perform(self, op: Op, arrays: Arrays, values: Values, at: Callable[[], Location | None]) -> None:
+        """Run it, as ``op``, at a place. Reads of memory that nothing has written are reported, and values that its
+        function has no table for.
+        """
+        if self.bounded:
+            within_domain(op, lambda: self.run(arrays, values), at)
+        elif self.outside and any([type(a) is Tracked and a.left for a in arrays]):
+            self.uses.perform(lambda: self.run(arrays, values), arrays, values, at)
+        else:
+            self.run(arrays, values)
+
+
 class Uses:
     """What one operation does to tracked memory."""
 
@@ -91,9 +124,6 @@ class Uses:
                 ) -> None:
         """``act`` runs the operation on the arrays, those of its operands; ``at`` gives its place."""
         open_ = [k for k, a in enumerate(arrays) if type(a) is Tracked and a.left]
-        if not open_:
-            act()
-            return
         if self.tries:
             self.perform_tried(act, arrays, values, open_, at)
             return

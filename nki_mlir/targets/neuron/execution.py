@@ -16,9 +16,9 @@ from nki_mlir.dialects.isa.program import memory_shape
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.verifier import in_buffer
 from nki_mlir.machine import Machine
-from nki_mlir.targets.interpreter.execute import Pattern, Runner, compile_op, has_domain, within_domain
+from nki_mlir.targets.interpreter.execute import Pattern
 from nki_mlir.targets.interpreter.floating import floating, starts
-from nki_mlir.targets.interpreter.unwritten import Uses
+from nki_mlir.targets.interpreter.unwritten import PreparedOperation
 
 # Partitions a power of two of bytes apart share cache sets, which makes a product of two tiles several times slower.
 PADDING = 64
@@ -47,9 +47,8 @@ class Executors:
 
     def __init__(self) -> None:
         self.spare: list[dict[object, np.ndarray]] = []
-        self.runners: dict[tuple[object, ...], Runner] = {}
-        self.uses: dict[tuple[object, ...], Uses] = {}                   # of HBM
-        self.of_op: dict[int, tuple[Op, Runner, Uses | None]] = {}      # by identity: the op is kept alive
+        self.forms: dict[tuple[object, ...], PreparedOperation] = {}
+        self.of_op: dict[int, tuple[Op, PreparedOperation]] = {}        # by identity: the op is kept alive
 
     def memories(self, machine: Machine, fill: int, used: dict[str, int]) -> dict[object, np.ndarray]:
         """On-chip memories, every byte ``fill``."""
@@ -70,23 +69,11 @@ class Executors:
 
     def run(self, op: Op, arrays: Sequence[np.ndarray], starts: Sequence[int], at: Location | None) -> None:
         if id(op) not in self.of_op:
-            self.of_op[id(op)] = op, *self.compiled(op)
-        _, run, uses = self.of_op[id(op)]
-        if has_domain(op):
-            within_domain(op, lambda: run(arrays, starts), lambda: at)
-        elif uses is None:
-            run(arrays, starts)
-        else:
-            uses.perform(lambda: run(arrays, starts), arrays, starts, lambda: at)
-
-    def compiled(self, op: Op) -> tuple[Runner, Uses | None]:
-        key = op.form_of(op.outline())
-        if key not in self.runners:
-            made = floating(on_padded_rows(op))
-            self.runners[key] = compile_op(made)
-            if not all(tile.on_chip for _, tile in op.operands()):
-                self.uses[key] = Uses(made)
-        return self.runners[key], self.uses.get(key)
+            key = op.form_of(op.outline())
+            if key not in self.forms:
+                self.forms[key] = PreparedOperation(floating(on_padded_rows(op)))
+            self.of_op[id(op)] = op, self.forms[key]
+        self.of_op[id(op)][1].perform(op, arrays, starts, lambda: at)
 
 
 def on_padded_rows(op: Op) -> Op:
