@@ -8,7 +8,7 @@ A mask is an integer set whose dims are the op's iteration axes and whose symbol
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from nki_mlir.bindings import Attribute, Type, ext, ir
 from nki_mlir.diagnostics import NkiMlirError
@@ -28,6 +28,7 @@ class AccessAttr(Nki.Attribute, name="access"):
     dims: ir.ArrayAttr
 
 
+T = TypeVar("T")
 Plain = str | float | tuple["Plain", ...]           # what fields and marks hold, but for affine forms
 
 NO_MASK = "affine_set<() : (0 == 0)>"
@@ -202,6 +203,27 @@ def read_linear(e: ir.AffineExpr) -> Linear:
             if not (right.symbols or right.axes):
                 return Linear().plus(left, right.const)
     raise MalformedAttribute(f"'{e}' is not linear")
+
+
+_BINARY: dict[type, str] = {ir.AffineAddExpr: "add", ir.AffineMulExpr: "mult", ir.AffineModExpr: "mod",
+                            ir.AffineFloorDivExpr: "floordiv"}
+
+
+def affine_value(e: ir.AffineExpr, operands: Sequence[T], dims: int, number: Callable[[int], T],
+                 combine: Callable[[str, T, T], T]) -> T:
+    """What an affine expression is of operands, dims first, then symbols: ``combine`` adds, multiplies and divides."""
+    match e:
+        case ir.AffineConstantExpr():
+            return number(e.value)
+        case ir.AffineDimExpr():
+            return operands[e.position]
+        case ir.AffineSymbolExpr():
+            return operands[dims + e.position]
+    assert isinstance(e, ir.AffineBinaryExpr)
+    left, right = (affine_value(side, operands, dims, number, combine) for side in (e.lhs, e.rhs))
+    if isinstance(e, ir.AffineCeilDivExpr):
+        return combine("mult", combine("floordiv", combine("mult", left, number(-1)), right), number(-1))
+    return combine(_BINARY[type(e)], left, right)
 
 
 def applied(mapping: ir.AffineMap, operands: Sequence[Linear]) -> Linear | None:

@@ -236,9 +236,7 @@ class Assembler:
                 if isinstance(op.results[0].type, ir.IndexType | ir.IntegerType):
                     values.forms[op.results[0]] = Linear(int(op.attributes["value"].value))
             case "affine.apply":
-                mapping = op.attributes["map"].value
-                operands = [values.form(v) for v in op.operands]
-                values.forms[op.results[0]] = values.affine(mapping.results[0], operands, mapping.n_dims)
+                values.forms[op.results[0]], = values.affine(op)
             case "affine.min" | "affine.max":
                 values.forms[op.results[0]] = values.extreme(op)
             case "memref.alloc" | "memref.alloca":

@@ -12,7 +12,7 @@ import numpy as np
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
-from nki_mlir.dialects.attributes import read_linear
+from nki_mlir.dialects.attributes import affine_value
 from nki_mlir.dialects.buffer_types import global_array
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.view import start_of
@@ -101,31 +101,21 @@ class Values:
             self.ranges[slot] = known
         return slot_value(slot)
 
-    def affine(self, e: ir.AffineExpr, operands: list[Linear], dims: int) -> Linear:
-        match e:
-            case ir.AffineModExpr():
-                by = read_linear(e.rhs)
-                return self.compute("mod", self.affine(e.lhs, operands, dims), by, known=(0, by.const - 1))
-            case ir.AffineFloorDivExpr():
-                return self.floor_divided(self.affine(e.lhs, operands, dims), read_linear(e.rhs).const)
-            case ir.AffineCeilDivExpr():
-                negative = Linear().plus(self.affine(e.lhs, operands, dims), -1)
-                return Linear().plus(self.floor_divided(negative, read_linear(e.rhs).const), -1)
-            case ir.AffineAddExpr():
-                return self.affine(e.lhs, operands, dims).plus(self.affine(e.rhs, operands, dims))
-            case ir.AffineMulExpr():
-                return self.product(self.affine(e.lhs, operands, dims), self.affine(e.rhs, operands, dims))
-            case ir.AffineConstantExpr():
-                return Linear(e.value)
-            case ir.AffineDimExpr():
-                return operands[e.position]
-            case ir.AffineSymbolExpr():
-                return operands[dims + e.position]
-        raise Unsupported(feature=f"the affine expression {e}", instead="use sums, products, mod and floordiv")
+    def affine(self, op: Operation) -> list[Linear]:
+        """The results of an operation's affine map."""
+        mapping, operands = op.attributes["map"].value, [self.form(v) for v in op.operands]
+        return [affine_value(e, operands, mapping.n_dims, Linear, self.combined) for e in mapping.results]
 
-    def floor_divided(self, form: Linear, by: int) -> Linear:
-        low, high = self.interval(form)
-        return self.compute("floordiv", form, Linear(by), known=(low // by, high // by))
+    def combined(self, name: str, a: Linear, b: Linear) -> Linear:
+        match name:
+            case "add":
+                return a.plus(b)
+            case "mult":
+                return self.product(a, b)
+        if b.symbols:
+            raise Unsupported(feature="an index divided by another one on the CPU", instead="divide by a number")
+        low, high = (end // b.const for end in self.interval(a))
+        return self.compute(name, a, b, known=(low, high) if name == "floordiv" else (0, b.const - 1))
 
     def product(self, a: Linear, b: Linear) -> Linear:
         if not b.symbols:
@@ -134,10 +124,8 @@ class Values:
 
     def extreme(self, op: Operation) -> Linear:
         """``affine.min`` and ``affine.max``."""
-        mapping = op.attributes["map"].value
-        operands = [self.form(v) for v in op.operands]
         least = op.name == "affine.min"
-        total, *rest = (self.affine(e, operands, mapping.n_dims) for e in mapping.results)
+        total, *rest = self.affine(op)
         for other in rest:
             choose = min if least else max
             known = tuple(choose(a, b) for a, b in zip(self.interval(total), self.interval(other)))

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import Operation, ir
+from nki_mlir.bindings import Operation
 from nki_mlir.diagnostics import InternalError
+from nki_mlir.dialects.attributes import affine_value
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, INT64, DType, convert
@@ -66,39 +67,30 @@ def function_of(step: Step, kinds: Sequence[DType | None]) -> Function:
 
 # -- affine maps, outside of bodies also those that are not linear -----------------------------------------------------
 def _affine_apply(op: Operation) -> Function:
-    mapping = op.attributes["map"].value
-    (result,) = mapping.results
-    evaluate = compile_expression(result, mapping.n_dims)
+    evaluate, = compile_map(op)
     return lambda *values: evaluate(values)
 
 
 def _affine_extremum(op: Operation) -> Function:
-    mapping = op.attributes["map"].value
-    forms = [compile_expression(e, mapping.n_dims) for e in mapping.results]
+    forms = compile_map(op)
     choose = min if op.name == "affine.min" else max
     return lambda *values: choose(form(values) for form in forms)
 
 
-_AFFINE: list[tuple[type[ir.AffineBinaryExpr], Function]] = [
-    (ir.AffineAddExpr, operator.add), (ir.AffineMulExpr, operator.mul), (ir.AffineModExpr, operator.mod),
-    (ir.AffineFloorDivExpr, operator.floordiv), (ir.AffineCeilDivExpr, lambda a, b: -(-a // b))]
+_AFFINE: dict[str, Function] = {"add": operator.add, "mult": operator.mul, "mod": operator.mod,
+                                "floordiv": operator.floordiv}
 
 
-def compile_expression(e: ir.AffineExpr, dims: int) -> Callable[[Any], Any]:
-    """An affine expression as a function of its operands (dims first, then symbols)."""
-    for kind, function in _AFFINE:
-        if isinstance(e, kind):
-            left, right = compile_expression(e.lhs, dims), compile_expression(e.rhs, dims)
-            return lambda values: function(left(values), right(values))
-    if isinstance(e, ir.AffineConstantExpr):
-        number = e.value
-        return lambda values: number
-    assert isinstance(e, ir.AffineDimExpr | ir.AffineSymbolExpr)
-    position = e.position + (dims if isinstance(e, ir.AffineSymbolExpr) else 0)
-    return lambda values: values[position]
+def compile_map(op: Operation) -> list[Function]:
+    """The results of an operation's affine map as functions of the list of its operands."""
+    def combine(name: str, left: Function, right: Function) -> Function:
+        function = _AFFINE[name]
+        return lambda values: function(left(values), right(values))
+    mapping = op.attributes["map"].value
+    operands: list[Function] = [operator.itemgetter(k) for k in range(mapping.n_inputs)]
+    return [affine_value(e, operands, mapping.n_dims, lambda n: lambda values: n, combine) for e in mapping.results]
 
 
-# -- index arithmetic --------------------------------------------------------------------------------------------------
 def _unsigned(array: np.ndarray) -> np.ndarray:
     return array.view(f"u{array.itemsize}") if array.dtype.kind == "i" else array
 

@@ -8,6 +8,7 @@ import numpy as np
 from nki_mlir.bindings import Attribute, Operation, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
+from nki_mlir.dialects.attributes import affine_value
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.dialects.creation import terminator
 from nki_mlir.dialects.kernel_function import BadSignature, KernelFunction
@@ -158,30 +159,14 @@ class _Reader:
             return int(op.attributes["value"].value)
         if name == "affine.apply":
             mapping = op.attributes["map"].value
-            (result,) = mapping.results
-            return self.expression(result, [self.values[v] for v in op.operands], mapping.n_dims)
+            operands = [self.values[v] for v in op.operands]
+            return affine_value(mapping.results[0], operands, mapping.n_dims, lambda n: n, compute)
         if name == "arith.cmpi" and op.attributes["predicate"].value in COMPARISONS:
             return compute(COMPARISONS[op.attributes["predicate"].value], *(self.values[v] for v in op.operands))
         if name in OPERATIONS:
             return compute(OPERATIONS[name], *(self.values[v] for v in op.operands))
         raise Unsupported(feature=f"'{name}' in an instruction stream", instead="lower to the nisa level").located(
             location_of(op))
-
-    def expression(self, e: object, operands: list[Value], dims: int) -> Value:
-        """An affine expression of values."""
-        match e:
-            case ir.AffineConstantExpr():
-                return e.value
-            case ir.AffineDimExpr():
-                return operands[e.position]
-            case ir.AffineSymbolExpr():
-                return operands[dims + e.position]
-        kinds = {ir.AffineAddExpr: "add", ir.AffineMulExpr: "mult", ir.AffineModExpr: "mod",
-                 ir.AffineFloorDivExpr: "floordiv"}
-        for kind, name in kinds.items():
-            if isinstance(e, kind):
-                return compute(name, *(self.expression(side, operands, dims) for side in (e.lhs, e.rhs)))
-        raise Unsupported(feature=f"the affine expression {e}", instead="use sums, products, mod and floordiv")
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def allocation(self, op: Operation) -> DeviceBuffer:
