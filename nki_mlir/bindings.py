@@ -43,8 +43,8 @@ def _without_classes(dialect: str) -> None:
     """Operations of a dialect are of the general class, as long as nobody imports its own.
 
     The bindings import a dialect's module when the first of its operations is cloned or iterated over; that of linalg
-    has a language of its own inside, and takes 70 ms of a first call, the others some ms each. Bindings without the
-    function that marks a dialect as loaded import it as they always do.
+    has a language of its own inside, and takes 70 ms of a first call, that of llvm takes 25, the others some each.
+    Bindings without the function that marks a dialect as loaded import it as they always do.
     """
     module = f"{PACKAGE}.dialects.{dialect}"
     mark = getattr(load("_mlir_libs._mlir").globals, "_check_dialect_module_loaded", None)
@@ -56,7 +56,7 @@ def _without_classes(dialect: str) -> None:
             del sys.modules[module]
 
 
-for _dialect in ("arith", "linalg", "math", "memref"):
+for _dialect in ("arith", "linalg", "llvm", "math", "memref"):
     _without_classes(_dialect)
 
 class LateDialect:

@@ -57,3 +57,12 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     lease.block = block
     made: np.ndarray = np.ndarray(shape, kind, lease)
     return made
+
+
+def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """The memory at an address as an array that shares it."""
+    size = prod(shape) * dtype.itemsize
+    if not size:
+        return np.empty(shape, dtype)
+    memory: Any = (ctypes.c_uint8 * size).from_address(address)
+    return np.frombuffer(memory, np.uint8).view(dtype).reshape(shape)

@@ -10,13 +10,13 @@ import ctypes
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.kernel_function import ArgumentSpec
+from nki_mlir.recycled import array_at
 
 C_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 FAILURES_KEPT = 256                 # exceptions that wait to be asked for
@@ -71,12 +71,3 @@ def callback_entry(program: Program, inputs: Sequence[ArgumentSpec], shared: Seq
     address = ctypes.cast(function, ctypes.c_void_p).value
     assert address is not None
     return NativeEntry(address, error, function)
-
-
-def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """The memory at an address as an array that shares it."""
-    size = prod(shape) * dtype.itemsize
-    if not size:
-        return np.empty(shape, dtype)
-    memory: Any = (ctypes.c_uint8 * size).from_address(address)
-    return np.frombuffer(memory, np.uint8).view(dtype).reshape(shape)

@@ -11,14 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from nki_mlir.bindings import Operation
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.recycled import array_at
 from nki_mlir.targets.interpreter.execute import compile_op
 
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
@@ -72,10 +71,3 @@ class HostOperations:
         own = threading.get_ident(), site
         key = own if own in self.failures else next((k for k in self.failures if k[1] == site), own)
         return self.failures.pop(key, None)
-
-
-def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """The memory at an address as an array that shares it."""
-    count = int(np.prod(shape, dtype=np.int64))
-    memory: Any = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)
-    return np.ndarray(shape, dtype, memory)

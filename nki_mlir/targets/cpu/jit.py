@@ -6,14 +6,12 @@ engine runs at level 0, which still selects instructions and allocates registers
 """
 
 import ctypes
-import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from types import ModuleType
 from typing import Any
 
 from nki_mlir.alone import ALONE
-from nki_mlir.bindings import PACKAGE, Context, Module, ir, load
+from nki_mlir.bindings import Context, Module, ir, load
 from nki_mlir.diagnostics import InternalError
 from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.cpu import object_cache
@@ -43,27 +41,7 @@ def code_context() -> Context:
     context.enable_multithreading(False)
     with context:
         ir.Module.parse(_EVERY_DIALECT)         # loads the dialects
-        _without_classes("llvm", "llvm.mlir.zero", "!llvm.ptr")
     return context
-
-
-def _without_classes(dialect: str, operation: str, result: str) -> None:
-    """Let raw operations of a dialect stay raw.
-
-    The bindings import the Python module of a dialect when its first operation is made, to give it a class; for llvm
-    that takes 25 ms and is of no use here. They do not ask again once they have found a module of that name.
-    """
-    name = f"{PACKAGE}.dialects.{dialect}"
-    if name in sys.modules:
-        return
-    sys.modules[name] = ModuleType(name)
-    try:
-        with ir.Location.unknown():
-            module = ir.Module.create()
-        with ir.Location.unknown(), ir.InsertionPoint(module.body):
-            ir.Operation.create(operation, results=[ir.Type.parse(result)])
-    finally:
-        del sys.modules[name]
 
 
 @cache
