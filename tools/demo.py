@@ -84,7 +84,7 @@ def instruction_counts(case: Case) -> str:
     from nki_mlir.language.kernel import describe_array, is_array
     from nki_mlir.targets import neuron
     spec = case.kernel.specialize(case.kernel.bind(case.arguments, {}, is_array, describe_array))
-    program = neuron.compile_captured(spec.captured, spec.grid)
+    program = neuron.streams(spec.captured, spec.grid)[0]
     return " ".join(f"{engine} {count}" for engine, count in neuron.instruction_counts(program).items() if count)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SEPARATOR = "// -----\n"                # between the programs of several cores
 
-__all__ = ["SEPARATOR", "assemble", "compile_captured", "disassemble", "emission", "emit", "instruction_counts",
+__all__ = ["SEPARATOR", "assemble", "disassemble", "emission", "emit", "instruction_counts",
            "is_assembly", "is_binary", "load", "lowered", "mode", "program_of_binary", "program_of_module",
            "programs_of_assembly", "simulate", "streams", "streams_of_module", "timed", "write"]
 
@@ -67,14 +67,8 @@ def emission(as_written: bool = False) -> "Emission":
 
 def streams_of_module(module: "Module", options: "Emission") -> list[Program]:
     """The programs of a module above the isa level; the module stays as it is."""
-    from nki_mlir.bindings import cloned, ir  # start-up: loads MLIR
-    from nki_mlir.passes.pass_manager import run_passes
-    from nki_mlir.passes.pipelines import passes_to
-    from nki_mlir.targets.neuron.codegen.emission import emit_each
-    with module.context, ir.Location.unknown():
-        copy = cloned(module)
-        run_passes(copy, passes_to("nisa", copy))
-        return emit_each(copy, options)
+    from nki_mlir.targets.neuron.codegen.emission import emit_each  # start-up: loads MLIR
+    return emit_each(at_nisa(module), options)
 
 
 @alone
@@ -90,28 +84,22 @@ def mode(as_written: bool) -> str:
 
 
 @alone
-def compile_captured(captured: CapturedKernel, grid: tuple[int, ...]) -> Program:
-    """The program of a captured kernel, all programs of the grid one after the other."""
-    from nki_mlir.targets.neuron.codegen.emission import emit_variants  # start-up: needed where it is asked for
-    return emit_variants(lowered(captured), grid)
-
-
-@alone
 def lowered(captured: CapturedKernel) -> "dict[tuple[tuple[int, int], ...], Module]":
     """Its modules at the nisa level, by the program ids they are for; the captured ones are left as they are."""
+    modules = {id(v.module): v.module for v in captured.variants.values()}
+    made = {key: at_nisa(module) for key, module in modules.items()}
+    return {fixed: made[id(v.module)] for fixed, v in captured.variants.items()}
+
+
+def at_nisa(module: "Module") -> "Module":
+    """A copy of a module at the nisa level."""
     from nki_mlir.bindings import cloned, ir  # start-up: loads MLIR
     from nki_mlir.passes.pass_manager import run_passes
     from nki_mlir.passes.pipelines import passes_to
-    made = {}
-    for variant in captured.variants.values():
-        module = variant.module
-        if id(module) in made:
-            continue
-        with module.context, ir.Location.unknown():
-            copy = cloned(module)
-            run_passes(copy, passes_to("nisa", copy))
-            made[id(module)] = copy
-    return {fixed: made[id(v.module)] for fixed, v in captured.variants.items()}
+    with module.context, ir.Location.unknown():
+        copy = cloned(module)
+        run_passes(copy, passes_to("nisa", copy))
+        return copy
 
 
 @alone

@@ -38,7 +38,7 @@ def specialization(kernel, arguments):
 
 def simulated(spec, arguments, options=None, seeds=(None,)):
     """The results under each seed, several of them in one array."""
-    program = neuron.compile_captured(spec.captured, spec.grid) if options is None else emit_variants(
+    program = neuron.streams(spec.captured, spec.grid)[0] if options is None else emit_variants(
         neuron.lowered(spec.captured), spec.grid, options)
     program = decode_program(encode_program(program))
     made = []
@@ -79,7 +79,7 @@ def test_example__gives_the_same_under_every_scheduler(name, monkeypatch):
 def test_variants__of_a_grid_are_one_program():
     spec = specialization(kernels.uneven[3, 2], (np.zeros((512, 192), np.float32),))
     assert len(spec.modules) == 3
-    program = neuron.compile_captured(spec.captured, spec.grid)
+    program = neuron.streams(spec.captured, spec.grid)[0]
     stores = [i.op.dst.access.free.const // (128 * 32) for i in program.streams[Engine.SYNC]
               if isinstance(i.op, NisaOp) and i.op.dst.space == "hbm"]
     assert sorted(stores) == list(range(6)) and len(program.of_kind("output")) == 1
@@ -96,7 +96,7 @@ def test_register_loop__says_so_in_the_text():
 
 def test_device_print__is_an_instruction_that_takes_no_engine(capsys):
     array = np.arange(128 * 128, dtype=np.float32).reshape(128, 128)
-    program = neuron.compile_captured(specialization(kernels.through_scratch, (array,)).captured, ())
+    program = neuron.streams(specialization(kernels.through_scratch, (array,)).captured, ())[0]
     assert {i.op.mnemonic for s in program.streams.values() for i in s} <= {
         "DMA", "TENSOR_SCALAR", "COPY", "TRANSPOSE", "EVENT_SEMAPHORE", "DEVICE_PRINT"}
     (printed,) = [i for i in program.streams[Engine.SYNC] if i.op.mnemonic == "DEVICE_PRINT"]
@@ -171,7 +171,7 @@ def printed_in_order(a):
 def test_device_print__keeps_the_order_and_any_text(capsys):
     array = np.zeros((4, 8), np.float32)
     array[:, 0] = range(4)
-    program = neuron.compile_captured(specialization(printed_in_order, (array,)).captured, ())
+    program = neuron.streams(specialization(printed_in_order, (array,)).captured, ())[0]
     again = neuron.disassemble(neuron.assemble(text := print_program(program)))
     assert again == text and 'prefix="of all\\t7"' in text and 'prefix="" ' in text
     exp = np.exp(np.exp(np.exp(array[0:1, 0:1])))
@@ -201,6 +201,6 @@ def test_command__emits_every_form(form):
 
 def test_instruction_counts__are_by_engine():
     spec = specialization(kernels.masked_rows, (np.zeros((300, 16), np.float32),))
-    counts = neuron.instruction_counts(neuron.compile_captured(spec.captured, spec.grid))
+    counts = neuron.instruction_counts(neuron.streams(spec.captured, spec.grid)[0])
     assert list(counts) == ["tensor", "scalar", "vector", "gpsimd", "sync"]
     assert counts["tensor"] == 0 and counts["sync"] >= 6 and counts["vector"] + counts["scalar"] >= 3

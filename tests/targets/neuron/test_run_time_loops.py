@@ -66,7 +66,7 @@ def check(program, arrays, expected, seeds=8):
 
 def test_values_under_every_scheduler_and_in_every_form():
     spec, arrays, expected = captured()
-    program = neuron.compile_captured(spec.captured, spec.grid)
+    program = neuron.streams(spec.captured, spec.grid)[0]
     check(program, arrays, expected)
     text = print_program(program)
     again = parse_program(text)
@@ -89,7 +89,7 @@ def without_lines(program):
 
 def test_every_engine__loads_what_its_branch_compares():
     spec, _, _ = captured()
-    program = neuron.compile_captured(spec.captured, spec.grid)
+    program = neuron.streams(spec.captured, spec.grid)[0]
     streams = [s for s in program.streams.values() if s]
     assert len(streams) > 2
     for stream in streams:

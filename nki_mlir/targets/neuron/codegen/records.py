@@ -227,10 +227,21 @@ def blocks(block: Block) -> Iterator[Block]:
             yield from blocks(inner)
 
 
+def nodes_in(block: Block) -> Iterator[Any]:
+    """The nodes of a block and all inside of them, in order."""
+    for node in block.nodes:
+        yield node
+        for inner in sub_blocks(node):
+            yield from nodes_in(inner)
+
+
+def steps_in(block: Block) -> Iterator[InstructionStep]:
+    return (node for node in nodes_in(block) if isinstance(node, InstructionStep))
+
+
 def meets(code: Code) -> bool:
     """Whether the program meets others, so that each needs a core of its own."""
-    return any(isinstance(node, InstructionStep) and isinstance(node.op, Meeting)
-               for b in blocks(code.body) for node in b.nodes)
+    return any(isinstance(step.op, Meeting) for step in steps_in(code.body))
 
 
 def forget_addresses(code: Code) -> None:

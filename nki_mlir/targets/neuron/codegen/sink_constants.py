@@ -26,6 +26,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     InstructionStep,
     Loop,
     blocks,
+    nodes_in,
     sub_blocks,
     tiles_of,
 )
@@ -72,9 +73,8 @@ def touched(node: InstructionStep | Loop) -> Iterator[Tile]:
     """The tiles that a node uses, those of its inner blocks included."""
     yield from tiles_of(node)
     for inner in sub_blocks(node):
-        for block in blocks(inner):
-            for part in block.nodes:
-                yield from tiles_of(part)
+        for part in nodes_in(inner):
+            yield from tiles_of(part)
 
 
 def first_use(node: object, constants: list[InstructionStep]) -> tuple[object, list[InstructionStep]]:

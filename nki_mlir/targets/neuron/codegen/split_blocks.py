@@ -28,6 +28,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     Load,
     blocks,
     forget_addresses,
+    nodes_in,
     tiles_of,
 )
 from nki_mlir.targets.neuron.codegen.write_records import RecordsPass
@@ -49,10 +50,9 @@ def split_blocks(code: Code) -> None:
     """Cut what can be cut, in place. Addresses that were allocated for whole buffers go."""
     forget_addresses(code)
     uses: dict[DeviceBuffer, list[tuple[InstructionStep | Load, Tile]]] = {}
-    for block in blocks(code.body):
-        for node in block.nodes:
-            for tile in tiles_of(node):
-                uses.setdefault(tile.handle, []).append((node, tile))
+    for node in nodes_in(code.body):
+        for tile in tiles_of(node):
+            uses.setdefault(tile.handle, []).append((node, tile))
     parts: dict[DeviceBuffer, list[DeviceBuffer]] = {}
     for block in blocks(code.body):
         made: list[DeviceBuffer] = []

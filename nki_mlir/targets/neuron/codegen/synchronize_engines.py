@@ -56,6 +56,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     Value,
     While,
     blocks,
+    steps_in,
     sub_blocks,
 )
 from nki_mlir.targets.neuron.codegen.records import variables_of as variables_in
@@ -94,7 +95,7 @@ def synchronized(code: Code) -> Program:
 class _Emitter:
     def __init__(self, code: Code) -> None:
         self.code, self.machine = code, code.machine
-        steps = list(_steps(code.body))
+        steps = list(steps_in(code.body))
         for step in steps:
             check(step)
         self.variables = variables_of(code, steps)
@@ -268,7 +269,7 @@ class _Emitter:
     # -- tables of functions -------------------------------------------------------------------------------------------
     def enter(self, *repeated: Block) -> set[str]:
         """The sets of functions that a loop needs. Where it is one, it is there when the loop begins."""
-        tables = {step.op.function_set for block in repeated for step in _steps(block)} - {""}
+        tables = {step.op.function_set for block in repeated for step in steps_in(block)} - {""}
         if len(tables) == 1:
             self.load_table(min(tables))
         elif tables:
@@ -365,7 +366,7 @@ class _Emitter:
         if len(program.semaphores) > self.machine.semaphores:
             raise TooManySemaphores(needed=len(program.semaphores), machine=self.machine.name,
                                     limit=self.machine.semaphores)
-        for buffer in {t.handle: None for step in _steps(self.code.body) for _, t in step.op.operands()}:
+        for buffer in {t.handle: None for step in steps_in(self.code.body) for _, t in step.op.operands()}:
             end = (buffer.address[1] + buffer.bytes_per_partition) if buffer.address else 0
             if buffer.space == "sbuf":
                 program.sbuf_bytes = max(program.sbuf_bytes, end)
@@ -379,14 +380,6 @@ class _Emitter:
         """Append a control instruction; its place."""
         self.stream(engine).append(Instruction(op, (wait,) if wait else (), update))
         return len(self.stream(engine)) - 1
-
-
-def _steps(block: Block) -> Iterator[InstructionStep]:
-    for node in block.nodes:
-        if isinstance(node, InstructionStep):
-            yield node
-        for inner in sub_blocks(node):
-            yield from _steps(inner)
 
 
 def numbers_used(part: object) -> Iterator[LoopVariable]:

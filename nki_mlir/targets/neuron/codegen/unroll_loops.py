@@ -35,9 +35,10 @@ from nki_mlir.targets.neuron.codegen.records import (
     LoopVariable,
     Value,
     While,
-    blocks,
     compute,
     meets,
+    nodes_in,
+    steps_in,
     sub_blocks,
     tiles_of,
     variables_of,
@@ -83,7 +84,7 @@ def unrolled(code: Code, limit: int = UNROLL_LIMIT) -> Code:
                           f"{limit} instructions")
     copies = {loop: max(1, min(BODY, limit) // max(1, sizes[loop.body])) for loop in kept}
     # A loop around another that is kept has one iteration a body.
-    copies |= {loop: 1 for loop in kept if any(inner in kept for inner in _all_loops(loop.body))}
+    copies |= {loop: 1 for loop in kept if any(inner in kept for inner in nodes_in(loop.body))}
     return Code(code.name, code.machine, code.globals, _Unroller(copies).block(code.body, {}, {}), code.grid,
                 code.programs, code.notes)
 
@@ -114,10 +115,6 @@ def loops_to_keep(body: Block, limit: int) -> tuple[dict[Loop, None], Sizes]:
     return kept, sizes
 
 
-def _all_loops(block: Block) -> Iterator[Loop]:
-    return (node for inner in blocks(block) for node in inner.nodes if isinstance(node, Loop))
-
-
 def _loops(block: Block) -> Iterator[Loop]:
     """The outermost loops of a block that have more than one iteration."""
     for node in block.nodes:
@@ -144,14 +141,11 @@ def _size(block: Block, sizes: Sizes) -> int:
 
 def _variables_needed(block: Block) -> Iterator[LoopVariable]:
     """Variables that must be numbers: masks, bounds left to run time and blocks with addresses depend on them."""
-    for node in block.nodes:
-        if isinstance(node, InstructionStep):
-            positions = {p for c in (*node.op.mask, *node.op.limits) for p, _ in c.form.symbols}
-            positions |= {p for t in tiles_of(node) if t.handle.addresses for p in t.access.symbols_used()}
-            for position in sorted(positions):
-                yield from variables_of(node.op.symbols[position])
-        for inner in sub_blocks(node):
-            yield from _variables_needed(inner)
+    for step in steps_in(block):
+        positions = {p for c in (*step.op.mask, *step.op.limits) for p, _ in c.form.symbols}
+        positions |= {p for t in tiles_of(step) if t.handle.addresses for p in t.access.symbols_used()}
+        for position in sorted(positions):
+            yield from variables_of(step.op.symbols[position])
 
 
 # -- writing out -------------------------------------------------------------------------------------------------------
