@@ -16,8 +16,7 @@ OPERATORS_MAX = 10
 DTYPES: dict[int, np.dtype] = {0: np.dtype(np.uint8), 1: np.dtype(np.int8), 2: np.dtype(np.int16),
                                3: np.dtype(np.int32), 5: np.dtype(np.float16), 6: np.dtype(np.float32),
                                15: np.dtype(ml_dtypes.bfloat16)}
-CODES = {dtype: code for code, dtype in DTYPES.items()}
-DTYPE_NAMES = ", ".join(sorted(d.name for d in CODES))
+CODES = {dtype.name: code for code, dtype in DTYPES.items()}
 
 # How a parameter is declared in C++, and in a schema of PyTorch.
 PARAMETERS = {"T": ("torch::Tensor", "Tensor"), "S": ("torch::Scalar", "Scalar"), "d": ("double", "float"),

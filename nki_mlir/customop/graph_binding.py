@@ -27,7 +27,7 @@ from nki_mlir.dialects.kernel_function import ArgumentSpec, KernelFunction, the_
 from nki_mlir.frameworks.registry import Callee, PlainResults, callees, record_of
 from nki_mlir.graph.custom_call import OPERATOR_TARGET, CallForm, Fixed, KernelRecord, Slot
 from nki_mlir.language.kernel import Kernel, describe_array
-from nki_mlir.scalar.dtypes import BY_NAME, dtype_of
+from nki_mlir.scalar.dtypes import dtype_of
 
 Kind = tuple[int, tuple[int, ...]]          # code of a dtype, shape
 
@@ -176,4 +176,4 @@ def record_from(said: dict[str, Any]) -> OperatorRecord:
 
 def kind_from(text: list[Any]) -> Kind:
     name, *shape = text
-    return CODES[BY_NAME[name].numpy], tuple(map(int, shape))
+    return CODES[name], tuple(map(int, shape))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.customop import cost
-from nki_mlir.customop.abi import CODES, DTYPES
+from nki_mlir.customop.abi import DTYPES
 from nki_mlir.customop.errors import EmptyTensor, TooManyTensors
 from nki_mlir.customop.findings import Fault, KernelWarning
 from nki_mlir.customop.library import DenseArray, Operator, loaded_library
@@ -72,10 +72,7 @@ def check_instruction(operator: Operator, shapes: Sequence[tuple[int, ...]]) -> 
 
 def tensor_kind(operator: Operator, place: int, tensor: View) -> tuple[int, tuple[int, ...]]:
     """The code of a tensor's dtype, and its shape."""
-    code = CODES.get(np.dtype(tensor.dtype.numpy))
-    if code is None:
-        operator.refuse_dtype(place, tensor.dtype)
-    return code, tuple(tensor.shape)        # type: ignore[return-value]
+    return operator.code_of(place, tensor.dtype.numpy), tuple(tensor.shape)
 
 
 def program(library: str, function: str) -> Program:

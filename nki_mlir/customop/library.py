@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nki_mlir.customop import abi, cost
-from nki_mlir.customop.abi import ABI, CODES, DTYPE_NAMES, DTYPES, OPERATORS_MAX, PARAMETERS
+from nki_mlir.customop.abi import ABI, CODES, DTYPES, OPERATORS_MAX, PARAMETERS
 from nki_mlir.customop.errors import (
     AbiMismatch,
     KernelNotFound,
@@ -145,20 +145,21 @@ class Operator:
             elif not hasattr(argument, "shape") or not hasattr(argument, "dtype"):
                 self.refuse(place, argument, "an array")
             else:
-                code = CODES.get(np.dtype(argument.dtype))
-                if code is None:
-                    self.refuse_dtype(place, argument.dtype)
-                values.append(DenseArray(address(argument), code, tuple(argument.shape)))       # type: ignore[arg-type]
+                code = self.code_of(place, argument.dtype)
+                values.append(DenseArray(address(argument), code, tuple(map(int, argument.shape))))
         return values
 
     def refuse(self, place: int, argument: object, wanted: str) -> None:
         """The error of an argument that is not what its parameter takes."""
         raise WrongArgument(place=place, signature=self.signature, given=f"{argument!r:.60}", wanted=wanted)
 
-    def refuse_dtype(self, place: int, dtype: object) -> None:
-        """The error of a dtype that the engine does not have."""
-        raise WrongArgumentDtype(place=place, signature=self.signature, given=str(dtype).removeprefix("torch."),
-                                 known=DTYPE_NAMES)
+    def code_of(self, place: int, dtype: Any) -> int:
+        """The engine's code of an argument's dtype, of NumPy or PyTorch; raises ``WrongArgumentDtype``."""
+        text = str(dtype)
+        name = text.removeprefix("torch.") if text.startswith("torch.") else str(np.dtype(dtype))
+        if name not in CODES:
+            raise WrongArgumentDtype(place=place, signature=self.signature, given=name, known=", ".join(sorted(CODES)))
+        return CODES[name]
 
     # -- the engine ----------------------------------------------------------------------------------------------------
     def infer(self, values: Sequence[DenseArray | float]) -> tuple[tuple[int, ...], int]:

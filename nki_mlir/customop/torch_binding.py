@@ -97,10 +97,6 @@ def refuse_gradient() -> Callable[..., object]:
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
-# PyTorch's dtypes by their text, and their codes.
-TORCH_CODES = {f"torch.{dtype.name}": code for code, dtype in DTYPES.items()}
-
-
 def call(operator: Operator, arguments: Sequence[object]) -> object:
     """An operator object on tensors."""
     import torch  # an optional package
@@ -108,25 +104,10 @@ def call(operator: Operator, arguments: Sequence[object]) -> object:
     return getattr(getattr(torch.ops, operator.library.name), operator.name)(*arguments)
 
 
-def buffers(operator: Operator, arguments: Sequence[Any], address: Callable[["torch.Tensor"], int]
-            ) -> list[DenseArray | float]:
-    """The arguments as an operator takes them; ``address`` says where a tensor is."""
-    values: list[DenseArray | float] = []
-    for place, (parameter, argument) in enumerate(zip(operator.parameters, arguments)):
-        if parameter != "T":
-            values.append(float(argument))
-            continue
-        code = TORCH_CODES.get(str(argument.dtype))
-        if code is None:
-            operator.refuse_dtype(place, argument.dtype)
-        values.append(DenseArray(address(argument), code, tuple(int(n) for n in argument.shape)))   # type: ignore[arg-type]
-    return values
-
-
 def on_cpu(operator: Operator, arguments: Sequence[Any]) -> object:
     """The operator on CPU tensors."""
-    dense = [a.contiguous() if p == "T" else a for p, a in zip(operator.parameters, arguments)]
-    values = buffers(operator, dense, lambda tensor: tensor.data_ptr())
+    dense = [a.contiguous() if p == "T" else float(a) for p, a in zip(operator.parameters, arguments)]
+    values = operator.values(dense, lambda tensor: tensor.data_ptr())
     shape, code = operator.infer(values)
     result = new(shape, code)
     operator.run(values, DenseArray(result.data_ptr(), code, shape), current_engine())
@@ -134,9 +115,9 @@ def on_cpu(operator: Operator, arguments: Sequence[Any]) -> object:
 
 
 def abstractly(operator: Operator, arguments: Sequence[Any]) -> object:
-    tensors = [a for p, a in zip(operator.parameters, arguments) if p == "T"]
-    device = tensors[0].device if tensors else "cpu"
-    return new(*operator.infer(buffers(operator, arguments, lambda tensor: 0)), device)
+    given = [a if p == "T" else float(a) for p, a in zip(operator.parameters, arguments)]       # or symbols
+    device = next((a.device for a in given if not isinstance(a, float)), "cpu")
+    return new(*operator.infer(operator.values(given, lambda tensor: 0)), device)
 
 
 def new(shape: tuple[int, ...], code: int, device: "torch.device | str" = "cpu") -> "torch.Tensor":
