@@ -16,6 +16,21 @@ class BadArguments(NkiMlirError, TypeError):
     fix = "give one array for each parameter, of its shape and dtype"
 
 
+def checked(arguments: Sequence[object], wanted: Sequence[tuple[tuple[int, ...], np.dtype]], function: str
+            ) -> list[np.ndarray]:
+    """Arguments as arrays; raises ``BadArguments`` where one has not the shape and dtype that its parameter takes."""
+    count = len(arguments)
+    if count != len(wanted):
+        raise BadArguments(number=count, found="missing" if count < len(wanted) else "extra", function=function,
+                           expected=f"{len(wanted)} arrays")
+    arrays = [np.asarray(value, order="C") for value in arguments]
+    for number, (array, (shape, dtype)) in enumerate(zip(arrays, wanted)):
+        if array.shape != shape or array.dtype != dtype:
+            raise BadArguments(number=number, found=f"{array.shape} {array.dtype}", function=function,
+                               expected=f"{shape} {dtype}")
+    return arrays
+
+
 def storage(spec: ArgumentSpec) -> np.dtype:
     """The dtype of arrays for a buffer."""
     assert spec.dtype is not None

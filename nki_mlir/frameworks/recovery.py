@@ -11,12 +11,10 @@ import base64
 import re
 from typing import Any
 
-import numpy as np
-
 from nki_mlir.alone import alone
 from nki_mlir.bindings import Context, ir, load
 from nki_mlir.frameworks.hlo import configs_of_proto, configs_of_text
-from nki_mlir.frameworks.on_arrays import BadArguments, run_on_arrays, storage
+from nki_mlir.frameworks.on_arrays import checked, run_on_arrays, storage
 from nki_mlir.frameworks.registry import Callee, callee_from
 from nki_mlir.graph.custom_call import TARGET, KernelRecord
 from nki_mlir.graph.upstream import BadModule, graph_context
@@ -59,14 +57,8 @@ class RecoveredKernel:
 
     def __call__(self, *arrays: object) -> Any:
         """The results; operands that the kernel updates are copied, not written."""
-        specs = self.record.operands
-        for number in range(max(len(arrays), len(specs))):
-            given = np.asarray(arrays[number]) if number < len(arrays) else None
-            found = "missing" if given is None else f"{given.shape} {given.dtype}"
-            expected = "nothing" if number >= len(specs) else f"{specs[number].shape} {storage(specs[number])}"
-            if found != expected:
-                raise BadArguments(number=number, found=found, function=self.name, expected=expected)
-        results = run_on_arrays(self.callee, arrays)
+        wanted = [(spec.shape, storage(spec)) for spec in self.record.operands]
+        results = run_on_arrays(self.callee, checked(arrays, wanted, self.name))
         return assemble(self.record.structure, [results[n] for n in self.record.form.returned])
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.source_locations import name_operations
 from nki_mlir.frameworks.native_calls import NativeCalls
-from nki_mlir.frameworks.on_arrays import BadArguments
+from nki_mlir.frameworks.on_arrays import checked
 from nki_mlir.frontend.capture import Captured, Variant
 from nki_mlir.graph.upstream import BadModule, first_operation, graph_context, public_function
 from nki_mlir.language.kernel import default_executor
@@ -64,22 +64,10 @@ class LinkedProgram:
         return not isinstance(self.run, NativeCalls)
 
     def __call__(self, *arguments: object) -> list[np.ndarray]:
-        if len(arguments) != len(self.inputs):
-            raise BadArguments(number=len(arguments), found="missing" if len(arguments) < len(self.inputs) else "extra",
-                               function=self.name, expected=f"{len(self.inputs)} arrays")
-        arrays = [self.checked(k, value) for k, value in enumerate(arguments)]
+        arrays = checked(arguments, self.inputs, self.name)
         results = [recycled.empty(shape, dtype) for shape, dtype in self.outputs]
         self.run(arrays, results)
         return results
-
-    def checked(self, number: int, value: object) -> np.ndarray:
-        """An argument as an array; the error where it is not what its parameter takes."""
-        array = np.asarray(value, order="C")
-        shape, dtype = self.inputs[number]
-        if array.shape != shape or array.dtype != dtype:
-            raise BadArguments(number=number, found=f"{array.shape} {array.dtype}", function=self.name,
-                               expected=f"{shape} {dtype}")
-        return array
 
 
 def run_linked(module: str | bytes, arguments: Sequence[object]) -> list[np.ndarray]:
