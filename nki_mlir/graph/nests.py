@@ -3,15 +3,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import HBM, ZERO, Linear
+from nki_mlir.dialects.access import HBM, Linear, dense, full_tile
 from nki_mlir.graph.bodies import GATHERED, GraphBody
 from nki_mlir.graph.functions import allocated
 from nki_mlir.waist.expressions import Node, forms_of, inputs_of
-from nki_mlir.waist.tile_nest import TileNest, TileOperand
+from nki_mlir.waist.tile_nest import TileNest, TileOperand, walked
 from nki_mlir.waist.tile_reader import NestReader
 
 
@@ -44,11 +43,8 @@ class GraphNestReader(NestReader):
         kind = ir.MemRefType.get(shape, ir.MemRefType(buffer.type).element_type, None, ir.StringAttr.get(HBM))
         with ir.InsertionPoint(self.operation), self.operation.location:
             scratch = allocated(kind)
-        steps = [0] * len(extents)
-        for k, a in enumerate((*axes, *inner)):
-            steps[a] = prod(shape[k + 1:])
-        dtype = view.tile.dtype
-        result = TileOperand(scratch, HBM, tuple(shape), dtype, dtype, None, ZERO, tuple(steps), None)
+        steps = dict(zip((*axes, *inner), dense(shape)))
+        result = walked(full_tile(scratch, shape, view.tile.dtype, HBM), (steps.get(a, 0) for a in range(len(extents))))
         table = self.operand(view, [Linear(0, (), ((d, 1),)) for d in range(len(view.sizes))], view.sizes)
         return Gather(table, tuple(view.sizes), row, tuple(axes), extents, result)
 
@@ -99,8 +95,3 @@ def split(nest: TileNest, axis: int, inner: int) -> TileNest:
     reduced = frozenset(b for a in nest.reduced for b in ((a, a + 1) if a == axis else (a + (a > axis),)))
     return replace(made, extents=extents, reduced=reduced, inputs=tuple(map(operand, nest.inputs)),
                    output=operand(nest.output))
-
-
-def only_input(buffer: Value, base: TileOperand, steps: tuple[int, ...], shape: tuple[int, ...]) -> TileOperand:
-    """An operand that walks a new HBM buffer."""
-    return TileOperand(buffer, HBM, shape, base.dtype, base.dtype, None, ZERO, steps, None)

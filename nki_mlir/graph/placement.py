@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Cuts the loop nests of a graph into boxes that fit on chip and writes each with its copies."""
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
 from nki_mlir.bindings import Operation
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import HBM, ZERO, Access, Linear, Tile
+from nki_mlir.dialects.access import HBM, ZERO, Access, Linear, Tile, dense
 from nki_mlir.dialects.nisa.indirect import DmaGatherOp
 from nki_mlir.graph.bodies import numbers
-from nki_mlir.graph.nests import Gather, only_input, split
+from nki_mlir.graph.nests import Gather, split
 from nki_mlir.graph.products import Product, product_of, write_product
 from nki_mlir.graph.tile_cache import TileCache
 from nki_mlir.graph.tiles import Tiles
@@ -19,7 +18,7 @@ from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import INT32
 from nki_mlir.waist.expressions import Fold, Input, Node, Output, alu, below, converted, fold_of, reads_output, rebuilt
-from nki_mlir.waist.tile_nest import TileNest
+from nki_mlir.waist.tile_nest import TileNest, walked
 
 KEPT = 4            # the part of the on-chip memory for tiles that are kept between operations, one by this
 NODES = 8           # of an expression, each of which may take a buffer, that tiles of full size are for
@@ -53,10 +52,8 @@ class Placement:
         count = prod(one.extents[a] for a in one.axes)
         width = prod(one.sizes[1:])
         rows = self.tiles.buffer((count,), INT32, HBM)
-        steps = [0] * len(one.extents)
-        for k, a in enumerate(one.axes):
-            steps[a] = prod(one.extents[b] for b in one.axes[k + 1:])
-        output = replace(only_input(rows.handle, one.result, tuple(steps), (count,)), base_dtype=INT32, dtype=INT32)
+        steps = dict(zip(one.axes, dense([one.extents[a] for a in one.axes])))
+        output = walked(rows, (steps.get(a, 0) for a in range(len(one.extents))))
         extents = tuple(n if a in one.axes else 1 for a, n in enumerate(one.extents))
         self.elementwise(TileNest(extents, frozenset(), one.inputs, output, one.row))
         for start in range(0, count, self.machine.partitions):
@@ -75,13 +72,6 @@ class Placement:
         return tile.patterned(free=free, dims=((width, count), (1, width)))
 
     # -- boxes ---------------------------------------------------------------------------------------------------------
-    def boxes(self, nest: TileNest, sizes: Sequence[int]) -> Iterator[TileNest]:
-        """The nest in boxes of these sizes, those at the ends smaller, in row-major order."""
-        parts = [nest]
-        for axis, size in enumerate(sizes):
-            parts = [p for part in parts for p in part.windows(axis, size)]
-        yield from parts
-
     def sizes(self, nest: TileNest, body: Node) -> list[int]:
         """Sizes of boxes: the partitions, then as many of the inner axes as there is room for."""
         room = max(64, self.elements * NODES // max(NODES, len(list(below(body))) + len(nest.inputs)))
@@ -122,7 +112,7 @@ class Placement:
             body = rebuilt(nest.body, lambda node: Input(node.dtype, place) if isinstance(node, Output) else None)
             nest = replace(nest, inputs=(*nest.inputs, nest.output), body=body)
         for whole in self.arranged(nest):
-            for part in self.boxes(whole, self.sizes(whole, whole.body)):
+            for part in whole.boxes(enumerate(self.sizes(whole, whole.body))):
                 inputs = [self.tiles.load(operand, part.extents) for operand in part.inputs]
                 axes = tuple(range(len(part.extents)))
                 result = self.tiles.buffer(part.extents, part.output.dtype)
@@ -148,8 +138,7 @@ class Placement:
         parts = split(nest, axis, nest.extents[axis] // rows)
         scratch = self.tiles.buffer((rows,), fold.dtype, HBM)
         steps = tuple(1 if a == axis else 0 for a in range(len(parts.extents)))
-        base = replace(nest.output, dtype=fold.dtype)
-        output = only_input(scratch.handle, base, steps, (rows,))
+        output = walked(scratch, steps)
         value = folded(parts)
         own = alu(fold.fn, Output(fold.dtype), value.element)
         first = replace(parts, reduced=parts.reduced - {axis}, output=output, body=own)
@@ -157,7 +146,7 @@ class Placement:
             self.fold(whole, folded(whole), fold.identity)
         old = converted(Output(nest.output.dtype), fold.dtype)
         body = converted(alu(fold.fn, old, Input(fold.dtype, 0)), nest.output.dtype)
-        last = TileNest((rows,), frozenset({0}), (only_input(scratch.handle, base, (1,), (rows,)),),
+        last = TileNest((rows,), frozenset({0}), (walked(scratch, (1,)),),
                         replace(nest.output, steps=(0,)), body, symbols=nest.symbols, ranges=nest.ranges)
         self.fold(last.arranged(None), folded(last), start)
 
@@ -166,12 +155,12 @@ class Placement:
         sizes = self.sizes(nest, fold.element)
         kept = tuple(a for a in range(len(nest.extents)) if a not in nest.reduced)
         outer = [n if a in nest.reduced else sizes[a] for a, n in enumerate(nest.extents)]
-        for box in self.boxes(nest, outer):
+        for box in nest.boxes(enumerate(outer)):
             counts = [box.extents[a] for a in kept]
             total = self.tiles.buffer(counts, fold.dtype)
             if start is None:
                 self.tiles.copy(total, box.output.tile(counts, kept))
-            for k, part in enumerate(self.boxes(box, sizes)):
+            for k, part in enumerate(box.boxes(enumerate(sizes))):
                 inputs = [self.tiles.load(operand, part.extents) for operand in part.inputs]
                 if k == 0 and start is not None:
                     self.tiles.fill(total, start, kept)
@@ -213,10 +202,7 @@ class Placement:
         """Tiles of the result, for each combination of the axes that no tile has."""
         nest = product.nest
         singles = [a for a in range(len(nest.extents)) if a not in product.axes and a not in nest.reduced]
-        for index in itertools.product(*(range(nest.extents[a]) for a in singles)):
-            part = nest
-            for axis, position in zip(singles, index):
-                part = part.window(axis, position, 1)
+        for part in nest.boxes((a, 1) for a in singles):
             write_product(self.tiles, self.machine, replace(product, nest=part), start)
 
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Sums of products as matrix products of tiles that add up in PSUM."""
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nki_mlir.dialects.access import PSUM, Tile
@@ -10,7 +8,7 @@ from nki_mlir.graph.tiles import Tiles
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.waist.expressions import Constant, Convert, Fold, Input, Node, Output, alu, converted, factors_of, fold_of
-from nki_mlir.waist.tile_nest import TileNest, TileOperand
+from nki_mlir.waist.tile_nest import TileNest, TileOperand, walked
 
 MOST_KEPT = 64          # tiles of the left factor that stay on chip while the columns go by
 
@@ -82,14 +80,9 @@ def write_product(tiles: Tiles, machine: Machine, product: Product, start: float
             finish(tiles, part, product, total, start)
 
 
-def pieces(nest: TileNest, inner: int, size: int) -> Iterator[TileNest]:
+def pieces(nest: TileNest, inner: int, size: int) -> list[TileNest]:
     """The summed axes in boxes: one axis in pieces, the others one by one."""
-    others = [a for a in nest.reduced if a != inner and nest.extents[a] > 1]
-    for index in itertools.product(*(range(nest.extents[a]) for a in others)):
-        part = nest
-        for axis, position in zip(others, index):
-            part = part.window(axis, position, 1)
-        yield from part.windows(inner, size)
+    return nest.boxes([*((a, 1) for a in nest.reduced if a != inner and nest.extents[a] > 1), (inner, size)])
 
 
 def lies_across(operand: TileOperand, inner: int, other: int) -> bool:
@@ -115,13 +108,8 @@ def multiply(tiles: Tiles, total: Tile, left: Tile, right: Tile) -> None:
     extents = (left.shape[0], left.shape[1], right.shape[1])
     a, b = (converted(Input(t.dtype, k), FLOAT32) for k, t in enumerate((left, right)))
     body = alu("add", Output(FLOAT32), alu("multiply", a, b))
-    nest = TileNest(extents, frozenset({0}), (), _all_of(total), body)
+    nest = TileNest(extents, frozenset({0}), (), walked(total, (0, 0, 1), 1), body)
     tiles.compute(nest, [(left, (0, 1)), (right, (0, 2))], total, (1, 2), body)
-
-
-def _all_of(tile: Tile) -> TileOperand:
-    return TileOperand(tile.handle, tile.space, tile.base_shape, tile.base_dtype, tile.dtype, tile.access.partition,
-                       tile.access.free, (0, 0, 1), 1)
 
 
 def finish(tiles: Tiles, nest: TileNest, product: Product, total: Tile, start: float | int | None) -> None:

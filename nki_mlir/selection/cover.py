@@ -41,7 +41,7 @@ from nki_mlir.waist.expressions import (
     children,
     converted,
 )
-from nki_mlir.waist.tile_nest import TileNest, TileOperand
+from nki_mlir.waist.tile_nest import TileNest, TileOperand, walked
 
 ON_GPSIMD = ("rsqrt", "power")          # functions that only GpSimd computes with full precision
 UNSIGNED = {1: UINT8, 2: UINT16, 4: UINT32}
@@ -96,7 +96,7 @@ class Cover:
     def buffer(self, dtype: DType, axes: frozenset[int]) -> TileOperand:
         tile = self.emitter.buffer(self.counts(axes), dtype)
         steps = tuple(step if a in axes else 0 for a, (step, _) in enumerate(tile.access.dims))
-        return TileOperand(tile.handle, tile.space, tile.base_shape, dtype, dtype, Linear(), Linear(), steps, 0)
+        return walked(tile, steps, 0)
 
     def read(self, node: Node, compute: DType, axes: frozenset[int], widened: bool = False) -> Tile:
         """A tile that an instruction over ``axes``, which computes in ``compute``, reads as the value.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from nki_mlir.analysis.mask_boxes import Box, Interval, box_of
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import PSUM, SBUF, ZERO, Constraint, Linear, Mask, Ranges, Tile
+from nki_mlir.dialects.access import PSUM, SBUF, Constraint, Linear, Mask, Ranges, Tile
 from nki_mlir.dialects.nisa.elementwise import AffineSelectOp, TensorCopyPredicatedOp
 from nki_mlir.dialects.nisa.movement import MemsetOp
 from nki_mlir.dialects.verifier import OutOfBounds, in_buffer
@@ -21,7 +21,7 @@ from nki_mlir.scalar.dtypes import UINT8
 from nki_mlir.selection.cover import Cover
 from nki_mlir.selection.emitter import GPSIMD, VECTOR, Emitter
 from nki_mlir.waist.expressions import is_copy
-from nki_mlir.waist.tile_nest import TileNest, TileOperand
+from nki_mlir.waist.tile_nest import TileNest, TileOperand, walked
 
 if TYPE_CHECKING:
     from nki_mlir.selection.selector import Selector
@@ -92,7 +92,7 @@ def gathered(selector: "Selector", nest: TileNest, operand: TileOperand) -> Tile
     tile = selector.emitter.buffer(nest.extents, operand.dtype)
     selector.emitter.emit(MemsetOp, VECTOR, dst=tile, value=0.0)
     steps = tuple(0 if a == 0 else step for a, (step, _) in enumerate(tile.access.dims))
-    target = TileOperand(tile.handle, SBUF, tile.base_shape, tile.dtype, tile.dtype, ZERO, ZERO, steps, 0)
+    target = walked(tile, steps, 0)
     boxes(selector, nest, target, operand)
     return target
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nki_mlir.analysis.mask_boxes import Interval
-from nki_mlir.dialects.access import PSUM, SBUF, ZERO, Linear, Tile
+from nki_mlir.dialects.access import PSUM, SBUF, Tile
 from nki_mlir.dialects.nisa.matmul import NcTransposeOp
 from nki_mlir.selection import folds, masks
 from nki_mlir.selection.cover import Cover
 from nki_mlir.selection.emitter import TENSOR, VECTOR, Emitter
 from nki_mlir.waist.expressions import Node, is_copy
-from nki_mlir.waist.tile_nest import TileNest, TileOperand
+from nki_mlir.waist.tile_nest import TileNest, TileOperand, walked
 
 
 class Selector:
@@ -82,7 +82,7 @@ class Selector:
         tile = self.emitter.buffer(counts, operand.dtype)
         self.emitter.copy(tile, operand.tile(counts))
         steps = tuple(0 if a == 0 or not operand.moves(a) else step for a, (step, _) in enumerate(tile.access.dims))
-        return TileOperand(tile.handle, SBUF, tile.base_shape, tile.dtype, tile.dtype, ZERO, ZERO, steps, 0)
+        return walked(tile, steps, 0)
 
     def converted(self, operand: TileOperand, nest: TileNest, node: Node) -> TileOperand:
         """A buffer with an expression of one operand, ``Input`` 0 of ``node``."""
@@ -105,8 +105,7 @@ def relaid(emitter: Emitter, operand: TileOperand, extents: Sequence[int]) -> Ti
     counts = [n if operand.moves(a) else 1 for a, n in enumerate(extents)]
     tile = emitter.buffer(counts, operand.dtype)
     steps = tuple(step if n > 1 else 0 for step, n in tile.access.dims)
-    target = TileOperand(tile.handle, SBUF, tile.base_shape, operand.dtype, operand.dtype, Linear(), Linear(),
-                         (0, *steps[1:]), 0 if counts[0] > 1 else None)
+    target = walked(tile, (0, *steps[1:]), 0 if counts[0] > 1 else None)
     transpose(emitter, target, operand, counts)
     return target
 

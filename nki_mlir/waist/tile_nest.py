@@ -5,7 +5,7 @@ An operand says how its buffer is walked: a start, and the step of each axis of 
 axis, its ``lanes``, walks through the partitions.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -55,6 +55,12 @@ class TileOperand:
         return replace(self, partition=partition, free=self.free.plus(Linear(free)))
 
 
+def walked(tile: Tile, steps: Iterable[int], lanes: int | None = None) -> TileOperand:
+    """A tile's buffer from where the tile starts, as the axes of a nest step through it."""
+    return TileOperand(tile.handle, tile.space, tile.base_shape, tile.base_dtype, tile.dtype, tile.access.partition,
+                       tile.access.free, tuple(steps), lanes)
+
+
 @dataclass(frozen=True)
 class TileNest:
     """One output, ``output = body`` at each point; reduced axes fold into it. Symbols are counted by position."""
@@ -84,6 +90,13 @@ class TileNest:
         """The nest in pieces of at most ``size`` along an axis."""
         return [self.window(axis, start, min(size, self.extents[axis] - start))
                 for start in range(0, self.extents[axis], size)]
+
+    def boxes(self, sizes: Iterable[tuple[int, int]]) -> list["TileNest"]:
+        """The nest in boxes of at most these sizes along some axes, those at the ends smaller, in row-major order."""
+        parts = [self]
+        for axis, size in sizes:
+            parts = [window for part in parts for window in part.windows(axis, size)]
+        return parts
 
     def window(self, axis: int, start: int, count: int) -> "TileNest":
         starts = [start if a == axis else 0 for a in range(len(self.extents))]

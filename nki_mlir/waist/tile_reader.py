@@ -21,7 +21,7 @@ from nki_mlir.dialects.view import read_view
 from nki_mlir.waist.body_reader import BodyReader
 from nki_mlir.waist.expressions import Input, Node, inputs_of, rebuilt
 from nki_mlir.waist.reader import DYNAMIC, extents_of, layout_of, loops_of, mask_of
-from nki_mlir.waist.tile_nest import TileNest, TileOperand
+from nki_mlir.waist.tile_nest import TileNest, TileOperand, walked
 
 STRUCTURAL = ("indexing_maps", "iterator_types", "operandSegmentSizes", "nki.mask", "nki.limits")
 
@@ -152,8 +152,7 @@ class NestReader:
                 if len(form.axes) > 1 or any(c != 1 for _, c in form.axes) or (step != 1 and size > 1):
                     raise Unsupported(feature="a step through partitions", instead="use contiguous partitions")
                 lanes = form.axes[0][0] if form.axes else None
-        return TileOperand(tile.handle, tile.space, tile.base_shape, tile.base_dtype, tile.dtype, access.partition,
-                       access.free, tuple(steps), lanes)
+        return walked(replace(tile, access=access), steps, lanes)
 
 
 def whole_buffer(value: Value) -> Tile:
