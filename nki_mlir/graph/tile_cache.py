@@ -5,32 +5,27 @@ What an operation writes is no longer what was loaded before; a kernel needs the
 partition are kept at most, those that were used last.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nki_mlir.analysis.buffer_effects import VIEWS, effects_of, memory_of, own_effects, users_through_views
 from nki_mlir.bindings import Block, Operation, Value, ir, operations_of
-from nki_mlir.dialects.access import HBM, Tile
-from nki_mlir.scalar.dtypes import DType
+from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 
 HARMLESS = (*VIEWS, "memref.get_global", "arith.", "affine.apply", "memref.load")
 
 
 @dataclass(frozen=True)
 class Elements:
-    """Elements of an HBM buffer, in order: from ``start`` and ``terms`` (values with their factors) on."""
+    """Elements of an HBM buffer, in order; ``terms`` (values with their factors) are added to where they start."""
 
     buffer: ir.Value
-    dtype: DType
-    start: int
+    access: Access
     terms: frozenset[tuple[Value, int]]
-    dims: tuple[tuple[int, int], ...]
 
     def span(self) -> tuple[int, int]:
         """The first byte, and the one behind the last."""
-        reach = [step * (n - 1) for step, n in self.dims]
-        low, high = sum(r for r in reach if r < 0), sum(r for r in reach if r > 0)
-        size = self.dtype.itemsize
-        return (self.start + low) * size, (self.start + high + 1) * size
+        (low, high), start, size = self.access.reach(), self.access.free.const, self.access.dtype.itemsize
+        return (start + low) * size, (start + high + 1) * size
 
     def may_meet(self, other: "Elements") -> bool:
         (low, high), (least, most) = self.span(), other.span()
@@ -40,7 +35,7 @@ class Elements:
 def elements_of(tile: Tile, symbols: tuple[Value, ...]) -> Elements:
     free = tile.access.free
     terms = frozenset((symbols[position], c) for position, c in free.symbols)
-    return Elements(memory_of(tile.handle), tile.access.dtype, free.const, terms, tile.access.dims)
+    return Elements(memory_of(tile.handle), replace(tile.access, free=Linear(free.const)), terms)
 
 
 class TileCache:

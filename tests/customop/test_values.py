@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from nki_mlir import customop
-from nki_mlir.customop.abi import CODES, DTYPES
+from nki_mlir.customop.abi import DTYPES
 from nki_mlir.customop.faults import BitwiseType, LongDim, TooManyTensorDims
 
 UNARY = ["abs", "ceil", "floor", "sin", "cos", "tan", "log", "log2", "log10", "exp", "bitwise_not"]
 BINARY = ["add", "sub", "mul", "div", "pow", "bitwise_and", "bitwise_or"]
+CODES = {dtype: code for code, dtype in DTYPES.items()}
 FLOATS = [d for d in CODES if d.kind in "fV"]
 INTEGERS = [d for d in CODES if d.kind in "iu"]
 

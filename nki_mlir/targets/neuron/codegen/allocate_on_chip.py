@@ -124,9 +124,7 @@ def check_banks(lifetimes: Liveness, machine: Machine) -> None:
             access = tile.access
             if tile.space != PSUM or access.free.symbols:
                 continue
-            low, high = access.reach()
-            start = tile.handle.address[1] + access.free.const * access.dtype.itemsize
-            first, last = start + low * access.dtype.itemsize, start + (high + 1) * access.dtype.itemsize - 1
+            first, last = (tile.handle.address[1] + end for end in (tile.bounds[2], tile.bounds[3] - 1))
             if first // bank != last // bank:
                 raise BankCrossed(buffer=tile.handle.name, first=first, last=last, bank=bank).located(step.location)
 

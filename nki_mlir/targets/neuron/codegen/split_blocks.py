@@ -96,7 +96,7 @@ def block_bytes(buffer: DeviceBuffer, uses: list[tuple[InstructionStep | Load, T
 
 def fits(node: object, tile: Tile, size: int) -> bool:
     """Whether a use stays in one block, or can be cut where blocks begin."""
-    first, after = ends(tile)
+    _, _, first, after = tile.bounds
     if tile.access.free.symbols or size % tile.dtype.itemsize:
         return False
     if isinstance(node, InstructionStep) and first // size == (after - 1) // size:
@@ -104,16 +104,9 @@ def fits(node: object, tile: Tile, size: int) -> bool:
     return isinstance(node, InstructionStep) and type(node.op) is MemsetOp and not node.op.symbols and is_run(tile)
 
 
-def ends(tile: Tile) -> tuple[int, int]:
-    """First byte in the partition, byte after the last."""
-    low, high = tile.access.reach()
-    start, item = tile.access.free.const, tile.dtype.itemsize
-    return (start + low) * item, (start + high + 1) * item
-
-
 def is_run(tile: Tile) -> bool:
     """Whether the free pattern is all elements from the first to the last."""
-    first, after = ends(tile)
+    _, _, first, after = tile.bounds
     return tile.free_elements * tile.dtype.itemsize == after - first
 
 
@@ -146,7 +139,7 @@ def cut(tile: Tile, parts: dict[DeviceBuffer, list[DeviceBuffer]]) -> Iterator[T
     """A tile as tiles of the blocks it touches."""
     blocks_of = parts[tile.handle]
     size, item = blocks_of[0].bytes_per_partition, tile.dtype.itemsize
-    first, after = ends(tile)
+    _, _, first, after = tile.bounds
     for k in range(first // size, (after - 1) // size + 1):
         block, access = blocks_of[k], tile.access
         if first // size == (after - 1) // size:
