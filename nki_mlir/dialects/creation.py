@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Upstream's operations that many passes make, at the insertion point, and the types that they are made of."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nki_mlir.bindings import Attribute, Block, Operation, Type, Value, ir
@@ -30,6 +30,19 @@ def applied(expression: ir.AffineExpr, symbols: Sequence[Value]) -> Value:
     """The index value of an affine expression of symbols."""
     mapping = ir.AffineMapAttr.get(ir.AffineMap.get(0, len(symbols), [expression]))
     return value_of("affine.apply", ir.IndexType.get(), *symbols, map=mapping)
+
+
+def structured_operation(operands: Sequence[Value], maps: Sequence[ir.AffineMap], iterators: Attribute,
+                         body: Callable[[list[Value]], Value], results: Sequence[Type] = ()) -> Operation:
+    """A ``linalg.generic`` with one output, its last operand; ``body`` makes what it yields of the elements."""
+    op = ir.Operation.create("linalg.generic", results=results, operands=list(operands), regions=1, attributes={
+        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(one) for one in maps]), "iterator_types": iterators,
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands) - 1, 1])})
+    kinds = [v.type.element_type if isinstance(v.type, ir.ShapedType) else v.type for v in operands]
+    block = op.regions[0].blocks.append(*kinds, arg_locs=[op.location] * len(kinds))
+    with ir.InsertionPoint(block):
+        ir.Operation.create("linalg.yield", operands=[body(list(block.arguments))])
+    return op
 
 
 def declared(name: Attribute, kind: Attribute, regions: int = 1) -> Operation:

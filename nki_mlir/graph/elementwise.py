@@ -7,6 +7,7 @@ from math import prod
 
 from nki_mlir.analysis.buffer_effects import has_uses
 from nki_mlir.bindings import Block, Operation, Value, ir, operations_of
+from nki_mlir.dialects.creation import structured_operation
 
 OWN = ("indexing_maps", "iterator_types", "operandSegmentSizes")
 MOST_OPERATIONS, MOST_INPUTS = 40, 12           # of a fused body, changes of type not counted
@@ -113,22 +114,16 @@ def fused(first: GenericOperation, second: GenericOperation, place: int,
         given.setdefault((value, mapping), len(given))
     values = [v for v, _ in given] + [second_operands[-1]]
     maps = [m for _, m in given] + [second.maps[-1]]
-    op = ir.Operation.create("linalg.generic", operands=values, regions=1, attributes={
-        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
-        "iterator_types": second.op.attributes["iterator_types"],
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(given), 1])})
-    kinds = [v.type.element_type if isinstance(v.type, ir.MemRefType) else v.type for v in values]
-    block = op.regions[0].blocks.append(*kinds, arg_locs=[op.location] * len(kinds))
-    arguments = list(block.arguments)
-    with ir.InsertionPoint(block):
+
+    def body(arguments: list[Value]) -> Value:
         own: dict[Value, Value] = {a: arguments[given[key]] for a, key in zip(first.block.arguments, first_inputs)}
         value = clone(first.body, own)
         own = {second.block.arguments[place]: value, second.block.arguments[len(second.inputs)]: arguments[-1]}
         for k, (v, m) in enumerate(zip(second_operands[:-1], second.maps)):
             if k != place:
                 own[second.block.arguments[k]] = arguments[given[v, m]]
-        ir.Operation.create("linalg.yield", operands=[clone(second.body, own)])
-    return op
+        return clone(second.body, own)
+    return structured_operation(values, maps, second.op.attributes["iterator_types"], body)
 
 
 def keeps_extents(second: GenericOperation, place: int, maps: Iterable[ir.AffineMap]) -> bool:

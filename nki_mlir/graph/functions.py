@@ -8,7 +8,7 @@ from nki_mlir.analysis.buffer_effects import defining
 from nki_mlir.bindings import Module, Operation, Type, Value, enclosing, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import dense
-from nki_mlir.dialects.creation import buffer_type, terminator, value_of
+from nki_mlir.dialects.creation import buffer_type, structured_operation, terminator, value_of
 from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.mlir_ops import meetings_of, read_op
 from nki_mlir.dialects.source_locations import location_of
@@ -68,15 +68,9 @@ def sign(function: ir.Operation, inputs: int, outputs: int) -> None:
 def copy(source: ir.Value, target: Value) -> None:
     """A structured operation that copies."""
     rank = len(ir.MemRefType(target.type).shape)
-    same = ir.AffineMapAttr.get(ir.AffineMap.get_identity(rank))
     kinds = ", ".join(["#linalg.iterator_type<parallel>"] * rank)
-    op = ir.Operation.create("linalg.generic", operands=[source, target], regions=1, attributes={
-        "indexing_maps": ir.ArrayAttr.get([same, same]), "iterator_types": ir.Attribute.parse(f"[{kinds}]"),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1])})
-    element = ir.MemRefType(target.type).element_type
-    block = op.regions[0].blocks.append(element, element, arg_locs=[op.location] * 2)
-    with ir.InsertionPoint(block):
-        ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
+    structured_operation([source, target], [ir.AffineMap.get_identity(rank)] * 2, ir.Attribute.parse(f"[{kinds}]"),
+                         lambda values: values[0])
 
 
 def allocated(kind: Type) -> ir.Value:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from nki_mlir.analysis.buffer_effects import defining
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects import creation as emit
-from nki_mlir.dialects.creation import applied, terminator, value_of
+from nki_mlir.dialects.creation import applied, structured_operation, terminator, value_of
 from nki_mlir.dialects.facts import integer_constant
 from nki_mlir.dialects.symbol_ranges import ARITHMETIC, CASTS, Span, UnknownSymbol, range_of_type, symbol_range
 
@@ -59,14 +59,8 @@ def count(module: Module) -> None:
 
 def filled(scalar: Value, kind: ir.Type) -> Value:
     """A tensor without dimensions from a structured operation, which buffers are made of."""
-    empty = value_of("tensor.empty", kind)
-    same = ir.AffineMapAttr.get(ir.AffineMap.get(0, 0, []))
-    op = ir.Operation.create("linalg.generic", results=[kind], operands=[scalar, empty], regions=1, attributes={
-        "indexing_maps": ir.ArrayAttr.get([same, same]), "iterator_types": ir.ArrayAttr.get([]),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1])})
-    block = op.regions[0].blocks.append(scalar.type, scalar.type, arg_locs=[op.location] * 2)
-    with ir.InsertionPoint(block):
-        ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
+    op = structured_operation([scalar, value_of("tensor.empty", kind)], [ir.AffineMap.get(0, 0, [])] * 2,
+                              ir.ArrayAttr.get([]), lambda values: values[0], [kind])
     return op.results[0]
 
 

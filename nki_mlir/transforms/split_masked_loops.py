@@ -25,6 +25,7 @@ from nki_mlir.bindings import Attribute, Block, Module, Operation, Value, ir, op
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import ZERO, Constraint, Linear, Mask
 from nki_mlir.dialects.attributes import NO_MASK, Attributes
+from nki_mlir.dialects.creation import compared, constant
 from nki_mlir.dialects.facts import SGE
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.memoize import memoized
@@ -54,7 +55,6 @@ class _FunctionSplit:
         self.kernel, self.copies = kernel, copies
         self.block = kernel.op.regions[0].blocks[0]
         self.make, self.machine = Attributes(), machine_named(kernel.target)
-        self.index = ir.IndexType.get()
         self.constants: dict[int, Value] = {}
         self.outer: list[Value] = []          # variables of the loops, and program ids, that enclose what is looked at
 
@@ -106,13 +106,12 @@ class _FunctionSplit:
 
     def choice(self, value: Value, part: range, before: Operation) -> Operation:
         """An empty ``if value <= last of the part``."""
-        ip, location = ir.InsertionPoint(before), before.location
-        inside = ir.Operation.create("arith.cmpi", operands=[self.constant(part[-1]), value], results=[self.make.i1],
-                                     attributes={"predicate": ir.IntegerAttr.get(self.make.i64, SGE)}, loc=location,
-                                     ip=ip)
-        made = ir.Operation.create("scf.if", operands=[inside.result], regions=2, loc=location, ip=ip)
-        for region in made.regions:
-            ir.Operation.create("scf.yield", loc=location, ip=ir.InsertionPoint(region.blocks.append()))
+        with before.location:
+            with ir.InsertionPoint(before):
+                inside = compared(SGE, self.constant(part[-1]), value)
+                made = ir.Operation.create("scf.if", operands=[inside], regions=2)
+            for region in made.regions:
+                ir.Operation.create("scf.yield", ip=ir.InsertionPoint(region.blocks.append()))
         return made
 
     def pin(self, value: Value, part: range, operations: list[Operation]) -> None:
@@ -239,10 +238,8 @@ class _FunctionSplit:
 
     def constant(self, value: int) -> Value:
         if value not in self.constants:         # at the function's head, so that every block sees it
-            op = ir.Operation.create("arith.constant", results=[self.index], loc=self.kernel.op.location,
-                                     attributes={"value": ir.IntegerAttr.get(self.index, value)},
-                                     ip=ir.InsertionPoint.at_block_begin(self.block))
-            self.constants[value] = op.result
+            with ir.InsertionPoint.at_block_begin(self.block), self.kernel.op.location:
+                self.constants[value] = constant(value)
         return self.constants[value]
 
 
