@@ -19,6 +19,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils._python_dispatch import _disable_current_modes
 
 from nki_mlir.alone import ALONE
+from nki_mlir.analysis.buffer_effects import defining
 from nki_mlir.bindings import Module, Operation, Value, ir, load, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.frameworks.debug_output import write_exported
@@ -216,7 +217,7 @@ def number(value: Value, custom: Any) -> float:
 
 def replace(op: Operation) -> None:
     """A call of the operator for kernels becomes the custom call of its record."""
-    *lists, text = [value.owner for value in op.operands]
+    *lists, text = [made for made in map(defining, op.operands) if made is not None]
     record = callee_named(text.attributes["value"].value).record
     tensors, written = (list(lists[-1].operands), list(lists[0].operands) if len(lists) == 2 else [])
     with ir.InsertionPoint(op), op.location:

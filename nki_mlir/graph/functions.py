@@ -95,7 +95,7 @@ def restore_signs(function: Operation, kinds: Sequence[Type]) -> None:
             argument.set_type(buffer_type(plain, element))
             with ir.InsertionPoint.at_block_begin(block), function.location:
                 inside = value_of("nki.reinterpret", plain, argument)
-            argument.replace_all_uses_except(inside, inside.owner.operation)
+            argument.replace_all_uses_except(inside, defining(inside))
     function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in block.arguments], []))
 
 

@@ -13,7 +13,7 @@ from itertools import takewhile
 from math import prod
 from typing import Any
 
-from nki_mlir.analysis.buffer_effects import defining, memory_of, own_effects, users_through_views
+from nki_mlir.analysis.buffer_effects import memory_of, own_effects, users_through_views
 from nki_mlir.analysis.mask_boxes import Box, in_box, with_used_symbols
 from nki_mlir.bindings import Block, Operation, Value, enclosing, ir
 from nki_mlir.diagnostics import Unsupported
@@ -281,7 +281,7 @@ def outermost_loop(buffer: Value, block: Block) -> Operation | None:
     inner, buffer = block.owner.operation, memory_of(buffer)
     if inner.name != "scf.for":
         return None
-    makers = [defining(buffer) or buffer.owner.owner.operation,
+    makers = [(buffer.owner.owner if isinstance(buffer.owner, ir.Block) else buffer.owner).operation,
               *(op for op in users_through_views(buffer) if buffer in own_effects(op).writes)]
     changing = [one for op in makers for one in (op, *enclosing(op))]
     loops = takewhile(lambda op: op.name == "scf.for" and op not in changing, (inner, *enclosing(inner)))

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 
+from nki_mlir.analysis.buffer_effects import defining
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
@@ -29,8 +30,8 @@ class BodyReader:
 
     def value(self, value: Value) -> Node:
         if value not in self.known:
-            is_argument = isinstance(value.owner, ir.Block)
-            self.known[value] = self.argument(value) if is_argument else self.read(value, value.owner.operation)
+            op = defining(value)
+            self.known[value] = self.argument(value) if op is None else self.read(value, op)
         return self.known[value]
 
     def argument(self, value: Value) -> Node:

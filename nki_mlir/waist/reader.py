@@ -8,6 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from nki_mlir.analysis.buffer_effects import defining
 from nki_mlir.bindings import Attribute, Operation, Type, Value, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear, Mask
@@ -244,10 +245,9 @@ class _BodyReader:
         known = self.values.get(value)
         if known is not None:
             return known
-        owner, dtype = value.owner, scalar_dtype(value.type)
-        name = "" if isinstance(owner, ir.Block) else owner.name
-        if name == "arith.constant" or name.startswith("scalar."):
-            self.values[value] = self.add(self.step(owner))
+        op, dtype = defining(value), scalar_dtype(value.type)
+        if op is not None and op.name.startswith(("arith.constant", "scalar.")):
+            self.values[value] = self.add(self.step(op))
         elif dtype is not None and dtype.is_float:
             self.numbers.append(value)
             self.values[value] = self.inputs + len(self.numbers) - 1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the project uses of the IR bindings, which come without types.
 
-Attributes, types and owners are handed out as their own classes, which the static type does not tell: Any. The
-operations of dialects (``OpView``) have accessors of their own; what all operations have is here.
+Attributes are handed out as their own classes, which the static type does not tell: Any. The operations of dialects
+(``OpView``) have accessors of their own; what all operations have is here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,21 +45,25 @@ class CallSiteLoc(Location): ...
 class Value:
     context: Context
     location: Location
-    owner: Any                          # a Block of its arguments, else an Operation
+    @property
+    def owner(self) -> Block | Operation: ...
     uses: Iterator[OpOperand]
     def __init__(self, value: Value) -> None: ...
     @property
-    def type(self) -> Any: ...
+    def type(self) -> Type: ...
     def get_name(self) -> str: ...
     def replace_all_uses_with(self, value: Value) -> None: ...
     def replace_all_uses_except(self, value: Value, exceptions: Any) -> None: ...
     def set_type(self, kind: Type) -> None: ...
 
 class OpResult(Value):
+    @property
+    def owner(self) -> Operation: ...
     result_number: int
 
 class BlockArgument(Value):
-    owner: Block
+    @property
+    def owner(self) -> Block: ...
     arg_number: int
 
 class OpOperand:
@@ -75,10 +79,10 @@ class _List(Sequence[T]):
 
 class _Values(_List[Value]):
     def __setitem__(self, position: int, value: Value) -> None: ...
-    types: list[Any]
+    types: list[Type]
 
 class _Arguments(_List[BlockArgument]):
-    types: list[Any]
+    types: list[Type]
 
 class NamedAttribute:
     name: str

@@ -12,6 +12,7 @@ from math import prod
 
 import numpy as np
 
+from nki_mlir.analysis.buffer_effects import defining
 from nki_mlir.bindings import Module, Operation, Value, ir
 from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.kernel_function import the_kernel
@@ -195,7 +196,7 @@ class OperationPoints:
         return self.known[value]
 
     def computed(self, value: ir.Value) -> np.ndarray:
-        operation = value.owner.operation
-        if operation.name == "memref.load" or not is_scalar(operation.name):
+        operation = defining(value)
+        if operation is None or operation.name == "memref.load" or not is_scalar(operation.name):
             raise UndecidedWrites
         return np.asarray(scalar_function(operation)(*[self.value(v) for v in operation.operands]))
