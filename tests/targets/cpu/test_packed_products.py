@@ -39,17 +39,23 @@ def is_packed(kernel, *arguments):
     return "_panels" in listing(kernel.lower(*arguments).module("nisa")).split("module {")[0]
 
 
+def product_of_tiles(a_t, b, i, j, rows=128, depth=128, columns=512):
+    """A tile of the product, in PSUM: a loop over tiles of both factors."""
+    total = nl.zeros((rows, columns), nl.float32, buffer=nl.psum)
+    for s in nl.affine_range(a_t.shape[0] // depth):
+        left = nl.load(a_t[nl.ds(s * depth, depth), nl.ds(i * rows, rows)])
+        total += nisa.nc_matmul(left, nl.load(b[nl.ds(s * depth, depth), nl.ds(j * columns, columns)]))
+    return total
+
+
 @nki.jit
 def in_uneven_tiles(a_t, b):
     """Tiles of 58 rows: no whole number of panels, however wide."""
-    (k, m), (_, n) = a_t.shape, b.shape
+    (_, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(m // 58):
         for j in nl.affine_range(n // 512):
-            total = nl.zeros((58, 512), nl.float32, buffer=nl.psum)
-            for s in nl.affine_range(k // 64):
-                left = nl.load(a_t[nl.ds(s * 64, 64), nl.ds(i * 58, 58)])
-                total += nisa.nc_matmul(left, nl.load(b[nl.ds(s * 64, 64), nl.ds(j * 512, 512)]))
+            total = product_of_tiles(a_t, b, i, j, rows=58, depth=64)
             nl.store(out[nl.ds(i * 58, 58), nl.ds(j * 512, 512)], nl.copy(total, dtype=out.dtype))
     return out
 
@@ -57,14 +63,11 @@ def in_uneven_tiles(a_t, b):
 @nki.jit
 def rectified(a_t, b):
     """Something is made of each sum."""
-    (k, m), (_, n) = a_t.shape, b.shape
+    (_, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(m // 128):
         for j in nl.affine_range(n // 512):
-            total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
-            for s in nl.affine_range(k // 128):
-                left = nl.load(a_t[nl.ds(s * 128, 128), nl.ds(i * 128, 128)])
-                total += nisa.nc_matmul(left, nl.load(b[nl.ds(s * 128, 128), nl.ds(j * 512, 512)]))
+            total = product_of_tiles(a_t, b, i, j)
             nl.store(out[nl.ds(i * 128, 128), nl.ds(j * 512, 512)], nl.relu(nl.multiply(total, 0.5)))
     return out
 
@@ -72,16 +75,12 @@ def rectified(a_t, b):
 @nki.jit
 def then_more(a_t, b):
     """A product, and something after it that reads what it made."""
-    (k, m), (_, n) = a_t.shape, b.shape
+    (_, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
     sums = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(m // 128):
         for j in nl.affine_range(n // 512):
-            total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
-            for s in nl.affine_range(k // 128):
-                left = nl.load(a_t[nl.ds(s * 128, 128), nl.ds(i * 128, 128)])
-                total += nisa.nc_matmul(left, nl.load(b[nl.ds(s * 128, 128), nl.ds(j * 512, 512)]))
-            nl.store(sums[nl.ds(i * 128, 128), nl.ds(j * 512, 512)], nl.copy(total))
+            nl.store(sums[nl.ds(i * 128, 128), nl.ds(j * 512, 512)], nl.copy(product_of_tiles(a_t, b, i, j)))
     for i in nl.affine_range(m // 128):
         rows = nl.load(sums[nl.ds(i * 128, 128), :])
         nl.store(out[nl.ds(i * 128, 128), :], nl.add(rows, nl.max(rows, axis=1, keepdims=True)))
@@ -106,22 +105,18 @@ def sums_over_all_rows(a_t, b):
 @nki.jit
 def one_place(a_t, b):
     """Each block of rows is stored to the same place."""
-    (k, m), (_, n) = a_t.shape, b.shape
+    (_, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((128, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
     for i in nl.sequential_range(m // 128):
         for j in nl.sequential_range(n // 512):
-            total = nl.zeros((128, 512), nl.float32, buffer=nl.psum)
-            for s in nl.affine_range(k // 128):
-                left = nl.load(a_t[nl.ds(s * 128, 128), nl.ds(i * 128, 128)])
-                total += nisa.nc_matmul(left, nl.load(b[nl.ds(s * 128, 128), nl.ds(j * 512, 512)]))
-            nl.store(out[:, nl.ds(j * 512, 512)], nl.copy(total))
+            nl.store(out[:, nl.ds(j * 512, 512)], nl.copy(product_of_tiles(a_t, b, i, j)))
     return out
 
 
 @nki.jit
 def operand_of_before(a_t, b):
     """The first factor is what the iteration before has loaded."""
-    (k, m), (_, n) = a_t.shape, b.shape
+    (_, m), (_, n) = a_t.shape, b.shape
     out = nl.ndarray((m, n), dtype=a_t.dtype, buffer=nl.shared_hbm)
     left = nl.zeros((128, 128), a_t.dtype, buffer=nl.sbuf)
     for i in nl.sequential_range(m // 128):
