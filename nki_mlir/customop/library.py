@@ -11,7 +11,6 @@ import importlib
 import numbers
 import os
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
@@ -45,6 +44,7 @@ from nki_mlir.customop.settings import CallSettings, current_engine
 from nki_mlir.customop.toolchain import HERE
 from nki_mlir.dialects.programs import NotLoaded
 from nki_mlir.files import shown
+from nki_mlir.targets.cpu.object_file import OF_LINKER, read
 
 # Tensors of others: the module that has the class, and ours that calls an operator on them.
 TENSORS = (("torch", "Tensor", "torch_binding"), ("jax", "Array", "jax_binding"),
@@ -261,9 +261,10 @@ class Library:
     def find_kernels(self) -> None:
         """Give every operator the address of its kernel, which its registration names."""
         functions: dict[str, list[tuple[str, str]]] = {}            # name -> (symbol, parameters) of each overload
-        for symbol in defined_functions(self.path):
-            name, _, parameters = self.demangled(symbol).partition("(")
-            functions.setdefault(name, []).append((symbol, parameters))
+        for symbol in read(self.path.read_bytes(), OF_LINKER)[1]:
+            if symbol.is_function and symbol.section:           # 0: of another library
+                name, _, parameters = self.demangled(symbol.name).partition("(")
+                functions.setdefault(name, []).append((symbol.name, parameters))
         for op in self.operators.values():
             overloads = functions.get(op.kernel, [])
             if not overloads:
@@ -359,32 +360,6 @@ def opened(path: Path) -> ctypes.CDLL:
         raise AbiMismatch(file=shown(path), found=version, version=ABI)
     abi.declare(dll)
     return dll
-
-
-# -- symbols -----------------------------------------------------------------------------------------------------------
-# The functions that a shared library defines, read from its ELF file: kernels are named by text, not by address.
-
-SYMBOL_TABLE, SYMBOL_BYTES = 11, 24             # SHT_DYNSYM of a 64-bit file
-FUNCTION = 2
-
-
-def defined_functions(library: Path) -> Iterator[str]:
-    """The linker's names of all functions that the library defines and shows."""
-    data = library.read_bytes()
-    if data[:5] != b"\x7fELF\x02":
-        raise ValueError("it is no 64-bit ELF file")
-    table, = struct.unpack_from("<Q", data, 0x28)
-    entry_bytes, entries = struct.unpack_from("<HH", data, 0x3A)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", data, table + k * entry_bytes) for k in range(entries)]
-    for _, kind, _, _, offset, size, link, *_ in sections:
-        if kind != SYMBOL_TABLE:
-            continue
-        strings = sections[link][4]
-        for at in range(offset, offset + size, SYMBOL_BYTES):
-            name, info, _, section = struct.unpack_from("<IBBH", data, at)
-            if info & 15 == FUNCTION and section:
-                start = strings + name
-                yield data[start:data.index(b"\0", start)].decode()
 
 
 # -- reports -----------------------------------------------------------------------------------------------------------

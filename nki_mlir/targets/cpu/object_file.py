@@ -15,7 +15,8 @@ from typing import NamedTuple
 PAGE = mmap.PAGESIZE
 HEADER, ELF = struct.Struct("<4sBBBx8xHHIQQQIHHHHHH"), b"\x7fELF"
 RELOCATABLE, X86_64 = 1, 62
-SYMBOLS, WITH_ADDENDS, NO_BITS = 2, 4, 8                # kinds of section
+SYMBOLS, WITH_ADDENDS, NO_BITS, OF_LINKER = 2, 4, 8, 11         # kinds of section; of symbols two
+FUNCTION = 2                                            # kind of symbol
 WRITABLE, LOADED = 1, 2                                 # flags of a section
 SYMBOL, RELOCATION = struct.Struct("<IBBHQQ"), struct.Struct("<QQq")
 
@@ -43,6 +44,7 @@ class ElfSection(NamedTuple):
 @dataclass(frozen=True)
 class ElfSymbol:
     name: str
+    is_function: bool
     section: int            # 0: outside of the object
     value: int              # from the section's begin
 
@@ -57,25 +59,29 @@ def load_object(image: bytes, symbol: str) -> tuple[int, mmap.mmap]:
     Raises ``NotLoadable`` for what is no such object, and where the system forbids memory that is made executable.
     """
     try:
-        sections, symbols = read(image)
+        if HEADER.unpack_from(image)[4:6] != (RELOCATABLE, X86_64):
+            raise NotLoadable("not a relocatable x86-64 ELF object")
+        sections, symbols = read(image, SYMBOLS)
         return map_sections(image, sections, symbols, symbol)
     except (struct.error, IndexError, ValueError, UnicodeDecodeError, OSError) as error:
         raise NotLoadable(str(error)) from None
 
 
-def read(image: bytes) -> tuple[list[ElfSection], list[ElfSymbol]]:
-    magic, bits, order, _, kind, machine, _, _, _, table, _, _, _, _, _, count, _ = HEADER.unpack_from(image)
-    if (magic, bits, order, kind, machine) != (ELF, 2, 1, RELOCATABLE, X86_64):
-        raise NotLoadable("not a relocatable x86-64 ELF object")
+def read(image: bytes, kind: int) -> tuple[list[ElfSection], list[ElfSymbol]]:
+    """The sections of a file, and the symbols that its section of a kind lists."""
+    magic, bits, order, *_, table, _, _, _, _, _, count, _ = HEADER.unpack_from(image)
+    if (magic, bits, order) != (ELF, 2, 1):
+        raise NotLoadable("not a 64-bit ELF file")
     sections = [ElfSection(*struct.unpack_from("<IIQQQQIIQQ", image, table + 64 * k)) for k in range(count)]
-    listed = next((s for s in sections if s.kind == SYMBOLS), None)
+    listed = next((s for s in sections if s.kind == kind), None)
     if listed is None:
         raise NotLoadable("no symbols")
     names = sections[listed.link].offset
     symbols = []
     for at in range(listed.offset, listed.offset + listed.size, SYMBOL.size):
-        name, _, _, section, value, _ = SYMBOL.unpack_from(image, at)
-        symbols.append(ElfSymbol(image[names + name:image.index(b"\0", names + name)].decode(), section, value))
+        name, info, _, section, value, _ = SYMBOL.unpack_from(image, at)
+        text = image[names + name:image.index(b"\0", names + name)].decode()
+        symbols.append(ElfSymbol(text, info & 15 == FUNCTION, section, value))
     return sections, symbols
 
 
