@@ -20,6 +20,7 @@ from nki_mlir.targets.neuron.timing.machine import TimedMachine
 
 __all__ = ["Document", "check_folder", "profile_of", "write_profile"]
 
+ADVISED = 300_000               # instructions; of longer runs no advice is given
 JSON, TRACE, PAGE = "profile.json", "trace.json.gz", "profile.html"
 
 
@@ -33,7 +34,11 @@ def profile_of(programs: Sequence[Program], mode: str = "optimized") -> Document
     """The profile of programs that run together, a core each. Raises ``Deadlock`` where they wait for ever."""
     run = TimedMachine(programs, mode=mode)
     run.run()
-    return document_of(run) | {"advice": advice(run)}
+    made, count = document_of(run), len(run.record)
+    if count > ADVISED:
+        made["notes"].append(f"no advice is given on {count} instructions: each rule would run them again.")
+        return made
+    return made | {"advice": advice(run)}
 
 
 def check_folder(folder: str | Path) -> Path:

@@ -22,7 +22,6 @@ from nki_mlir.targets.neuron.timing.result import timing_of
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
 
 WORTH = 0.03                    # of the time that advice saves at least
-INSTRUCTIONS = 300_000          # of longer runs no advice is given: each rule takes a run
 
 Where = tuple[int, int]         # agent and place in its stream
 
@@ -53,9 +52,9 @@ class Change:
     transfers: dict[Where, TimedTransfer] = field(default_factory=dict)
     end: float | None = None
 
-    def gone(self, step: Costed) -> None:
+    def gone(self, where: Where) -> None:
         """The instruction would not be: it takes no time, and its result is there when it was to start."""
-        self.entries[step.where] = (WORK, 0.0, 0.0, 0.0, 0)
+        self.entries[where] = (WORK, 0.0, 0.0, 0.0, 0)
 
     def busy(self, step: Costed, ns: float) -> None:
         """The engine would be taken for so long, and not longer than it is."""
@@ -105,8 +104,6 @@ def advice(run: TimedMachine) -> list[dict[str, Any]]:
     """What would save at least ``WORTH`` of the time of a run that has come to its end, the largest first."""
     from nki_mlir.targets.neuron.profile import rules  # circle: they derive from Rule
     assert rules
-    if len(run.record) > INSTRUCTIONS:
-        return []
     programs, timing = [core.columns.program for core in run.cores], timing_of(run)
     total, busy = timing.total_ns, timing.slowest.busy_ns
     seen, found = Evidence(run, total, busy), []

@@ -22,6 +22,7 @@ VERSION = 1
 SLICES = 1_000_000              # more are thinned
 BINS = 400                      # of the bandwidth over time
 HELD = 100_000                  # values on chip that are shown
+LEVELS = 200_000                # times at which a memory's level is shown
 Document = dict[str, Any]
 
 
@@ -33,6 +34,8 @@ def document_of(run: TimedMachine, slice_limit: int = SLICES) -> Document:
     instruction_of = [slices.instruction[s] for s in slices.of_event]
     held = held_of(run, instruction_of, launch)
     path = _path(run, slices, launch)
+    drawn = _slices(slices, slice_limit)
+    memory, notes = _memory(run, held)
     return {
         "version": VERSION,
         "timing": timing.figures(),
@@ -41,9 +44,10 @@ def document_of(run: TimedMachine, slice_limit: int = SLICES) -> Document:
         "groups": _groups(slices),
         "instructions": _instructions(slices),
         "tracks": [{"core": t.core, "name": t.name, "kind": t.kind} for t in slices.tracks],
-        **_slices(slices, slice_limit),
+        **drawn,
+        "notes": drawn["notes"] + notes,
         "path": path,
-        "memory": _memory(run, held),
+        "memory": memory,
         "dma": _bandwidth(slices, timing.total_ns),
         "roofline": {"ceilings": ceilings(run.machine, len(run.cores)),
                      "points": [vars(p) for p in points(run, slices, timing.total_ns)]},
@@ -155,16 +159,25 @@ def thinned(rows: Sequence[Row], limit: int) -> list[Row]:
     return made
 
 
-def _memory(run: TimedMachine, held: list[Occupant]) -> Document:
-    """What SBUF and PSUM of each core hold: levels over time, and values with the instruction that wrote them."""
-    machine = run.machine
+def _memory(run: TimedMachine, held: list[Occupant]) -> tuple[Document, list[str]]:
+    """What SBUF and PSUM of each core hold: levels over time, and values with the instruction that wrote them; notes on
+    what is left out."""
+    machine, notes = run.machine, list[str]()
+    if len(held) > HELD:
+        notes.append(f"of {len(held)} values on chip those {HELD} are shown that take the most bytes for the longest.")
     capacity = {SBUF: machine.sbuf_bytes_per_partition, PSUM: machine.psum_bytes_per_partition}
     cores = []
     for core in range(len(run.cores)):
         own: Document = {}
         for space in (SBUF, PSUM):
             times, counts = levels(held, core, space)
-            own[space] = {"time": times, "bytes": counts, "peak": max(counts)}
+            peak, every = max(counts), -(-len(times) // (LEVELS - 1))
+            if every > 1:
+                notes.append(f"core {core} holds other bytes of {space.upper()} at {len(times)} times: of {every} that "
+                             "follow each other the most is shown.")
+                counts = [*(max(counts[k:k + every]) for k in range(0, len(counts) - 1, every)), counts[-1]]
+                times = [*times[:-1:every], times[-1]]
+            own[space] = {"time": times, "bytes": counts, "peak": peak}
         cores.append(own)
     most = sorted(held, key=lambda h: -h.nbytes * (h.end - h.begin))[:HELD]
     most.sort(key=lambda h: h.begin)
@@ -173,7 +186,7 @@ def _memory(run: TimedMachine, held: list[Occupant]) -> Document:
         columns[name] = [getattr(h.region, name) for h in most]
     for name in ("begin", "end", "instruction"):
         columns[name] = [getattr(h, name) for h in most]
-    return {"partitions": machine.partitions, "bytes_per_partition": capacity, "cores": cores, "held": columns}
+    return {"partitions": machine.partitions, "bytes_per_partition": capacity, "cores": cores, "held": columns}, notes
 
 
 def _bandwidth(slices: Slices, total: float) -> Document:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The rules of the advice: each says what instructions would cost if the kernel were written otherwise."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 
+from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import HBM, PSUM, Tile
+from nki_mlir.dialects.isa.instruction import ActTableLoad
 from nki_mlir.dialects.isa.program import descriptors
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp
 from nki_mlir.dialects.op import Op
@@ -53,7 +55,7 @@ class RepeatedLoads(Rule):
         made = Change(f"{' and '.join(names)}: {nbytes / 1e6:.2f} MB are loaded again, up to {max(known.values())} "
                       f"times ({named(lines)}); load once, outside of the loop, and keep the tiles in SBUF", lines)
         for step in again:
-            made.gone(step)
+            made.gone(step.where)
         return made
 
 
@@ -311,5 +313,29 @@ class Fusable(Rule):
         made = Change(f"{len(alone)} instructions ({named(lines)}) multiply or add before an activation; give it the "
                       "factor as scale=, the summand as bias=", lines)
         for step in alone:
-            made.gone(step)
+            made.gone(step.where)
+        return made
+
+
+class TableLoads(Rule):
+    """Functions of several sets take turns on the scalar engine, which has one set at hand."""
+
+    name = "table-loads"
+
+    def change(self, seen: Evidence) -> Change | None:
+        made, tables, needed = Change("", []), Counter[str](), Counter[Location]()
+        for agent in seen.run.agents:
+            for place, instruction in enumerate(agent.stream.instructions):
+                op = instruction.op
+                if not isinstance(op, ActTableLoad):
+                    continue
+                tables[op.table] += 1
+                if tables[op.table] > 1 and instruction.location is not None:
+                    made.gone((agent.number, place))
+                    needed[instruction.location] += 1
+        made.lines = [location for location, _ in needed.most_common()]
+        names = [f"`{name}`" for name, _ in tables.most_common()]
+        made.text = (f"the scalar engine loads functions {tables.total()} times, which takes "
+                     f"{seen.machine.costs.control.table_load_ns:.0f} ns each: {' and '.join(names)} "
+                     f"take turns ({named(made.lines)}); apply one to all tiles before the next one")
         return made

@@ -277,3 +277,30 @@ def scaled_within(x):
         tile = nisa.activation(nl.exp, tile, scale=0.5)
     nl.store(out, tile)
     return out
+
+
+# -- table-loads -------------------------------------------------------------------------------------------------------
+@nki.jit
+def functions_in_turn(x):
+    """x [128, N] to tanh(exp(x)), in 16 pieces that go through one tile."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, width = nl.load(x), x.shape[1] // 16
+    part = nl.ndarray((nl.par_dim(128), width), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.static_range(16):
+        part[...] = nisa.activation(nl.exp, tile[:, nl.ds(i * width, width)])
+        tile[:, nl.ds(i * width, width)] = nisa.activation(nl.tanh, part)
+    nl.store(out, tile)
+    return out
+
+
+@nki.jit
+def functions_together(x):
+    """The same, one function after the other."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, width = nl.load(x), x.shape[1] // 16
+    for function in (nl.exp, nl.tanh):
+        for i in nl.static_range(16):
+            part = tile[:, nl.ds(i * width, width)]
+            tile[:, nl.ds(i * width, width)] = nisa.activation(function, part)
+    nl.store(out, tile)
+    return out

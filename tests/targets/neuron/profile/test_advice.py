@@ -32,6 +32,7 @@ PAIRS = {
                         None),
     "fuse-activation in place": ("nisa.tensor_scalar(tile, nl.multiply, 0.5", "scaled_in_place", ("128x2048xf32",),
                                  "scaled_within", None),
+    "table-loads": ("nisa.activation(nl.exp, tile", "functions_in_turn", ("128x8192xf32",), "functions_together", None),
 }
 ABOUT = 0.1                     # of the time that is left
 
@@ -84,7 +85,7 @@ def small(rule):
     shapes = {"repeated-loads": [(256, 64), (128, 64)], "weight-loads": [(128, 128), (128, 512)],
               "psum-eviction": [(128, 128), (128, 8192)], "imbalance": [(128, 8192)], "partitions": [(16, 16384)],
               "one-issuer": [(128, 1024)], "no-overlap": [(128, 2048)], "fuse-activation": [(128, 64)],
-              "fuse-activation in place": [(128, 64)]}
+              "fuse-activation in place": [(128, 64)], "table-loads": [(128, 64)]}
     dtype = ml_dtypes.bfloat16 if rule in ("weight-loads", "psum-eviction") else np.float32
     return [rng.uniform(-1, 1, shape).astype(dtype) for shape in shapes[rule]]
 

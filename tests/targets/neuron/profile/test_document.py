@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.targets.neuron.profile import check_folder, profile_of, write_profile
+from nki_mlir.targets.neuron import profile as profile_package
+from nki_mlir.targets.neuron.profile import check_folder, document, profile_of, write_profile
 from nki_mlir.targets.neuron.profile.document import document_of, thinned
 from nki_mlir.targets.neuron.profile.occupancy import Footprint, Occupant, _Memory, levels
 from nki_mlir.targets.neuron.profile.work import covered
@@ -113,6 +114,25 @@ def test_too_many_slices_are_thinned_with_a_note():
     assert found["timing"] == whole["timing"] and found["lines"] == whole["lines"]
 
 
+def test_values_and_levels_on_chip_are_thinned_with_a_note(monkeypatch):
+    run = TimedMachine(streams(*KERNELS[0]))
+    run.run()
+    whole = document_of(run)
+    monkeypatch.setattr(document, "HELD", 5)
+    monkeypatch.setattr(document, "LEVELS", 7)
+    found = document_of(run)
+    count = len(whole["memory"]["held"]["begin"])
+    assert whole["notes"] == [] and count > 5 and len(found["memory"]["held"]["begin"]) == 5
+    assert f"of {count} values on chip those 5 are shown that take the most bytes for the longest" in found["notes"][0]
+    points = len(whole["memory"]["cores"][0]["sbuf"]["time"])
+    assert f"core 0 holds other bytes of SBUF at {points} times: " in found["notes"][1]
+    for space, level in found["memory"]["cores"][0].items():
+        full = whole["memory"]["cores"][0][space]
+        assert len(level["time"]) == len(level["bytes"]) <= 7 and level["bytes"][-1] == 0
+        assert level["peak"] == full["peak"] == max(level["bytes"])
+        assert level["time"][0] == 0.0 and level["time"][-1] == full["time"][-1]
+
+
 def test_neighbours_are_one_slice_with_the_name_of_the_longest():
     rows = [(0, 0.0, 1.0, 5, 0, 0.0, 1), (0, 1.0, 4.0, 6, 0, 0.0, 1), (0, 6.0, 7.0, 7, 1, 2.0, 1), (1, 0.0, 9.0, 8, 0, 0.0, 1)]
     assert thinned(rows, 4) == [(0, 0.0, 4.0, 6, 0, 0.0, 2), (0, 6.0, 7.0, 7, 1, 2.0, 1), (1, 0.0, 9.0, 8, 0, 0.0, 1)]
@@ -151,3 +171,11 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 def test_source_is_that_of_the_file(profile):
     for row in profile["lines"]:
         assert row["file"].startswith(str(ROOT)) and profile["files"][row["file"]][row["line"] - 1].strip()
+
+
+def test_a_profile_without_advice_says_so(monkeypatch):
+    monkeypatch.setattr(profile_package, "ADVISED", 20)
+    found = profile_of(streams(*KERNELS[0]))
+    count = found["timing"]["instructions"]
+    assert found["advice"] == [] and count > 20
+    assert found["notes"] == [f"no advice is given on {count} instructions: each rule would run them again."]
