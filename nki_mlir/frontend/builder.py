@@ -20,7 +20,6 @@ from nki_mlir.dialects.op import FRESH, Iteration, Op, TileField
 from nki_mlir.dialects.target_rules import NotOnTarget, findings
 from nki_mlir.dialects.verifier import verify, verify_mask
 from nki_mlir.frontend.errors import EmptySubscript, OutsideKernel, SharedHbmInside, UnsupportedMask
-from nki_mlir.frontend.fresh_elements import from_fresh
 from nki_mlir.frontend.index import Index, Mask, Symbol
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.on_chip_memory import OnChipMemory
@@ -387,6 +386,23 @@ class Builder:
             if not symbol.usable():
                 symbol.ask("its loop variable is used after the loop")
         return symbols
+
+
+def from_fresh(op: Op, operands: Operands, used: Sequence[View]) -> bool:
+    """Whether an operation, which is about to be performed, reads elements that a mask left out when their tile was
+    first written; what it writes may have some then.
+
+    They are zeros, which mean nothing: a kernel works on whole tiles, and stores the rows that count.
+    """
+    fresh = False
+    for (field, _), view in zip(operands, used):
+        fresh |= field.reads and view.buffer.fresh
+    if fresh or op.mask:
+        for (field, _), view in zip(operands, used):
+            buffer = view.buffer
+            if field.writes and buffer.on_chip and (fresh or not buffer.is_written):
+                buffer.fresh = True
+    return fresh
 
 
 def outline_of(cls: type[Op], operands: Operands, attributes: dict[str, object]) -> tuple[object, ...]:

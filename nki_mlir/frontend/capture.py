@@ -14,13 +14,12 @@ from typing import Any
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.mlir_ops import shared_context
-from nki_mlir.frontend.attempt import UnrollPlan
 from nki_mlir.frontend.builder import current
 from nki_mlir.frontend.errors import UnrollLimit
 from nki_mlir.frontend.hazards import ProgramTouches, ignored_axes, judge_loops, judge_programs, program_of
 from nki_mlir.frontend.index import NeedsValue
 from nki_mlir.frontend.locations import raised_at
-from nki_mlir.frontend.mlir_builder import MlirBuilder
+from nki_mlir.frontend.mlir_builder import MlirBuilder, UnrollPlan
 from nki_mlir.frontend.races import Verdict
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.tracing import Runtime

@@ -15,7 +15,7 @@ from nki_mlir.frontend.symbol import Symbol
 from nki_mlir.frontend.tensor import View
 
 if TYPE_CHECKING:
-    from nki_mlir.frontend.attempt import Scope
+    from nki_mlir.frontend.mlir_builder import Scope
 
 
 class CaptureDependences:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Emits nki-level MLIR. Requests for numbers are recorded here; ``capture`` reads them after an attempt."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,6 @@ from nki_mlir.dialects.attributes import Attributes, expression
 from nki_mlir.dialects.facts import EQ, SGE
 from nki_mlir.dialects.mlir_ops import op_attributes
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.attempt import Scope, UnrollPlan
 from nki_mlir.frontend.builder import Builder, Known, Marks, Operands, Site
 from nki_mlir.frontend.dependences import CaptureDependences
 from nki_mlir.frontend.errors import OutOfScope, UnrollLimit
@@ -24,6 +25,36 @@ from nki_mlir.frontend.replay import BlockArguments, Trace
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.touches import LoopRun
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
+
+PREDICATES = {"ne": 1, "slt": 2}            # of arith.cmpi
+
+
+@dataclass(eq=False)
+class Scope:
+    """An open block of the IR, and what is known to hold inside it (expressions that are ``>= 0``)."""
+
+    block: ir.Block
+    op: ir.Operation | None = None
+    symbol: Symbol | None = None
+    facts: tuple[Index, ...] = ()
+    condition: tuple[Index, ...] = ()   # what an enclosing if depends on
+    parallel: bool = False
+    began: int | None = None            # of a loop: its number among the operations
+    may_skip: bool = False              # a run may pass it without an iteration
+    holds: Mask | None = None           # the condition of a branch
+    end: ir.InsertionPoint = field(init=False)        # where the next operation goes
+
+    def __post_init__(self) -> None:
+        self.end = ir.InsertionPoint(self.block)
+
+
+@dataclass
+class UnrollPlan:
+    """What earlier attempts asked for: places to capture with numbers, each with the reason; and the options."""
+
+    reasons: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    limit: int = 50_000
+    replay: bool = True
 
 
 class MlirBuilder(Builder):
@@ -269,6 +300,34 @@ class MlirBuilder(Builder):
         self.touches.enter(LoopRun(parallel, symbol.name, symbol), None)
         self.last = None
         return Index(0, {symbol: 1})
+
+    @contextmanager
+    def open_while(self, register: View, comparison: str, limit: View | int, may_skip: bool = True) -> Iterator[None]:
+        """A loop that ends by a run-time value, of a [1, 1] tile of int32: operations emitted inside are its body.
+
+        It runs while ``register (comparison) limit`` holds; ``may_skip`` says whether that may be never.
+        """
+        loop = self._op("scf.while", regions=2)
+        before, after = (region.blocks.append() for region in loop.regions)
+        self.scopes.append(Scope(before, loop))
+        left, right = self._number(register), self._number(limit)
+        holds = self._op("arith.cmpi", [left, right], results=[self.make.i1], attributes={
+            "predicate": ir.IntegerAttr.get(self.make.i64, PREDICATES[comparison])}).results[0]
+        self._op("scf.condition", [holds])
+        self.scopes.pop()
+        self.scopes.append(Scope(after, loop, may_skip=may_skip, began=self.memory.begin()))
+        self.last = None
+        yield
+        self._terminate()
+
+    def _number(self, value: View | int) -> Value:
+        """A 32-bit number, of a tile or a constant."""
+        kind = ir.IntegerType.get_signless(32)
+        if isinstance(value, View):
+            zero = self._constant(0)
+            return self._op("memref.load", [value.buffer.handle, zero, zero], results=[kind]).results[0]
+        number = ir.IntegerAttr.get(kind, value)
+        return self._op("arith.constant", results=[kind], attributes={"value": number}).results[0]
 
     def open_if(self, condition: Mask) -> None:
         bits = [self._comparison(expression, equal) for expression, equal in condition.terms]

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nki_mlir.frontend.errors import BadStep, BadSubscript, TooManySubscripts
-from nki_mlir.frontend.index import Index, Mask
-from nki_mlir.frontend.index_tensors import DynamicSlice
+from nki_mlir.frontend.index import DynamicSlice, Index, Mask
 
 
 class Shape(tuple[int, ...]):

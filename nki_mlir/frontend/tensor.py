@@ -23,8 +23,7 @@ from nki_mlir.frontend.errors import (
     MixedIndexing,
     RankTooSmall,
 )
-from nki_mlir.frontend.index import Index, Mask, Symbol, broadcast_shape, check_placed
-from nki_mlir.frontend.index_tensors import DynamicSlice
+from nki_mlir.frontend.index import DynamicSlice, Index, Mask, Symbol, broadcast_shape, check_placed
 from nki_mlir.frontend.strides import (
     ONE_MORE,
     ZERO,

@@ -24,7 +24,7 @@ from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.value_numbers import ValueNumbers
 
 if TYPE_CHECKING:
-    from nki_mlir.frontend.attempt import Scope
+    from nki_mlir.frontend.mlir_builder import Scope
 
 
 @dataclass(eq=False)

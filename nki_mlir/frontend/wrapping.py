@@ -18,7 +18,7 @@ from typing import Any
 from nki_mlir.frontend.liveness import exposed_reads, leaves, loaded, stored
 from nki_mlir.frontend.logic import LogicWrapper
 from nki_mlir.frontend.positions import compiled
-from nki_mlir.frontend.source import Definition, definition
+from nki_mlir.frontend.source import FUTURES, Definition, definition
 
 RUNTIME = "__nki__"             # the name the wrapped code sees the runtime by
 
@@ -171,12 +171,9 @@ def _compiled(found: Definition, code: CodeType, is_kernel: bool) -> CodeType:
     outer.args.args = [ast.arg(name) for name in (*code.co_freevars, RUNTIME)]
     outer.body = [*own, wrapped]
     module = ast.fix_missing_locations(ast.Module([outer], []))
-    whole = compiled(module, code.co_filename, code.co_flags & _FUTURES)
+    whole = compiled(module, code.co_filename, code.co_flags & FUTURES)
     names = "outer", *([wrapped.name] if isinstance(wrapped, ast.ClassDef) else []), function.name
     return reduce(_nested, names, whole)
-
-
-_FUTURES = 0x1000000            # ``from __future__ import annotations``
 
 
 def _nested(code: CodeType, name: str) -> CodeType:

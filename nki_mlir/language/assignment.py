@@ -19,7 +19,7 @@ from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
-from nki_mlir.language.last_result import LastResult
+from nki_mlir.language.operations import LastResult
 
 if TYPE_CHECKING:
     from nki_mlir.language.tensor import Tensor

@@ -28,9 +28,9 @@ from nki_mlir.environment import EXECUTOR, TARGET
 from nki_mlir.frontend.builder import Builder, current
 from nki_mlir.frontend.errors import NestedGrid
 from nki_mlir.frontend.races import checked, report
+from nki_mlir.frontend.source import remember
 from nki_mlir.frontend.state import Identity
 from nki_mlir.frontend.tensor import Buffer
-from nki_mlir.frontend.texts import remember
 from nki_mlir.frontend.wrapping import name_of, underlying, wrap
 from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of, signature_of, with_arrays
 from nki_mlir.language.closure_state import ClosureState

@@ -1,16 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reductions over loops: a tensor that nothing has written gets the first value, all others are combined with it."""
+"""Reductions over loops, and loops that go on while the value of a tile, known at the end of each iteration, is not 0.
 
-from collections.abc import Callable
+    condition = scalar(True)
+    while condition:
+        ...
+        condition = scalar(tile)
+
+A reduction gives a tensor that nothing has written the first value; all others are combined with it.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.errors import CarriedState, WhileEntry
 from nki_mlir.frontend.index import Index, Mask
-from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.locations import user_location, variables
+from nki_mlir.frontend.state import changes, snapshot
 from nki_mlir.frontend.tensor import View
-from nki_mlir.language import assignment
+from nki_mlir.language import assignment, creation
 from nki_mlir.language import operations as ops
+from nki_mlir.scalar.dtypes import INT32
 from nki_mlir.scalar.tokens import alu_token
 
 
@@ -60,3 +72,35 @@ def decide(condition: object, then: Callable[[], object], otherwise: Callable[[]
         then()
     else:
         otherwise()
+
+
+# -- while a tile is not 0 ---------------------------------------------------------------------------------------------
+class Unconditional:
+    """``scalar(True)``, the first condition."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def iterations(self, condition: Callable[[], object], names: tuple[str, ...]) -> Iterator[None]:
+        """Yields where the body runs: again and again, or once, to capture it. ``names`` are live at its head."""
+        builder: Any = active("a while loop")
+        if not builder.symbolic:
+            for _ in builder.iterations(itertools.count(), None, False):
+                yield
+                if not ops.concrete_value(_tile(condition())).item():           # type: ignore[union-attr]
+                    return
+        register = creation.filled((1, 1), 1, INT32)
+        before = snapshot(variables(names))
+        with builder.open_while(register, "ne", 0, may_skip=False):
+            yield
+            changed = sorted(changes(before, snapshot(variables(names))))
+            if changed:
+                raise CarriedState(names=", ".join(changed)).here()
+            ops.binary("not_equal", _tile(condition()), 0, boolean=True, destination=register)
+
+
+def _tile(value: object) -> View:
+    """The condition at the end of an iteration, a tile of one element."""
+    if not isinstance(value, View):
+        raise WhileEntry().here()
+    return value

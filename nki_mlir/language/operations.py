@@ -7,7 +7,8 @@ few. Nothing here knows which builder runs.
 
 import math
 import operator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from nki_mlir.dialects.verifier import (
     TooManyPartitions,
     WrongMemory,
 )
-from nki_mlir.frontend.builder import Views, active, repeats_behind
+from nki_mlir.frontend.builder import Views, active, lift_to, plain_mask, repeats_behind
 from nki_mlir.frontend.errors import TooManyDimensions
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.strides import same_extents
@@ -43,7 +44,6 @@ from nki_mlir.language.creation import (
     tensor_of,
 )
 from nki_mlir.language.elementwise import token
-from nki_mlir.language.last_result import LastResult
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, UINT8, UINT32, DType, operand_dtype, promote
@@ -121,6 +121,50 @@ def compute(cls: type[Op], shape: tuple[int, ...], dtype: object, views: Views, 
     builder.properties["made"] = LastResult(result, result, builder.last, cls, views, mask if happens else False,
                                             attributes, asked is not None)
     return result
+
+
+@dataclass(slots=True)
+class LastResult:
+    """How the last result was made, so that an assignment that follows at once can have it written elsewhere.
+
+    ``result`` is what the kernel holds: ``operand`` without the axes ``dropped``.
+    """
+
+    result: View
+    operand: View
+    op: Op | None                  # the last one by then: its own, or one before it where the mask is False
+    cls: type[Op]
+    views: Views
+    mask: object                 # False where it was false everywhere
+    attributes: dict[str, object]
+    explicit_dtype: bool
+    dropped: tuple[int, ...] = ()
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether some of the result is not written."""
+        return (self.mask is not None or self.attributes.get("mode") == "skip"
+                or any(v is not None and v.mask is not None for v in self.views.values()))
+
+    def where_written(self) -> Mask | Literal[False] | None:
+        """The mask on the axes of ``operand``: it leaves out the results that nothing goes into."""
+        mask = plain_mask(self.mask)
+        if self.op is None or mask is False or (mask is not None and mask.negated) or not self.is_masked:
+            return mask
+        iteration = self.op.iteration()
+        terms = list(mask.spread(iteration.extents).terms) if mask is not None else []
+        for name, view in self.views.items():
+            if view is not None and view.mask is not None:
+                lift = lift_to(iteration, name)
+                terms += [(lift(e), equal) for e, equal in view.mask.terms]
+        own = iteration.axes["dst"]
+        kept = {k for k, n in zip(own, self.operand.shape) if k not in iteration.reduced or n == iteration.extents[k]}
+        written = Mask(tuple(terms))
+        for axis in range(len(iteration.extents)):
+            if axis not in kept and written.terms:
+                written = written.anywhere_along(axis)
+        terms = [(e.with_axes(tuple(e.axes[k] for k in own), self.operand.shape), equal) for e, equal in written.terms]
+        return Mask(tuple(terms)) if terms else None
 
 
 def empty_tile(shape: tuple[int, ...], dtype: object, space: str) -> "Tensor":

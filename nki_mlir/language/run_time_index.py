@@ -18,8 +18,7 @@ from nki_mlir.dialects.nki import movement
 from nki_mlir.dialects.verifier import PartitionAccess, WrongDtype
 from nki_mlir.frontend.builder import broadcast
 from nki_mlir.frontend.errors import BlockTensorNotTile, MixedIndexing
-from nki_mlir.frontend.index import Index, check_placed
-from nki_mlir.frontend.index_tensors import DynamicSlice
+from nki_mlir.frontend.index import DynamicSlice, Index, check_placed
 from nki_mlir.frontend.strides import ONE_MORE, Limit, expand_ellipsis, from_front, slice_span, substitute
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation

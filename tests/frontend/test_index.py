@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.frontend.errors import ArangeInCondition, AssignToIndex, NotAffine, UnsupportedMask
-from nki_mlir.frontend.index import Index, Mask, NotAnIndex
-from nki_mlir.frontend.index_tensors import arange, mgrid
+from nki_mlir.frontend.index import Index, Mask, NotAnIndex, arange, mgrid
 from nki_mlir.frontend.mask import placed
 from nki_mlir.frontend.symbol import NeedsValue, Symbol
 

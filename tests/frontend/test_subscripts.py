@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.frontend.errors import TooManySubscripts
-from nki_mlir.frontend.index import Index
-from nki_mlir.frontend.index_tensors import DynamicSlice
+from nki_mlir.frontend.index import DynamicSlice, Index
 from nki_mlir.frontend.strides import numbers_of
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.scalar.dtypes import dtype_of

@@ -12,8 +12,7 @@ import numpy as np
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.verifier import ShapeMismatch
-from nki_mlir.frontend.index import Mask
-from nki_mlir.frontend.index_tensors import arange, ds, mgrid
+from nki_mlir.frontend.index import Mask, arange, ds, mgrid
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
 from nki_mlir.frontend.tracing import NkiRange

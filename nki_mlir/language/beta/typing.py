@@ -6,7 +6,7 @@ from nki_mlir.diagnostics import KernelError
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.arguments import Described
 from nki_mlir.language.beta.calls import shown
-from nki_mlir.language.do_while import Unconditional
+from nki_mlir.language.loops import Unconditional
 
 
 class tensor(Described):

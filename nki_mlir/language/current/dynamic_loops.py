@@ -63,10 +63,9 @@ def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[]
                 with not_carried(state if count == 0 else dict):
                     yield counter
             return
-        from nki_mlir.frontend.dynamic_loops import open_while  # start-up: loads MLIR
         held = upper.state if isinstance(upper, VirtualRegister) else upper
         runs = isinstance(lower, int) and isinstance(upper, int) and lower < upper
-        with open_while(builder, counter.state, "slt", held, may_skip=not runs):
+        with builder.open_while(counter.state, "slt", held, may_skip=not runs):
             with not_carried(state):
                 try:
                     yield counter
@@ -115,8 +114,7 @@ def while_loop(init: object, body_fun: Callable[[VirtualRegister], object]) -> N
                     body()
                 carried = dict
             return
-        from nki_mlir.frontend.dynamic_loops import open_while  # start-up: loads MLIR
-        with open_while(builder, condition.state, "ne", 0), not_carried(closure_of(body_fun)):
+        with builder.open_while(condition.state, "ne", 0), not_carried(closure_of(body_fun)):
             body()
 
 
@@ -125,11 +123,10 @@ def while_register(register: VirtualRegister) -> bool | None:
     builder: Any = active("while register")
 
     def opened(loop: ExitStack) -> VirtualRegister:
-        from nki_mlir.frontend.dynamic_loops import open_while  # start-up: loads MLIR
         older("while on a register is deprecated, use nl.while_loop")
         condition = register_alloc(register)
         loop.enter_context(nesting())
-        loop.enter_context(open_while(builder, condition.state, "ne", 0))
+        loop.enter_context(builder.open_while(condition.state, "ne", 0))
         return condition
     return holds(register, builder.properties.setdefault("register_loops", []), opened,
                  lambda condition: register_move(condition, register))
