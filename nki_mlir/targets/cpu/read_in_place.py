@@ -40,6 +40,7 @@ class ReadInPlace:
         self.code, self.chunks, self.labels, self.updated = code, chunks, labels, updated
         self.items: Items = list(code.items)
         self.copies = [k for k in range(len(self.items)) if self.is_copied_input(k)]
+        self.regions = _regions(self.items) if self.copies else []
         self.users: dict[ScratchBuffer, list[int]] = {}
         for number, item in enumerate(self.items) if self.copies else ():
             for argument in item.arguments if isinstance(item, RoutineCall) else ():
@@ -54,15 +55,17 @@ class ReadInPlace:
         for asks in (False, True):
             for number in self.copies:
                 readers = {} if number in left_out else self.readers(number, ChainMap(apart, always))
-                overwritten = self.written_by(number + 1, max(readers)) if readers else None
-                if overwritten is None or self.source(number) in overwritten or bool(overwritten) != asks:
+                last = self.last_use(number, readers)
+                overwritten = self.written_by(number + 1, last) if last is not None else None
+                if last is None or overwritten is None or self.source(number) in overwritten or (
+                        bool(overwritten) != asks):
                     continue
                 if not asks:
                     always |= readers
                     left_out.add(number)
-                elif self.is_straight(number, max(readers)):
+                elif self.is_straight(number, last):
                     apart |= readers
-                    spared[number] = max(readers)
+                    spared[number] = last
         if left_out or spared:
             self.write(always, apart, left_out, spared)
 
@@ -111,6 +114,21 @@ class ReadInPlace:
         if vector is not None and any(abs(nest.inputs[k].strides[vector]) > MOST_SHUFFLED for k in changed):
             return None
         return TileComputation(nest, views, starts)
+
+    def last_use(self, number: int, readers: Readers) -> int | None:
+        """Up to where the source has to stay as it is: to the end of loops around the tile's readers.
+
+        None where nothing reads it, or what reads it is outside of a loop or branch that the tile is made in.
+        """
+        last = max(readers, default=None)
+        for first, end in self.regions:
+            inside = [first <= k <= end for k in readers]
+            if first <= number <= end:
+                if not all(inside):
+                    return None
+            elif any(inside):
+                last = end if last is None else max(last, end)
+        return last
 
     def written_by(self, first: int, last: int) -> set[str] | None:
         """The inputs that the items from one to another write; None where that is not known."""
@@ -197,6 +215,17 @@ class ReadInPlace:
                                (*computation.starts, *item.arguments[len(computation.starts):]))
             self.chunks.computations[id(item)] = replace(computation, apart=apart)
         self.code.items.append(item)
+
+
+def _regions(items: Items) -> list[tuple[int, int]]:
+    """Loops and branches: what lies between a jump and where it leads, and what runs on the pool."""
+    places = {id(item): k for k, item in enumerate(items) if isinstance(item, ProgramLabel)}
+    found = []
+    for k, item in enumerate(items):
+        for argument in item.arguments if isinstance(item, RoutineCall) else ():
+            if isinstance(argument, ProgramLabel):
+                found.append((min(k, places[id(argument)]), max(k, places[id(argument)])))
+    return found
 
 
 def _is_copy(nest: Nest) -> bool:

@@ -224,3 +224,60 @@ def test_small_tiles__are_copied(monkeypatch):
 
 def test_an_array_that_is_written_before_the_last_use__is_copied():
     assert copies(updated_between, numbers(128, 1024), np.empty((128, 1024), np.float32)) == 1
+
+
+@nki.trace
+def updated_in_a_loop(x, out):
+    tile = nl.load(x)
+    for i in nl.sequential_range(4):
+        nl.store(out[i], nl.multiply(tile, 2.0))
+        nl.store(x, nl.add(nl.load(x), 1.0))
+
+
+@nki.trace
+def another_updated_in_a_loop(x, out):
+    tile = nl.load(x)
+    for i in nl.sequential_range(4):
+        nl.store(out[i], nl.multiply(tile, 2.0))
+
+
+@nki.trace
+def used_behind_the_loop(x, out):
+    tile = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.sequential_range(4):
+        tile[...] = nl.load(x[i])
+    nl.store(out, nl.multiply(tile, 2.0))
+
+
+@nki.trace
+def used_in_a_loop_inside(x, out):
+    for i in nl.sequential_range(4):
+        tile = nl.load(x[i])
+        for k in nl.sequential_range(2):
+            nl.store(out[k], nl.multiply(tile, 2.0))
+
+
+@nki.trace
+def made_in_a_branch(x, out):
+    tile = nl.zeros((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.sequential_range(4):
+        tile[...] = nl.load(x[i], mask=i < 2)
+    nl.store(out, nl.multiply(tile, 2.0))
+
+
+@pytest.mark.parametrize("kernel, given, made", [
+    (updated_in_a_loop, (128, 64), (4, 128, 64)), (another_updated_in_a_loop, (128, 64), (4, 128, 64)),
+    (used_behind_the_loop, (4, 128, 64), (128, 64)), (used_in_a_loop_inside, (4, 128, 64), (2, 128, 64)),
+    (made_in_a_branch, (4, 128, 64), (128, 64))])
+def test_loops_and_branches(kernel, given, made):
+    x, out = numbers(*given), np.zeros(made, np.float32)
+    for found, expected in zip(*(after(kernel, where, x.copy(), out.copy()) for where in ("jit", "interpreter"))):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_arrays_that_overlap__in_a_loop():
+    memory = numbers(4 * 128 * 64)
+    expected = memory.copy()
+    expected.reshape(4, 128, 64)[...] = expected[:128 * 64].reshape(128, 64) * 2
+    another_updated_in_a_loop.on("jit")(memory[:128 * 64].reshape(128, 64), memory.reshape(4, 128, 64))
+    np.testing.assert_array_equal(memory, expected)
