@@ -7,6 +7,8 @@ import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING, TypedDict
 
+from nki_mlir.targets.neuron.timing.result import duration
+
 if TYPE_CHECKING:
     from nki_mlir.dialects.isa.program import Program
     from nki_mlir.targets.neuron.timing import Timing
@@ -101,14 +103,6 @@ def report(one: "Timing") -> list[str]:
 def named(share: "Share") -> str:
     where = PurePath(share["location"]).name
     return " ".join(filter(None, (share["engine"], share["instruction"], share["what"], where)))
-
-
-def duration(ns: float) -> str:
-    """In the unit that suits it."""
-    for unit, size in (("ms", 1e6), ("us", 1e3)):
-        if abs(ns) >= size:
-            return f"{ns / size:.2f} {unit}"
-    return f"{ns:.0f} ns"
 
 
 def comparison(first: "Timing", second: "Timing") -> list[str]:

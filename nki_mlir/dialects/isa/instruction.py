@@ -101,6 +101,11 @@ ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     **COMPARISONS}
 
 
+def signed(value: int) -> int:
+    """A register's 32 bits as a signed number."""
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
 @dataclass(frozen=True)
 class EventSemaphore(Control, mnemonic="EVENT_SEMAPHORE", opcode=0x01):
     """Does nothing but wait and signal."""

@@ -35,6 +35,7 @@ from nki_mlir.dialects.isa.instruction import (
     RegisterAlu,
     TensorLoad,
     Update,
+    signed,
 )
 from nki_mlir.dialects.isa.program import Program, Variable
 from nki_mlir.dialects.meeting import MEMBERS, PROGRAMS
@@ -331,11 +332,6 @@ class Core:
         transfers = [t for entries in self.queues for t in entries if isinstance(t, Transfer)]
         found = [*self.meetings.values(), *((t.meeting, t.instruction.location) for t in transfers if t.meeting)]
         return [(meeting, location) for meeting, location in found if not meeting.exchange.complete]
-
-
-def signed(value: int) -> int:
-    """A register's 32 bits as a signed number."""
-    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def checked(variable: Variable, array: np.ndarray) -> np.ndarray:

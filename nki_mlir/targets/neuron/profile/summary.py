@@ -10,17 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from nki_mlir.targets.neuron.profile.document import Document
+from nki_mlir.targets.neuron.timing.result import duration
 
 LINES = 8                       # of source that are shown
 WIDTH = 24                      # of a bar
-
-
-def duration(ns: float) -> str:
-    """In the unit that suits it."""
-    for unit, size in (("ms", 1e6), ("us", 1e3)):
-        if abs(ns) >= size:
-            return f"{ns / size:.2f} {unit}"
-    return f"{ns:.0f} ns"
 
 
 def show(document: Document, out: TextIO, width: int | None = None) -> None:

@@ -25,6 +25,7 @@ from nki_mlir.dialects.isa.instruction import (
     Scalar,
     TensorLoad,
     Wait,
+    signed,
 )
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.machine import Engine, Machine, machine_named
@@ -391,8 +392,3 @@ class TimedMachine:
             if shown < value:
                 break
         return Waiter(self.cores.index(agent.core), agent.stream.engine, agent.at, number, value, shown)
-
-
-def signed(value: int) -> int:
-    """A register's 32 bits as a signed number."""
-    return (value + (1 << 31)) % (1 << 32) - (1 << 31)

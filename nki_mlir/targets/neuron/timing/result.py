@@ -224,3 +224,11 @@ def _shares(run: TimedMachine, pieces: Sequence[tuple[int, str, float, float]]) 
 
 def _text_of(location: Location | None) -> str:
     return f"{location.file}:{location.line}" if location is not None else ""
+
+
+def duration(ns: float) -> str:
+    """In the unit that suits it."""
+    for unit, size in (("ms", 1e6), ("us", 1e3)):
+        if abs(ns) >= size:
+            return f"{ns / size:.2f} {unit}"
+    return f"{ns:.0f} ns"
