@@ -33,6 +33,16 @@ def element(value: Value) -> Type:
     return value.type.element_type if isinstance(value.type, ir.VectorType) else value.type
 
 
+def _of_values(dialect: LateDialect, name: str) -> Callable[..., Value]:
+    """The method that builds operation ``name``, whose operands and result have one type."""
+    return lambda emitter, *operands: getattr(dialect, name)(*emitter.values(*operands))
+
+
+def _to_element(name: str) -> Callable[["ScalarEmitter", Value, str], Value]:
+    """The method that builds operation ``name``, which changes the type of elements."""
+    return lambda emitter, a, kind: getattr(arith, name)(emitter.type_like(a, kind), a)
+
+
 class ScalarEmitter:
     """Builds operations on scalars and vectors; see the module."""
 
@@ -60,12 +70,13 @@ class ScalarEmitter:
         """``number`` in the type of ``like``."""
         return self.constant(like.type, number)
 
-    def _values(self, *operands: Operand) -> list[Value]:
+    def values(self, *operands: Operand) -> list[Value]:
+        """The operands, numbers in the type of the first that is none."""
         like = next(o for o in operands if not isinstance(o, int | float))
         return [self.const(like, o) if isinstance(o, int | float) else o for o in operands]
 
     def _either(self, floats: Binary, integers: Binary, a: Operand, b: Operand) -> Value:
-        a, b = self._values(a, b)
+        a, b = self.values(a, b)
         return (floats if isinstance(element(a), ir.FloatType) else integers)(a, b)
 
     # -- arithmetic on floats and on integers, which wrap
@@ -88,16 +99,9 @@ class ScalarEmitter:
 
     # -- floats
 
-    def div(self, a: Operand, b: Operand) -> Value:
-        return arith.divf(*self._values(a, b))
-
-    def remf(self, a: Operand, b: Operand) -> Value:
-        """C's fmod, exact."""
-        return arith.remf(*self._values(a, b))
-
-    def fma(self, a: Operand, b: Operand, c: Operand) -> Value:
-        """a * b + c, rounded once."""
-        return math.fma(*self._values(a, b, c))
+    div = _of_values(arith, "divf")
+    remf = _of_values(arith, "remf")  # C's fmod, exact
+    fma = _of_values(math, "fma")  # a * b + c, rounded once
 
     def horner(self, x: Value, coefficients: tuple[float, ...]) -> Value:
         """The polynomial whose coefficients are given from the constant term up."""
@@ -115,23 +119,12 @@ class ScalarEmitter:
             a = self.mul(a, self.bitcast(self.shl(self.add(part, 127), 23), "f32"))
         return a
 
-    def sqrt(self, a: Value) -> Value:
-        return math.sqrt(a)
-
-    def floor(self, a: Value) -> Value:
-        return math.floor(a)
-
-    def ceil(self, a: Value) -> Value:
-        return math.ceil(a)
-
-    def trunc(self, a: Value) -> Value:
-        return math.trunc(a)
-
-    def round_even(self, a: Value) -> Value:
-        return math.roundeven(a)
-
-    def copysign(self, magnitude: Operand, sign: Operand) -> Value:
-        return math.copysign(*self._values(magnitude, sign))
+    sqrt = _of_values(math, "sqrt")
+    floor = _of_values(math, "floor")
+    ceil = _of_values(math, "ceil")
+    trunc = _of_values(math, "trunc")
+    round_even = _of_values(math, "roundeven")
+    copysign = _of_values(math, "copysign")
 
     def is_nan(self, a: Value) -> Value:
         return self.cmp("uno", a, a)
@@ -146,60 +139,34 @@ class ScalarEmitter:
 
     def libm(self, name: str, *operands: Operand) -> Value:
         """The C library's ``name`` of the math dialect, called for each lane."""
-        return getattr(math, name)(*self._values(*operands))
+        return getattr(math, name)(*self.values(*operands))
 
     # -- integers
 
-    def minsi(self, a: Operand, b: Operand) -> Value:
-        return arith.minsi(*self._values(a, b))
-
-    def maxsi(self, a: Operand, b: Operand) -> Value:
-        return arith.maxsi(*self._values(a, b))
-
-    def minui(self, a: Operand, b: Operand) -> Value:
-        return arith.minui(*self._values(a, b))
-
-    def maxui(self, a: Operand, b: Operand) -> Value:
-        return arith.maxui(*self._values(a, b))
-
-    def divsi(self, a: Operand, b: Operand) -> Value:
-        return arith.divsi(*self._values(a, b))
-
-    def divui(self, a: Operand, b: Operand) -> Value:
-        return arith.divui(*self._values(a, b))
-
-    def remsi(self, a: Operand, b: Operand) -> Value:
-        return arith.remsi(*self._values(a, b))
-
-    def remui(self, a: Operand, b: Operand) -> Value:
-        return arith.remui(*self._values(a, b))
-
-    def and_(self, a: Operand, b: Operand) -> Value:
-        return arith.andi(*self._values(a, b))
-
-    def or_(self, a: Operand, b: Operand) -> Value:
-        return arith.ori(*self._values(a, b))
-
-    def xor(self, a: Operand, b: Operand) -> Value:
-        return arith.xori(*self._values(a, b))
+    minsi = _of_values(arith, "minsi")
+    maxsi = _of_values(arith, "maxsi")
+    minui = _of_values(arith, "minui")
+    maxui = _of_values(arith, "maxui")
+    divsi = _of_values(arith, "divsi")
+    divui = _of_values(arith, "divui")
+    remsi = _of_values(arith, "remsi")
+    remui = _of_values(arith, "remui")
+    and_ = _of_values(arith, "andi")
+    or_ = _of_values(arith, "ori")
+    xor = _of_values(arith, "xori")
 
     def not_(self, a: Value) -> Value:
         return self.xor(a, -1)
 
-    def shl(self, a: Operand, b: Operand) -> Value:
-        return arith.shli(*self._values(a, b))
-
-    def shrui(self, a: Operand, b: Operand) -> Value:
-        return arith.shrui(*self._values(a, b))
-
-    def shrsi(self, a: Operand, b: Operand) -> Value:
-        return arith.shrsi(*self._values(a, b))
+    shl = _of_values(arith, "shli")
+    shrui = _of_values(arith, "shrui")
+    shrsi = _of_values(arith, "shrsi")
 
     # -- comparison and choice
 
     def cmp(self, predicate: str, a: Operand, b: Operand) -> Value:
         """A comparison as i1; ``predicate`` is MLIR's: "olt" or "uno" for floats, "slt" or "ne" for integers."""
-        a, b = self._values(a, b)
+        a, b = self.values(a, b)
         if isinstance(element(a), ir.FloatType):
             return arith.cmpf(_FLOAT_PREDICATES[predicate], a, b)
         return arith.cmpi(_INTEGER_PREDICATES[predicate], a, b)
@@ -218,7 +185,7 @@ class ScalarEmitter:
         return convert(like.type, condition)
 
     def select(self, condition: Value, a: Operand, b: Operand) -> Value:
-        return arith.select(condition, *self._values(a, b))
+        return arith.select(condition, *self.values(a, b))
 
     def select_rare(self, condition: Value, value: Value, rare: Callable[[], Value]) -> Value:
         """``rare()`` in the lanes where ``condition`` holds, computed only if there is one, else ``value``."""
@@ -236,34 +203,13 @@ class ScalarEmitter:
 
     # -- changes of type; ``name`` is an element type
 
-    def bitcast(self, a: Value, name: str) -> Value:
-        return arith.bitcast(self.type_like(a, name), a)
-
-    def extf(self, a: Value, name: str) -> Value:
-        return arith.extf(self.type_like(a, name), a)
-
-    def truncf(self, a: Value, name: str) -> Value:
-        return arith.truncf(self.type_like(a, name), a)
-
-    def extsi(self, a: Value, name: str) -> Value:
-        return arith.extsi(self.type_like(a, name), a)
-
-    def extui(self, a: Value, name: str) -> Value:
-        return arith.extui(self.type_like(a, name), a)
-
-    def trunci(self, a: Value, name: str) -> Value:
-        return arith.trunci(self.type_like(a, name), a)
-
-    def sitofp(self, a: Value, name: str) -> Value:
-        return arith.sitofp(self.type_like(a, name), a)
-
-    def uitofp(self, a: Value, name: str) -> Value:
-        return arith.uitofp(self.type_like(a, name), a)
-
-    def fptosi(self, a: Value, name: str) -> Value:
-        """Truncates; the value must fit."""
-        return arith.fptosi(self.type_like(a, name), a)
-
-    def fptoui(self, a: Value, name: str) -> Value:
-        """Truncates; the value must fit."""
-        return arith.fptoui(self.type_like(a, name), a)
+    bitcast = _to_element("bitcast")
+    extf = _to_element("extf")
+    truncf = _to_element("truncf")
+    extsi = _to_element("extsi")
+    extui = _to_element("extui")
+    trunci = _to_element("trunci")
+    sitofp = _to_element("sitofp")
+    uitofp = _to_element("uitofp")
+    fptosi = _to_element("fptosi")  # truncates; the value must fit
+    fptoui = _to_element("fptoui")  # truncates; the value must fit
