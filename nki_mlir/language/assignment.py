@@ -7,7 +7,7 @@ takes the first operation back, eager execution lets it stand.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nki_mlir.dialects.access import PSUM
 from nki_mlir.dialects.nki import movement
@@ -18,11 +18,8 @@ from nki_mlir.frontend.strides import same_extents
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
-from nki_mlir.language.creation import emit
+from nki_mlir.language.creation import Tensor, emit
 from nki_mlir.language.operations import LastResult
-
-if TYPE_CHECKING:
-    from nki_mlir.language.tensor import Tensor
 
 
 def assign(target: View, value: Any, mask: object = None) -> None:
@@ -96,7 +93,7 @@ def redirect(value: View, target: View, mask: object) -> bool:
     return True
 
 
-def combine(op: str, target: "Tensor", value: object) -> "Tensor":
+def combine(op: str, target: Tensor, value: object) -> Tensor:
     """``t -= value`` and its like: the result has t's dtype."""
     with accumulating():
         ops.binary(op, target, value, destination=target)
@@ -114,7 +111,7 @@ def accumulating() -> Iterator[None]:
         builder.accumulating = outside
 
 
-def accumulate(target: "Tensor", value: Any) -> "Tensor":
+def accumulate(target: Tensor, value: Any) -> Tensor:
     """``t += value``: a product accumulates in PSUM, anything else is an addition in place."""
     builder = active()
     made = result_just_made(value) if isinstance(value, View) else None

@@ -2,17 +2,15 @@
 """Language functions made of several operations: they compute in float32 and round once, at the end."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Mask
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
+from nki_mlir.language.creation import Tensor
 from nki_mlir.scalar.dtypes import FLOAT32, DType
-
-if TYPE_CHECKING:
-    from nki_mlir.language.tensor import Tensor
 
 
 def _float(x: Any) -> DType:
@@ -29,7 +27,7 @@ def _count(x: View, axis: object, mask: object) -> object:
     return math.prod(x.shape[a] for a in axes)
 
 
-def mean(x: object, axis: object, *, dtype: object = None, mask: object = None, keepdims: bool = False) -> "Tensor":
+def mean(x: object, axis: object, *, dtype: object = None, mask: object = None, keepdims: bool = False) -> Tensor:
     """The mean over free axes; integer input gives float32. Elements that are masked out do not count."""
     x = creation.as_operand(x, "nl.mean")
     if x.mask is not None:
@@ -41,7 +39,7 @@ def mean(x: object, axis: object, *, dtype: object = None, mask: object = None, 
     return ops.drop_axes(ops.binary(*divided, mask=rows, dtype=dtype or _float(x)), ops.free_axes(x, axis), keepdims)
 
 
-def var(x: object, axis: object, *, dtype: object = None, mask: Mask | None = None, keepdims: bool = False) -> "Tensor":
+def var(x: object, axis: object, *, dtype: object = None, mask: Mask | None = None, keepdims: bool = False) -> Tensor:
     """The population variance over free axes."""
     center = mean(x, axis, mask=mask, dtype=FLOAT32, keepdims=True)
     deviation = ops.binary("subtract", x, center, dtype=FLOAT32, mask=mask)
@@ -50,7 +48,7 @@ def var(x: object, axis: object, *, dtype: object = None, mask: Mask | None = No
 
 
 def softmax(x: object, axis: object, *, dtype: object = None, compute_dtype: object = None, mask: object = None
-            ) -> "Tensor":
+            ) -> Tensor:
     """exp(x - max(x)) / sum of it over free axes."""
     x = creation.as_operand(x, "nl.softmax")
     kind = compute_dtype or FLOAT32
@@ -62,7 +60,7 @@ def softmax(x: object, axis: object, *, dtype: object = None, compute_dtype: obj
 
 
 def rms_norm(x: object, w: object, axis: object, n: float, epsilon: float = 1e-6, *, dtype: object = None,
-             compute_dtype: object = None, mask: object = None) -> "Tensor":
+             compute_dtype: object = None, mask: object = None) -> Tensor:
     """x / sqrt(sum of x squared over ``axis`` / n + epsilon) * w."""
     x = creation.as_operand(x, "nl.rms_norm")
     squares = ops.unary("square", x, mask=mask, dtype=FLOAT32)

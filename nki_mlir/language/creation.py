@@ -25,8 +25,9 @@ from nki_mlir.machine import Engine, machine_named
 from nki_mlir.scalar.dtypes import DType, convert, dtype_of
 
 if TYPE_CHECKING:
-    from nki_mlir.language.tensor import Tensor
-
+    from nki_mlir.language.tensor import Tensor as Tensor
+else:
+    Tensor = View               # what kernels hold, in annotations: its class is above the operations
 
 R = TypeVar("R")
 _tensor_class: Any = View       # what kernels hold; ``language.tensor`` registers its class

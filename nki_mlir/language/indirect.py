@@ -2,7 +2,7 @@
 """Subscripts with tiles in them: rows addressed by an index tile, and the copies from and to such places."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nki_mlir.dialects.nisa import indirect
 from nki_mlir.frontend.index import Index
@@ -10,7 +10,7 @@ from nki_mlir.frontend.strides import expand_ellipsis
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
-from nki_mlir.language.creation import emit
+from nki_mlir.language.creation import Tensor, emit
 from nki_mlir.language.run_time_index import (
     DynamicView,
     IndirectFreeDim,
@@ -20,10 +20,6 @@ from nki_mlir.language.run_time_index import (
     run_time_view,
     write,
 )
-
-if TYPE_CHECKING:
-    from nki_mlir.language.beta.enums import oob_mode
-    from nki_mlir.language.tensor import Tensor
 
 
 class IndirectView:
@@ -69,7 +65,7 @@ def _is_row_wise(item: object) -> bool:
     return isinstance(item, Index) and bool(item.shape) and item.axes[0] != 0
 
 
-def rows_view(view: View, items: tuple["Tensor", ...], at: int) -> IndirectView:
+def rows_view(view: View, items: tuple[Tensor, ...], at: int) -> IndirectView:
     """Rows along dimension ``at``: the index tile replaced by all rows, which become axis 0."""
     extent = view.shape[at]
     rows = items[at].as_tile()
@@ -90,7 +86,7 @@ def mode_name(mode: object) -> str:
 
 
 def gather(src: "IndirectView | DynamicView", *, dst: object = None, dtype: object = None, mask: object = None,
-           mode: "oob_mode | None" = None, engine: str = "unknown") -> "Tensor":
+           mode: object = None, engine: str = "unknown") -> Tensor:
     """The addressed elements as a new SBUF tile, or into ``dst``."""
     if isinstance(src, DynamicView):
         return read(src, dst=dst, dtype=dtype, mask=mask, mode=mode_name(mode), engine=engine)

@@ -2,7 +2,7 @@
 """What instructions of both generations take: scalar operands, biases and scales, engines, accumulation registers."""
 
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa import movement
@@ -13,13 +13,10 @@ from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.assignment import accumulating
-from nki_mlir.language.creation import HiddenBias, emit, refuse_hidden
+from nki_mlir.language.creation import HiddenBias, Tensor, emit, refuse_hidden
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from nki_mlir.scalar.tokens import activation_token
-
-if TYPE_CHECKING:
-    from nki_mlir.language.tensor import Tensor
 
 
 class BiasType(KernelError):
@@ -125,7 +122,7 @@ def command_name(command: object) -> str:
     return getattr(command, "name", str(command))
 
 
-def registers(engine: str, partitions: int) -> "Tensor":
+def registers(engine: str, partitions: int) -> Tensor:
     """The accumulation registers of an engine for the first partitions: one float32 each, kept between instructions."""
     whole = creation.tensor_of(active().state(f"{engine}_accumulators", (Machine.partitions, 1), FLOAT32))
     part: Tensor = whole[0:partitions, 0:1]

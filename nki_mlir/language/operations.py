@@ -33,6 +33,7 @@ from nki_mlir.frontend.tensor import Buffer, View, tile_of
 from nki_mlir.language.creation import (
     HiddenBias,
     HiddenTranspose,
+    Tensor,
     as_operand,
     emit,
     filled,
@@ -52,11 +53,10 @@ from nki_mlir.targets.interpreter.execute import Pattern
 
 if TYPE_CHECKING:
     from nki_mlir.language.run_time_index import DynamicView
-    from nki_mlir.language.tensor import Tensor
 
 
 # -- moving data -------------------------------------------------------------------------------------------------------
-def load(src: View, *, mask: object = None, dtype: object = None) -> "Tensor":
+def load(src: View, *, mask: object = None, dtype: object = None) -> Tensor:
     """HBM to a new SBUF tile."""
     require_space("load", "src", src, HBM)
     source = as_operand(src)
@@ -79,7 +79,7 @@ def store(dst: View, value: object, *, mask: object = None) -> None:
     emit(movement.StoreOp, {"dst": target, "src": value}, mask)
 
 
-def stored(buffer: Buffer) -> "Tensor | None":
+def stored(buffer: Buffer) -> Tensor | None:
     """What a store gives to kernels that return it: its tensor; nothing for a parameter, which is updated in place."""
     return None if buffer.role == "input" else tensor_of(buffer)
 
@@ -97,7 +97,7 @@ def match_destination(value: View, target: "View | DynamicView", op: str) -> Vie
 
 
 @token("copy")
-def copy(src: View, *, mask: object = None, dtype: object = None) -> "Tensor":
+def copy(src: View, *, mask: object = None, dtype: object = None) -> Tensor:
     """A new SBUF tile of the same layout."""
     source = as_operand(src)
     return compute(movement.CopyOp, source.shape, src.dtype, {"src": source}, mask, asked=dtype)
@@ -105,7 +105,7 @@ def copy(src: View, *, mask: object = None, dtype: object = None) -> "Tensor":
 
 def compute(cls: type[Op], shape: tuple[int, ...], dtype: object, views: Views, mask: object = None, *,
             space: str = SBUF, asked: object = None, destination: Any = None,
-            **attributes: object) -> "Tensor":
+            **attributes: object) -> Tensor:
     """Emit an operation that makes a new tile ``dst``, or writes ``destination``; ``asked`` is the dtype that the
     kernel gave."""
     dtype = dtype if asked is None else asked
@@ -167,14 +167,14 @@ class LastResult:
         return Mask(tuple(terms)) if terms else None
 
 
-def empty_tile(shape: tuple[int, ...], dtype: object, space: str) -> "Tensor":
+def empty_tile(shape: tuple[int, ...], dtype: object, space: str) -> Tensor:
     """What is computed of an empty part of a tensor."""
     whole = new_tensor(tuple(max(n, 1) for n in shape), dtype, space)
     return whole.like(dims=tuple(d._replace(count=n) for d, n in zip(whole.dims, shape)))
 
 
 # -- computing ---------------------------------------------------------------------------------------------------------
-def as_tile(value: Any, like: View, dtype: DType | None = None) -> "Tensor":
+def as_tile(value: Any, like: View, dtype: DType | None = None) -> Tensor:
     """A number or index expression as a tile that broadcasts against ``like``."""
     shape = (like.shape[0], *(1 for _ in like.shape[1:]))
     if isinstance(value, Index) and not value.is_constant:
@@ -242,7 +242,7 @@ def _is_integer(kind: object) -> bool:
 
 
 def binary(op: object, left: Any, right: Any, *, mask: object = None, dtype: object = None, boolean: bool = False,
-           destination: View | None = None, partition_broadcast: bool = True) -> "Tensor":
+           destination: View | None = None, partition_broadcast: bool = True) -> Tensor:
     """``left (op) right``, each a tile or a number, with NumPy broadcasting."""
     op = op if type(op) is str and op in ALU else alu_token(op).name
     left, right = plain_number(left), plain_number(right)
@@ -276,7 +276,7 @@ def binary(op: object, left: Any, right: Any, *, mask: object = None, dtype: obj
                    op=op, scalar=float(scalar), reverse=reverse)
 
 
-def one_element() -> "Tensor":
+def one_element() -> Tensor:
     """What numbers broadcast against where no operand is a tile."""
     return new_tensor((1, 1), FLOAT32)
 
@@ -308,7 +308,7 @@ def check_number(op: str, value: object) -> None:
         raise BrokenRule(op=op, what=f"takes integers, got {value}", fix="round the number").here()
 
 
-def unary(fn: object, x: Any, *, mask: object = None, dtype: object = None) -> "Tensor":
+def unary(fn: object, x: Any, *, mask: object = None, dtype: object = None) -> Tensor:
     """``fn(x)`` on every element; the result keeps x's dtype."""
     name = token_name(fn)
     if name not in ALU or ALU[name].arity != 1:
@@ -322,7 +322,7 @@ def unary(fn: object, x: Any, *, mask: object = None, dtype: object = None) -> "
     return compute(elementwise.UnaryOp, source.shape, x.dtype, {"src": source}, mask, asked=dtype, fn=name)
 
 
-def select(condition: object, x: object, y: object, *, dtype: object = None, mask: object = None) -> "Tensor":
+def select(condition: object, x: object, y: object, *, dtype: object = None, mask: object = None) -> Tensor:
     """x where condition is not 0, else y."""
     values = (condition, x, y)
     like = next((v for v in values if isinstance(v, View)), None)
@@ -361,7 +361,7 @@ def free_axes(x: View, axis: Any) -> tuple[int, ...]:
 
 
 def reduce(op: object, x: View, axis: object, *, mask: object = None, dtype: object = None, keepdims: bool = False
-           ) -> "Tensor":
+           ) -> Tensor:
     """x reduced over free axes; a result of rank 1 keeps a trailing axis of 1."""
     name = alu_token(op).name
     source = as_operand(x)
@@ -372,7 +372,7 @@ def reduce(op: object, x: View, axis: object, *, mask: object = None, dtype: obj
     return drop_axes(result, axes, keepdims)
 
 
-def drop_axes(result: "Tensor", axes: tuple[int, ...], keepdims: bool) -> "Tensor":
+def drop_axes(result: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     """Without the reduced axes, but with two dimensions at least."""
     if keepdims:
         return result
@@ -386,7 +386,7 @@ def drop_axes(result: "Tensor", axes: tuple[int, ...], keepdims: bool) -> "Tenso
     return held
 
 
-def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = None) -> "Tensor":
+def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = None) -> Tensor:
     """x @ y (or x.T @ y with ``transpose_x``) in PSUM, float32."""
     stationary, moving = as_operand(x), as_operand(y)
     if not transpose_x:
@@ -411,7 +411,7 @@ def to_sbuf(x: View) -> View:
     return x if x.buffer.space == SBUF else copy(x)
 
 
-def transpose(x: View, *, mask: object = None, dtype: DType | None = None) -> "Tensor":
+def transpose(x: View, *, mask: object = None, dtype: DType | None = None) -> Tensor:
     """A 2-D tile with partition and free axis exchanged."""
     source = as_operand(x)
     if source.ndim != 2:

@@ -8,7 +8,7 @@ Such a value is like an integer that is not known: it takes its dimension away, 
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +23,8 @@ from nki_mlir.frontend.strides import ONE_MORE, Limit, expand_ellipsis, from_fro
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
+from nki_mlir.language.creation import Tensor
 from nki_mlir.scalar.dtypes import INT32, UINT32, DType
-
-if TYPE_CHECKING:
-    from nki_mlir.language.tensor import Tensor
 
 
 class ManyRunTimeIndices(KernelError, IndexError):
@@ -335,7 +333,7 @@ def restricted(view: View, order: Sequence[int]) -> View:
 
 # -- operations --------------------------------------------------------------------------------------------------------
 def read(src: DynamicView, *, dst: Any = None, dtype: object = None, mask: object = None,
-         mode: str = "error", engine: str = "unknown") -> "Tensor":
+         mode: str = "error", engine: str = "unknown") -> Tensor:
     """The elements as a new tile, or into ``dst``."""
     cls, own = ((instructions.TensorCopyDynamicSrcOp, {"engine": engine}) if src.by_engine else
                 (instructions.DmaDynamicReadOp, {"mode": mode}))

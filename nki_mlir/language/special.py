@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random numbers and gathers: functions of the language in both generations that are no loop nest over tiles."""
 
-from typing import TYPE_CHECKING
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa import random, shuffle
@@ -9,15 +8,12 @@ from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
-from nki_mlir.language.creation import emit
+from nki_mlir.language.creation import Tensor, emit
 from nki_mlir.language.instructions import operand
 from nki_mlir.scalar.dtypes import INT32, UINT32
 
-if TYPE_CHECKING:
-    from nki_mlir.language.tensor import Tensor
 
-
-def gather_flattened(data: View, indices: object, *, mask: object = None, dtype: object = None) -> "Tensor":
+def gather_flattened(data: View, indices: object, *, mask: object = None, dtype: object = None) -> Tensor:
     """Per partition: data's free elements, flattened, at ``indices``."""
     source, places = creation.as_operand(data), creation.as_operand(indices)
     made = ops.compute(shuffle.GatherFlattenedOp, places.shape, data.dtype, {"src": source, "index": places}, mask,
@@ -31,7 +27,7 @@ class BadProbability(KernelError, ValueError):
     fix = "give a number of 0 to 1"
 
 
-def generator_state() -> "Tensor":
+def generator_state() -> Tensor:
     return creation.tensor_of(active().state("random_state", (1, 2), UINT32))
 
 
@@ -42,13 +38,13 @@ def random_seed(seed: View | float, *, mask: object = None) -> None:
     emit(random.RandomSeedOp, {"state": generator_state(), "seed": seed}, mask)
 
 
-def rand(shape: object, dtype: object) -> "Tensor":
+def rand(shape: object, dtype: object) -> Tensor:
     """A tile of uniform numbers in [0, 1)."""
     extents, _ = creation.plain_shape(shape)
     return ops.compute(random.RandOp, extents, dtype, {"state": generator_state()}, asked=dtype)
 
 
-def dropout(data: View, prob: object, *, dtype: object = None, mask: object = None) -> "Tensor":
+def dropout(data: View, prob: object, *, dtype: object = None, mask: object = None) -> Tensor:
     """data with elements set to zero with a probability, a number or a [P, 1] tile; nothing is rescaled."""
     source = creation.as_operand(data)
     tile, number = operand(prob)

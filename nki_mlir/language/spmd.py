@@ -3,7 +3,7 @@
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +17,10 @@ from nki_mlir.frontend.errors import UnsupportedMask
 from nki_mlir.frontend.mask import Mask
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import operations as ops
-from nki_mlir.language.creation import as_operand, emit, filled, integer, new_tensor
+from nki_mlir.language.creation import Tensor, as_operand, emit, filled, integer, new_tensor
 from nki_mlir.scalar.alu.op import AluOperator
 from nki_mlir.scalar.dtypes import FLOAT32, dtype_of
 from nki_mlir.scalar.tokens import alu_token
-
-if TYPE_CHECKING:
-    from nki_mlir.language.tensor import Tensor
 
 
 class BadGridAxis(KernelError, IndexError):
@@ -63,7 +60,7 @@ def program_ndim() -> int:
 
 
 def all_reduce(x: object, op: object, program_axes: object, *, dtype: object = None, mask: Mask | None = None
-               ) -> "Tensor":
+               ) -> Tensor:
     """``op`` over the x of all programs along axes of the grid, a tile that each of them gets."""
     grid = active("nl.all_reduce").grid
     axes = _axes_of(program_axes, len(grid))
@@ -79,7 +76,7 @@ def all_reduce(x: object, op: object, program_axes: object, *, dtype: object = N
     return made if mask is None else ops.copy(made, mask=mask)
 
 
-def neutral_outside(source: View, op: AluOperator, mask: object) -> "Tensor":
+def neutral_outside(source: View, op: AluOperator, mask: object) -> Tensor:
     """The tile with values that change nothing where a mask leaves it out: other programs get nothing from there."""
     neutral = op.identity(FLOAT32 if source.dtype.is_float else source.dtype)
     if neutral is None:

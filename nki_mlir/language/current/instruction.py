@@ -4,18 +4,16 @@
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nki_mlir.frontend.builder import active
 from nki_mlir.language.current.calls import CURRENT, table_name
 from nki_mlir.language.current.errors import invalid, require
+from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.signatures.binding import bound
 from nki_mlir.language.signatures.generation import with_defaults
 from nki_mlir.scalar.tokens import alu_token, token_name
-
-if TYPE_CHECKING:
-    from nki_mlir.language.current.register import VirtualRegister
 
 ACTIVATION_FUNCTIONS = frozenset((
     "copy", "square", "abs", "sign", "relu", "prelu", "sigmoid", "tanh", "softplus", "mish", "silu", "silu_dx", "gelu",
@@ -70,7 +68,7 @@ def completed(function: Callable[..., object]) -> list[Parameter]:
     return [*signature(function).parameters.values()]
 
 
-def writes_nothing(kind: str, arguments: "tuple[NkiTensor | VirtualRegister, ...]", keywords: dict[str, object]
+def writes_nothing(kind: str, arguments: tuple[NkiTensor | VirtualRegister, ...], keywords: dict[str, object]
                    ) -> bool:
     """Whether the destination is an empty part of a tensor, and so is all that the instruction would read."""
     dst = keywords.get("dst", arguments[0] if arguments else None)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reductions, and instructions that run the accumulation registers of their engine."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nki_mlir.dialects.nisa import elementwise, reduction
 from nki_mlir.dialects.nisa.selection import ActivationAccumulateOp
@@ -13,15 +12,12 @@ from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import instructions as core
 from nki_mlir.language.creation import emit
+from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import invalid, require
 from nki_mlir.language.current.instruction import activation_name, alu, instruction
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import FLOAT32, TFLOAT32
-
-if TYPE_CHECKING:
-    from nki_mlir.language.current.enums import reduce_cmd
-    from nki_mlir.language.current.language import OperatorName
 
 COMMANDS = dict.fromkeys(("activation", "activate2"), ("idle", "reset", "reduce", "reset_reduce")) | dict.fromkeys(
     ("tensor_scalar_reduce", "tensor_scalar_cumulative"), ("reset_reduce", "reduce", "load_reduce")) | dict.fromkeys(
@@ -48,7 +44,7 @@ def tensor_reduce(dst: NkiTensor, op: object, data: NkiTensor, axis: object, neg
 
 
 @instruction
-def tensor_partition_reduce(dst: NkiTensor, op: "Callable[..., object] | OperatorName", data: NkiTensor) -> None:
+def tensor_partition_reduce(dst: NkiTensor, op: object, data: NkiTensor) -> None:
     """dst[0, ...] = data reduced over its partitions."""
     kind = "tensor_partition_reduce"
     source = low.flat_tile(kind, "data", data)
@@ -80,7 +76,7 @@ def accumulated(op: str, cls: type[Op], dst: View, views: dict[str, Any], engine
         emit(cls, {**views, "reduce_res": rows_of(op, rows)}, reduce_cmd=command, **attributes)
 
 
-def command_of(op: str, command: "reduce_cmd") -> str:
+def command_of(op: str, command: e.reduce_cmd) -> str:
     """A ``reduce_cmd`` argument, which is one of those that the instruction has."""
     require(command.name in COMMANDS[op], f"{op} has no reduce_cmd {command.name}",
             fix=f"one of {', '.join(f'nisa.reduce_cmd.{c}' for c in COMMANDS[op])}")
@@ -126,7 +122,7 @@ def activation_operands(op: str, fn: str, bias: Any, scale: object,
 
 @instruction
 def activation(dst: NkiTensor, op: object, data: NkiTensor, bias: float | NkiTensor | None, scale: object,
-               reduce_op: object, reduce_res: NkiTensor | None, reduce_cmd: "reduce_cmd") -> None:
+               reduce_op: object, reduce_res: NkiTensor | None, reduce_cmd: e.reduce_cmd) -> None:
     """dst = op(data * scale + bias); the registers follow ``reduce_cmd`` and are read into ``reduce_res``."""
     fn = activation_name(op, "activation op")
     require(fn != "prelu", "activation op prelu is for nisa.activate2")

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp, SendrecvOp
 from nki_mlir.frontend.builder import active
@@ -13,10 +13,8 @@ from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import integer, require
 from nki_mlir.language.current.instruction import instruction
 from nki_mlir.language.current.regions import sbuf, shared_hbm
+from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.machine import Machine
-
-if TYPE_CHECKING:
-    from nki_mlir.language.current.tensor import NkiTensor
 
 
 def other_cores(what: str, numbers: Sequence[int]) -> bool:
@@ -30,7 +28,7 @@ def other_cores(what: str, numbers: Sequence[int]) -> bool:
 
 
 @instruction
-def core_barrier(data: "NkiTensor", cores: object, engine: Any) -> None:
+def core_barrier(data: NkiTensor, cores: object, engine: Any) -> None:
     """Wait for the other cores; what was written to ``data`` before is seen by all after.
 
     A tile, or a tensor in private HBM, is a core's own: with one, all that the cores share is meant.
@@ -47,7 +45,7 @@ def core_barrier(data: "NkiTensor", cores: object, engine: Any) -> None:
 
 
 @instruction
-def sendrecv(src: "NkiTensor", dst: "NkiTensor", send_to_rank: int, recv_from_rank: int, pipe_id: int,
+def sendrecv(src: NkiTensor, dst: NkiTensor, send_to_rank: int, recv_from_rank: int, pipe_id: int,
              dma_engine: object) -> None:
     """Send src to a core and receive dst from one."""
     for label, t in (("src", src), ("dst", dst)):

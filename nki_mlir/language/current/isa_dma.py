@@ -2,7 +2,6 @@
 """DMA instructions: copies, transposes and sums between HBM and SBUF."""
 
 from math import prod
-from typing import TYPE_CHECKING
 
 from nki_mlir.dialects.nisa import elementwise, movement, shuffle
 from nki_mlir.frontend.builder import require_generation
@@ -18,9 +17,6 @@ from nki_mlir.language.current.regions import private_hbm, psum
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, UINT32
-
-if TYPE_CHECKING:
-    from nki_mlir.language.current.enums import dge_mode, engine, oob_mode
 
 DEFAULT_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
@@ -59,8 +55,8 @@ def combine(dst: NkiTensor, src: NkiTensor, op: str, mode: str) -> None:
 
 
 @instruction
-def dma_copy(dst: NkiTensor, src: NkiTensor, priority: object, oob_mode: "oob_mode", dge_mode: "dge_mode",
-             engine: "engine", *,
+def dma_copy(dst: NkiTensor, src: NkiTensor, priority: object, oob_mode: e.oob_mode, dge_mode: e.dge_mode,
+             engine: e.engine, *,
              dst_rmw_op: object = None) -> None:
     """dst = src between HBM and SBUF, either way, converted on the way; either side may be addressed at run time.
 
@@ -83,8 +79,8 @@ def dma_copy(dst: NkiTensor, src: NkiTensor, priority: object, oob_mode: "oob_mo
 
 
 @instruction
-def dma_transpose(dst: NkiTensor, src: NkiTensor, axes: object, priority: object, dge_mode: "dge_mode",
-                  oob_mode: "oob_mode") -> None:
+def dma_transpose(dst: NkiTensor, src: NkiTensor, axes: object, priority: object, dge_mode: e.dge_mode,
+                  oob_mode: e.oob_mode) -> None:
     """dst = src with its axes permuted: (1, 0), (2, 1, 0) or (3, 1, 2, 0)."""
     op = "dma_transpose"
     for label, t in (("dst", dst), ("src", src)):
@@ -142,7 +138,7 @@ def fetched(op: str, made: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
 
 @instruction
 def dma_compute(dst: NkiTensor, srcs: list[NkiTensor], reduce_op: object, scales: object, unique_indices: object,
-                oob_mode: "oob_mode") -> None:
+                oob_mode: e.oob_mode) -> None:
     """dst = the sum of srcs. With dst among two srcs and run-time addresses: a sum in place."""
     op = "dma_compute"
     require(isinstance(srcs, (list, tuple)) and 1 <= len(srcs) <= Machine.dma_sources_max,

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from nki_mlir.language.current.instruction import alu, instruction
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, MICROSCALING, UINT8, UINT16, UINT32
-
-if TYPE_CHECKING:
-    from nki_mlir.language.current.enums import engine
 
 
 def unary_operand(op: str, name: str, operand: object, label: str) -> object:
@@ -43,7 +40,7 @@ def check_operand(op: str, name: str, operand: object, label: str) -> None:
 
 
 @instruction
-def tensor_tensor(dst: NkiTensor, data1: NkiTensor, data2: NkiTensor, op: object, engine: "engine") -> None:
+def tensor_tensor(dst: NkiTensor, data1: NkiTensor, data2: NkiTensor, op: object, engine: e.engine) -> None:
     """dst = data1 (op) data2."""
     token = alu(op, "tensor_tensor op")
     if not ALU[token].floats:
@@ -59,7 +56,7 @@ def tensor_tensor(dst: NkiTensor, data1: NkiTensor, data2: NkiTensor, op: object
 
 @instruction
 def tensor_scalar(dst: NkiTensor, data: NkiTensor, op0: object, operand0: object, reverse0: object, op1: object,
-                  operand1: object, reverse1: object, engine: "engine") -> None:
+                  operand1: object, reverse1: object, engine: e.engine) -> None:
     """dst = (data op0 operand0) op1 operand1; an operand is a number or a [P, 1] tile."""
     op = "tensor_scalar"
     require(op1 is not None or operand1 is None, f"{op} operand1 is given without op1")

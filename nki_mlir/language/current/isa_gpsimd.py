@@ -3,7 +3,6 @@
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 from nki_mlir.dialects.nisa import elementwise, lists, movement, random, search, shuffle
 from nki_mlir.dialects.nisa.selection import SequenceBoundsOp
@@ -26,9 +25,6 @@ from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.tensor import NkiTensor, pairs
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT8, UINT16, UINT32
-
-if TYPE_CHECKING:
-    from nki_mlir.language.current.enums import engine
 
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
 
@@ -233,7 +229,7 @@ def generator(engine: str) -> View:
 
 
 @instruction
-def rng(dst: NkiTensor, engine: "engine") -> None:
+def rng(dst: NkiTensor, engine: e.engine) -> None:
     """dst = random bits, of an integer type."""
     chosen = e.engine_name(engine, "rng", "vector", "gpsimd")
     with low.writing(dst, "rng", flat=True) as out:
@@ -278,7 +274,7 @@ def _state_words(op: str, tensor: NkiTensor, engine: str) -> View:
 
 
 @instruction
-def rand_set_state(src_seeds: NkiTensor, engine: "engine") -> None:
+def rand_set_state(src_seeds: NkiTensor, engine: e.engine) -> None:
     """Put back a generator state that ``rand_get_state`` gave, or seed from a tile of words."""
     chosen = e.engine_name(engine, "rand_set_state", "gpsimd", "vector")
     words = _state_words("rand_set_state", src_seeds, chosen)
@@ -286,7 +282,7 @@ def rand_set_state(src_seeds: NkiTensor, engine: "engine") -> None:
 
 
 @instruction
-def rand_get_state(dst: NkiTensor, engine: "engine") -> None:
+def rand_get_state(dst: NkiTensor, engine: e.engine) -> None:
     """dst = the generator's state."""
     chosen = e.engine_name(engine, "rand_get_state", "gpsimd", "vector")
     with low.writing(dst, "rand_get_state", flat=True) as out:

@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nki_mlir.dialects.nisa import microscaling, movement
 from nki_mlir.dialects.nisa.matmul import MatmulTransposeOp, NcMatmulOp, NcTransposeOp
@@ -20,9 +20,6 @@ from nki_mlir.language.current.pairing import aligned, box_of
 from nki_mlir.language.current.regions import machine, psum, sbuf
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E8M0FNU, FLOAT32, UINT8
-
-if TYPE_CHECKING:
-    from nki_mlir.language.current.enums import engine
 
 
 def check_position(op: str, tile_position: object, tile_size: Any) -> tuple[int, int]:
@@ -245,7 +242,7 @@ def quantize_mx(dst: NkiTensor, src: NkiTensor, dst_scale: NkiTensor) -> None:
 
 
 @instruction
-def nc_transpose(dst: NkiTensor, data: NkiTensor, engine: "engine") -> None:
+def nc_transpose(dst: NkiTensor, data: NkiTensor, engine: e.engine) -> None:
     """dst[f, p] = data[p, f]: by the Tensor engine to PSUM, or by the Vector engine up to 32 x 32."""
     op = "nc_transpose"
     source = low.flat_tile(op, "data", data)
