@@ -17,8 +17,7 @@ from nki_mlir.frontend.owners import MOST_ELEMENTS, Owners, TooManyPoints, clear
 from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, ProgramsRepeat, Verdict
 from nki_mlir.frontend.symbol import Symbol
 from nki_mlir.frontend.tensor import Buffer
-from nki_mlir.frontend.touches import LoopRun, Touch, Touches, outward
-from nki_mlir.frontend.value_numbers import written_at
+from nki_mlir.frontend.touches import LoopRun, Touch, Touches, outward, written_at
 
 if TYPE_CHECKING:
     from nki_mlir.frontend.mlir_builder import MlirBuilder

@@ -31,8 +31,8 @@ from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.memoize import memoized
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, write_op
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.reach import starts_legally
 from nki_mlir.dialects.source_locations import errors_at
+from nki_mlir.dialects.target_rules import starts_legally
 from nki_mlir.machine import machine_named
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass

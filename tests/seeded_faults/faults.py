@@ -127,7 +127,7 @@ FAULTS = [
         ("an ellipsis stands at the end", "return (*given[:at], *[slice(None)] * (rank - len(given)), *given[at:])",
          "return (*given, *[slice(None)] * (rank - len(given)))"),
         generation="current"),
-    *of("language/current/strides.py",
+    *of("language/current/tensor.py",
         ("an unknown extent is one less", "total // rest if rest and total % rest == 0 else 0", "max(1, total // rest - 1) if rest else 0"),
         generation="current"),
     *of("language/current/tensor.py",

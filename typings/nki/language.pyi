@@ -1482,7 +1482,7 @@ def program_id(axis=0) -> Any:
 
 
 def program_ndim() -> Any:
-    """1 where the kernel was launched with brackets, else 0, as outside of a kernel.
+    """Dimensions of the grid; 0 outside of a kernel.
 
     Arguments:
         none

@@ -15,7 +15,8 @@ from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.environment import TARGET, EnvironmentVariable
 from nki_mlir.frontend.builder import Builder, active, current
 from nki_mlir.frontend.tensor import Buffer, View
-from nki_mlir.frontend.value_numbers import ValueNumbers
+from nki_mlir.frontend.touches import ValueNumbers
+from nki_mlir.language import spmd
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
 from nki_mlir.language.current import dynamic_loops, operators, regions, simulator, windows  # noqa: F401  define methods
 from nki_mlir.language.current.assignment import assign
@@ -319,8 +320,4 @@ def num_programs(axes: Any) -> int:
     return int(np.prod([builder.grid[a] for a in several if a < len(builder.grid)], dtype=int))
 
 
-@reported
-def program_ndim() -> int:
-    """1 where the kernel was launched with brackets, else 0, as outside of a kernel."""
-    builder = current.get()
-    return 0 if builder is None else len(builder.grid)
+program_ndim = reported(spmd.program_ndim)

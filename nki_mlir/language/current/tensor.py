@@ -7,9 +7,9 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
+from nki_mlir.dialects.access import dense
 from nki_mlir.frontend.strides import Shape, reshaped
 from nki_mlir.frontend.tensor import View
-from nki_mlir.language.current import strides as layout
 from nki_mlir.language.current.calls import CURRENT, dtype_argument, is_shape, reported
 from nki_mlir.language.current.errors import integer, invalid, older, out_of_range, require, unknown_name
 from nki_mlir.language.current.older_methods import OlderMethods, leading_part
@@ -59,7 +59,7 @@ class NkiTensor(OlderMethods):
     @classmethod
     def full(cls, storage: Storage) -> "NkiTensor":
         shape = storage.buffer.shape
-        return cls(storage, shape, layout.row_major(shape), 0, storage.dtype)
+        return cls(storage, shape, dense(shape), 0, storage.dtype)
 
     @classmethod
     def of_view(cls, view: View, region: MemoryRegion, verdict: bool = False) -> "NkiTensor":
@@ -116,7 +116,7 @@ class NkiTensor(OlderMethods):
     def is_contiguous(self) -> bool:
         """Whether the elements are dense and row-major; on chip within each partition."""
         first = 1 if self.on_chip else 0
-        return layout.is_dense(self.shape[first:], self.strides[first:])
+        return is_dense(self.shape[first:], self.strides[first:])
 
     def is_indirect(self) -> bool:
         return self.indirection is not None
@@ -236,12 +236,12 @@ class NkiTensor(OlderMethods):
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> "NkiTensor":
         """One dimension split into several."""
         dim = self._dim(dim)
-        extents = layout.known_extents(shape, self.shape[dim])
+        extents = known_extents(shape, self.shape[dim])
         if extents is None:
             invalid(f"dimension {dim} of size {self.shape[dim]} does not split into {list(shape)}")
         if len(extents) > 1:
             self._free_dim(dim)
-        return self._replaced(dim, dim + 1, extents, layout.row_major(extents, self.strides[dim]))
+        return self._replaced(dim, dim + 1, extents, [n * self.strides[dim] for n in dense(extents)])
 
     @reported
     def flatten_dims(self, start_dim: int, end_dim: int) -> "NkiTensor":
@@ -249,7 +249,7 @@ class NkiTensor(OlderMethods):
         a, b = self._dim(start_dim), self._dim(end_dim)
         require(a < b, f"flatten_dims({start_dim}, {end_dim}) names no range of dimensions")
         self._free_dim(a)
-        require(layout.flattened(self.shape[a:b + 1], self.strides[a:b + 1]),
+        require(flattened(self.shape[a:b + 1], self.strides[a:b + 1]),
                 f"dimensions {a} to {b} with strides {list(self.strides[a:b + 1])} are not contiguous")
         return self._replaced(a, b + 1, [prod(self.shape[a:b + 1])], [self.strides[b]])
 
@@ -263,7 +263,7 @@ class NkiTensor(OlderMethods):
         wanted = new_shape if shape is None else shape
         wanted = (wanted, *more) if isinstance(wanted, (int, np.integer)) else wanted
         require(is_shape(wanted), f"reshape: expecting 'sequence' of integers, got {wanted!r}")
-        extents = layout.known_extents(wanted, self.size)
+        extents = known_extents(wanted, self.size)
         if extents is None:
             if (part := leading_part(self, wanted)) is not None:
                 older(f"reshape of {list(self.shape)} to fewer elements: {list(wanted)}")
@@ -279,8 +279,8 @@ class NkiTensor(OlderMethods):
         if steps is None:
             invalid(f"cannot reshape a complex access pattern: {self.get_pattern()} to {list(extents)} needs a copy")
         strides = (*self.strides[:head], *steps)
-        dense = self.offset == 0 and self.size == prod(self.base) and layout.is_dense(self.shape, self.strides)
-        return self.like(shape=extents, strides=strides, base=extents if dense else self.base)
+        whole = self.offset == 0 and self.size == prod(self.base) and is_dense(self.shape, self.strides)
+        return self.like(shape=extents, strides=strides, base=extents if whole else self.base)
 
     @reported
     def rearrange(self, src_pattern: Sequence[object], dst_pattern: Sequence[object],
@@ -396,6 +396,30 @@ class NkiTensor(OlderMethods):
 
     def __getattr__(self, name: str) -> NoReturn:
         raise unknown_name("a tensor", name, dir(type(self)))
+
+
+def known_extents(shape: Sequence[int], total: int) -> tuple[int, ...] | None:
+    """The shape with one -1 put in for; None where it does not have ``total`` elements."""
+    extents = [int(n) for n in shape]
+    if extents.count(-1) == 1:
+        rest = prod(n for n in extents if n != -1)
+        extents[extents.index(-1)] = total // rest if rest and total % rest == 0 else 0
+    return tuple(extents) if prod(extents) == total and all(n > 0 for n in extents) else None
+
+
+def flattened(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether neighbours are dense, so that the dimensions merge into one."""
+    return all(strides[k] == shape[k + 1] * strides[k + 1] for k in range(len(shape) - 1))
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether the elements are contiguous and in row-major order."""
+    step = 1
+    for n, own in zip(reversed(shape), reversed(strides)):
+        if n != 1 and own != step:
+            return False
+        step *= n
+    return True
 
 
 def pairs(pattern: object, what: str) -> list[tuple[int, int]]:

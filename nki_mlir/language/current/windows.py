@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from nki_mlir.dialects.access import dense
 from nki_mlir.frontend.builder import active
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current import strides as layout
 from nki_mlir.language.current.calls import dtype_argument, is_shape, reported
 from nki_mlir.language.current.creation import check_address, ndarray
 from nki_mlir.language.current.errors import NkiTypeError, integer, require
@@ -108,7 +108,7 @@ class Window:
         require(byte % kind.itemsize == 0, f"byte {byte} is no place of a {kind}")
         storage = self.memory.storage(kind)
         row = storage.row(kind)
-        strides, start = (row, *layout.row_major(extents[1:])), partition * row + byte // kind.itemsize
+        strides, start = (row, *dense(extents[1:])), partition * row + byte // kind.itemsize
         return NkiTensor(storage, extents, strides, start, kind)
 
 
