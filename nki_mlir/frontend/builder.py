@@ -248,6 +248,7 @@ class Builder:
             return None
         used: list[View] = []
         operands: list[tuple[TileField, Tile]] = []
+        key: list[object] = [cls]
         for field in cls.tiles:
             if (view := views.get(field.name)) is not None:
                 tile = view._tile or view.plain_tile()
@@ -255,7 +256,8 @@ class Builder:
                     return None
                 used.append(view)
                 operands.append((field, tile))
-        known = self.known.get(outline_of(cls, operands, attributes))
+                key += field.name, tile._layout or tile.layout
+        known = self.known.get(with_values(key, attributes))
         if known is None or "apart" not in known["form"]:
             return None
         op = object.__new__(cls)
@@ -409,7 +411,11 @@ def outline_of(cls: type[Op], operands: Operands, attributes: dict[str, object])
     """Equal for operations that differ in their buffers only, and in masks and limits."""
     key: list[object] = [cls]
     for field, tile in operands:
-        key += field.name, tile._layout or tile.layout
+        key += field.name, tile.layout
+    return with_values(key, attributes)
+
+
+def with_values(key: list[object], attributes: dict[str, object]) -> tuple[object, ...]:
     for name, value in attributes.items():
         key += name, value if type(value) is str else (type(value), repr(value))
     return tuple(key)

@@ -142,7 +142,7 @@ def _attempt(wrapped: Callable[..., object], body: Body, grid: tuple[int, ...], 
             raise
         finally:
             current.reset(token)
-        made = [KernelOutput(b.name, b.handle.arg_number, b.shape, b.dtype, b.created_at) for b in outputs]
+        made = [KernelOutput(b.name, b.handle.value.arg_number, b.shape, b.dtype, b.created_at) for b in outputs]
         judge_loops(builder.touches, builder.programs.values(), verdict)
         variant = Variant(module, made, structure, builder.unproved, *builder.output_writes.known(outputs))
         return variant, program_of(builder)

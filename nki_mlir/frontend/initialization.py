@@ -33,14 +33,13 @@ class FirstUses:
 
     def __init__(self) -> None:
         self.open: dict[Buffer, Covering | None] = {}      # not used yet, or not written whole
-        self.zeros: dict[Buffer, Operation] = {}                  # to be set, with the operation that makes each
+        self.zeros: dict[Buffer, None] = {}             # to be set
         self.unwritten: Callable[[Buffer], None] | None = None      # told of what is read before it is written
         self.allocations: dict[Buffer, Operation] = {}        # those that stand, with the operation that makes each
 
-    def allocated(self, buffer: Buffer, operation: Operation, zeroed: bool = False) -> None:
-        self.allocations[buffer] = operation
+    def allocated(self, buffer: Buffer, zeroed: bool = False) -> None:
         if zeroed:
-            self.zeros[buffer] = operation
+            self.zeros[buffer] = None
         elif buffer.space != HBM:
             self.open[buffer] = None
 
@@ -76,12 +75,12 @@ class FirstUses:
             return
         del self.open[buffer]
         if not whole:
-            self.zeros[buffer] = self.allocations[buffer]
+            self.zeros[buffer] = None
 
     def fill(self, make: Attributes) -> None:
         """Insert the memsets. Buffers whose allocation was taken back have been forgotten."""
-        for buffer, allocation in self.zeros.items():
-            _memset(buffer, allocation, make)
+        for buffer in self.zeros:
+            _memset(buffer, self.allocations[buffer], make)
 
 
 def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Any]) -> bool | Covering:
@@ -115,5 +114,5 @@ def _memset(buffer: Buffer, allocation: Operation, make: Attributes) -> None:
     for extent in shape[1:]:
         free *= extent
     access = Access(buffer.dtype, Linear(), Linear(), ((1, shape[0]), (1, free)))
-    tile = Tile(buffer.handle, buffer.space, shape, buffer.dtype, access)
+    tile = Tile(buffer.handle.value, buffer.space, shape, buffer.dtype, access)
     write_op(MemsetOp(dst=tile, value=0.0), make, allocation.location, ir.InsertionPoint.after(allocation))

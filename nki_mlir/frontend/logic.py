@@ -113,7 +113,7 @@ class UndecidedOperand:
 
 def position() -> object:
     builder: Any = current.get()
-    return builder.trace.mark() if builder is not None and builder.symbolic else None
+    return builder.performed() if builder is not None and builder.symbolic else None
 
 
 def is_undecided(value: object) -> bool:

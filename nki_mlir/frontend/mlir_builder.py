@@ -57,6 +57,28 @@ class UnrollPlan:
     replay: bool = True
 
 
+@dataclass(eq=False, slots=True)
+class LateValue:
+    """What a buffer is in IR, which is known when its allocation has been emitted."""
+
+    value: Any = None
+
+
+@dataclass(eq=False, slots=True)
+class WaitingResult:
+    """An allocation and the operation that writes it, for which an assignment that follows at once knows another place.
+
+    ``stands`` says that it is no replay's. The operation: name, operands, symbols, attributes, and where it is.
+    """
+
+    buffer: Buffer
+    attributes: dict[str, Attribute]
+    at: Location
+    writer_at: Location | None          # where known before
+    stands: bool
+    writer: tuple[str, Operands, tuple[Value, ...], dict[str, Attribute], Location] | None = None
+
+
 class MlirBuilder(Builder):
     """One attempt at capturing a kernel as a function of a module."""
 
@@ -80,8 +102,7 @@ class MlirBuilder(Builder):
         self.branches: list[tuple[Scope, Scope]] = []
         self.taken_back: dict[Buffer, tuple[object, ...]] = {}
         self.cache: dict[object, Any] = {}     # locations and constants
-        self.result_at: tuple[Buffer | None, Location | None] = None, None      # a result to be written, and where
-        self.latest: tuple[Buffer | None, Operation | None] = None, None    # what was allocated last, and where
+        self.waiting: WaitingResult | None = None
         self.unknown = ir.Location.unknown()
         self.index_type = ir.IndexType.get()
         self.plain_allocation: dict[str, ir.Attribute] = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
@@ -122,9 +143,9 @@ class MlirBuilder(Builder):
         return found
 
     def iteration(self, site: Site) -> None:
-        if self.trace.mark() == self.counted:       # Python's own loops may be as long as they like
+        if (performed := self.performed()) == self.counted:         # Python's own loops may be as long as they like
             return
-        self.counted = self.trace.mark()
+        self.counted = performed
         self.unrolled += 1
         if self.unrolled > self.plan.limit:
             why = self.plan.reasons.get(site, "it is iterated outside a for statement")
@@ -143,7 +164,7 @@ class MlirBuilder(Builder):
         """A buffer that comes from outside: function arguments stay first, in order of creation."""
         value = self.scopes[0].block.add_argument(self.make.memref(tuple(shape), dtype, "hbm"), self.unknown)
         self.arguments.append({"nki.name": name, **marks})
-        buffer = Buffer(tuple(shape), dtype, "hbm", name, handle=value, scope=self.scopes[0], role=role)
+        buffer = Buffer(tuple(shape), dtype, "hbm", name, handle=LateValue(value), scope=self.scopes[0], role=role)
         self.touches.shared.append(buffer)
         return buffer
 
@@ -161,24 +182,48 @@ class MlirBuilder(Builder):
         named = self.plain_allocation
         if attributes:
             named = named | {k: self.make.value(v) for k, v in attributes.items()}
-        self.result_at = buffer, at
-        at = at or user_location(2)
-        op = self._op("memref.alloc", results=[self.make.memref(buffer.physical_shape, dtype, space)], attributes=named,
-                      at=at)
-        buffer.handle = op.result
-        self.latest = buffer, op
+        if self.waiting is not None:
+            self.emit_waiting()
+        self.waiting = WaitingResult(buffer, named, place := at or user_location(2), at, not self.replaying)
+        buffer.handle = LateValue()
         if not self.replaying:
-            self.first_uses.allocated(buffer, op)
-            self.track(buffer, attributes, at)
+            self.first_uses.allocated(buffer)
+            self.track(buffer, attributes, place)
         return buffer
+
+    def emit_waiting(self) -> None:
+        """Emit the last allocation, and the operation that writes it, should there be one."""
+        waiting, self.waiting = self.waiting, None
+        if waiting is None:
+            return
+        buffer, at = waiting.buffer, waiting.at
+        kind = self.make.memref(buffer.physical_shape, buffer.dtype, buffer.space)
+        op = self._op("memref.alloc", (), results=(kind,), attributes=waiting.attributes, at=at)
+        buffer.handle.value = op.result
+        if waiting.stands:
+            self.first_uses.allocations[buffer] = op
+        if waiting.writer is not None:
+            name, operands, symbols, attributes, at = waiting.writer
+            self._op(name, [*[t.handle.value for _, t in operands], *symbols], attributes=attributes, at=at)
+
+    def mark(self) -> int:
+        """Where the trace is when everything has been emitted."""
+        self.emit_waiting()
+        return self.trace.mark()
+
+    def performed(self) -> int:
+        """How many operations there are, with those that wait."""
+        waiting = self.waiting
+        return self.trace.mark() + (0 if waiting is None else 1 + (waiting.writer is not None))
 
     def allocate_state(self, shape: tuple[int, ...], dtype: DType, name: str) -> Buffer:
         buffer = Buffer(shape, dtype, "sbuf", name, scope=self.scopes[0])
         named = self.plain_allocation | {"nki.name": self.make.value(name)}
         ip = ir.InsertionPoint.at_block_begin(self.scopes[0].block)
         op = self._op("memref.alloc", results=[self.make.memref(shape, dtype, "sbuf")], attributes=named, ip=ip)
-        buffer.handle = op.results[0]
-        self.first_uses.allocated(buffer, op, zeroed=True)
+        buffer.handle = LateValue(op.results[0])
+        self.first_uses.allocated(buffer, zeroed=True)
+        self.first_uses.allocations[buffer] = op
         return buffer
 
     def promote(self, buffer: Buffer) -> None:
@@ -188,7 +233,7 @@ class MlirBuilder(Builder):
     def rename(self, buffer: Buffer, name: str) -> None:
         super().rename(buffer, name)
         if buffer.role == "output":
-            self.arguments[buffer.handle.arg_number]["nki.name"] = name
+            self.arguments[buffer.handle.value.arg_number]["nki.name"] = name
 
     def constant(self, array: np.ndarray, dtype: DType) -> Buffer:
         """A global of the module, read-only. Equal ones are one; dtypes without attributes are kept as bytes."""
@@ -206,7 +251,7 @@ class MlirBuilder(Builder):
                 "constant": ir.UnitAttr.get(), "sym_visibility": ir.StringAttr.get("private")})
         name = self.cache[key]
         op = self._op("memref.get_global", results=[kind], attributes={"name": ir.FlatSymbolRefAttr.get(name)})
-        made = Buffer(flat.shape, dtype, "hbm", name, handle=op.results[0], scope=self.scopes[-1])
+        made = Buffer(flat.shape, dtype, "hbm", name, handle=LateValue(op.results[0]), scope=self.scopes[-1])
         self.touches.constant(made, flat)
         return made
 
@@ -241,10 +286,14 @@ class MlirBuilder(Builder):
         known["written"] = name, attributes
         if self.properties.get("no_reorder"):
             attributes = {**attributes, "nki.no_reorder": ir.UnitAttr.get()}
-        values = [t.handle for _, t in operands]
-        (result, at), self.result_at = self.result_at, (None, None)
-        self._op(name, [*values, *op.symbols] if symbols else values, attributes=attributes, skip=5,
-                 at=at if views and result is views[0].buffer else None)
+        waiting = self.waiting
+        if waiting is not None and waiting.writer is None and views and views[0].buffer is waiting.buffer:
+            waiting.writer = name, operands, op.symbols, attributes, waiting.writer_at or user_location(5)
+            return
+        if waiting is not None:
+            self.emit_waiting()                 # before its value is asked for
+        values = [t.handle.value for _, t in operands]
+        self._op(name, [*values, *op.symbols] if symbols else values, attributes=attributes, skip=5)
 
     def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
         super().wrote(op, buffer, symbols)
@@ -268,23 +317,18 @@ class MlirBuilder(Builder):
                 if extent > 1 and axis not in self.point]
 
     def take_back(self, result: View) -> bool:
-        """Undo the operation that made ``result`` if it was the last one, so that it can write elsewhere.
+        """Do without the operation that made ``result`` if it was the last one, so that it can write elsewhere.
 
         The result's buffer goes, too; should the kernel read it later, the capture is repeated without this.
         """
-        key = ("result", *user_location(2)[:3])
-        if self.last is None or key in self.plan.reasons:
+        waiting, key = self.waiting, ("result", *user_location(2)[:3])
+        if waiting is None or waiting.writer is None or waiting.buffer is not result.buffer or key in self.plan.reasons:
             return False
-        written = [tile.handle for _, tile in self.last.targets()]      # of one before it, where a mask is always false
-        buffer, allocation = self.latest
-        if written != [result.buffer.handle] or buffer is not result.buffer or (
-                not self.trace.erase_last_result(allocation)):
-            return False
+        self.waiting = self.last = None
         self.taken_back[result.buffer] = key
         self.first_uses.forget(result.buffer)
         if result.buffer.held is not None:
             self.memory.forget(result.buffer)
-        self.last = None
         return True
 
     # -- structure -----------------------------------------------------------------------------------------------------
@@ -325,7 +369,8 @@ class MlirBuilder(Builder):
         kind = ir.IntegerType.get_signless(32)
         if isinstance(value, View):
             zero = self._constant(0)
-            return self._op("memref.load", [value.buffer.handle, zero, zero], results=[kind]).results[0]
+            self.emit_waiting()                 # before its value is asked for
+            return self._op("memref.load", [value.buffer.handle.value, zero, zero], results=[kind]).results[0]
         number = ir.IntegerAttr.get(kind, value)
         return self._op("arith.constant", results=[kind], attributes={"value": number}).results[0]
 
@@ -369,6 +414,7 @@ class MlirBuilder(Builder):
 
     def finish(self, results: Sequence[Buffer]) -> Module:
         """Close the function. Results are named by the argument that holds them."""
+        self.emit_waiting()
         self.output_writes.check(results)
         self.check_memory()
         self._op("func.return")
@@ -382,7 +428,7 @@ class MlirBuilder(Builder):
         attributes["arg_attrs"] = ir.ArrayAttr.get([
             ir.DictAttr.get({k: self.make.value(v) for k, v in marks.items()}) for marks in self.arguments])
         attributes["nki.grid"] = self.make.value(tuple(self.grid))
-        attributes["nki.results"] = self.make.value(tuple(r.handle.arg_number for r in results))
+        attributes["nki.results"] = self.make.value(tuple(r.handle.value.arg_number for r in results))
         return self.module
 
     # -- the small parts of an operation -------------------------------------------------------------------------------
@@ -408,6 +454,8 @@ class MlirBuilder(Builder):
             attributes: dict[str, Attribute] | None = None, regions: int = 0, ip: ir.InsertionPoint | None = None,
             skip: int = 2, at: Location | None = None) -> Operation:
         """``skip`` frames, this one included, are known not to be the kernel's; ``at`` is its place, where known."""
+        if self.waiting is not None and ip is None and name != "affine.apply":      # which no operation that waits uses
+            self.emit_waiting()
         at = at or user_location(skip)
         if (location := self.cache.get(at)) is None:
             location = self.cache[at] = ir.Location.file(at.file, at.line, at.column + 1)

@@ -71,6 +71,7 @@ class OutputWrites:
             if buffer.role != "output" or self.number(buffer) not in self.flagged:
                 continue
             flag = tile_of(self.flag(buffer), {})
+            flag = flag.on(flag.handle.value)
             at = buffer.created_at
             location = ir.Location.file(at.file, at.line, at.column + 1) if at else self.builder.unknown
             if prod(grid) > 1:

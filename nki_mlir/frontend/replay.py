@@ -6,12 +6,9 @@ module, a random generator). Neither alone is enough: a list that only grows cha
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nki_mlir.dialects.op import FRESH
-
-if TYPE_CHECKING:
-    from nki_mlir.bindings import Operation
 
 
 class BlockArguments:
@@ -22,7 +19,7 @@ class BlockArguments:
 
 
 class Trace:
-    """Operations in the order they are emitted; ``BlockArguments`` where a body begins, None where one was taken back.
+    """Operations in the order they are emitted; ``BlockArguments`` where a body begins.
 
     Every operation of a capture is recorded, few are looked at: what there is to know of one is read from it then.
     """
@@ -30,27 +27,6 @@ class Trace:
     def __init__(self) -> None:
         self.entries: list[Any] = []
         self.record = self.entries.append
-
-    def erase_last_result(self, allocation: "Operation | None") -> bool:
-        """Erase the last operation and the allocation of its destination, if that stands just before it.
-
-        Index arithmetic may stand behind them: Python computes a value before the subscripts of its target.
-        """
-        at = len(self.entries) - 1
-        while at > 0 and self.entries[at - 1] is not allocation:
-            if not is_operation(self.entries[at]) or self.entries[at].name != "affine.apply":
-                return False
-            at -= 1
-        if at < 1:
-            return False
-        for place in (at, at - 1):
-            self._erase(place)
-        return True
-
-    def _erase(self, at: int) -> None:
-        """Touching an erased operation later would abort the process: none is kept."""
-        self.entries[at].erase()
-        self.entries[at] = None
 
     def mark(self) -> int:
         return len(self.entries)
@@ -67,8 +43,6 @@ class Trace:
             if isinstance(entry, BlockArguments):
                 canonical.append(BlockArguments)
                 values = entry.arguments
-            elif entry is None:
-                canonical.append(None)
             else:
                 operands = [local.get(v, v) for v in entry.operands]
                 attributes = {name: value for name, value in entry.attributes.items() if name != FRESH}
@@ -79,12 +53,8 @@ class Trace:
         return canonical
 
     def erase_from(self, mark: int) -> None:
-        """Undo everything emitted since the mark."""
-        for at in range(len(self.entries) - 1, mark - 1, -1):
-            if is_operation(self.entries[at]):
-                self._erase(at)
+        """Undo everything emitted since the mark. Touching an erased operation later would abort: none is kept."""
+        for entry in reversed(self.entries[mark:]):
+            if not isinstance(entry, BlockArguments):
+                entry.erase()
         del self.entries[mark:]
-
-
-def is_operation(entry: object) -> bool:
-    return entry is not None and not isinstance(entry, BlockArguments)

@@ -62,7 +62,7 @@ class Buffer:
     space: str
     name: str
     partition_dim: int = 0
-    handle: Any = None          # an array (eager) or an SSA value (capture)
+    handle: Any = None          # an array (eager) or what has the SSA value (capture)
     scope: Any = None           # the block it was created in
     role: str = "local"         # local, input or output
     created_at: Location | None = None      # where the kernel made it, for tensors in HBM
@@ -102,6 +102,17 @@ class View:
     def full(cls, buffer: Buffer) -> "Self":
         return cls(buffer, ZERO, ZERO, whole_dims(buffer.shape, buffer.partition_dim if buffer.on_chip else None),
                    buffer.dtype)
+
+    @classmethod
+    def whole_tile(cls, buffer: Buffer) -> "Self":
+        """All of a buffer on chip whose partition is in front, as the operand that it is."""
+        made = object.__new__(cls)
+        made.dims, made.shape, access, layout = whole_layout(buffer.shape, buffer.dtype, buffer.space)
+        made.buffer, made.partition, made.free, made.dtype = buffer, ZERO, ZERO, buffer.dtype
+        made.limits, made.mask = (), None
+        made._tile = tile = Tile(buffer.handle, buffer.space, buffer.shape, buffer.dtype, access, buffer.name)
+        tile._layout = layout
+        return made
 
     def like(self, *, partition: Index | None = None, free: Index | None = None, dims: tuple[Dim, ...] | None = None,
              dtype: DType | None = None, limits: tuple[Limit, ...] | None = None, mask: Mask | None = None) -> "Self":
@@ -325,13 +336,6 @@ class View:
                 raise TooManyPartitions(count=first.count, limit=PARTITIONS)
         return self
 
-    def become_tile(self) -> None:
-        """What ``as_tile`` finds of a whole buffer on chip, whose partition is in front."""
-        buffer = self.buffer
-        access, layout = whole_layout(buffer.space, buffer.shape, buffer.dtype, self.dims)
-        self._tile = Tile(buffer.handle, buffer.space, buffer.shape, buffer.dtype, access, buffer.name)
-        self._tile._layout = layout
-
     def plain_tile(self) -> Tile | None:
         """The operand record, where neither symbols nor a mask nor limits decide what is touched."""
         if self._tile is None and not (self.limits or self.mask is not None or self.partition.symbols
@@ -415,10 +419,11 @@ def constant_access(dtype: DType, partition: int | None, free: int, dims: tuple[
 
 
 @lru_cache(4096)
-def whole_layout(space: str, shape: tuple[int, ...], dtype: DType, dims: tuple[Dim, ...]) -> tuple[Access, Layout]:
-    """Those of a whole buffer on chip."""
+def whole_layout(shape: tuple[int, ...], dtype: DType, space: str) -> tuple[tuple[Dim, ...], Shape, Access, Layout]:
+    """What the views of all whole tiles of a shape have in common."""
+    dims = whole_dims(shape, 0)
     tile = Tile(None, space, shape, dtype, constant_access(dtype, 0, 0, dims))
-    return tile.access, tile.layout
+    return dims, Shape(shape), tile.access, tile.layout
 
 
 def shares_variable(a: Index, b: Index) -> bool:

@@ -154,7 +154,7 @@ def _loop(span: range, names: tuple[str, ...], place: tuple[int, int], parallel:
     depth = len(builder.scopes)
     (symbol,) = index.symbols
     before = snapshot(variables(names))
-    marks = [builder.trace.mark()]
+    marks = [builder.mark()]
     try:
         yield index
         if len(builder.scopes) != depth:
@@ -162,12 +162,12 @@ def _loop(span: range, names: tuple[str, ...], place: tuple[int, int], parallel:
         changed = sorted(changes(before, snapshot(variables(names))))
         if changed:
             symbol.ask(f"Python state is carried from one iteration to the next: {', '.join(changed)}")
-        marks.append(builder.trace.mark())
+        marks.append(builder.mark())
         if builder.plan.replay and not builder.replaying:   # none inside one: the cost is depth, not 2 ** depth
             builder.replaying = True
             yield index
             builder.replaying = False
-            marks.append(builder.trace.mark())
+            marks.append(builder.mark())
     except GeneratorExit:               # the for statement was left half way
         builder.abandoned.setdefault(site, "its body is left by break or return, or by an exception")
         raise

@@ -104,8 +104,8 @@ def result_tensor(shape: tuple[int, ...], dtype: object, space: str) -> "Tensor"
         return new_tensor(shape, dtype, space)
     if len(shape) < 2 or shape[0] > PARTITIONS:
         located(check_on_chip_shape, shape, 0)
-    made = tensor_of(active("a tensor creation").allocate(shape, dtype, space, at=user_location(2)))
-    made.become_tile()
+    builder = current.get() or active("a tensor creation")
+    made: Tensor = _tensor_class.whole_tile(builder.allocate(shape, dtype, space, at=user_location(2)))
     return made
 
 
