@@ -5,9 +5,13 @@
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>
+#flat = affine_map<(d0) -> (d0)>
 #turned = affine_map<(d0, d1) -> (d1, d0)>
 !hbm = memref<8x4xf32, "hbm">
 !sums = memref<8xf32, "hbm">
+!fold = memref<8xf32, "sbuf">
+!field = memref<8x2xf32, strided<[4, 2]>, "hbm">
+!other_field = memref<8x2xf32, strided<[4, 2], offset: 1>, "hbm">
 !tile = memref<8x4xf32, "sbuf">
 !square_hbm = memref<4x4xf32, "hbm">
 !square = memref<4x4xf32, "sbuf">
@@ -182,6 +186,62 @@ func.func @two_uses(%x: !hbm, %y: !hbm {nki.shared = 0 : i64}) {
   ^bb0(%in: f32, %root: f32, %out: f32):
     %0 = arith.mulf %in, %root : f32
     linalg.yield %0 : f32
+  }
+  return
+}
+
+// Folds of fields of the same records are one walk; one that needs another's result is one of its own, and so is one of
+// which something is needed before.
+// CHECK-LABEL: func.func @folds(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<8x4xf32, "hbm">, %[[R:[a-z0-9]+]]: memref<8xf32, "hbm">
+// CHECK:         %[[EVEN:.*]] = memref.reinterpret_cast %[[X]] to offset: [0], sizes: [8, 2], strides: [4, 2]
+// CHECK:         %[[ODD:.*]] = memref.reinterpret_cast %[[X]] to offset: [1], sizes: [8, 2], strides: [4, 2]
+// CHECK:         linalg.generic {indexing_maps = [#[[ID]], #[[ID]], #[[ROW]], #[[ROW]]], iterator_types = ["parallel", "reduction"]}
+// CHECK-SAME:      ins(%[[EVEN]], %[[ODD]] : {{.*}}) outs(%[[A:.*]], %[[B:.*]] : memref<8xf32, "sbuf">, memref<8xf32, "sbuf">)
+// CHECK-NEXT:    (%[[E:.*]]: f32, %[[O:.*]]: f32, %[[OLD_A:.*]]: f32, %[[OLD_B:.*]]: f32):
+// CHECK-NEXT:      %[[SUM:.*]] = arith.addf %[[E]], %[[OLD_A]] : f32
+// CHECK-NEXT:      %[[PRODUCT:.*]] = arith.mulf %[[O]], %[[OLD_B]] : f32
+// CHECK-NEXT:      linalg.yield %[[SUM]], %[[PRODUCT]] : f32, f32
+// CHECK-NEXT:    }
+// CHECK:         linalg.generic {{.*}} ins(%[[EVEN]], %[[A]] : {{.*}}) outs(%[[C:.*]] : memref<8xf32, "sbuf">)
+// CHECK:         linalg.generic {{.*}} ins(%[[A]], %[[B]], %[[C]] : {{.*}}) outs(%[[R]] : memref<8xf32, "hbm">)
+// CHECK-NOT:     linalg.generic
+func.func @folds(%x: !hbm, %r: !sums {nki.shared = 0 : i64}) {
+  %even = memref.reinterpret_cast %x to offset: [0], sizes: [8, 2], strides: [4, 2] : !hbm to !field
+  %odd = memref.reinterpret_cast %x to offset: [1], sizes: [8, 2], strides: [4, 2] : !hbm to !other_field
+  %zero = arith.constant 0.0 : f32
+  %one = arith.constant 1.0 : f32
+  %a = memref.alloc() : !fold
+  %b = memref.alloc() : !fold
+  %c = memref.alloc() : !fold
+  linalg.fill ins(%zero : f32) outs(%a : !fold)
+  linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}
+    ins(%even : !field) outs(%a : !fold) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.addf %in, %out : f32
+    linalg.yield %0 : f32
+  }
+  linalg.fill ins(%one : f32) outs(%b : !fold)
+  linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}
+    ins(%odd : !other_field) outs(%b : !fold) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.mulf %in, %out : f32
+    linalg.yield %0 : f32
+  }
+  linalg.fill ins(%zero : f32) outs(%c : !fold)
+  linalg.generic {indexing_maps = [#id, #row, #row], iterator_types = ["parallel", "reduction"]}
+    ins(%even, %a : !field, !fold) outs(%c : !fold) {
+  ^bb0(%in: f32, %mean: f32, %out: f32):
+    %0 = arith.subf %in, %mean : f32
+    %1 = arith.addf %0, %out : f32
+    linalg.yield %1 : f32
+  }
+  linalg.generic {indexing_maps = [#flat, #flat, #flat, #flat], iterator_types = ["parallel"]}
+    ins(%a, %b, %c : !fold, !fold, !fold) outs(%r : !sums) {
+  ^bb0(%p: f32, %q: f32, %s: f32, %out: f32):
+    %0 = arith.addf %p, %q : f32
+    %1 = arith.addf %0, %s : f32
+    linalg.yield %1 : f32
   }
   return
 }

@@ -175,7 +175,7 @@ func.func @scan(%y: !f32, %a: !f32, %b: !f32) {
   return
 }
 
-// Values of whole rows: a count, a fold, what follows from it, a fold that reads that; of the odd elements the same.
+// Values of whole rows: counts, folds, what follows from them, folds that read that; each of the even and the odd elements.
 // CHECK-LABEL: func.func @statistics(
 // CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<128x6xf32, "sbuf">, %[[X:[a-z0-9]+]]: memref<128x64xf32, "sbuf">
 // CHECK:         %[[COUNT:.*]] = arith.constant 3.200000e+01 : f32
@@ -184,13 +184,16 @@ func.func @scan(%y: !f32, %a: !f32, %b: !f32) {
 // CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[ROWS]]], iterator_types = ["parallel", "reduction"]}
 // CHECK-SAME:      ins(%[[EVEN]] : {{.*}}) outs(%[[TOTAL:.*]] :
 // CHECK:           "scalar.alu"({{.*}}) {fn = "add"}
+// CHECK:         %[[ODD:.*]] = "nki.view"(%[[X]]) {access = #nki.access<f32, #{{.*}}, {{\[\[}}1, 128], [2, 32]]>}
+// CHECK-NEXT:    linalg.generic {{.*}} iterator_types = ["parallel", "reduction"]} ins(%[[ODD]] : {{.*}}) outs(%[[OTHER:.*]] :
 // CHECK:         linalg.generic {indexing_maps = [#[[LINE]], #[[LINE]]], iterator_types = ["parallel"]}
 // CHECK-SAME:      ins(%[[TOTAL]] : {{.*}}) outs(%[[MEAN:.*]] :
 // CHECK:           "scalar.alu"({{.*}}) {fn = "divide"}
+// CHECK:         linalg.generic {{.*}} ins(%[[OTHER]] : {{.*}}) outs(%[[ODD_MEAN:.*]] :
 // CHECK:         linalg.generic {indexing_maps = [#[[ID]], #[[ROWS]], #[[ROWS]]], iterator_types = ["parallel", "reduction"]}
 // CHECK-SAME:      ins(%[[EVEN]], %[[MEAN]] : {{.*}}) outs(%[[SPREAD:.*]] :
 // CHECK:           "scalar.alu"({{.*}}) {fn = "subtract"}
-// CHECK:         "nki.view"(%[[X]]) {access = #nki.access<f32, #{{.*}}, {{\[\[}}1, 128], [2, 32]]>}
+// CHECK:         linalg.generic {{.*}} ins(%[[ODD]], %[[ODD_MEAN]] : {{.*}}) outs(%[[ODD_SPREAD:.*]] :
 // CHECK-NOT:     nisa.
 #six = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 6]]>
 func.func @statistics(%y: memref<128x6xf32, "sbuf">, %x: !f32) {

@@ -54,13 +54,18 @@ class GenericOperation:
         return sorted(axes_of(self.maps[-1])) == list(range(self.maps[-1].n_dims))
 
     @property
-    def points(self) -> int:
-        """How often the body runs."""
-        extents: dict[int, int] = {}
+    def extents(self) -> dict[int, int]:
+        """By axis."""
+        found: dict[int, int] = {}
         for value, mapping in zip((*self.inputs, self.output), self.maps):
             if isinstance(value.type, ir.MemRefType):
-                extents |= zip(axes_of(mapping), ir.MemRefType(value.type).shape)
-        return prod(extents.values())
+                found |= zip(axes_of(mapping), ir.MemRefType(value.type).shape)
+        return found
+
+    @property
+    def points(self) -> int:
+        """How often the body runs."""
+        return prod(self.extents.values())
 
 
 def work(body: Sequence[Operation]) -> int:
@@ -124,6 +129,27 @@ def fused(first: GenericOperation, second: GenericOperation, place: int,
                 own[second.block.arguments[k]] = arguments[given[v, m]]
         return clone(second.body, own)
     return structured_operation(values, maps, second.op.attributes["iterator_types"], body)
+
+
+def joined(first: GenericOperation, second: GenericOperation) -> Operation:
+    """Both in one walk over the same axes, with an output each, before the insertion point."""
+    read = dict.fromkeys([*zip(first.inputs, first.maps), *zip(second.inputs, second.maps)])
+    place = {operand: k for k, operand in enumerate(read)}
+    values = [*(v for v, _ in read), first.output, second.output]
+    maps = [*(m for _, m in read), first.maps[-1], second.maps[-1]]
+    op = ir.Operation.create("linalg.generic", operands=values, regions=1, attributes={
+        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
+        "iterator_types": second.op.attributes["iterator_types"],
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(read), 2])})
+    kinds = [v.type.element_type if isinstance(v.type, ir.MemRefType) else v.type for v in values]
+    arguments = list(op.regions[0].blocks.append(*kinds, arg_locs=[op.location] * len(kinds)).arguments)
+    with ir.InsertionPoint(op.regions[0].blocks[0]):
+        results = []
+        for one, old in ((first, arguments[-2]), (second, arguments[-1])):
+            given = [arguments[place[operand]] for operand in zip(one.inputs, one.maps)]
+            results.append(clone(one.body, dict(zip(one.block.arguments, [*given, old]))))
+        ir.Operation.create("linalg.yield", operands=results)
+    return op
 
 
 def keeps_extents(second: GenericOperation, place: int, maps: Iterable[ir.AffineMap]) -> bool:

@@ -6,6 +6,7 @@ before:  linalg.generic ins(%part) outs(%tile) { in }
 after:   linalg.generic ins(%part) outs(%sums) { in * in + out }
 
 That is so where one operation uses the result, as often as it is made, and what it is made of is still the same there.
+Two short folds over the same elements, or over fields of the same records, become one walk with two results.
 """
 
 from bisect import bisect_right
@@ -22,12 +23,15 @@ from nki_mlir.graph.elementwise import (
     GenericOperation,
     axes_of,
     fused,
+    joined,
     keeps_extents,
     structured,
     work,
 )
 from nki_mlir.graph.views import start_in_buffer
 from nki_mlir.passes.pass_manager import Pass
+
+MOST_JOINED = 8             # operations of two folds that become one: its loops are still repeated in code
 
 
 class FuseTiles(Pass, name="fuse-tiles"):
@@ -111,6 +115,7 @@ class _FunctionFusion:
         """Until nothing changes: operations that used one tile may have become one operation meanwhile."""
         while self.fuse_once():
             pass
+        self.join_folds()
 
     def fuse_once(self) -> bool:
         """Go through the operations: what is fused stands where the result was used, and is seen again there."""
@@ -141,6 +146,41 @@ class _FunctionFusion:
             self.operations[number], self.operations[last] = None, fuse(producer, consumer)
             changed = True
         return changed
+
+    def join_folds(self) -> None:
+        """Folds that walk over the same memory as an earlier one, as one operation in the place of the later one."""
+        earlier: dict[Value, int] = {}                          # the last fold that reads a buffer
+        for number, op in enumerate(self.operations):
+            fold = self.short_fold(op)
+            if op is None or fold is None:
+                continue
+            sources = {memory_of(v) for v in fold.inputs if isinstance(v.type, ir.MemRefType)}
+            before = max((earlier[b] for b in sources if b in earlier), default=None)
+            other = self.short_fold(self.operations[before]) if before is not None else None
+            if before is None or other is None or not can_join(other, fold) or not self.can_wait(
+                    other, before, number, fold.output):
+                earlier |= dict.fromkeys(sources, number)
+                continue
+            with ir.InsertionPoint(op), op.location:
+                self.operations[number], self.operations[before] = joined(other, fold), None
+            for one in (other, fold):
+                for buffer in {memory_of(v) for v in (*one.inputs, one.output) if isinstance(v.type, ir.MemRefType)}:
+                    self.users[buffer] = self.users[buffer] - {before} | {number}
+                one.op.erase()
+
+    def short_fold(self, op: Operation | None) -> GenericOperation | None:
+        found = structured(op) if op is not None and self.wanted(op) else None
+        return found if found is not None and not found.parallel and 2 * work(found.body) <= MOST_JOINED else None
+
+    def can_wait(self, fold: GenericOperation, number: int, until: int, written: Value) -> bool:
+        """Whether a fold may be done with ``written``: nothing before needs its result, or writes what it reads."""
+        buffers = {memory_of(v) for v in fold.inputs if isinstance(v.type, ir.MemRefType)}
+        result = memory_of(fold.output)
+        origin = defining(result)
+        return (origin is not None and origin.name == "memref.alloc"
+                and self.memory_key(memory_of(written)) not in map(self.memory_key, buffers)
+                and not any(number < user <= until for user in self.users[result])
+                and not any(self.is_written_between(buffer, number, until) for buffer in buffers))
 
     def only_user(self, number: int) -> int:
         """The one operation that uses the tile that an operation makes, after it; 0 where there is none."""
@@ -173,6 +213,24 @@ def can_fuse(producer: GenericOperation, consumer: GenericOperation) -> bool:
     others = [v for v in (*consumer.inputs, consumer.output) if isinstance(v.type, ir.MemRefType) and v != tile]
     return (consumer.points == producer.points and all(memory_of(v) != buffer for v in others)
             and all(memory_of(v) != memory_of(consumer.output) and _is_counted(v) for v in read))
+
+
+def can_join(first: GenericOperation, second: GenericOperation) -> bool:
+    """Whether two folds have the same loops, stand in one block, and read elements that lie within a step."""
+    if first.op.block != second.op.block or first.extents != second.extents or first.maps[-1] != second.maps[-1] or (
+            str(first.op.attributes["iterator_types"]) != str(second.op.attributes["iterator_types"])):
+        return False
+    return any(_lie_beside(v, w) for v, m in zip(first.inputs, first.maps) for w, n in zip(second.inputs, second.maps)
+               if m == n and isinstance(v.type, ir.MemRefType) and isinstance(w.type, ir.MemRefType))
+
+
+def _lie_beside(a: Value, b: Value) -> bool:
+    one, other, kind = start_in_buffer(a), start_in_buffer(b), ir.MemRefType(a.type)
+    strides = kind.get_strides_and_offset()[0]
+    if one.buffer != other.buffer or one.terms != other.terms or kind.element_type != b.type.element_type or (
+            list(strides) != list(ir.MemRefType(b.type).get_strides_and_offset()[0])):
+        return False
+    return abs(one.offset - other.offset) < max(1, min((abs(s) for s in strides if s), default=1))
 
 
 def in_step(producer: GenericOperation, consumer: GenericOperation) -> bool:

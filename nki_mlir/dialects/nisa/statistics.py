@@ -60,15 +60,14 @@ class BnStatsOp(PartitionWise, name="bn_stats", engines=(Engine.VECTOR,), mnemon
         if rows is None or parts is None:
             b.keep(self)
             return
-        columns = []
-        for part in parts:
-            n = part.free_elements
-            count = rows.constant(n)
-            total = rows.sum(lambda s, x: x, [part]) if n else count
-            mean = rows.each(lambda s, x, n=max(n, 1): s.alu("divide", x, s.constant(n)), total)
-            spread = rows.sum(squared_distance, [part], mean) if n else count
-            columns += [count, mean, spread]
-        rows.write(self.dst, columns)
+        numbers = [part.free_elements for part in parts]        # what is done of both parts stands together
+        counts = [rows.constant(n) for n in numbers]
+        totals = [rows.sum(lambda s, x: x, [part]) if n else count for part, n, count in zip(parts, numbers, counts)]
+        means = [rows.each(lambda s, x, n=max(n, 1): s.alu("divide", x, s.constant(n)), total)
+                 for n, total in zip(numbers, totals)]
+        spreads = [rows.sum(squared_distance, [part], mean) if n else count
+                   for part, n, count, mean in zip(parts, numbers, counts, means)]
+        rows.write(self.dst, [column for columns in zip(counts, means, spreads) for column in columns])
 
 
 class BnAggrOp(PartitionWise, name="bn_aggr", engines=(Engine.VECTOR,), mnemonic="BN_AGGR", opcode=0x52):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Fields of records that are loaded together: which inputs are, the values, and that nothing behind them is read."""
+"""Fields of records that are loaded together, and folds that walk together: which do, and the values."""
 
 import ctypes
 import mmap
@@ -8,10 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
-from nki_mlir.targets.cpu import read_in_place
+from nki_mlir.targets.cpu import kernel, read_in_place
 from nki_mlir.targets.cpu.streaming import AddressedNest
 
 from .compiled import compiled
@@ -22,6 +23,7 @@ RNG = np.random.default_rng(0)
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
     monkeypatch.setattr(read_in_place, "LEAST", 16)
+    monkeypatch.setattr(kernel, "WORTH_FUSING", 16)
 
 
 def records(rows, count, step, dtype=np.float32):
@@ -56,14 +58,14 @@ def sums(x):
     return out
 
 
-def native(kernel, *arguments):
-    found = kernel.specialize(kernel.bind(arguments, {}, is_array, describe_array))
+def native(function, *arguments):
+    found = function.specialize(function.bind(arguments, {}, is_array, describe_array))
     return compiled(found.captured.variants[()].module)
 
 
-def together(kernel, *arguments):
+def together(function, *arguments):
     """Which inputs are loaded with which one, and how far behind it they begin."""
-    functions = [i.function for i in native(kernel, *arguments).programs[0].assembly.instructions]
+    functions = [i.function for i in native(function, *arguments).programs[0].assembly.instructions]
     return [sorted((offset, base) for _, base, offset in f.use.beside) for f in functions
             if isinstance(f, AddressedNest) and f.use.beside]
 
@@ -100,6 +102,65 @@ def test_sums_of_fields(count):
     assert [[offset for offset, _ in group] for group in together(sums, x)] == [[0, 1]]
 
 
+@nki.jit
+def two_folds(x):
+    """Both of one tile, of which the second is no sum."""
+    out = nl.ndarray((x.shape[0], 2), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    highest, lowest = nl.max(tile, axis=1, keepdims=True), nl.min(tile, axis=1, keepdims=True)
+    nl.store(out[:, 0:1], highest)
+    nl.store(out[:, 1:2], lowest)
+    return out
+
+
+@nki.jit
+def one_after_the_other(x, y):
+    """The tile is written between the folds."""
+    out = nl.ndarray((x.shape[0], 2), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    highest = nl.max(tile, axis=1, keepdims=True)
+    tile[...] = nl.maximum(nl.load(y), 1.0)
+    nl.store(out[:, 1:2], nl.min(tile, axis=1, keepdims=True))
+    nl.store(out[:, 0:1], highest)
+    return out
+
+
+@nki.jit
+def statistics(x):
+    out = nl.ndarray((x.shape[0], 6), dtype=nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, nisa.bn_stats(nl.load(x)))
+    return out
+
+
+def walks(function, *arguments):
+    """How many inputs and outputs the folds over more than one element have."""
+    functions = [getattr(i.function, "nest", i.function)
+                 for i in native(function, *arguments).programs[0].assembly.instructions]
+    return [(len(f.inputs), len(f.outputs)) for f in functions if getattr(f, "reduced", None)]
+
+
+@pytest.mark.parametrize("columns", [64, 65, 250])
+def test_folds_of_one_tile__are_one_walk(columns):
+    x = records(128, columns, 1)
+    np.testing.assert_array_equal(*(two_folds.on(where)(x) for where in ("jit", "interpreter")))
+    assert walks(two_folds, x) == [(1, 2)]
+
+
+def test_folds_of_what_was_written_between__are_two():
+    x, y = records(128, 64, 1), records(128, 64, 1)
+    np.testing.assert_array_equal(*(one_after_the_other.on(where)(x, y) for where in ("jit", "interpreter")))
+    assert walks(one_after_the_other, x, y) == [(1, 1), (1, 1)]
+
+
+@pytest.mark.parametrize("columns", [64, 500, 510, 65, 511])
+def test_statistics__of_both_parts_at_once(columns):
+    """An odd number of elements has parts of different lengths."""
+    x = RNG.integers(-8, 9, (128, columns)).astype(np.float32)
+    result, expected = (statistics.on(where)(x) for where in ("jit", "interpreter"))
+    np.testing.assert_allclose(result, expected, rtol=2e-6, atol=1e-6)
+    assert walks(statistics, x) == ([(2, 2), (4, 2)] if columns % 2 == 0 else [(1, 1), (1, 1), (2, 1), (2, 1)])
+
+
 @pytest.mark.parametrize("step, fields", [(2, (0, 1)), (4, (0, 1)), (4, (0, 2)), (4, (1, 3)), (4, (0, 3))])
 def test_nothing_is_read_behind_the_array(step, fields):
     """It ends where memory ends that may be read."""
@@ -111,10 +172,10 @@ def test_nothing_is_read_behind_the_array(step, fields):
     libc = ctypes.CDLL(None, use_errno=True)
     at_end = np.frombuffer(memory, np.float32, x.size, pages * mmap.PAGESIZE - x.nbytes).reshape(x.shape)
     at_end[...] = x
-    kernel, out = native(chosen, x, step, fields), np.empty((128, 64), np.float32)
+    code, out = native(chosen, x, step, fields), np.empty((128, 64), np.float32)
     assert libc.mprotect(guard, ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
     try:
-        kernel([at_end], [out])
+        code([at_end], [out])
     finally:
         libc.mprotect(guard, ctypes.c_size_t(mmap.PAGESIZE), 3)
     np.testing.assert_array_equal(out, chosen.on("interpreter")(x, step, fields))
