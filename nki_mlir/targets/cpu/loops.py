@@ -14,8 +14,11 @@ from nki_mlir.bindings import ir
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule, turned_operands
+from nki_mlir.targets.cpu.storage import LINE
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.recognition import FoldedOutput, integer_sums
+
+MOST_ASKED = 4 * LINE               # bytes that are asked for at a time
 
 Carried = list[Value]
 
@@ -169,9 +172,15 @@ class Loops:
 
     def fetch(self, operand: int, point: Point) -> Value:
         dtype = self.nest.operands[operand].dtype
-        if operand in self.ahead and point.lanes > 1:
-            self.code.prefetch(point.pointers[operand], self.ahead[operand])
+        self.ask_ahead(operand, point)
         return self.code.fetch(point.pointers[operand], self.step_of(operand, point), dtype, point.lanes, point.active)
+
+    def ask_ahead(self, operand: int, point: Point) -> None:
+        """Ask for the lines that a vector's elements have there."""
+        if operand in self.ahead and point.lanes > 1:
+            reach = self.step_of(operand, point) * point.lanes * self.nest.operands[operand].dtype.itemsize
+            for line in range(0, min(max(reach, 1), MOST_ASKED), LINE):
+                self.code.prefetch(point.pointers[operand], self.ahead[operand] + line)
 
     def put(self, value: Value, output: int, point: Point) -> None:
         operand = len(self.nest.inputs) + output
@@ -195,6 +204,7 @@ class Loops:
         ready: dict[int, Value] = {}
         for first in dict.fromkeys(base for k in wanted if k in self.fields for base, _ in (self.fields[k],)):
             given = self.nest.operands[first]
+            self.ask_ahead(first, point)
             fields = self.code.fields(point.pointers[first], self.step_of(first, point), given.dtype, point.lanes,
                                       1 + max(offset for base, offset in self.fields.values() if base == first))
             ready |= {k: fields[offset] for k, (base, offset) in self.fields.items() if base == first and k in wanted}

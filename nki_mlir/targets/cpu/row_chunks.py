@@ -208,7 +208,7 @@ class Run:
             computation = self.chunks.computations[id(call)]
             for k, view in enumerate(computation.views[:len(part.nest.inputs)]):
                 step = part.steps[k]
-                if view.root in self.chunks.inputs and step and bytes_of(part.nest, k) == step:
+                if view.root in self.chunks.inputs and step:
                     weight = len(part.nest.steps), id(call), k
                     key = view.root, step
                     heaviest[key] = max(heaviest.get(key, weight), weight, key=lambda w: w[0])

@@ -14,7 +14,7 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu import read_in_place, row_chunks
+from nki_mlir.targets.cpu import host, read_in_place, row_chunks
 from nki_mlir.targets.cpu.listing import listing
 from nki_mlir.targets.cpu.row_chunks import ChunkAccess, bytes_of, lie_apart
 from nki_mlir.waist.nest import Nest, Operand, Step
@@ -182,6 +182,16 @@ def test_the_next_chunk_is_asked_for__where_most_is_computed(monkeypatch, shape)
     assert asking == {"add": {str(rows * shape[1] * 4)}}
     np.testing.assert_array_equal(*(powers.on(where)(x)[5] for where in ("jit", "interpreter")))
     np.testing.assert_allclose(*(powers.on(where)(x) for where in ("jit", "interpreter")), rtol=1e-5)
+
+
+def test_every_line_of_the_next_chunk_is_asked_for(monkeypatch):
+    """Of a vector of every fourth element as many lines as four vectors have."""
+    monkeypatch.setattr(read_in_place, "LEAST", 64)
+    vectors = 4 * min(16, host.lanes()) * 4
+    text = listing(pooled.lower(np.zeros((128, 256), np.float32)).module("nisa"), vectors=True)
+    sums, = {int(n) for n in re.findall(r"add_(\d+)x", text)}
+    asked = {int(n) for n in re.findall(r"getelementptr %\w+\[(\d+)\] : \(!llvm.ptr\) -> !llvm.ptr, i8", text)}
+    assert asked == {sums * 4 * 4 + line for line in range(0, vectors, 64)}
 
 
 def test_small_tiles__stay_whole(monkeypatch):
