@@ -5,12 +5,16 @@ A value is what one region holds between being written and being written anew; a
 one that fills another part of it before anyone has read it, go on with the value that is there.
 """
 
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from itertools import accumulate
+from math import prod
 from typing import NamedTuple
 
 from nki_mlir.dialects.access import PSUM, SBUF, Tile
 from nki_mlir.dialects.op import Op
+from nki_mlir.targets.neuron.profile.advice import Where
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 
 BUCKET = 2048                   # bytes of a partition whose values are looked through together
@@ -49,35 +53,56 @@ class Occupant:
         return (self.region.p1 - self.region.p0) * (self.region.b1 - self.region.b0)
 
 
+class OnChipAccess(NamedTuple):
+    """What an instruction does with an operand on chip. A product that begins a sum does not read its result."""
+
+    field: str
+    region: Footprint
+    reads: bool
+    writes: bool
+    fills: bool                 # every byte of the region is written
+
+
+def accesses(run: TimedMachine) -> Iterator[tuple[int, Where, list[OnChipAccess]]]:
+    """Events that work on what is on chip, in the order in which a run went; operands that are only read come first."""
+    record = run.record
+    known: dict[Where, list[OnChipAccess]] = {}
+    for event in sorted(range(len(record)), key=record.start.__getitem__):
+        where = record.agent[event], record.position[event]
+        own = known.get(where)
+        if own is None:
+            op = run.agents[where[0]].stream.instructions[where[1]].op
+            own = known[where] = _accesses(op) if isinstance(op, Op) else []
+        if own:
+            yield event, where, own
+
+
+def _accesses(op: Op) -> list[OnChipAccess]:
+    begins, whole = getattr(op, "accumulate", None) is False, not op.mask and not op.limits
+    found = [OnChipAccess(f.name, footprint_of(t), f.reads and not (f.writes and begins), f.writes, whole and _dense(t))
+             for f, t in op.operands() if t.on_chip]
+    return sorted(found, key=lambda access: access.writes)
+
+
+def _dense(tile: Tile) -> bool:
+    low, high = tile.access.reach()
+    return prod(count for _, count in tile.access.free_dims) == high + 1 - low
+
+
 def held_of(run: TimedMachine, instruction_of: list[int], launch: float) -> list[Occupant]:
     """All values of a run, by when they begin. ``instruction_of``: the instruction's number, by event."""
     record = run.record
     memories = [_Memory(k) for k in range(len(run.cores))]
-    known: dict[tuple[int, int], list[tuple[Footprint, bool, bool]]] = {}
-    for event in sorted(range(len(record)), key=record.start.__getitem__):
-        key = record.agent[event], record.position[event]
-        operands = known.get(key)
-        if operands is None:
-            op = run.agents[key[0]].stream.instructions[key[1]].op
-            operands = known[key] = _operands(op) if isinstance(op, Op) else []
-        if not operands:
-            continue
+    for event, (agent, _), operands in accesses(run):
         movement = record.movements.get(event)
         begin, end = (movement.begin, movement.end) if movement else (record.start[event], record.complete[event])
-        memory = memories[run.cores.index(run.agents[key[0]].core)]
-        for region, reads, writes in operands:
+        memory = memories[run.cores.index(run.agents[agent].core)]
+        for _, region, reads, writes, _ in operands:
             if writes:
                 memory.write(region, reads, launch + begin, launch + end, instruction_of[event])
             else:
                 memory.read(region, launch + end)
     return sorted((h for m in memories for h in m.all), key=lambda h: h.begin)
-
-
-def _operands(op: Op) -> list[tuple[Footprint, bool, bool]]:
-    """Regions on chip, those that are read first; a product that begins a sum does not read its result."""
-    begins = getattr(op, "accumulate", None) is False
-    found = [(footprint_of(t), f.reads and not (f.writes and begins), f.writes) for f, t in op.operands() if t.on_chip]
-    return sorted(found, key=lambda operand: operand[2])
 
 
 def footprint_of(tile: Tile) -> Footprint:
@@ -128,27 +153,10 @@ def buckets_of(region: Footprint) -> list[tuple[str, int]]:
 def levels(values: list[Occupant], core: int, space: str) -> tuple[list[float], list[int]]:
     """(when, bytes held from then on) of a memory of one core."""
     assert space in (SBUF, PSUM)
-    times, counts, now, ending = [0.0], [0], 0, []          # type: tuple[list[float], list[int], int, list[tuple[float, int]]]
-
-    def set_to(when: float, count: int) -> None:
-        if times[-1] == when:
-            counts[-1] = count
-        else:
-            times.append(when)
-            counts.append(count)
-
+    changes = defaultdict(int, {0.0: 0})
     for held in values:
-        if held.core != core or held.region.space != space:
-            continue
-        while ending and ending[0][0] <= held.begin:
-            until, nbytes = heappop(ending)
-            now -= nbytes
-            set_to(until, now)
-        now += held.nbytes
-        set_to(held.begin, now)
-        heappush(ending, (held.end, held.nbytes))
-    while ending:
-        until, nbytes = heappop(ending)
-        now -= nbytes
-        set_to(until, now)
-    return times, counts
+        if held.core == core and held.region.space == space:
+            changes[held.begin] += held.nbytes
+            changes[held.end] -= held.nbytes
+    times = sorted(changes)
+    return times, list(accumulate(changes[when] for when in times))

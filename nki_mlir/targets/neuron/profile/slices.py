@@ -12,8 +12,7 @@ from pathlib import PurePath
 import numpy as np
 
 from nki_mlir.diagnostics import Location
-from nki_mlir.dialects.isa.instruction import Control, Instruction
-from nki_mlir.dialects.isa.program import Program
+from nki_mlir.dialects.isa.instruction import Control
 from nki_mlir.targets.neuron.format.assembly import operation_text
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.record import SEMAPHORE
@@ -139,18 +138,13 @@ def _instructions(run: TimedMachine, made: Slices) -> list[list[int]]:
     known: dict[Executed, int] = {}
     numbers = []
     for agent in run.agents:
-        core, program = run.cores.index(agent.core), agent.core.columns.program
-        own = []
+        core, own = run.cores.index(agent.core), list[int]()
         for place, instruction in enumerate(agent.stream.instructions):
             nbytes = getattr(agent.stream.details.get(place), "hbm_bytes", 0)
-            one = Executed(core, agent.stream.engine.value, instruction.op.mnemonic, text_of(instruction, program),
-                           instruction.location, nbytes, isinstance(instruction.op, Control))
+            text = operation_text(instruction.op, instruction.queue)        # as in assembly, without waits and signal
+            one = Executed(core, agent.stream.engine.value, instruction.op.mnemonic, text, instruction.location, nbytes,
+                           isinstance(instruction.op, Control))
             own.append(known.setdefault(one, len(known)))
         numbers.append(own)
     made.instructions = list(known)
     return numbers
-
-
-def text_of(instruction: Instruction, program: Program) -> str:
-    """As in assembly, without its waits and its signal."""
-    return operation_text(instruction.op, instruction.queue)

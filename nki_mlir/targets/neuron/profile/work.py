@@ -2,6 +2,7 @@
 """Arithmetic: how many operations instructions are, which loops of the source they belong to, and the roofline."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -65,20 +66,16 @@ def loops_of(file: str, lines: Iterable[int]) -> list[SourceLoop]:
 def points(run: TimedMachine, slices: Slices, total: float) -> list[RooflinePoint]:
     """The kernel's, then those of its loops."""
     record = run.record
-    counted: dict[tuple[int, int], tuple[int, int]] = {}
     whole, of_line = [0, 0], {}         # type: tuple[list[int], dict[tuple[str, int], list[int]]]
-    for event in range(len(record)):
-        key = record.agent[event], record.position[event]
-        agent = run.agents[key[0]]
-        instruction = agent.stream.instructions[key[1]]
-        if key not in counted:
-            counted[key] = operations(instruction), getattr(agent.stream.details.get(key[1]), "hbm_bytes", 0)
+    for (agent, place), times in Counter(zip(record.agent, record.position)).items():
+        stream = run.agents[agent].stream
+        instruction = stream.instructions[place]
         sums = [whole]
         if instruction.location is not None:
             sums.append(of_line.setdefault((instruction.location.file, instruction.location.line), [0, 0]))
         for own in sums:
-            own[0] += counted[key][0]
-            own[1] += counted[key][1]
+            own[0] += times * operations(instruction)
+            own[1] += times * getattr(stream.details.get(place), "hbm_bytes", 0)
     found = [RooflinePoint(run.cores[0].columns.program.kernel, "", whole[0], whole[1], total)]
     for file in sorted({file for file, _ in of_line}):
         for loop in loops_of(file, [line for name, line in of_line if name == file]):
