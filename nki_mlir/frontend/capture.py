@@ -14,6 +14,7 @@ from typing import Any
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.mlir_ops import shared_context
+from nki_mlir.frontend import tracing
 from nki_mlir.frontend.builder import current
 from nki_mlir.frontend.errors import UnrollLimit
 from nki_mlir.frontend.hazards import ProgramTouches, ignored_axes, judge_loops, judge_programs, program_of
@@ -22,7 +23,6 @@ from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.mlir_builder import MlirBuilder, UnrollPlan
 from nki_mlir.frontend.races import Verdict
 from nki_mlir.frontend.tensor import Buffer
-from nki_mlir.frontend.tracing import Runtime
 from nki_mlir.frontend.wrapping import name_of, wrap
 from nki_mlir.scalar.dtypes import DType
 
@@ -81,7 +81,7 @@ def capture(function: Callable[..., object], body: Body, grid: tuple[int, ...] =
     plan, attempts = UnrollPlan(limit=unroll_limit, replay=replay), 0
     if not rolls:
         plan.reasons = {("program_id", axis): "programs are captured one by one" for axis in range(len(grid))}
-    wrapped = wrap(function, True, Runtime) if rolls else function
+    wrapped = wrap(function, True, tracing) if rolls else function
     failure: Exception | None = None
     while True:
         axes = [key[1] for key in plan.reasons if key[0] == "program_id"]

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What wrapped code calls: loops that roll or unroll, symbolic branches, annotations, callees.
+"""What wrapped code calls, by the names here: loops that roll or unroll, symbolic branches, annotations, callees.
 
 A rolled loop runs its body once with a symbol. Snapshots of the names live at its head and a replay of the body guard
 against Python state that the single run would get wrong; what they find is recorded as a request for numbers.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import CodeType, FunctionType, MethodType
@@ -44,80 +45,75 @@ def site_of_caller() -> Site:
     return at.file, at.line, at.column
 
 
-class Runtime:
-    """The methods that wrapped code calls."""
+operand, both, either, negation, invert = logic.operand, logic.both, logic.either, logic.negation, logic.invert
 
-    operand, both, either = staticmethod(logic.operand), staticmethod(logic.both), staticmethod(logic.either)
-    negation, invert = staticmethod(logic.negation), staticmethod(logic.invert)
 
-    @staticmethod
-    def iterate(iterable: object, names: tuple[str, ...], rolls_range: bool, place: tuple[int, int], target: str
-                ) -> object:
-        if isinstance(iterable, NkiRange):
-            return _loop(iterable.span, names, place, iterable.parallel, target)
-        if rolls_range and type(iterable) is range:
-            return _loop(iterable, names, place, False, target)
-        return iterable
+def iterate(iterable: object, names: tuple[str, ...], rolls_range: bool, place: tuple[int, int], target: str) -> object:
+    if isinstance(iterable, NkiRange):
+        return _loop(iterable.span, names, place, iterable.parallel, target)
+    if rolls_range and type(iterable) is range:
+        return _loop(iterable, names, place, False, target)
+    return iterable
 
-    @staticmethod
-    def repeat(condition: Callable[[], object], names: tuple[object, ...]) -> Iterator[None]:
-        """A wrapped ``while``: Python's own, or the device's where the condition is ``scalar(True)`` at first."""
+
+def repeat(condition: Callable[[], object], names: tuple[object, ...]) -> Iterator[None]:
+    """A wrapped ``while``: Python's own, or the device's where the condition is ``scalar(True)`` at first."""
+    value = condition()
+    if hasattr(value, "iterations"):
+        yield from value.iterations(condition, names)
+        return
+    while not _is_scalar(value) and value:
+        yield
         value = condition()
-        if hasattr(value, "iterations"):
-            yield from value.iterations(condition, names)
-            return
-        while not _is_scalar(value) and value:
-            yield
-            value = condition()
-        if _is_scalar(value):
-            raise WhileEntry().here()
+    if _is_scalar(value):
+        raise WhileEntry().here()
 
-    @staticmethod
-    def branch(condition: object, names: tuple[str, ...], jumps: bool) -> "PlainBranch":
-        if isinstance(condition, Mask) and not jumps and not any(e.shape for e, _ in condition.terms):
-            builder = current.get()
-            if condition.known() is None and builder is not None and builder.symbolic:
-                return SymbolicBranch(builder, condition, names)
-        return PlainBranch(bool(condition), current.get())  # a jump under a symbolic condition: bool() asks for numbers
 
-    @staticmethod
-    def annotated(value: object, annotation: Callable[[], object]) -> object:
-        try:
-            shape = getattr(annotation(), "annotated_shape", None)
-        except Exception:                       # Python itself does not evaluate it
-            return value
-        if shape is not None and isinstance(value, View) and tuple(value.shape) != tuple(map(int, shape)):
-            raise AnnotationMismatch(annotated=tuple(map(int, shape)), shape=value.shape).here()
+def branch(condition: object, names: tuple[str, ...], jumps: bool) -> "PlainBranch":
+    if isinstance(condition, Mask) and not jumps and not any(e.shape for e, _ in condition.terms):
+        builder = current.get()
+        if condition.known() is None and builder is not None and builder.symbolic:
+            return SymbolicBranch(builder, condition, names)
+    return PlainBranch(bool(condition), current.get())  # a jump under a symbolic condition: bool() asks for numbers
+
+
+def annotated(value: object, annotation: Callable[[], object]) -> object:
+    try:
+        shape = getattr(annotation(), "annotated_shape", None)
+    except Exception:                       # Python itself does not evaluate it
         return value
+    if shape is not None and isinstance(value, View) and tuple(value.shape) != tuple(map(int, shape)):
+        raise AnnotationMismatch(annotated=tuple(map(int, shape)), shape=value.shape).here()
+    return value
 
-    @staticmethod
-    def named(value: object, name: str) -> object:
-        """A tensor that has no name of its own gets that of the variable it is assigned to."""
-        if isinstance(value, View) and value.buffer.name[:1] == "t" and value.buffer.name[1:].isdigit():
-            builder = current.get()
-            if builder is not None:
-                builder.rename(value.buffer, name)
-        return value
 
-    @staticmethod
-    def buffer_of(value: Any) -> object:
-        """What ``value.buffer`` is to a kernel: of a tensor, a memory."""
-        return getattr(value, "region", None) or value.buffer if isinstance(value, View) else value.buffer
+def named(value: object, name: str) -> object:
+    """A tensor that has no name of its own gets that of the variable it is assigned to."""
+    if isinstance(value, View) and value.buffer.name[:1] == "t" and value.buffer.name[1:].isdigit():
+        builder = current.get()
+        if builder is not None:
+            builder.rename(value.buffer, name)
+    return value
 
-    @staticmethod
-    def callee(function: Any) -> object:
-        if type(function) is FunctionType and id(function.__code__) in _unwrapped:
-            return function
-        if function is isinstance:
-            return _isinstance
-        if function is type:
-            return _type
-        if type(function) in _WRAPPED and (inner := underlying(function)) is not None and is_users(
-                inner.__code__.co_filename, inner.__globals__):
-            return wrap(function, False, Runtime)
-        if type(function) is FunctionType:
-            _unwrapped[id(function.__code__)] = function.__code__
+
+def buffer_of(value: Any) -> object:
+    """What ``value.buffer`` is to a kernel: of a tensor, a memory."""
+    return getattr(value, "region", None) or value.buffer if isinstance(value, View) else value.buffer
+
+
+def callee(function: Any) -> object:
+    if type(function) is FunctionType and id(function.__code__) in _unwrapped:
         return function
+    if function is isinstance:
+        return _isinstance
+    if function is type:
+        return _type
+    if type(function) in _WRAPPED and (inner := underlying(function)) is not None and is_users(
+            inner.__code__.co_filename, inner.__globals__):
+        return wrap(function, False, sys.modules[__name__])
+    if type(function) is FunctionType:
+        _unwrapped[id(function.__code__)] = function.__code__
+    return function
 
 
 def _is_scalar(value: object) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The AST of kernels and helpers, wrapped: ``for``, ``if``, conditions, annotated assignments, and callees.
 
-Bodies stay in place: nothing is duplicated, line numbers hold. What the wrapped code calls is ``tracing.Runtime``,
+Bodies stay in place: nothing is duplicated, line numbers hold. What the wrapped code calls is the module ``tracing``,
 reached through a closure cell, so no global of the user's module is touched.
 """
 
@@ -12,7 +12,7 @@ import itertools
 import warnings
 from collections.abc import Callable
 from functools import partial, reduce
-from types import CellType, CodeType, FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from nki_mlir.frontend.liveness import exposed_reads, leaves, loaded, stored
@@ -180,7 +180,7 @@ def _nested(code: CodeType, name: str) -> CodeType:
     return next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
 
 
-def wrap(function: Callable[..., object], is_kernel: bool, runtime: type) -> Callable[..., object]:
+def wrap(function: Callable[..., object], is_kernel: bool, runtime: ModuleType) -> Callable[..., object]:
     """The callable with its function's code wrapped: methods and partial applications stay such."""
     match function:
         case FunctionType():
@@ -215,7 +215,7 @@ def name_of(function: Callable[..., object]) -> str:
     return inner.__name__ if inner is not None else type(function).__name__
 
 
-def _wrap_function(function: FunctionType, is_kernel: bool, runtime: object) -> FunctionType:
+def _wrap_function(function: FunctionType, is_kernel: bool, runtime: ModuleType) -> FunctionType:
     """The function with its code wrapped: same globals, defaults and closure cells."""
     if RUNTIME in function.__code__.co_freevars:
         return function

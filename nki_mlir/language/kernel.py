@@ -326,8 +326,8 @@ class Kernel:
         """Its function as builders run it."""
         if not self.rolls:
             return self.func
-        from nki_mlir.frontend.tracing import Runtime  # start-up: needed where it is asked for
-        return wrap(self.func, True, Runtime)
+        from nki_mlir.frontend import tracing  # start-up: needed where it is asked for
+        return wrap(self.func, True, tracing)
 
     # -- inside another kernel -----------------------------------------------------------------------------------------
     def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
