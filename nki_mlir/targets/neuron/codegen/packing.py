@@ -30,11 +30,9 @@ class OnChipSpace:
 
     @staticmethod
     def of(space: str, machine: Machine) -> "OnChipSpace":
-        if space == SBUF:
-            return OnChipSpace(space, machine.sbuf_bytes_per_partition, machine.partitions, machine.address_alignment,
-                               0)
-        return OnChipSpace(space, machine.psum_bytes_per_partition, machine.partitions, machine.address_alignment,
-                           machine.psum_bank_bytes)
+        limit, bank = ((machine.sbuf_bytes_per_partition, 0) if space == SBUF else
+                       (machine.psum_bytes_per_partition, machine.psum_bank_bytes))
+        return OnChipSpace(space, limit, machine.partitions, machine.address_alignment, bank)
 
 
 def packed(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Lifetime],
@@ -141,14 +139,16 @@ class Packing:
             return self.last_fitted(*rooms[-1], life)
         return self.gap(life, taken, 0)
 
-    def rooms(self, life: Lifetime, taken: Sequence[Interval]) -> Iterator[Interval]:
-        """From the first address that the buffer may have, to the end, of each gap that is large enough."""
-        end = 0
-        for first, after in (*taken, (self.limit, self.limit)):
-            at = self.fitted(end, life)
-            if at + life.buffer.bytes_per_partition <= first:
+    def rooms(self, life: Lifetime, taken: Sequence[Interval], start: int = 0) -> Iterator[Interval]:
+        """From the first address that the buffer may have, to the end, of each gap among sorted intervals that is large
+        enough, from ``start`` on."""
+        size, limit = life.buffer.bytes_per_partition, self.limit
+        at = self.fitted(start, life)
+        for first, after in (*taken, (limit, limit)):
+            if at + size <= first and at + size <= limit:
                 yield at, first
-            end = max(end, after)
+            if after > at:
+                at = self.fitted(after, life)
 
     def last_fitted(self, first: int, end: int, life: Lifetime) -> int:
         """The last address of a room that the buffer may have."""
@@ -169,15 +169,7 @@ class Packing:
 
     def gap(self, life: Lifetime, taken: Sequence[Interval], start: int) -> int | None:
         """The first address from ``start`` on with room among sorted intervals."""
-        size = life.buffer.bytes_per_partition
-        at = self.fitted(start, life)
-        for first, after in taken:
-            if after <= at:
-                continue
-            if first >= at + size:
-                break
-            at = self.fitted(after, life)
-        return at if at + size <= self.limit else None
+        return next((at for at, _ in self.rooms(life, taken, start)), None)
 
     def step(self, life: Lifetime) -> int:
         """What the buffer's address is a multiple of."""
