@@ -5,8 +5,10 @@ Steps are numbered in order, loop bodies once. A buffer that a register loop use
 the loop's first to its last step; one that its body allocates is new in each iteration.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from nki_mlir.dialects.access import HBM
 from nki_mlir.targets.neuron.codegen.records import (
@@ -83,14 +85,10 @@ class Liveness:
 def peak(lives: Sequence[Lifetime],
          room: Callable[[DeviceBuffer], int] = lambda buffer: buffer.bytes_per_partition) -> tuple[int, int]:
     """(most bytes per partition that are needed at once, the step where)."""
-    changes: dict[int, int] = {}
+    changes = defaultdict[int, int](int)
     for life in lives:
         size = room(life.buffer)
-        changes[life.first] = changes.get(life.first, 0) + size
-        changes[life.last + 1] = changes.get(life.last + 1, 0) - size
-    most = now = where = 0
-    for step in sorted(changes):
-        now += changes[step]
-        if now > most:
-            most, where = now, step
-    return most, where
+        changes[life.first] += size
+        changes[life.last + 1] -= size
+    steps = sorted(changes)
+    return max(zip(accumulate(changes[step] for step in steps), steps), key=lambda level: level[0], default=(0, 0))

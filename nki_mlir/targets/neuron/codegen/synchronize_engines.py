@@ -101,7 +101,7 @@ class _Emitter:
         self.variables = variables_of(code, steps)
         self.program = Program(plain(code.name), code.machine.name, list(self.variables.values()),
                                notes=list(code.notes))
-        self.engines = [e for e in ENGINES if any(engine_of(s) is e for s in steps)]
+        self.engines = [e for e in ENGINES if any(s.op.runs_on is e for s in steps)]
         self.groups = sorted({group_of(s) for s in steps if is_dma(type(s.op))}, key=lambda g: (g[0].value, g[1]))
         self.parts = {block: list(self.segments(block)) for block in blocks(code.body)}
         self.program.semaphores = [Semaphore(ENGINE_NAMES[e]) for e in self.engines]
@@ -168,7 +168,7 @@ class _Emitter:
                 yield node
                 run, counts = [], {}
                 continue
-            lane: object = group_of(node) if is_dma(type(node.op)) else engine_of(node)
+            lane: object = group_of(node) if is_dma(type(node.op)) else node.op.runs_on
             limit = SEMAPHORE_MAX // COMPLETIONS if isinstance(lane, tuple) else SEMAPHORE_MAX
             if counts.get(lane, 0) >= limit:
                 yield self.planned(run)
@@ -180,7 +180,7 @@ class _Emitter:
 
     def planned(self, steps: Sequence[InstructionStep]) -> SegmentWaits:
         """Straight-line code with its waits."""
-        issuers = [(self.engines.index(engine_of(s)), self.groups.index(group_of(s)) if is_dma(type(s.op)) else None)
+        issuers = [(self.engines.index(s.op.runs_on), self.groups.index(group_of(s)) if is_dma(type(s.op)) else None)
                    for s in steps]
         return SegmentWaits(steps, issuers, len(self.engines), len(self.groups))
 
@@ -406,14 +406,10 @@ def check(step: InstructionStep) -> None:
             raise NoAddress(name=tile.handle.name).located(tile.handle.location)
 
 
-def engine_of(step: InstructionStep) -> Engine:
-    return step.op.runs_on
-
-
 def group_of(step: InstructionStep) -> tuple[Engine, int]:
     """An engine has queues for transfers that write SBUF and others for those that write HBM."""
     (_, written), *_ = step.op.targets()
-    return engine_of(step), int(written.space == HBM)
+    return step.op.runs_on, int(written.space == HBM)
 
 
 def plain(name: str) -> str:

@@ -85,8 +85,8 @@ def unrolled(code: Code, limit: int = UNROLL_LIMIT) -> Code:
     copies = {loop: max(1, min(BODY, limit) // max(1, sizes[loop.body])) for loop in kept}
     # A loop around another that is kept has one iteration a body.
     copies |= {loop: 1 for loop in kept if any(inner in kept for inner in nodes_in(loop.body))}
-    return Code(code.name, code.machine, code.globals, _Unroller(copies).block(code.body, {}, {}), code.grid,
-                code.programs, code.notes)
+    return Code(code.name, code.machine, code.globals, _Unroller(copies).block(code.body, {}, {}, fresh=False),
+                code.grid, code.programs, code.notes)
 
 
 # -- what stays a loop -------------------------------------------------------------------------------------------------
@@ -158,10 +158,10 @@ class _Unroller:
         self.rolled = rolled            # the loops to keep, with the iterations that go into one body
         self.known: dict[tuple[object, ...], Value] = {}
 
-    def block(self, block: Block, values: Values, buffers: Buffers) -> Block:
+    def block(self, block: Block, values: Values, buffers: Buffers, fresh: bool = True) -> Block:
         """The block for these values of the variables around it."""
         made = Block()
-        self.into(made, block, values, buffers, fresh=False)
+        self.into(made, block, values, buffers, fresh)
         return made
 
     def into(self, made: Block, block: Block, values: Values, buffers: Buffers, fresh: bool = True) -> None:
@@ -203,20 +203,16 @@ class _Unroller:
         made.nodes.append(Loop(variable, span, inner, loop.location, loop.attributes))
 
     def while_loop(self, made: Block, node: While, values: Values, buffers: Buffers) -> None:
-        test, body = Block(), Block()
-        self.into(test, node.test, values, buffers)
-        self.into(body, node.body, values, buffers)
+        test, body = (self.block(inner, values, buffers) for inner in (node.test, node.body))
         made.nodes.append(While(test, self.value(node.condition, values), body, node.location))
 
     def branch(self, made: Block, node: Branch, values: Values, buffers: Buffers) -> None:
         condition = self.value(node.condition, values)
         if isinstance(condition, int):
-            return self.into(made, node.then if condition else node.otherwise, values, buffers)
-        then, otherwise = Block(), Block()
-        self.into(then, node.then, values, buffers)
-        self.into(otherwise, node.otherwise, values, buffers)
-        made.nodes.append(Branch(condition, then, otherwise, node.location))
-        return None
+            self.into(made, node.then if condition else node.otherwise, values, buffers)
+        else:
+            then, otherwise = (self.block(inner, values, buffers) for inner in (node.then, node.otherwise))
+            made.nodes.append(Branch(condition, then, otherwise, node.location))
 
     def value(self, value: Value, values: Values) -> Value:
         """The value with numbers put in. Equal values made from the same variables are one object."""
@@ -260,7 +256,7 @@ def without_mask(op: Op) -> list[Op]:
         return []
     if not whole.mask:
         pieces = [whole]
-    elif any(form.symbols for c in whole.mask for form in (c.form,)):
+    elif any(c.form.symbols for c in whole.mask):
         raise Unsupported(feature=f"a mask of '{op.full_name()}' that depends on a value known at run time only",
                           instead="mask by a loop variable with constant bounds")
     else:
