@@ -12,6 +12,7 @@ from nki_mlir.bindings import Attribute, Type, ir, load
 from nki_mlir.scalar.dtypes import DType, storage_type
 from nki_mlir.scalar.emit import ScalarEmitter, arith
 from nki_mlir.targets.cpu import host
+from nki_mlir.targets.cpu.storage import LINE
 
 Value = Any
 DYNAMIC = -(1 << 31)                # marks an index that is an operand
@@ -40,8 +41,13 @@ class FunctionEmitter(ScalarEmitter):
     # -- floats --------------------------------------------------------------------------------------------------------
     def times_power(self, a: Value, exponent: Value) -> Value:
         """In one instruction where the host has it."""
-        if host.lanes() < 16 or a.type != ir.VectorType.get([16], ir.F32Type.get()):
+        lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
+        if host.lanes() < 16 or lanes % 16 or a.type.element_type != ir.F32Type.get():
             return super().times_power(a, exponent)
+        if lanes > 16:
+            halves = [self.times_power(*(self.vector.ShuffleOp(v, v, range(k, k + lanes // 2)).result
+                                         for v in (a, exponent))) for k in (0, lanes // 2)]
+            return self.vector.ShuffleOp(*halves, range(lanes)).result
         every, as_usual = (arith.ConstantOp(ir.IntegerType.get_signless(bits), ir.IntegerAttr.get(
             ir.IntegerType.get_signless(bits), number)).result for bits, number in ((16, -1), (32, 4)))
         return self._intrinsic("llvm.x86.avx512.mask.scalef.ps.512", a, exponent, a, every, as_usual)
@@ -157,7 +163,7 @@ class FunctionEmitter(ScalarEmitter):
             streams: bool = False) -> None:
         """Write elements ``step`` apart from a pointer on; whole vectors past the caches where that is asked for."""
         if streams and lanes > 1 and step == 1 and active is None:
-            aligned = ir.IntegerAttr.get(self.i64_type, lanes * dtype.itemsize)
+            aligned = ir.IntegerAttr.get(self.i64_type, min(lanes * dtype.itemsize, LINE))
             self._llvm("store", [value, pointer], alignment=aligned, nontemporal=ir.UnitAttr.get())
         elif lanes == 1 or (step == 1 and active is None):
             self._llvm("store", [value, pointer], alignment=self._alignment(dtype, 64))

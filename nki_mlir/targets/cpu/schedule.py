@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 
+from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
 from nki_mlir.waist.nest import Nest, Operand
@@ -11,6 +12,7 @@ from nki_mlir.waist.recognition import FoldedOutput, fold_of, integer_sums
 # Operators of which several partial results may be kept and combined at the end.
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor",
                          "logical_and", "logical_or"})
+WITH_32_REGISTERS = 16              # lanes of a host that has so many
 LIGHT = 8                           # steps of a body that is cheap enough to be repeated in code
 UNROLLED = 4                        # partial results of a fold: they hide the latency of its operator
 
@@ -50,8 +52,16 @@ def schedule(nest: Nest) -> Schedule:
     others = [a for a in parallel if a != vector]
     inside = _inner_axis(nest, vector) if not reduced else None
     if inside is None:
+        lanes *= 2 if not reduced and _is_a_chain(nest, vector, lanes) else 1
         return Schedule((*others, vector, *reduced), vector, lanes, carried)
     return Schedule((*(a for a in others if a != inside), vector, inside), vector, lanes, carried)
+
+
+def _is_a_chain(nest: Nest, vector: int, lanes: int) -> bool:
+    """Whether most steps of a body wait for the one before, and there are registers to do two of it at a time."""
+    functions = any(step.kind == "activation" for step in nest.steps)
+    return functions and lanes == host.lanes() == WITH_32_REGISTERS and nest.extents[vector] >= 2 * lanes and all(
+        o.strides[vector] in (0, 1) and o.dtype is FLOAT32 for o in nest.operands) and not nest.mask
 
 
 def turned_operands(nest: Nest, plan: Schedule) -> tuple[int, ...]:

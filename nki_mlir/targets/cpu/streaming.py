@@ -11,6 +11,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.loops import Loops, MemoryUse
 from nki_mlir.targets.cpu.schedule import Schedule, schedule
+from nki_mlir.targets.cpu.storage import LINE
 from nki_mlir.waist.nest import Nest, Operand
 
 SEQUENTIALLY_CONSISTENT = 7         # LLVM's ordering of a fence
@@ -78,5 +79,5 @@ def _lies_in_vectors(output: Operand, plan: Schedule) -> bool:
 
 
 def _width(output: Operand, plan: Schedule) -> int:
-    """Bytes of a vector."""
-    return plan.lanes * output.dtype.itemsize
+    """Bytes of a vector, or of those that are stored at a time."""
+    return min(plan.lanes * output.dtype.itemsize, LINE)

@@ -66,6 +66,26 @@ def test_loops__with_tails() -> None:
     check(add, numbers(300, 700), numbers(300, 700))
 
 
+@nki.jit
+def mapped(x, function, width):
+    """A function of the columns but the last, ``width`` at a time."""
+    rows, columns = x.shape
+    out = nl.ndarray((rows, columns - 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    for start in range(0, columns - 1, width):
+        part = nl.ds(start, min(width, columns - 1 - start))
+        nl.store(out[:, part], function(nl.load(x[:, part])))
+    return out
+
+
+@pytest.mark.parametrize("function", [nl.exp, nl.gelu, nl.gelu_dx, nl.tanh, nl.sigmoid, nl.erf, nl.sin, nl.rsqrt])
+@pytest.mark.parametrize("columns", [32, 33, 47, 48, 64, 79, 100])
+def test_functions__are_the_same_however_many_elements_are_computed_together(function: Any, columns: int) -> None:
+    x = np.random.default_rng(0).normal(0, 20, (8, columns + 1)).astype(np.float32)
+    x.flat[::5] = np.resize(np.float32([np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, -1e-40, 88.5, -104]), x.flat[::5].size)
+    together, apart = (mapped.on("jit")(x, function, width) for width in (columns, 16))
+    np.testing.assert_array_equal(together.view(np.int32), apart.view(np.int32))
+
+
 def test_softmax__rows() -> None:
     @nki.jit
     def softmax(x):
