@@ -11,7 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import numpy as np
@@ -441,6 +441,13 @@ def constant_value(value: float, dtype: DType) -> float | int:
     return round(min(max(value, limits.min), limits.max))
 
 
+@lru_cache(4096)
+def array_constant(value: float, sign: float, dtype: DType) -> np.ndarray:
+    """A constant as an array without dims. Zeros are equal, so the sign tells them apart."""
+    number: np.ndarray = dtype.numpy.type(constant_value(value, dtype))
+    return number
+
+
 class ArrayScalars:
     """Evaluates a scalar body on whole arrays: the NumPy side of what ``lower`` emits as scalar operations."""
 
@@ -448,8 +455,7 @@ class ArrayScalars:
         self.compute = compute or FLOAT32
 
     def constant(self, value: float) -> np.ndarray:
-        number: np.ndarray = self.compute.numpy.type(constant_value(value, self.compute))      # without dims
-        return number
+        return array_constant(value, math.copysign(1.0, value), self.compute)
 
     @staticmethod
     def alu(name: str, *values: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import HBM, Access, Layout, Linear, Tile
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 PARTITIONS = Machine.partitions
 MOST_PARTS = 1 << 16
-# By the dims of a view, whether it is on chip, and subscripts: where their part starts, and its dims.
-_parts: dict[tuple[object, ...], tuple[int, int, tuple[Dim, ...]]] = {}
+# By what a view is apart from its buffer, and subscripts: its dims, where the part starts, the part's dims and pattern.
+_parts: dict[tuple[object, ...], tuple[tuple[Dim, ...], int, int, tuple[Dim, ...], "OperandPattern | None"]] = {}
 Change = Callable[[Index], Index]
 
 
@@ -83,6 +83,18 @@ class Buffer:
         return self.shape if k == 0 else (self.shape[k], *self.shape[:k], *self.shape[k + 1:])
 
 
+class OperandPattern(NamedTuple):
+    """What views that are operands and differ in their buffers only have in common, as views and as tiles."""
+
+    partition: Index
+    free: Index
+    dims: tuple[Dim, ...]
+    shape: Shape
+    dtype: DType
+    access: Access
+    layout: Layout
+
+
 class View:
     """A buffer seen through a strided pattern. Immutable.
 
@@ -104,15 +116,23 @@ class View:
                    buffer.dtype)
 
     @classmethod
-    def whole_tile(cls, buffer: Buffer) -> "Self":
-        """All of a buffer on chip whose partition is in front, as the operand that it is."""
+    def operand(cls, buffer: Buffer, base_shape: tuple[int, ...], pattern: "OperandPattern") -> "Self":
+        """A part of a buffer, together with the tile that it is."""
         made = object.__new__(cls)
-        made.dims, made.shape, access, layout = whole_layout(buffer.shape, buffer.dtype, buffer.space)
-        made.buffer, made.partition, made.free, made.dtype = buffer, ZERO, ZERO, buffer.dtype
-        made.limits, made.mask = (), None
-        made._tile = tile = Tile(buffer.handle, buffer.space, buffer.shape, buffer.dtype, access, buffer.name)
+        made.partition, made.free, made.dims, made.shape, made.dtype, access, layout = pattern
+        made.buffer, made.limits, made.mask = buffer, (), None
+        made._tile = tile = Tile(buffer.handle, buffer.space, base_shape, buffer.dtype, access, buffer.name)
         tile._layout = layout
         return made
+
+    @classmethod
+    def whole_tile(cls, buffer: Buffer) -> "Self":
+        """All of a buffer on chip whose partition is in front."""
+        return cls.operand(buffer, buffer.shape, whole_pattern(buffer.shape, buffer.dtype, buffer.space))
+
+    def pattern(self, tile: Tile) -> "OperandPattern":
+        """Given the tile that the view is."""
+        return OperandPattern(self.partition, self.free, self.dims, self.shape, self.dtype, tile.access, tile.layout)
 
     def like(self, *, partition: Index | None = None, free: Index | None = None, dims: tuple[Dim, ...] | None = None,
              dtype: DType | None = None, limits: tuple[Limit, ...] | None = None, mask: Mask | None = None) -> "Self":
@@ -149,18 +169,28 @@ class View:
         return self._basic(items)
 
     def _numbered(self, items: tuple[object, ...], numbers: tuple[object, ...]) -> "Self":
-        """The part that numbers take of a view whose elements all exist: worked out once for views of these steps."""
-        key = self.dims, self.buffer.on_chip, numbers
+        """The part that numbers take of a view whose elements all exist: worked out once for equal views.
+
+        The part of an operand is an operand, if it can be one.
+        """
+        own = self._tile
+        key: tuple[object, ...] = (self.dims, self.buffer.on_chip, numbers)
+        if own is not None:
+            key = own._layout or own.layout, numbers
         known = _parts.get(key)
-        if known is None:
+        if known is None or known[0] != self.dims:
             part = self._basic(expand_ellipsis(items, self.ndim))
             if not part.limits:                 # what is out of bounds is left to the operation that uses it
                 if len(_parts) >= MOST_PARTS:
                     _parts.clear()
-                _parts[key] = (part.partition.const - self.partition.const, part.free.const - self.free.const,
-                               part.dims)
+                tile = part.plain_tile() if own is not None else None
+                _parts[key] = (self.dims, part.partition.const - self.partition.const,
+                               part.free.const - self.free.const, part.dims,
+                               None if tile is None else part.pattern(tile))
             return part
-        by_partition, by_free, dims = known
+        _, by_partition, by_free, dims, pattern = known
+        if own is not None and pattern is not None:
+            return self.operand(self.buffer, own.base_shape, pattern)
         return type(self)(self.buffer, self.partition.plus(by_partition), self.free.plus(by_free), dims, self.dtype)
 
     def _advanced(self, items: Sequence[object]) -> "Self":
@@ -419,11 +449,11 @@ def constant_access(dtype: DType, partition: int | None, free: int, dims: tuple[
 
 
 @lru_cache(4096)
-def whole_layout(shape: tuple[int, ...], dtype: DType, space: str) -> tuple[tuple[Dim, ...], Shape, Access, Layout]:
-    """What the views of all whole tiles of a shape have in common."""
+def whole_pattern(shape: tuple[int, ...], dtype: DType, space: str) -> "OperandPattern":
+    """That of all whole tiles of a shape."""
     dims = whole_dims(shape, 0)
     tile = Tile(None, space, shape, dtype, constant_access(dtype, 0, 0, dims))
-    return dims, Shape(shape), tile.access, tile.layout
+    return OperandPattern(ZERO, ZERO, dims, Shape(shape), dtype, tile.access, tile.layout)
 
 
 def shares_variable(a: Index, b: Index) -> bool:

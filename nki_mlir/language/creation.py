@@ -178,8 +178,10 @@ def memset(target: View, value: float, mask: object = None) -> None:
 
 def partition_first(view: View) -> View:
     """A whole block tensor as one tile: the partition dimension in front."""
+    if view.dims and view.dims[0].partition:
+        return view
     at = next((k for k, d in enumerate(view.dims) if d.partition), None)
-    if at in (None, 0) or not view.buffer.on_chip:
+    if at is None or not view.buffer.on_chip:
         return view
     dims = (view.dims[at], *view.dims[:at], *view.dims[at + 1:])
     return view.settled("folded").like(dims=dims)

@@ -289,7 +289,7 @@ class HostArray(KernelError, TypeError):
 
 def plain_number(value: object) -> object:
     """A constant index or an array of no dimensions as the number it is, a tile plus an index as a tile; else as is."""
-    if isinstance(value, View):
+    if isinstance(value, View) or type(value) is float:
         return value
     if hasattr(value, "as_sum"):
         return value.as_sum()

@@ -8,7 +8,7 @@ import pytest
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import Constraint, Linear
-from nki_mlir.dialects.op import REGISTRY, Op
+from nki_mlir.dialects.op import REGISTRY, ArrayScalars, Op
 from nki_mlir.dialects.verifier import verify
 from nki_mlir.scalar.dtypes import ALL, BOOL, FLOAT32, INT32, DType
 
@@ -341,3 +341,9 @@ def test_copy__that_overlaps_reads_first() -> None:
     from nki_mlir.targets.interpreter.execute import compile_op
     compile_op(op)([buffer, buffer], ())
     assert np.array_equal(buffer[:, 1:], np.arange(24).reshape(4, 6)[:, :5])
+
+
+def test_constants__keep_the_sign_of_zero_and_are_of_the_dtype() -> None:
+    made = [ArrayScalars(dtype).constant(value) for dtype in (FLOAT32, INT32) for value in (0.0, -0.0, 2.6, np.nan)]
+    assert [str(m) for m in made] == ["0.0", "-0.0", "2.6", "nan", "0", "0", "3", "0"]
+    assert [m.dtype.name for m in made] == ["float32"] * 4 + ["int32"] * 4

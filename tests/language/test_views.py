@@ -379,3 +379,23 @@ def test_zero_dimensional_argument(on):
     def kernel(seed):
         return store_new(nl.load(seed) * 2)
     check(on, kernel, np.array([[6]], np.float32), np.array(3, np.float32))
+
+
+def test_parts_of_parts__of_two_tensors_whose_dimensions_of_one_element_differ(on):
+    """Equal subscripts of views that lie alike, one of which has a partition of its own, the other one that repeats."""
+    @nki.jit
+    def kernel(x):
+        tile = nl.load(x)
+        alone, first = nl.load(x[0:1, :]), tile[0:1, :]
+        repeated = first.broadcast_to((4, 16))
+        out = output((4, 12))
+        nl.store(out, 0.0)
+        nl.store(out[0:1, 0:4], nl.add(alone[0:1, 4:8], first[0:1, 4:8]))
+        nl.store(out[0:4, 4:8], nl.add(tile[0:4, 4:8], repeated[0:4, 4:8]))
+        nl.store(out[0:1, 8:12], nl.add(alone[:, 2:14][:, 2:6], repeated[0:1, 4:8]))
+        return out
+    x = numbers(4, 16)
+    expected = np.zeros((4, 12), np.float32)
+    expected[0, 0:4] = expected[0, 8:12] = x[0, 4:8] * 2
+    expected[:, 4:8] = x[:, 4:8] + x[0, 4:8]
+    check(on, kernel, expected, x)
