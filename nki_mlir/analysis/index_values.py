@@ -4,9 +4,10 @@
 from collections.abc import Mapping, Sequence
 
 from nki_mlir.analysis.buffer_effects import defining
+from nki_mlir.analysis.mask_boxes import verdict
 from nki_mlir.bindings import Operation, Value
 from nki_mlir.dialects.access import Linear
-from nki_mlir.dialects.facts import Numbering, enclosing_facts, interval_given, linear_of
+from nki_mlir.dialects.facts import EQ, SGE, Numbering, enclosing_facts, interval_given, linear_of
 from nki_mlir.dialects.symbol_ranges import UnknownSymbol, affine_range, symbol_range
 
 Span = tuple[int, int]
@@ -79,10 +80,6 @@ def truth_of(condition: Value) -> bool | None:
         low, high = SymbolValues(op, numbering.values).interval(left.plus(right, -1))
     except UnknownSymbol:
         return None
-    match op.attributes["predicate"].value:
-        case 5:                                 # sge
-            return True if low >= 0 else False if high < 0 else None
-        case 0:                                 # eq
-            return True if low == high == 0 else False if low > 0 or high < 0 else None
-    return None
+    predicate = op.attributes["predicate"].value
+    return verdict(predicate == EQ, low, high) if predicate in (EQ, SGE) else None
 

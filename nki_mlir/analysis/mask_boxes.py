@@ -53,11 +53,11 @@ def extremes(form: Linear, counts: Sequence[int], interval: Interval) -> tuple[i
     return low, high
 
 
-def verdict(constraint: Constraint, low: int, high: int) -> bool | None:
-    """Whether a constraint whose form lies in ``low..high`` holds everywhere (True) or nowhere (False)."""
-    if high < 0 or (constraint.equal and low > 0):
+def verdict(equal: bool, low: int, high: int) -> bool | None:
+    """Whether what lies in ``low..high`` is 0 (``equal``), or not negative, everywhere (True) or nowhere (False)."""
+    if high < 0 or (equal and low > 0):
         return False
-    if constraint.equal:
+    if equal:
         return True if low == high == 0 else None
     return True if low >= 0 else None
 
@@ -69,7 +69,7 @@ def box_of(mask: Mask, extents: Sequence[int], interval: Interval) -> Box | None
         rest, shrunk = [], False
         for constraint in mask:
             form = constraint.form.moved(starts)
-            holds = verdict(constraint, *extremes(form, counts, interval))
+            holds = verdict(constraint.equal, *extremes(form, counts, interval))
             if holds is False:
                 return None
             if holds:
@@ -157,7 +157,7 @@ def _depends(mask: Mask) -> bool:
 def _pruned(op: Op, interval: Interval) -> Op:
     """The operation without the constraints that hold everywhere."""
     extents = op.iteration().extents
-    mask, limits = (tuple(c for c in m if not verdict(c, *extremes(c.form, extents, interval)))
+    mask, limits = (tuple(c for c in m if not verdict(c.equal, *extremes(c.form, extents, interval)))
                     for m in (op.mask, op.limits))
     return changed(op, lambda tile: tile, mask=mask, limits=limits)
 

@@ -9,7 +9,7 @@ memories.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import takewhile
+from itertools import product, takewhile
 from math import prod
 from typing import Any
 
@@ -134,18 +134,10 @@ class Emitter:
         if crowded > len(kept):
             raise Unsupported(feature=f"'{op.full_name()}' over {len(free)} free dims of which {len(kept)} are kept",
                               instead="copy the operand so that fewer steps describe it")
-        starts = [0] * len(extents)
-        while True:
-            counts = [min(size, n - s) for size, n, s in zip(sizes, extents, starts)]
+        for starts in product(*(range(0, n, size) for n, size in zip(extents, sizes))):
+            counts = tuple(min(size, n - s) for size, n, s in zip(sizes, extents, starts))
             limits = tuple(replace(c, form=c.form.moved(starts)) for c in op.limits)
-            yield in_box(op, Box(tuple(starts), tuple(counts), ()), limits)
-            for axis in reversed(range(len(extents))):
-                starts[axis] += sizes[axis]
-                if starts[axis] < extents[axis]:
-                    break
-                starts[axis] = 0
-            else:
-                return
+            yield in_box(op, Box(starts, counts, ()), limits)
 
     def room(self, op: NisaOp, axis: int, sizes: Sequence[int]) -> int:
         """How many steps along an axis the patterns have room for when the other axes have these sizes."""

@@ -23,7 +23,7 @@ from nki_mlir.analysis.index_values import SymbolValues, constant_of, roots, spa
 from nki_mlir.analysis.mask_boxes import Box, box_of, extremes, lawful, resolved, verdict
 from nki_mlir.bindings import Attribute, Block, Module, Operation, Value, ir, operations_of
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.dialects.access import ZERO, Constraint, Linear, Mask
+from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.dialects.attributes import NO_MASK, Attributes
 from nki_mlir.dialects.creation import compared, constant
 from nki_mlir.dialects.facts import SGE
@@ -302,7 +302,7 @@ class Condition:
     must: bool = False
 
     def verdict(self, first: int, last: int) -> bool | None:
-        holds = verdict(Constraint(ZERO, self.equal), *self.bounds(first, last))
+        holds = verdict(self.equal, *self.bounds(first, last))
         return None if self.must and not holds else holds
 
 

@@ -83,8 +83,7 @@ def allocate(code: Code, thorough: bool = True) -> tuple[int, int]:
             raise full(memory, lives, lifetimes, machine)
         for life, address in zip(free, addresses):
             life.buffer.address = 0, address
-        marks.append(max((life.buffer.address[1] + life.buffer.bytes_per_partition     # type: ignore[index]
-                          for life in lives), default=0))
+        marks.append(max((occupied(life)[1] for life in lives), default=0))
     check_banks(lifetimes, machine)
     return marks[0], marks[1]
 
