@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``--completion SHELL``: a script that completes a command's options and files, made from its parser."""
+"""Options of every command: ``--version``, and ``--completion SHELL``, a script that completes options and files.
+
+The script is made from the command's parser.
+"""
 
 import argparse
 from collections.abc import Sequence
+
+from nki_mlir.version import __version__
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -17,8 +22,9 @@ class _Print(argparse.Action):
         parser.exit()
 
 
-def add_completion(parser: argparse.ArgumentParser) -> None:
-    """The option."""
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("--completion", choices=SHELLS, action=_Print, default=argparse.SUPPRESS,
                         help=f'print what completes its options in a shell: eval "$({parser.prog} --completion bash)"')
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlparse
 
-from nki_mlir.cli.completion import add_completion
+from nki_mlir.cli.completion import add_common
 from nki_mlir.cli.loading import add_plugins, load_plugins
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.version import __version__
@@ -32,9 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
     load_plugins(sys.argv[1:] if arguments is None else arguments)
     p = argparse.ArgumentParser(prog="nki-lsp", description="Serve an editor: errors and descriptions of operations in "
                                 "files of MLIR, over the Language Server Protocol on standard input and output.")
-    p.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     p.add_argument("--stdio", action="store_true", help="the only way, which some editors ask for")
-    add_completion(p)
+    add_common(p)
     add_plugins(p)
     p.parse_args(arguments)
     output, sys.stdout = sys.stdout.buffer, sys.stderr       # nothing else may write among the messages

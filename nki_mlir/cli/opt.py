@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from nki_mlir import extensions
 from nki_mlir.alone import alone
-from nki_mlir.cli.completion import add_completion
+from nki_mlir.cli.completion import add_common
 from nki_mlir.cli.loading import add_plugins, load_plugins, of_plugins
 from nki_mlir.cli.passes import UPSTREAM, PassSummary, pass_summaries
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.passes.pipeline_text import split_pipeline
-from nki_mlir.version import __version__
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
@@ -47,8 +46,7 @@ def build_parser(passes: Sequence[PassSummary]) -> argparse.ArgumentParser:
                     "given, and write the result.")
     p.set_defaults(passes=[])
     p.add_argument("file", metavar="FILE", nargs="?", default="-", help="the input; - is standard input, the default")
-    p.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    add_completion(p)
+    add_common(p)
     lowering = p.add_argument_group("lowering")
     goals = lowering.add_mutually_exclusive_group()
     for goal, text in GOALS.items():

@@ -8,9 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir import extensions
-from nki_mlir.cli.completion import add_completion
+from nki_mlir.cli.completion import add_common
 from nki_mlir.cli.loading import add_plugins, load_plugins, of_plugins
-from nki_mlir.version import __version__
 
 if TYPE_CHECKING:
     from nki_mlir.cli.runnable import Runnable
@@ -25,8 +24,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("source", metavar="KERNEL_OR_IR", nargs="+",
                    help="FILE.py:FUNCTION, a file of MLIR, assembly or a binary, or - for standard input; with --time "
                         "two of them are compared")
-    p.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    add_completion(p)
+    add_common(p)
     p.add_argument("--arg", action="append", default=[], metavar="VALUE",
                    help="an argument, repeated: 128x512xf32=random|zeros|ones|arange|FILE.npy, 2, name=value")
     p.add_argument("--load-library", action="append", default=[], metavar="FILE.so",

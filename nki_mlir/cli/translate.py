@@ -5,9 +5,8 @@ import argparse
 import sys
 
 from nki_mlir.alone import alone
-from nki_mlir.cli.completion import add_completion
+from nki_mlir.cli.completion import add_common
 from nki_mlir.cli.loading import add_plugins, load_plugins, of_plugins
-from nki_mlir.version import __version__
 
 
 def parser() -> argparse.ArgumentParser:
@@ -19,8 +18,7 @@ def parser() -> argparse.ArgumentParser:
     kinds.add_argument("--assemble", action="store_true", help="assembly to the binary container")
     kinds.add_argument("--disassemble", action="store_true", help="the binary container to assembly")
     p.add_argument("source", help="the input; - for standard input")
-    p.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    add_completion(p)
+    add_common(p)
     p.add_argument("--arg", action="append", default=[], metavar="VALUE", help="an argument of the kernel, repeated")
     p.add_argument("--grid", default="", metavar="N,M", help="launch grid of the kernel")
     p.add_argument("--target", help="trn1, trn2 or trn3" + of_plugins("targets"))
