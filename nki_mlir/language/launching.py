@@ -124,15 +124,14 @@ class Decorators:
         """
         return self.decorated(func, changes_of("trace", kwargs))
 
-    def measured(self, kernel: object, cls: str, mode: str, options: dict[str, object]) -> "MeasuredKernel":
-        """The kernel as a class of ``measuring``, with the names of the files that its calls leave."""
+    def measured(self, kernel: object, mode: str, options: dict[str, object]) -> "MeasuredKernel":
+        """The kernel with the names of the files that its calls leave."""
         names = {name: options[name] for name in FILES if options.get(name) is not None}
         program = names.get("save_neff_name", "file.neff")
         if "save_trace_name" in names and program != "file.neff":
             raise TraceWithoutProgram(found=program).here()
-        from nki_mlir.language import measuring  # start-up: loads MLIR
-        chosen = self.decorated(kernel, changes_of(mode, options))
-        return measuring.copy_as(chosen, getattr(measuring, cls), **names)
+        from nki_mlir.language.measuring import MeasuredKernel, copy_as  # start-up: loads MLIR
+        return copy_as(self.decorated(kernel, changes_of(mode, options)), MeasuredKernel, **names)
 
     def baremetal(self, kernel: Callable[..., object] | None = None, **kwargs: object) -> Any:
         """A kernel on NumPy arrays, which leaves the program in files where names are given for them.
@@ -156,7 +155,7 @@ class Decorators:
         if kernel is None:
             return lambda function: self.baremetal(function, **kwargs)
         if any(kwargs.get(name) for name in FILES):
-            return self.measured(kernel, "MeasuredKernel", "baremetal", kwargs)
+            return self.measured(kernel, "baremetal", kwargs)
         return self.decorated(kernel, changes_of("baremetal", kwargs))
 
     def benchmark(self, kernel: Callable[..., object] | None = None, warmup: int = 10, iters: int = 100,
@@ -182,7 +181,7 @@ class Decorators:
         """
         if kernel is None:
             return lambda function: self.benchmark(function, warmup, iters, **kwargs)
-        return self.measured(kernel, "BenchmarkedKernel", "benchmark", kwargs)
+        return self.measured(kernel, "benchmark", kwargs)
 
     def profile(self, func: Callable[..., object] | None = None, *, working_directory: Any = None,
                 save_neff_name: str = "file.neff",

@@ -48,12 +48,17 @@ class BenchmarkResult:
 
 @dataclass(eq=False)
 class MeasuredKernel(Kernel):
-    """A kernel whose calls on arrays leave files: the first program's module, a summary of its time, its profile."""
+    """A kernel whose calls on arrays leave files (the first program's module, a summary of its time, its profile),
+    and their latency in ``benchmark_result``."""
 
     save_neff_name: str | None = None
     save_trace_name: str | None = None
     artifacts_dir: str | None = None
     profile: str | None = None
+    latest: list[Specialization] = field(default_factory=list)
+
+    def with_changes(self: M, **changes: object) -> M:
+        return super().with_changes(latest=[], **changes)
 
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         if capturing():
@@ -62,8 +67,16 @@ class MeasuredKernel(Kernel):
         for folder in self.folders():
             folder.mkdir(parents=True, exist_ok=True)
         made = super().__call__(*arguments, **keywords)
-        self.leave(self.specialize(self.bind(arguments, keywords, is_array, describe_array)))
+        self.latest[:] = [self.specialize(self.bind(arguments, keywords, is_array, describe_array))]
+        self.leave(self.latest[0])
         return made
+
+    @property
+    def benchmark_result(self) -> BenchmarkResult:
+        """Of the last call."""
+        if not self.latest:
+            raise AttributeError(f"{self.__name__} has not been called yet: call it, then read benchmark_result")
+        return BenchmarkResult(Latency(self.latest[0].timing.total_ns / 1e3))
 
     def folders(self) -> list[Path]:
         """Where files go besides the working directory; refused where others are in the way."""
@@ -103,27 +116,6 @@ def summary_of(timing: Timing) -> str:
                **{f"{e}_engine_active_time": ns / 1e9 for e, ns in figures["busy_ns"].items()},
                **{f"{e}_instruction_count": n for e, n in figures["instructions_per_engine"].items()}, **figures}
     return json.dumps(summary, indent=1)
-
-
-@dataclass(eq=False)
-class BenchmarkedKernel(MeasuredKernel):
-    """A kernel that keeps its latency in ``benchmark_result`` when it is called."""
-
-    results: list[BenchmarkResult] = field(default_factory=list)
-
-    def with_changes(self: M, **changes: object) -> M:
-        return super().with_changes(results=[], **changes)
-
-    def leave(self, made: Specialization) -> None:
-        super().leave(made)
-        self.results[:] = [BenchmarkResult(Latency(made.timing.total_ns / 1e3))]
-
-    @property
-    def benchmark_result(self) -> BenchmarkResult:
-        """Of the last call."""
-        if not self.results:
-            raise AttributeError(f"{self.__name__} has not been called yet: call it, then read benchmark_result")
-        return self.results[0]
 
 
 @dataclass(eq=False)
