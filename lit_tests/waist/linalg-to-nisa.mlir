@@ -16,7 +16,7 @@
 // CHECK-NEXT:    "nisa.dma_copy"(%[[X]], %[[A]])
 // CHECK-SAME:      access = [#nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>,
 // CHECK-SAME:                #nki.access<f32, #[[HBM]], {{\[\[}}64, 128], [1, 64]]>]
-// CHECK-SAME:      engine = "sync"
+// CHECK-SAME:      engine = "unknown"
 // CHECK-NEXT:    "nisa.tensor_tensor"(%[[Y]], %[[X]], %[[X]])
 // CHECK-SAME:      access = [#nki.access<bf16, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>,
 // CHECK-SAME:                #nki.access<f32, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>,
@@ -25,7 +25,7 @@
 // CHECK-NEXT:    "nisa.dma_copy"(%[[B]], %[[Y]])
 // CHECK-SAME:      access = [#nki.access<bf16, #[[HBM]], {{\[\[}}64, 128], [1, 64]]>,
 // CHECK-SAME:                #nki.access<bf16, #[[ZERO]], {{\[\[}}1, 128], [1, 64]]>]
-// CHECK-SAME:      engine = "sync"
+// CHECK-SAME:      engine = "unknown"
 // CHECK-NEXT:    return
 func.func @add(%a: memref<128x64xf32, "hbm">, %b: memref<128x64xbf16, "hbm">) {
   %x = memref.alloc() : memref<128x64xf32, "sbuf">

@@ -27,7 +27,7 @@ from nki_mlir.dialects.target_rules import is_spread, is_transfer, starts_legall
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import DType
 
-TENSOR, VECTOR, SCALAR, GPSIMD, SYNC = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC)
+TENSOR, VECTOR, SCALAR, GPSIMD = Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD
 
 
 class Emitter:
@@ -89,13 +89,13 @@ class Emitter:
         if HBM in (dst.space, src.space):
             on_chip = dst if src.space == HBM else src
             if on_chip.space != PSUM:
-                return self.emit(DmaCopyOp, SYNC, dst=dst, src=src)
+                return self.emit(DmaCopyOp, dst=dst, src=src)
             middle = self.buffer_like(src, dst.dtype if on_chip is src else src.dtype)
             self.copy(without_repeats(middle), without_repeats(src, like=middle))
             return self.copy(dst, middle)
         by_dma = dst.space == src.space == SBUF and engine is None
         if by_dma and not (self.reachable(dst) and self.reachable(src)):
-            return self.emit(DmaCopyOp, SYNC, dst=dst, src=src)
+            return self.emit(DmaCopyOp, dst=dst, src=src)
         return self.emit(TensorCopyOp, engine, dst=dst, src=src)
 
     @contextmanager
@@ -246,8 +246,8 @@ class Emitter:
 
 def named(op: NisaOp, engine: Engine) -> None:
     """Let the engine have the instruction. It stays open which one does where that is the class's choice of several:
-    ``assign-engines`` balances these."""
-    if op.runs_on is not engine or len(op.shared_engines) < 2:
+    ``assign-engines`` balances these, ``assign-issuers`` transfers."""
+    if op.runs_on is not engine or len(op.engines if op.queued else op.shared_engines) < 2:
         op.engine = engine.value
 
 

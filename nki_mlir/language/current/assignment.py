@@ -41,8 +41,8 @@ def fill(target: NkiTensor, value: float) -> None:
     dma(target, repeated)
 
 
-def dma(dst: NkiTensor, src: NkiTensor, *, mode: str = "error", op: str = "dma_copy") -> None:
-    """dst = src, either of them in HBM or SBUF, either addressed at run time."""
+def dma(dst: NkiTensor, src: NkiTensor, *, mode: str = "error", op: str = "dma_copy", engine: str = "unknown") -> None:
+    """dst = src, either of them in HBM or SBUF, either addressed at run time. The engine triggers what is not."""
     low.check_dma(dst, src, op)
     if src.buffer is psum:
         older(f"{op} src is in PSUM, which DMA cannot access; copy it to SBUF first")
@@ -54,7 +54,7 @@ def dma(dst: NkiTensor, src: NkiTensor, *, mode: str = "error", op: str = "dma_c
     elif dst.indirection is not None:
         low.write_from(low.addressed(dst), low.core_view(_shaped(src, low.moved_shape(dst), op)), mode=mode)
     else:
-        low.move_tensor(dst, src)
+        low.move_tensor(dst, src, engine)
 
 
 def _gather(dst: NkiTensor, src: NkiTensor, mode: str, op: str) -> None:

@@ -71,7 +71,7 @@ def dma_copy(dst: NkiTensor, src: NkiTensor, priority: object, oob_mode: e.oob_m
     require(engine in (e.engine.unknown, e.engine.sync, e.engine.scalar),
             f"dma_copy is started by engine sync or scalar, not {engine.name}")
     if dst_rmw_op is None:
-        assignment.dma(dst, src, mode=mode)
+        assignment.dma(dst, src, mode=mode, engine=engine.name)
     elif alu(dst_rmw_op, "dma_copy dst_rmw_op") == "add":
         dma_compute(dst, [dst, src], dst_rmw_op, oob_mode=oob_mode)
     else:

@@ -279,24 +279,24 @@ def check_dma(dst: NkiTensor, src: NkiTensor, op: str = "dma_copy") -> None:
                                   f"{list(dst.shape)}")
 
 
-def move_tensor(dst: NkiTensor, src: NkiTensor) -> None:
+def move_tensor(dst: NkiTensor, src: NkiTensor, engine: str = "unknown") -> None:
     """dst = src by DMA, neither of them addressed at run time."""
-    move(core_view(dst), core_view(src))
+    move(core_view(dst), core_view(src), engine)
     write_history.mark(dst.storage, core_view(dst))
 
 
-def move(dst: View, src: View) -> None:
+def move(dst: View, src: View, engine: str = "unknown") -> None:
     """A DMA between two views; where no pair of patterns describes it, through a dense copy in HBM."""
     pair = dma_views(dst, src)
     if pair is not None:
-        emit(movement.DmaCopyOp, {"dst": pair[0], "src": pair[1]})
+        emit(movement.DmaCopyOp, {"dst": pair[0], "src": pair[1]}, engine=engine)
         return
     scratch = allocate((prod(src.shape),), src.dtype, private_hbm)
     for target, source in ((core_view(scratch), src), (dst, core_view(scratch))):
         pair = dma_views(target, source)
         require(pair is not None, f"a DMA between shapes {list(source.shape)} and {list(target.shape)}")
         assert pair is not None
-        emit(movement.DmaCopyOp, {"dst": pair[0], "src": pair[1]})
+        emit(movement.DmaCopyOp, {"dst": pair[0], "src": pair[1]}, engine=engine)
 
 
 def dma_views(*views: View) -> list[View] | None:

@@ -80,7 +80,7 @@ def test_variants__of_a_grid_are_one_program():
     spec = specialization(kernels.uneven[3, 2], (np.zeros((512, 192), np.float32),))
     assert len(spec.modules) == 3
     program = neuron.streams(spec.captured, spec.grid)[0]
-    stores = [i.op.dst.access.free.const // (128 * 32) for i in program.streams[Engine.SYNC]
+    stores = [i.op.dst.access.free.const // (128 * 32) for stream in program.streams.values() for i in stream
               if isinstance(i.op, NisaOp) and i.op.dst.space == "hbm"]
     assert sorted(stores) == list(range(6)) and len(program.of_kind("output")) == 1
 

@@ -32,7 +32,7 @@ class AssignEngines(RecordsPass, name="assign-engines", reads=Level.NISA):
 
 
 def assign_engines(schedules: Schedules) -> None:
-    """Name the engine of each instruction."""
+    """Name the engine of each instruction but for transfers, of which another pass says who triggers them."""
     choice = EngineChoice(schedules.code.machine)
     engines = [[choice.of(step.op) for step in run] for run in schedules.runs]
     first = [[some[0] for some in run] for run in engines]
@@ -54,7 +54,7 @@ class EngineChoice:
 
     def of(self, op: Op) -> tuple[Engine, ...]:
         """The class's choice first; that alone where the kernel or the class names it."""
-        chosen = op.runs_on
+        chosen = Engine(op.engine) if op.queued else op.runs_on
         if op.engine != Engine.UNKNOWN.value or chosen not in op.shared_engines:
             return (chosen,)
         key = op.form_of(op.outline())
@@ -94,4 +94,4 @@ class EngineChoice:
 
     def ns(self, op: Op, engine: Engine) -> float:
         there = op if op.runs_on is engine else on_engine(op, engine)
-        return self.machine.cost(engine, there.work()).busy
+        return self.machine.cost(there.runs_on, there.work()).busy

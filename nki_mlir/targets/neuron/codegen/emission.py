@@ -14,6 +14,7 @@ from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import meetings_of
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
 from nki_mlir.targets.neuron.codegen.assign_engines import assign_engines
+from nki_mlir.targets.neuron.codegen.assign_issuers import assign_issuers
 from nki_mlir.targets.neuron.codegen.move_psum_results import move_psum_results
 from nki_mlir.targets.neuron.codegen.observation import Observation
 from nki_mlir.targets.neuron.codegen.read_records import read_code
@@ -37,13 +38,14 @@ class Emission:
 
     unroll_limit: int = UNROLL_LIMIT
     reorder: bool = True        # take the fastest of several orders; else program order
+    issuers: bool = True        # several engines trigger the transfers for which the kernel names none
     observation: Observation = field(default_factory=Observation, repr=False, compare=False)
 
     @classmethod
     def as_written(cls) -> "Emission":
         """As the vendor's compiler evidently treats a kernel: its own loads, engines and order of loops stay, and loops
         are written out."""
-        return cls(unroll_limit=WRITTEN_OUT)
+        return cls(unroll_limit=WRITTEN_OUT, issuers=False)
 
     @classmethod
     def for_values(cls) -> "Emission":
@@ -83,6 +85,8 @@ def emit_code(code: Code, options: Emission) -> Program:
     if options.reorder:
         schedules = Schedules(code)
         step("assign-engines", code, lambda: assign_engines(schedules))
+        if options.issuers:
+            step("assign-issuers", code, lambda: assign_issuers(schedules))
         order, program = fastest(schedules)
         if options.observation.observer is None:
             return program

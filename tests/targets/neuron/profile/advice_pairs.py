@@ -180,7 +180,7 @@ def products(a_t, b):
     for s in nl.affine_range(a_t.shape[0] // 128):
         left = nl.load(a_t[nl.ds(s * 128, 128), :])
         right = nl.load(b[nl.ds(s * 128, 128), :])
-        for _ in nl.static_range(4):
+        for _ in nl.static_range(16):
             total += nisa.nc_matmul(left, right)
     nl.store(out, nl.copy(total))
     return out

@@ -10,6 +10,7 @@ import pytest
 
 from nki_mlir.compat import install
 from nki_mlir.targets.neuron.profile import profile_of
+from nki_mlir.targets.neuron.timing import time_programs
 from tests.targets.neuron.profile.kernels import ROOT, streams
 
 
@@ -23,11 +24,13 @@ def walk():
 
 @pytest.fixture(scope="module")
 def profiles(walk):
-    found = []
+    return [profile_of(programs) for programs in all_streams(walk, as_written=True)]
+
+
+def all_streams(walk, as_written):
     for kernel, _, dtype, _ in walk.STEPS:
         matrix = "512x512xf32" if dtype.__name__ == "float32" else "512x512xbf16"
-        found.append(profile_of(streams(f"examples/matmul_walk.py:{kernel.__name__}", matrix, matrix)))
-    return found
+        yield streams(f"examples/matmul_walk.py:{kernel.__name__}", matrix, matrix, as_written=as_written)
 
 
 def test_each_step_is_the_first_advice(walk, profiles):
@@ -50,3 +53,8 @@ def test_it_is_ten_times_as_fast(profiles):
 def test_the_document_has_the_times(profiles):
     table = re.findall(r"^\| `\w+`, `\w+` \| ([\d.]+) us \|", (ROOT / "docs/profile.md").read_text(), re.M)
     assert [float(t) for t in table] == pytest.approx([p["timing"]["total_ns"] / 1e3 for p in profiles], rel=0.25)   # of when it was written
+
+
+def test_two_issuers_make_no_step_slower(walk, profiles):
+    for programs, profile in zip(all_streams(walk, as_written=False), profiles):
+        assert time_programs(programs).total_ns <= profile["timing"]["total_ns"]
