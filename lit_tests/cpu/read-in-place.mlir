@@ -5,6 +5,8 @@
 #id = affine_map<(d0) -> (d0)>
 !row = memref<4096xf32, "hbm">
 !tile = memref<4096xf32, "sbuf">
+!half = memref<2x2048xf32, strided<[0, 1]>, "hbm">
+!half_tile = memref<2x2048xf32, strided<[0, 1]>, "sbuf">
 
 // Nothing else overlaps an output that the kernel makes.
 // CHECK-LABEL: // @only_read(x, y)
@@ -53,6 +55,20 @@ func.func @updates_itself(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", n
     %0 = arith.negf %in : f32
     linalg.yield %0 : f32
   }
+  linalg.copy ins(%t : !tile) outs(%y : !row)
+  return
+}
+
+// The copy writes the first half of the tile twice, the other half is what fresh memory is.
+// CHECK-LABEL: // @half(x, y)
+// CHECK:       //   nki_zero(memory, 16384)
+// CHECK:       //   copy_{{.*}}(x, memory)
+// CHECK:       //   copy_{{.*}}(memory, y)
+func.func @half(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.shared = 0 : i64}) {
+  %t = memref.alloc() : !tile
+  %from = memref.reinterpret_cast %x to offset: [0], sizes: [2, 2048], strides: [0, 1] : !row to !half
+  %to = memref.reinterpret_cast %t to offset: [0], sizes: [2, 2048], strides: [0, 1] : !tile to !half_tile
+  linalg.copy ins(%from : !half) outs(%to : !half_tile)
   linalg.copy ins(%t : !tile) outs(%y : !row)
   return
 }

@@ -143,12 +143,12 @@ def _with_axis(one: PlacedNest, slot: int, span: range) -> PlacedNest | None:
     inputs = len(nest.inputs)
     grown = replace(nest, extents=(len(span), *nest.extents), reduced=frozenset(reduced),
                     inputs=tuple(operands[:inputs]), outputs=tuple(operands[inputs:]))
-    if not _writes_once(grown):
+    if not writes_once(grown):
         return None
     return replace(one, nest=grown, offsets=tuple(offsets))
 
 
-def _writes_once(nest: Nest) -> bool:
+def writes_once(nest: Nest) -> bool:
     """Whether all positions of the parallel axes are different elements of the output."""
     reach = 1
     for step, extent in sorted(zip(nest.outputs[0].strides, nest.extents)):
@@ -245,7 +245,7 @@ def _started(fill: PlacedNest, product: PlacedNest) -> PlacedNest | None:
     step = nest.step(nest.results[0]) if fill.is_plain and not nest.inputs else None
     if step is None or step.kind != "constant" or float(step.number) != 0 or not isinstance(buffer, ScratchBuffer):
         return None
-    is_whole = _writes_once(nest) and nest.elements * nest.outputs[0].dtype.itemsize == buffer.size
+    is_whole = writes_once(nest) and nest.elements * nest.outputs[0].dtype.itemsize == buffer.size
     can_start = product.is_product and not product.fresh and product.target is buffer
     return replace(product, fresh=True) if is_whole and can_start else None
 

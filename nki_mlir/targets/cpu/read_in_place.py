@@ -16,7 +16,7 @@ from dataclasses import replace
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.contraction import product_of
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
-from nki_mlir.targets.cpu.loop_products import PlacedNest, through
+from nki_mlir.targets.cpu.loop_products import PlacedNest, through, writes_once
 from nki_mlir.targets.cpu.program import BUFFERS, Assembly, ProgramLabel, RoutineCall
 from nki_mlir.targets.cpu.row_chunks import RowChunks, TileComputation
 from nki_mlir.targets.cpu.schedule import schedule
@@ -76,7 +76,7 @@ class ReadInPlace:
     def is_copied_input(self, number: int) -> bool:
         """Whether an item makes a tile of an input, all of it, that is worth it."""
         copy = self.computation(number)
-        if copy is None or copy.nest.elements < LEAST or not _is_copy(copy.nest):
+        if copy is None or copy.nest.elements < LEAST or not (_is_copy(copy.nest) and writes_once(copy.nest)):
             return False
         tile = copy.views[1].root
         return copy.views[0].root in self.chunks.inputs and isinstance(tile, ScratchBuffer) and (
