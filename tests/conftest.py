@@ -33,3 +33,17 @@ def order_of_streams(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     that every kernel tests scheduling, too."""
     if crc32(request.node.nodeid.encode()) % 2:
         monkeypatch.setattr("nki_mlir.targets.neuron.codegen.emission.emit_for_values", lambda emit: emit(Emission()))
+
+
+CPU = "nki_mlir.targets.cpu"
+THRESHOLDS = {"kernel.WORTH_ROLLING": 1, "kernel.WORTH_FUSING": 1, "read_in_place.LEAST": 1, "row_chunks.LARGE": 1 << 8,
+              "row_chunks.CHUNK": 1 << 7, "row_chunks.LEAST": 1, "packed_products.WORTH_PACKING": 1}
+
+
+@pytest.fixture(autouse=True)
+def size_of_native_code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Native code does for large programs what would not pay for those of tests. In half of the tests it does it for all,
+    so that every kernel tests repeats made loops again, tiles read in place, rows in chunks and packed products."""
+    if crc32(request.node.nodeid.encode()) & 2 and "tests/targets/cpu/" not in request.node.nodeid:
+        for name, least in THRESHOLDS.items():
+            monkeypatch.setattr(f"{CPU}.{name}", least)

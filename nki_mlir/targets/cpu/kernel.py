@@ -24,6 +24,7 @@ from nki_mlir.targets.mesh import run_programs
 from nki_mlir.waist.reader import Reader
 
 addressof, from_buffer = ctypes.addressof, ctypes.c_char.from_buffer        # looked up once: calls are short
+WORTH_ROLLING = 1 << 9      # operations that a loop saves; with fewer, there is little to win
 WORTH_FUSING = 1 << 12      # elements that an operation makes; with fewer, routines that kernels share save more
 
 
@@ -151,7 +152,7 @@ def at_waist(module: Module, observer: PassObserver | None = None) -> Module:
     copy, around = cloned(module), (observer or PassObserver()).around
     names = ["nisa-to-linalg", "arith-to-scalar"]
     if not is_structured(copy):
-        rolling = pass_named("roll-repeats")        # first: all that follows takes time for each operation
+        rolling = pass_named("roll-repeats", f"least={WORTH_ROLLING}")    # first: others take time for each
         around(rolling.name, copy, rolling.run)
         names[:0] = TO_LINALG
     check_safe(copy)
