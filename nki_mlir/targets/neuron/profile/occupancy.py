@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from math import prod
 from typing import NamedTuple
 
 from nki_mlir.dialects.access import PSUM, SBUF, Tile
@@ -60,7 +59,14 @@ class OnChipAccess(NamedTuple):
     region: Footprint
     reads: bool
     writes: bool
-    fills: bool                 # every byte of the region is written
+    op: Op
+    tile: Tile
+
+    @property
+    def fills(self) -> bool:
+        """Whether every byte of the region is written."""
+        low, high = self.tile.access.reach()
+        return not self.op.mask and not self.op.limits and self.tile.free_elements == high + 1 - low
 
 
 def accesses(run: TimedMachine) -> Iterator[tuple[int, Where, list[OnChipAccess]]]:
@@ -78,15 +84,10 @@ def accesses(run: TimedMachine) -> Iterator[tuple[int, Where, list[OnChipAccess]
 
 
 def _accesses(op: Op) -> list[OnChipAccess]:
-    begins, whole = getattr(op, "accumulate", None) is False, not op.mask and not op.limits
-    found = [OnChipAccess(f.name, footprint_of(t), f.reads and not (f.writes and begins), f.writes, whole and _dense(t))
+    begins = getattr(op, "accumulate", None) is False
+    found = [OnChipAccess(f.name, footprint_of(t), f.reads and not (f.writes and begins), f.writes, op, t)
              for f, t in op.operands() if t.on_chip]
     return sorted(found, key=lambda access: access.writes)
-
-
-def _dense(tile: Tile) -> bool:
-    low, high = tile.access.reach()
-    return prod(count for _, count in tile.access.free_dims) == high + 1 - low
 
 
 def held_of(run: TimedMachine, instruction_of: list[int], launch: float) -> list[Occupant]:
@@ -97,7 +98,7 @@ def held_of(run: TimedMachine, instruction_of: list[int], launch: float) -> list
         movement = record.movements.get(event)
         begin, end = (movement.begin, movement.end) if movement else (record.start[event], record.complete[event])
         memory = memories[run.cores.index(run.agents[agent].core)]
-        for _, region, reads, writes, _ in operands:
+        for _, region, reads, writes, *_ in operands:
             if writes:
                 memory.write(region, reads, launch + begin, launch + end, instruction_of[event])
             else:

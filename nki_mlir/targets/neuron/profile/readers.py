@@ -37,9 +37,9 @@ def readers_of(run: TimedMachine) -> dict[Where, set[Use]]:
                         found[value.where].add(Use(where, operand.field, operand.region))
         for operand in operands:
             if operand.writes:
-                made = Value(where, operand.region)
+                made, fills = Value(where, operand.region), operand.fills
                 for bucket in buckets_of(operand.region):
-                    if operand.fills:
+                    if fills:
                         live[bucket] = {value for value in live[bucket] if not operand.region.holds(value.region)}
                     live[bucket].add(made)
     return found

@@ -70,12 +70,13 @@ def points(run: TimedMachine, slices: Slices, total: float) -> list[RooflinePoin
     for (agent, place), times in Counter(zip(record.agent, record.position)).items():
         stream = run.agents[agent].stream
         instruction = stream.instructions[place]
+        computed, moved = operations(instruction), getattr(stream.details.get(place), "hbm_bytes", 0)
         sums = [whole]
         if instruction.location is not None:
             sums.append(of_line.setdefault((instruction.location.file, instruction.location.line), [0, 0]))
         for own in sums:
-            own[0] += times * operations(instruction)
-            own[1] += times * getattr(stream.details.get(place), "hbm_bytes", 0)
+            own[0] += times * computed
+            own[1] += times * moved
     found = [RooflinePoint(run.cores[0].columns.program.kernel, "", whole[0], whole[1], total)]
     for file in sorted({file for file, _ in of_line}):
         for loop in loops_of(file, [line for name, line in of_line if name == file]):
