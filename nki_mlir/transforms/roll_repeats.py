@@ -104,9 +104,13 @@ class _BlockRepeats:
         while at < len(self.operations):
             keys = (self.forms[at], self.starts[at]), self.forms[at]
             for first in [latest[key] for key in keys if latest.get(key, -1) >= begin]:
-                if compared.get(at - first, 0) > at:
+                if compared.get(at - first, 0) > at or not self.goes_on(first, at):
                     continue
-                run, compared[at - first] = self.compare(first, at - first)
+                steps, end = self.compare(first, at - first)
+                compared[at - first] = end
+                if end - at < least:
+                    continue
+                run = self.repetition(first, at - first, steps, end)
                 if (run.count - 1) * run.period >= least:
                     found.append(run)
                     at = begin = run.end
@@ -116,24 +120,38 @@ class _BlockRepeats:
                 at += 1
         return found
 
-    def compare(self, first: int, period: int) -> tuple[Repetition, int]:
-        """The run that begins there with the period, and up to where operations are alike."""
+    def goes_on(self, first: int, at: int) -> bool:
+        """Whether a third operation follows the two as the second does the first: most that are alike do not repeat."""
+        third = 2 * at - first
+        return third < len(self.operations) and self.forms[third] == self.forms[at] and (
+            self.step(third, at) == self.step(at, first))
+
+    def step(self, at: int, before: int) -> Steps:
+        """How far the tiles are moved from one operation to another."""
+        return tuple([a - b for a, b in zip(self.starts[at], self.starts[before])])
+
+    def compare(self, first: int, period: int) -> tuple[list[Steps], int]:
+        """How far each operation from there on moves in a period, and up to where operations are alike."""
         steps: list[Steps] = []
         at = first + period
         while at < len(self.operations) and self.forms[at] == self.forms[at - period] and self.fits(at, first, period):
-            step = tuple([a - b for a, b in zip(self.starts[at], self.starts[at - period])])
+            step = self.step(at, at - period)
             if len(steps) < period:
                 steps.append(step)
             elif steps[(at - first) % period] != step:
                 break
             at += 1
-        count = (at - first) // period
+        return steps, at
+
+    def repetition(self, first: int, period: int, steps: list[Steps], end: int) -> Repetition:
+        """The repetitions up to there that are whole, and of which nothing is used in later ones or behind."""
+        count = (end - first) // period
         for number in range(first, first + count * period):
-            repetition = (number - first) // period
-            if self.last_use.get(number, -1) >= first + (repetition + 1) * period:
-                count = repetition
+            before = (number - first) // period
+            if self.last_use.get(number, -1) >= first + (before + 1) * period:
+                count = before
                 break
-        return Repetition(first, period, count, steps), at
+        return Repetition(first, period, count, steps)
 
     def fits(self, at: int, first: int, period: int) -> bool:
         """Whether the operands are what they were a period before: from in front of the run, or of the repetition."""

@@ -15,6 +15,7 @@ from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.passes.safety import UnsafeInput, check_safe
 from nki_mlir.targets.cpu.kernel import NativeKernel
 from nki_mlir.targets.interpreter.module import compile_function, run_grid
+from nki_mlir.transforms.roll_repeats import _BlockRepeats
 
 X = np.arange(4096, dtype=np.float32).reshape(8, 512) % 251
 
@@ -121,6 +122,22 @@ def test_in_a_loop_that_is_rolled_already():
             nl.store(out[:, n * 128:n * 128 + 128], tile)
         return out
     assert rolled(kernel, X) == [(4, 7), (8, 1)]
+
+
+def test_operations_in_no_order_stay_and_are_compared_with_few_others(monkeypatch):
+    order = np.random.default_rng(0).integers(0, 64, 2000).tolist()
+
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        for at in order:
+            tile[:, at:at + 8] = nl.add(tile[:, at:at + 8], 1.0)
+        nl.store(out, tile)
+        return out
+    compared, fits = [], _BlockRepeats.fits
+    monkeypatch.setattr(_BlockRepeats, "fits", lambda self, *found: compared.append(found) or fits(self, *found))
+    assert rolled(kernel, X, least=512) == []
+    assert len(compared) < 4 * len(order)
 
 
 def test_operations_of_several_lines_are_never_one():
