@@ -126,7 +126,7 @@ def load_dialects(context: Context) -> None:
 @alone
 def new_context() -> Context:
     """A context with everything loaded."""
-    context = ir.Context()
+    context = ir.Context(load_on_create_dialects=["irdl"])          # in which ours are declared; else it loads all
     load_dialects(context)
     return context
 
