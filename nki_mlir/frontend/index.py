@@ -9,7 +9,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NoReturn, TypeGuard, overload
 
 import numpy as np
 
@@ -59,6 +59,11 @@ class Index:
         return Index(self.const, self.symbols, tuple(c if n > 1 else 0 for c, n in zip(axes, shape)), shape)
 
     # -- arithmetic ----------------------------------------------------------------------------------------------------
+    @overload
+    def plus(self, other: "int | Index", sign: int = 1) -> "Index": ...
+    @overload
+    def plus(self, other: object, sign: int = 1) -> Any: ...
+
     def plus(self, other: object, sign: int = 1) -> Any:
         if type(other) is int:
             return Index(self.const + sign * other, self.symbols, self.axes, self.shape) if other else self
@@ -80,7 +85,12 @@ class Index:
         axes = tuple([a + sign * b for a, b in zip(left, right)]) if shape else ()
         return Index(self.const + sign * other.const, symbols, axes, shape)
 
-    def times(self, factor: int) -> Any:
+    @overload
+    def times(self, factor: "int | Index") -> "Index": ...
+    @overload
+    def times(self, factor: object) -> Any: ...
+
+    def times(self, factor: object) -> Any:
         if type(factor) is int:
             if factor == 1:
                 return self
@@ -103,6 +113,11 @@ class Index:
     __add__ = __radd__ = plus
     __mul__ = __rmul__ = times
 
+    @overload
+    def __sub__(self, other: "int | Index") -> "Index": ...
+    @overload
+    def __sub__(self, other: object) -> Any: ...
+
     def __sub__(self, other: object) -> Any:
         return self.plus(other, -1)
 
@@ -110,15 +125,13 @@ class Index:
         return self.times(-1).plus(other)
 
     def __neg__(self) -> "Index":
-        negative: Index = self.times(-1)
-        return negative
+        return self.times(-1)
 
     def __pos__(self) -> "Index":
         return self
 
     def __invert__(self) -> "Index":
-        flipped: Index = -self - 1
-        return flipped
+        return -self - 1
 
     def __floordiv__(self, by: object) -> Any:
         return self._divided(by, "floordiv")
@@ -212,16 +225,16 @@ class Index:
         raise AssignToIndex
 
     # -- comparisons make masks ----------------------------------------------------------------------------------------
-    def __ge__(self, other: object) -> object:
+    def __ge__(self, other: object) -> Mask | bool:
         return _at_least_zero(self, other if not is_float(other) else rounded(other, math.ceil), 0)
 
-    def __gt__(self, other: object) -> object:
+    def __gt__(self, other: object) -> Mask | bool:
         return _at_least_zero(self, other if not is_float(other) else rounded(other, math.floor), 1)
 
-    def __le__(self, other: object) -> object:
+    def __le__(self, other: object) -> Mask | bool:
         return _at_least_zero(-self, other if not is_float(other) else rounded(other, math.floor), 0, -1)
 
-    def __lt__(self, other: object) -> object:
+    def __lt__(self, other: object) -> Mask | bool:
         return _at_least_zero(-self, other if not is_float(other) else rounded(other, math.ceil), 1, -1)
 
     def __eq__(self, other: object) -> Any:
@@ -367,7 +380,7 @@ def rounded(value: float, how: Callable[[float], int]) -> float:
     return how(value) if math.isfinite(value) else value
 
 
-def _at_least_zero(index: Index, other: object, more: int, sign: int = 1) -> object:
+def _at_least_zero(index: Index, other: object, more: int, sign: int = 1) -> Mask | bool:
     """``index - sign * other - more >= 0``."""
     if is_float(other):                             # infinite or NaN: the same answer for every integer
         return 0 > sign * other

@@ -37,7 +37,7 @@ class Mask:
 
     __rand__ = __and__
 
-    def __or__(self, other: object) -> object:
+    def __or__(self, other: object) -> "Mask | bool":
         if isinstance(other, (bool, np.bool_)):
             return True if other else self
         left, right = ~self, ~other if isinstance(other, Mask) else None
@@ -47,7 +47,7 @@ class Mask:
 
     __ror__ = __or__
 
-    def __xor__(self, other: object) -> object:
+    def __xor__(self, other: object) -> bool:
         return self._of_numbers(other, "^ joins no conditions on index tensors") ^ bool(other)
 
     __rxor__ = __xor__
