@@ -97,7 +97,7 @@ class Assembler:
         self.body(iter(operations_of(self.kernel.op, lambda name: True)[1:]))
         self.parallel |= self.products.pack(lambda: self.only_read)
         labels = self.fresh.labels()
-        ReadInPlace(self.code, self.chunks, labels, self.chunks.inputs - self.only_read).rewrite()
+        ReadInPlace(self.code, self.chunks, labels, lambda: self.only_read).rewrite()
         self.chunks.split(self.code, labels, self.fresh.zeroed())
         find_fields(self.code)
         self.fresh.end(self.code)

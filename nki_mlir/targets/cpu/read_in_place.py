@@ -10,8 +10,9 @@ has a second version of these instructions with the copies.
 """
 
 from collections import ChainMap
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.contraction import product_of
@@ -33,11 +34,11 @@ Readers = dict[int, TileComputation]            # computations by the number of 
 
 
 class ReadInPlace:
-    """Rewrites the program ``code``, whose computations ``chunks`` knows. ``updated`` are inputs that it writes."""
+    """Rewrites the program ``code``, whose computations ``chunks`` knows. ``only_read``: inputs that nothing writes."""
 
-    def __init__(self, code: Assembly, chunks: RowChunks, labels: Mapping[int, ScratchBuffer], updated: Set[str]
-                 ) -> None:
-        self.code, self.chunks, self.labels, self.updated = code, chunks, labels, updated
+    def __init__(self, code: Assembly, chunks: RowChunks, labels: Mapping[int, ScratchBuffer],
+                 only_read: Callable[[], set[str]]) -> None:
+        self.code, self.chunks, self.labels, self.only_read = code, chunks, labels, only_read
         self.items: Items = list(code.items)
         self.copies = [k for k in range(len(self.items)) if self.is_copied_input(k)]
         self.regions = _regions(self.items) if self.copies else []
@@ -47,6 +48,10 @@ class ReadInPlace:
                 for slot, _ in argument.symbols if isinstance(argument, Linear) else ():
                     if slot >= BUFFERS:
                         self.users.setdefault(code.buffers[slot - BUFFERS][0], []).append(number)
+
+    @cached_property
+    def updated(self) -> set[str]:
+        return self.chunks.inputs - self.only_read()
 
     def rewrite(self) -> None:
         always: Readers = {}                    # what is known to be right
