@@ -45,7 +45,7 @@ class FuseTiles(Pass, name="fuse-tiles"):
                 return
             share_views(module)
             for kernel in kernels:
-                fuse_function(kernel)
+                fuse_function(kernel, join=True)
             share_views(module)
 
 
@@ -54,9 +54,16 @@ class FuseTiles(Pass, name="fuse-tiles"):
         return elements >= self.least * count * max(1, count / self.few)
 
 
-def fuse_function(kernel: KernelFunction, wanted: Callable[[Operation], bool] = lambda op: True) -> None:
-    """Fuse the operations of a kernel, of the structured ones those that are ``wanted``."""
-    _FunctionFusion(kernel, wanted).fuse()
+def fuse_function(kernel: KernelFunction, wanted: Callable[[Operation], bool] = lambda op: True, join: bool = False
+                  ) -> None:
+    """Fuse the operations of a kernel, of the structured ones those that are ``wanted``.
+
+    ``join``: two folds may be one operation with two results, as native code has them and engines do not.
+    """
+    fusion = _FunctionFusion(kernel, wanted)
+    fusion.fuse()
+    if join:
+        fusion.join_folds()
 
 
 def structured_work(kernel: KernelFunction) -> tuple[int, int]:
@@ -115,7 +122,6 @@ class _FunctionFusion:
         """Until nothing changes: operations that used one tile may have become one operation meanwhile."""
         while self.fuse_once():
             pass
-        self.join_folds()
 
     def fuse_once(self) -> bool:
         """Go through the operations: what is fused stands where the result was used, and is seen again there."""

@@ -108,7 +108,7 @@ class SmallTransfers(Rule):
         if not some:
             return None
         made.lines = lines_of(some)
-        engine = max({s.engine for s in some}, key=lambda e: seen.busy.get(e, 0.0))
+        engine = max(dict.fromkeys(s.engine for s in some), key=lambda e: seen.busy.get(e, 0.0))
         share = seen.busy.get(engine, 0.0) / seen.total
         issue = float(seen.machine.costs.dma.issue_ns)
         made.text = (f"the {engine.value} engine is busy {share:.0%}, {issue:.0f} ns for each transfer that it "
