@@ -8,8 +8,10 @@ import pytest
 
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.language.beta.typing import mutable_tensor
 from nki_mlir.targets.cpu import read_in_place
 from nki_mlir.targets.cpu.listing import listing
+from tests.language.generated import kernel_from_text
 
 RNG = np.random.default_rng(0)
 EDGES = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-40, -1e-40], np.float32)
@@ -226,12 +228,56 @@ def test_an_array_that_is_written_before_the_last_use__is_copied():
     assert copies(updated_between, numbers(128, 1024), np.empty((128, 1024), np.float32)) == 1
 
 
-@nki.trace
-def updated_in_a_loop(x, out):
+@nki.jit
+def updated_in_a_loop(x: mutable_tensor):
+    out = nl.ndarray((4, 128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
     tile = nl.load(x)
     for i in nl.sequential_range(4):
         nl.store(out[i], nl.multiply(tile, 2.0))
-        nl.store(x, nl.add(nl.load(x), 1.0))
+        nl.store(x, nl.full((128, 64), 7.0, dtype=x.dtype))
+    return out, x
+
+
+@nki.jit
+def used_behind_the_loop(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.sequential_range(4):
+        tile[...] = nl.load(x[i])
+    nl.store(out, nl.multiply(tile, 2.0))
+    return out
+
+
+@nki.jit
+def used_behind_the_branch(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.sequential_range(4):
+        if i < 2:
+            tile[...] = nl.load(x[i])
+        nl.store(out, nl.multiply(tile, 2.0))
+    return out
+
+
+@nki.jit
+def used_in_a_loop_inside(x):
+    out = nl.ndarray((2, 128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.sequential_range(4):
+        tile = nl.load(x[i])
+        for k in nl.sequential_range(2):
+            nl.store(out[k], nl.multiply(tile, 2.0))
+    return out
+
+
+@pytest.mark.parametrize("kernel, shape, copied", [
+    (updated_in_a_loop, (128, 64), 1), (used_behind_the_loop, (4, 128, 64), 1),
+    (used_behind_the_branch, (4, 128, 64), 1), (used_in_a_loop_inside, (4, 128, 64), 0)])
+def test_loops(kernel, shape, copied):
+    assert copies(kernel, np.zeros(shape, np.float32)) == copied
+    x = numbers(*shape)
+    found, expected = (kernel.on(where)(x.copy()) for where in ("jit", "interpreter"))
+    for one, other in zip(*(made if isinstance(made, tuple) else (made,) for made in (found, expected))):
+        np.testing.assert_array_equal(one, other)
 
 
 @nki.trace
@@ -241,43 +287,61 @@ def another_updated_in_a_loop(x, out):
         nl.store(out[i], nl.multiply(tile, 2.0))
 
 
-@nki.trace
-def used_behind_the_loop(x, out):
-    tile = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
-    for i in nl.sequential_range(4):
-        tile[...] = nl.load(x[i])
-    nl.store(out, nl.multiply(tile, 2.0))
-
-
-@nki.trace
-def used_in_a_loop_inside(x, out):
-    for i in nl.sequential_range(4):
-        tile = nl.load(x[i])
-        for k in nl.sequential_range(2):
-            nl.store(out[k], nl.multiply(tile, 2.0))
-
-
-@nki.trace
-def made_in_a_branch(x, out):
-    tile = nl.zeros((128, 64), dtype=x.dtype, buffer=nl.sbuf)
-    for i in nl.sequential_range(4):
-        tile[...] = nl.load(x[i], mask=i < 2)
-    nl.store(out, nl.multiply(tile, 2.0))
-
-
-@pytest.mark.parametrize("kernel, given, made", [
-    (updated_in_a_loop, (128, 64), (4, 128, 64)), (another_updated_in_a_loop, (128, 64), (4, 128, 64)),
-    (used_behind_the_loop, (4, 128, 64), (128, 64)), (used_in_a_loop_inside, (4, 128, 64), (2, 128, 64)),
-    (made_in_a_branch, (4, 128, 64), (128, 64))])
-def test_loops_and_branches(kernel, given, made):
-    x, out = numbers(*given), np.zeros(made, np.float32)
-    for found, expected in zip(*(after(kernel, where, x.copy(), out.copy()) for where in ("jit", "interpreter"))):
-        np.testing.assert_array_equal(found, expected)
-
-
 def test_arrays_that_overlap__in_a_loop():
     memory = numbers(4 * 128 * 64)
     expected = memory.copy()
     expected.reshape(4, 128, 64)[...] = expected[:128 * 64].reshape(128, 64) * 2
     another_updated_in_a_loop.on("jit")(memory[:128 * 64].reshape(128, 64), memory.reshape(4, 128, 64))
     np.testing.assert_array_equal(memory, expected)
+
+
+class RandomNest:
+    """Text of a kernel: loops in which parts of x are loaded, used and updated, a tile also behind its loop."""
+
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+        self.lines, self.loaded, self.slots = [], [], 0
+        self.block(1, [])
+        self.use(1, [])
+        tiles = [f"t{k} = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)" for k in range(len(self.loaded))]
+        self.text = "\n    ".join([
+            "def kernel(x: mutable_tensor):", "x[0, 0:1, 0:1] = nl.load(x[0, 0:1, 0:1])",
+            f"out = nl.ndarray(({4 * self.slots}, 128, 64), dtype=x.dtype, buffer=nl.shared_hbm)", *tiles, *self.lines,
+            "return out, x"])
+
+    def block(self, depth, variables):
+        for _ in range(self.rng.integers(3, 6)):
+            kind = self.rng.choice(["load", "use", "use", "update", "loop"]) if self.loaded else "load"
+            if kind == "loop" and depth < 4:
+                self.line(depth, f"for i{depth} in nl.sequential_range({self.rng.integers(2, 5)}):")
+                self.block(depth + 1, [*variables, f"i{depth}"])
+            elif kind == "load":
+                self.line(depth, f"t{len(self.loaded)}[...] = nl.load(x[{self.part(variables)}])")
+                self.loaded.append(f"t{len(self.loaded)}")
+            elif kind == "update":
+                self.line(depth, f"nl.store(x[{self.part(variables)}], nl.add({self.rng.choice(self.loaded)}, 1.0))")
+            else:
+                self.use(depth, variables)
+
+    def use(self, depth, variables):
+        at = f"{4 * self.slots} + {variables[-1]}" if variables else f"{4 * self.slots}"
+        self.line(depth, f"nl.store(out[{at}], nl.multiply({self.rng.choice(self.loaded)}, 2.0))")
+        self.slots += 1
+
+    def part(self, variables):
+        """A quarter of x: a fixed one, or that of a loop's iteration."""
+        fixed = self.rng.integers(0, 4)
+        return str(fixed) if not variables or self.rng.random() < 0.4 else self.rng.choice(variables)
+
+    def line(self, depth, text):
+        self.lines.append("    " * (depth - 1) + text)
+
+
+@pytest.mark.filterwarnings("ignore:.* never written")
+@pytest.mark.parametrize("seed", range(60))
+def test_random_loops_that_update_what_they_read(seed):
+    made = RandomNest(seed)
+    kernel = kernel_from_text(made.text, {"nl": nl, "mutable_tensor": mutable_tensor})
+    x = numbers(4, 128, 64)
+    for found, expected in zip(*(kernel.on(where)(x.copy()) for where in ("jit", "interpreter"))):
+        np.testing.assert_array_equal(found, expected, made.text)
