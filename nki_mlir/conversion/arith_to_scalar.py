@@ -18,7 +18,7 @@ from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, FLOAT32, UINT8, UINT16, UINT32, UINT64, DType, Encoding
-from nki_mlir.waist.scalar_body import ScalarBody
+from nki_mlir.waist.writer import ScalarBody
 
 ALU_OF = {"arith.addf": "add", "arith.subf": "subtract", "arith.mulf": "multiply", "arith.divf": "divide",
           "arith.remf": "fmod", "arith.negf": "negative", "arith.maximumf": "maximum", "arith.minimumf": "minimum",

@@ -40,9 +40,8 @@ from nki_mlir.selection.folds import own_fold
 from nki_mlir.selection.instructions import MaskedInstruction
 from nki_mlir.selection.selector import Selector
 from nki_mlir.waist.builder import StructuredBuilder, Template
-from nki_mlir.waist.expressions import Constant, Convert, is_copy
 from nki_mlir.waist.reader import structure_key
-from nki_mlir.waist.tile_nest import TileNest, TileOperand
+from nki_mlir.waist.tile_nest import Constant, Convert, TileNest, TileOperand, is_copy
 from nki_mlir.waist.tile_reader import NestReader
 
 # What may stand between operations that are taken together.

@@ -30,8 +30,7 @@ from nki_mlir.machine import machine_named
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.transforms.fuse_tiles import fuse_function
-from nki_mlir.waist.expressions import Constant
-from nki_mlir.waist.tile_nest import TileNest
+from nki_mlir.waist.tile_nest import Constant, TileNest
 
 
 class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):

@@ -14,8 +14,7 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.buffer_types import element_dtype
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, FLOAT32, INT32, UINT32, DType, Encoding
-from nki_mlir.waist.body_reader import BodyReader
-from nki_mlir.waist.expressions import (
+from nki_mlir.waist.tile_nest import (
     Activation,
     Alu,
     Constant,
@@ -27,6 +26,7 @@ from nki_mlir.waist.expressions import (
     converted,
     rebuilt,
 )
+from nki_mlir.waist.tile_reader import BodyReader
 
 INDEX_ARITHMETIC = {"arith.addi": "add", "arith.subi": "subtract", "arith.muli": "multiply", "arith.maxsi": "maximum",
                     "arith.minsi": "minimum"}

@@ -14,7 +14,7 @@ from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.bodies import chosen, compared, numbers, unsigned
 from nki_mlir.graph.tiles import Tiles
 from nki_mlir.scalar.dtypes import BOOL, INT32
-from nki_mlir.waist.expressions import Input
+from nki_mlir.waist.tile_nest import Input
 from nki_mlir.waist.tile_reader import NestReader
 
 GREATEST = (1 << 31) - 1

@@ -9,8 +9,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, Linear, dense, full_tile
 from nki_mlir.graph.bodies import GATHERED, GraphBody
 from nki_mlir.graph.functions import allocated
-from nki_mlir.waist.expressions import Node, forms_of, inputs_of
-from nki_mlir.waist.tile_nest import TileNest, TileOperand, walked
+from nki_mlir.waist.tile_nest import Node, TileNest, TileOperand, forms_of, inputs_of, walked
 from nki_mlir.waist.tile_reader import NestReader
 
 

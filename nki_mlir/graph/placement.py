@@ -17,8 +17,20 @@ from nki_mlir.graph.tiles import Tiles
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import INT32
-from nki_mlir.waist.expressions import Fold, Input, Node, Output, alu, below, converted, fold_of, reads_output, rebuilt
-from nki_mlir.waist.tile_nest import TileNest, walked
+from nki_mlir.waist.tile_nest import (
+    Fold,
+    Input,
+    Node,
+    Output,
+    TileNest,
+    alu,
+    below,
+    converted,
+    fold_of,
+    reads_output,
+    rebuilt,
+    walked,
+)
 
 KEPT = 4            # the part of the on-chip memory for tiles that are kept between operations, one by this
 NODES = 8           # of an expression, each of which may take a buffer, that tiles of full size are for

@@ -7,8 +7,21 @@ from nki_mlir.dialects.access import PSUM, Tile
 from nki_mlir.graph.tiles import Tiles
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.waist.expressions import Constant, Convert, Fold, Input, Node, Output, alu, converted, factors_of, fold_of
-from nki_mlir.waist.tile_nest import TileNest, TileOperand, walked
+from nki_mlir.waist.tile_nest import (
+    Constant,
+    Convert,
+    Fold,
+    Input,
+    Node,
+    Output,
+    TileNest,
+    TileOperand,
+    alu,
+    converted,
+    factors_of,
+    fold_of,
+    walked,
+)
 
 MOST_KEPT = 64          # tiles of the left factor that stay on chip while the columns go by
 

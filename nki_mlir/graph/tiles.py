@@ -10,10 +10,20 @@ from nki_mlir.dialects.op import NisaOp
 from nki_mlir.graph.bodies import with_exact_extremes
 from nki_mlir.graph.tile_cache import TileCache, elements_of
 from nki_mlir.scalar.dtypes import DType
-from nki_mlir.waist.expressions import Activation, Alu, Constant, Convert, Input, Node, Output, Position, forms_of
-from nki_mlir.waist.scalar_body import ScalarBody
-from nki_mlir.waist.tile_nest import TileNest, TileOperand
-from nki_mlir.waist.writer import IterationSpace, OperandView, Writer
+from nki_mlir.waist.tile_nest import (
+    Activation,
+    Alu,
+    Constant,
+    Convert,
+    Input,
+    Node,
+    Output,
+    Position,
+    TileNest,
+    TileOperand,
+    forms_of,
+)
+from nki_mlir.waist.writer import IterationSpace, OperandView, ScalarBody, Writer
 
 
 class Tiles:

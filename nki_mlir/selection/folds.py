@@ -14,8 +14,7 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
 from nki_mlir.selection import masks
 from nki_mlir.selection.emitter import GPSIMD, TENSOR, VECTOR
-from nki_mlir.waist.expressions import Convert, Fold, Input, factors_of, fold_of, reads_output
-from nki_mlir.waist.tile_nest import TileNest, TileOperand
+from nki_mlir.waist.tile_nest import Convert, Fold, Input, TileNest, TileOperand, factors_of, fold_of, reads_output
 
 if TYPE_CHECKING:
     from nki_mlir.selection.selector import Selector

@@ -20,8 +20,7 @@ from nki_mlir.dialects.verifier import OutOfBounds, in_buffer
 from nki_mlir.scalar.dtypes import UINT8
 from nki_mlir.selection.cover import Cover
 from nki_mlir.selection.emitter import GPSIMD, VECTOR, Emitter
-from nki_mlir.waist.expressions import is_copy
-from nki_mlir.waist.tile_nest import TileNest, TileOperand, walked
+from nki_mlir.waist.tile_nest import TileNest, TileOperand, is_copy, walked
 
 if TYPE_CHECKING:
     from nki_mlir.selection.selector import Selector

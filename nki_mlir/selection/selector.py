@@ -11,8 +11,7 @@ from nki_mlir.dialects.nisa.matmul import NcTransposeOp
 from nki_mlir.selection import folds, masks
 from nki_mlir.selection.cover import Cover
 from nki_mlir.selection.emitter import TENSOR, VECTOR, Emitter
-from nki_mlir.waist.expressions import Node, is_copy
-from nki_mlir.waist.tile_nest import TileNest, TileOperand, walked
+from nki_mlir.waist.tile_nest import Node, TileNest, TileOperand, is_copy, walked
 
 
 class Selector:

@@ -17,8 +17,7 @@ from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.source_locations import errors_at
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType
-from nki_mlir.waist.scalar_body import ScalarBody
-from nki_mlir.waist.writer import IterationSpace, OperandView, Writer
+from nki_mlir.waist.writer import IterationSpace, OperandView, ScalarBody, Writer
 
 Expression = Callable[..., Any]         # (scalar builder, values...) -> value
 

@@ -298,7 +298,7 @@ def test_tracked__has_smaller_units_where_parts_of_elements_are_used():
 
 
 def test_nothing_is_zeroed_that_is_written_whole(monkeypatch):
-    from nki_mlir.targets.cpu.fresh import FreshBuffers
+    from nki_mlir.targets.cpu.proofs import FreshBuffers
     zeroed = []
     ends = FreshBuffers.end
     monkeypatch.setattr(FreshBuffers, "end", lambda self, code: (

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs kernels as native code: tiles as vector code for the host, compiled by the ExecutionEngine.
 
-A kernel is a program (``program.py``) of a small machine (``machine.mlir``) whose instructions are routines, one for
-each distinct computation on tiles (``nests.py``). Routines are compiled once in a process, whatever kernels use them.
+A kernel is a program (``program.py``) of a small machine (``machine.mlir``) whose instructions are routines
+(``routines.py``), one for each distinct computation on tiles. Routines are compiled once in a process, whatever kernels
+use them.
 """
 
 import warnings
@@ -43,5 +44,5 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]
 def lower_to(level: str, module: "Module", observer: "PassObserver | None" = None) -> str:
     """What the JIT makes of a module, as text: its program in comments, its routines as vector code (``vector``) or in
     the LLVM dialect (``llvm``)."""
-    from nki_mlir.targets.cpu.listing import listing  # start-up: needed where it is asked for
+    from nki_mlir.targets.cpu.kernel import listing  # start-up: needed where it is asked for
     return listing(module, level == "vector", observer)

@@ -23,13 +23,8 @@ from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.symbol_ranges import CASTS
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.targets.cpu import host
-from nki_mlir.targets.cpu.bounds import RuntimeCheck, open_checks
-from nki_mlir.targets.cpu.fields import find_fields
-from nki_mlir.targets.cpu.fresh import FreshBuffers, OpenBlock
 from nki_mlir.targets.cpu.host_operations import HostOperations
-from nki_mlir.targets.cpu.independence import ByteInterval, independent
-from nki_mlir.targets.cpu.limits import SITE_BITS, Limits
-from nki_mlir.targets.cpu.nests import cost_of, dims_of, parts_of, reach_of
+from nki_mlir.targets.cpu.loops import addressed, can_stream
 from nki_mlir.targets.cpu.packed_products import PackedProducts
 from nki_mlir.targets.cpu.program import (
     CODE,
@@ -39,15 +34,17 @@ from nki_mlir.targets.cpu.program import (
     Assembly,
     CodeAddress,
     Extent,
+    LiveBuffers,
     RoutineCall,
+    ScratchBuffer,
     slot_address,
     slot_value,
 )
-from nki_mlir.targets.cpu.read_in_place import ReadInPlace
+from nki_mlir.targets.cpu.proofs import ByteInterval, FreshBuffers, OpenBlock, RuntimeCheck, independent, open_checks
+from nki_mlir.targets.cpu.read_in_place import ReadInPlace, find_fields
+from nki_mlir.targets.cpu.routines import SITE_BITS, Limits, row_copies_of
 from nki_mlir.targets.cpu.row_chunks import RowChunks
-from nki_mlir.targets.cpu.row_copies import row_copies_of
-from nki_mlir.targets.cpu.storage import LiveBuffers, ScratchBuffer
-from nki_mlir.targets.cpu.streaming import addressed, can_stream
+from nki_mlir.targets.cpu.schedule import cost_of, dims_of, parts_of, reach_of
 from nki_mlir.targets.cpu.values import ARITHMETIC, MemrefView, Values
 from nki_mlir.targets.interpreter.execute import MaskTooWeak
 from nki_mlir.waist.nest import Nest

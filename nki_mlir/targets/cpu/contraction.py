@@ -14,8 +14,7 @@ from nki_mlir.scalar.conversion_expansion import expand_convert
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
-from nki_mlir.waist.nest import Nest
-from nki_mlir.waist.recognition import factors_of, fold_of
+from nki_mlir.waist.nest import Nest, factors_of, fold_of
 
 VECTORS = 2                         # of the register tile, and its rows: what 32 registers hold, and what 16 do
 ROWS = {16: 8, 8: 6, 4: 6}

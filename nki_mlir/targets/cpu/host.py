@@ -12,6 +12,8 @@ from nki_mlir.diagnostics import NkiMlirError
 # How the pool's code says "wait on this word" (a system call's number) and "this is a spinning loop" (an instruction).
 _WORDS = {"x86_64": ("202", "pause"), "aarch64": ("98", "yield"), "arm64": ("98", "yield")}
 MOST_THREADS = 256                  # places in the pool
+LINE = 64                           # bytes every buffer starts at a multiple of
+PAGE = 4096
 MOST_CACHE = 32 << 20               # bytes of the last cache, where it is not known
 
 

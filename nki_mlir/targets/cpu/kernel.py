@@ -11,15 +11,14 @@ import numpy as np
 
 from nki_mlir.bindings import Module, Operation, cloned, ir, operations_of
 from nki_mlir.diagnostics import InternalError, NkiMlirError
-from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
+from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions, the_kernel
 from nki_mlir.passes.pass_manager import PassObserver, pass_named
 from nki_mlir.targets import CapturedKernel
 from nki_mlir.targets.cpu.assembler import WORTH_WAKING, Assembler, Sites
 from nki_mlir.targets.cpu.host_operations import HostOperations
-from nki_mlir.targets.cpu.limits import SITE_BITS
 from nki_mlir.targets.cpu.machine import machine, thunk
-from nki_mlir.targets.cpu.program import Assembly
-from nki_mlir.targets.cpu.routines import addresses
+from nki_mlir.targets.cpu.program import FIRST_ID, MEMORY, Assembly
+from nki_mlir.targets.cpu.routines import SITE_BITS, Routine, addresses, llvm_code, vector_code
 from nki_mlir.targets.mesh import run_programs
 from nki_mlir.waist.reader import Reader
 
@@ -164,3 +163,23 @@ def at_waist(module: Module, observer: PassObserver | None = None) -> Module:
 def is_structured(module: Module | Operation) -> bool:
     """Whether a module has linalg operations: it is at the waist already."""
     return bool(operations_of(module, lambda name: name.startswith("linalg.")))
+
+
+# -- as text -----------------------------------------------------------------------------------------------------------
+def listing(module: Module, vectors: bool = False, observer: PassObserver | None = None) -> str:
+    """Every function's program, and the routines of all: in the LLVM dialect, or before that with ``vectors``."""
+    copy, structured = at_waist(module, observer), Reader()
+    lines: list[str] = []
+    routines: dict[Routine, None] = {}
+    for kernel in kernel_functions(copy):
+        axes = len(kernel.grid)
+        code = assemble_function(kernel, axes, structured, HostOperations(), Sites()).code
+        memory = code.assign_offsets()
+        arguments = [a.name for a in (*kernel.inputs, *kernel.shared)]
+        names = {MEMORY: "memory", **{FIRST_ID + k: f"id{k}" for k in range(axes)},
+                 **{FIRST_ID + axes + k: name for k, name in enumerate(arguments)}}
+        lines += [f"// @{kernel.name}({', '.join(arguments)}): {memory} bytes of memory",
+                  *(f"// {line}" for line in code.text(names))]
+        routines |= dict.fromkeys(code.routines)
+    made = vector_code(list(routines)) if vectors else llvm_code(list(routines), observer)
+    return "\n".join(lines) + f"\n{made}"

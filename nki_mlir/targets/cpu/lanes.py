@@ -12,7 +12,6 @@ from nki_mlir.bindings import Attribute, Type, ir, load
 from nki_mlir.scalar.dtypes import DType, storage_type
 from nki_mlir.scalar.emit import ScalarEmitter, arith
 from nki_mlir.targets.cpu import host
-from nki_mlir.targets.cpu.storage import LINE
 
 Value = Any
 DYNAMIC = -(1 << 31)                # marks an index that is an operand
@@ -163,7 +162,7 @@ class FunctionEmitter(ScalarEmitter):
             streams: bool = False) -> None:
         """Write elements ``step`` apart from a pointer on; whole vectors past the caches where that is asked for."""
         if streams and lanes > 1 and step == 1 and active is None:
-            aligned = ir.IntegerAttr.get(self.i64_type, min(lanes * dtype.itemsize, LINE))
+            aligned = ir.IntegerAttr.get(self.i64_type, min(lanes * dtype.itemsize, host.LINE))
             self._llvm("store", [value, pointer], alignment=aligned, nontemporal=ir.UnitAttr.get())
         elif lanes == 1 or (step == 1 and active is None):
             self._llvm("store", [value, pointer], alignment=self._alignment(dtype, 64))

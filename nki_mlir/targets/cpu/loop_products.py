@@ -14,10 +14,9 @@ from math import prod
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.contraction import product_of
-from nki_mlir.targets.cpu.storage import ScratchBuffer
+from nki_mlir.targets.cpu.program import ScratchBuffer
 from nki_mlir.targets.cpu.values import MemrefView
-from nki_mlir.waist.nest import Nest, Operand
-from nki_mlir.waist.recognition import integer_sums
+from nki_mlir.waist.nest import Nest, Operand, integer_sums
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,9 +27,18 @@ from nki_mlir.targets.cpu.loop_products import (
     can_be_flat,
     views_of,
 )
-from nki_mlir.targets.cpu.program import CODE, MEMORY, SELF, Assembly, Extent, RoutineCall, slot_address, slot_value
-from nki_mlir.targets.cpu.storage import ScratchBuffer
-from nki_mlir.targets.cpu.streaming import AddressedNest
+from nki_mlir.targets.cpu.loops import AddressedNest
+from nki_mlir.targets.cpu.program import (
+    CODE,
+    MEMORY,
+    SELF,
+    Assembly,
+    Extent,
+    RoutineCall,
+    ScratchBuffer,
+    slot_address,
+    slot_value,
+)
 from nki_mlir.targets.cpu.values import MemrefView
 from nki_mlir.waist.nest import Nest, Operand, Step
 

@@ -15,14 +15,14 @@ from dataclasses import replace
 from functools import cached_property
 
 from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.contraction import product_of
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
 from nki_mlir.targets.cpu.loop_products import PlacedNest, through, writes_once
-from nki_mlir.targets.cpu.program import BUFFERS, Assembly, ProgramLabel, RoutineCall
+from nki_mlir.targets.cpu.loops import AddressedNest, MemoryUse, addressed, can_stream, does_stream
+from nki_mlir.targets.cpu.program import BUFFERS, Argument, Assembly, ProgramLabel, RoutineCall, ScratchBuffer
 from nki_mlir.targets.cpu.row_chunks import RowChunks, TileComputation
 from nki_mlir.targets.cpu.schedule import schedule
-from nki_mlir.targets.cpu.storage import PAGE, ScratchBuffer
-from nki_mlir.targets.cpu.streaming import addressed, can_stream, does_stream
 from nki_mlir.targets.cpu.values import MemrefView
 from nki_mlir.waist.nest import Nest
 
@@ -240,8 +240,8 @@ def _is_copy(nest: Nest) -> bool:
 
 def _has_long_rows(copy: Nest) -> bool:
     """Whether the source is one piece, or pieces of a page or more: short ones, far apart, leave the caches."""
-    source = copy.inputs[0]
-    return source.strides[-1:] == (1,) and (len(copy.extents) == 1 or copy.extents[-1] * source.dtype.itemsize >= PAGE)
+    source, long = copy.inputs[0], host.PAGE // copy.inputs[0].dtype.itemsize
+    return source.strides[-1:] == (1,) and (len(copy.extents) == 1 or copy.extents[-1] >= long)
 
 
 def _at_source(copy: TileComputation, user: Nest, operand: int, view: MemrefView) -> tuple[Nest, MemrefView] | None:
@@ -268,3 +268,33 @@ def _divided(nest: Nest, strides: tuple[int, ...], row: int) -> Nest:
         if 0 < step < row and row % step == 0 and extent > row // step and extent % (row // step) == 0:
             return _divided(nest.divided(axis, row // step), (*strides[:axis], row, *strides[axis:]), row)
     return nest
+
+
+def find_fields(code: Assembly) -> None:
+    """Say of each nest of the program which of its inputs lie beside each other."""
+    for call in code.instructions:
+        known = call.function
+        if not isinstance(known, Nest | AddressedNest):
+            continue
+        nest, use = (known, MemoryUse()) if isinstance(known, Nest) else (known.nest, known.use)
+        beside = _beside(nest, call.arguments)
+        if beside:
+            call.function = AddressedNest(nest, replace(use, beside=beside))
+
+
+def _beside(nest: Nest, arguments: tuple[Argument, ...]) -> tuple[tuple[int, int, int], ...]:
+    """The inputs of groups of several: their numbers, the number of the first one in memory, how far behind it."""
+    steps = {k: max(map(abs, o.strides), default=0) for k, o in enumerate(nest.inputs)}
+    if sum(step > 1 for step in steps.values()) < 2 or nest.mask:
+        return ()
+    vector = schedule(nest).vector
+    if vector is None:
+        return ()
+    groups: dict[object, list[tuple[int, int]]] = {}
+    for k, operand in enumerate(nest.inputs):
+        step, start = operand.strides[vector], arguments[k]
+        if 1 < step <= MOST_SHUFFLED and step & (step - 1) == 0 and isinstance(start, Linear):
+            record = step * operand.dtype.itemsize
+            groups.setdefault((operand, start.symbols, start.const // record), []).append((start.const % record, k))
+    return tuple([(k, members[0][1], (place - members[0][0]) // nest.inputs[k].dtype.itemsize)
+                  for members in map(sorted, groups.values()) if len(members) > 1 for place, k in members])

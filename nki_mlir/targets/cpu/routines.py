@@ -1,27 +1,177 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Nests as compiled functions. One that any kernel of this process has used is not compiled again.
+"""Nests, copies of rows and checks as compiled functions. What any kernel of this process used is not compiled again.
 
 A routine is ``i64 routine(i64* arguments)``: the addresses of the nest's inputs and outputs, then its symbols. It
-returns 0.
+returns 0, or a status where a check fails.
 """
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import Module, Operation, ir, operations_of
-from nki_mlir.dialects.access import Mask
+from nki_mlir.dialects.access import Linear, Mask, Tile
+from nki_mlir.dialects.nisa.indirect import DmaScatterOp, RowAddressed
+from nki_mlir.dialects.op import Op
 from nki_mlir.passes.pass_manager import PassObserver
+from nki_mlir.scalar.dtypes import FLOAT32, INT32, INT64, DType
 from nki_mlir.targets.cpu.contraction import Contraction, PanelProduct, product_of
 from nki_mlir.targets.cpu.jit import addresses_text, code_context, compile_functions, lower
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
-from nki_mlir.targets.cpu.limits import Limits
-from nki_mlir.targets.cpu.loops import Loops
-from nki_mlir.targets.cpu.row_copies import RowCopies
+from nki_mlir.targets.cpu.loops import AddressedNest, Loops
 from nki_mlir.targets.cpu.schedule import schedule
-from nki_mlir.targets.cpu.streaming import AddressedNest
-from nki_mlir.waist.nest import Nest
-from nki_mlir.waist.recognition import integer_sums
+from nki_mlir.waist.nest import Nest, Operand, Step, integer_sums
+
+
+@dataclass(frozen=True)
+class RowCopies:
+    """``row`` for each number of an index tile, between that row of a table and the next one of a piece.
+
+    Steps are in elements. Arguments: the addresses of index, table and piece, that of two words for an error, where the
+    table starts in its tensor, the site.
+    """
+
+    count: int
+    rows: int                   # of the table
+    index_dtype: DType
+    index_step: int
+    table_step: int
+    piece_step: int
+    row: Nest                   # one source, one destination
+    gathers: bool
+    skips: bool                 # numbers that are no row of the table; else they are an error
+
+    @property
+    def title(self) -> str:
+        return f"{'gather' if self.gathers else 'scatter'}_{self.count}_{self.row.title}"
+
+    def emit(self, code: FunctionEmitter, words: Value) -> Value:
+        """The status: 0, or the site, with the number and the start in the words for an error."""
+        index, table, piece, record = (code.word(words, k, code.pointer) for k in range(4))
+        start, site = (code.word(words, k, code.i64_type) for k in (4, 5))
+        loop = code.scf.ForOp(code.i64(0), code.i64(self.count), code.i64(1), [code.i64(0)])
+        with ir.InsertionPoint(loop.body):
+            position, status = loop.induction_variable, loop.inner_iter_args[0]
+            number = self._number(code, index, position)
+            inside = code.cmp("ult", number, self.rows)                 # a negative number is a large one
+            fine = code.cmp("eq", status, 0)
+            branch = code.scf.IfOp(code.and_(inside, fine), [code.i64_type], has_else=True)
+            with ir.InsertionPoint(branch.then_block):
+                self._copy(code, number, position, table, piece)
+                code.scf.YieldOp([status])
+            with ir.InsertionPoint(branch.else_block):
+                if not self.skips:
+                    status = self._failed(code, fine, status, (number, start), site, record)
+                code.scf.YieldOp([status])
+            code.scf.YieldOp(list(branch.results))
+        return loop.results[0]
+
+    def _number(self, code: FunctionEmitter, index: Value, position: Value) -> Value:
+        element = code.element(self.index_dtype)
+        place = code.at(index, code.times(position, self.index_step), element)
+        number = code.fetch(place, 0, self.index_dtype, 1, None)
+        return code.extsi(number, "i64") if self.index_dtype is INT32 else code.extui(number, "i64")
+
+    def _copy(self, code: FunctionEmitter, number: Value, position: Value, table: Value, piece: Value) -> None:
+        source, target = self.row.operands
+        table_operand, piece_operand = (source, target) if self.gathers else (target, source)
+        there = code.at(table, code.times(number, self.table_step), code.element(table_operand.dtype))
+        here = code.at(piece, code.times(position, self.piece_step), code.element(piece_operand.dtype))
+        Loops(code, self.row, schedule(self.row), []).emit((there, here) if self.gathers else (here, there))
+
+    @staticmethod
+    def _failed(code: FunctionEmitter, fine: Value, status: Value, words: tuple[Value, ...], site: Value, record: Value
+                ) -> Value:
+        """The status of the first number that is outside, whose words are kept for the message."""
+        for k, value in enumerate(words):
+            place = code.at(record, k, code.i64_type)
+            before = code.fetch(place, 0, INT64, 1, None)
+            code.put(code.select(fine, value, before), place, 0, INT64, 1, None)
+        return code.select(fine, site, status)
+
+
+def row_copies_of(op: Op) -> RowCopies | None:
+    """What an operation does as compiled loops; None where a mask divides it, or it is another one."""
+    if not isinstance(op, RowAddressed) or op.mask or op.limits:
+        return None
+    sums = isinstance(op, DmaScatterOp) and op.rmw == "add"
+    steps, result = _steps(op.src.dtype, op.dst.dtype, sums)
+    free = op.piece.shape[1:]
+    row = Nest(free, frozenset(), (_row(op.src),), 0, (_row(op.dst),), steps, (result,)).simplified
+    return RowCopies(op.index.shape[0], op.table.shape[0], op.index.dtype, op.index.strides[0], op.table.strides[0],
+                     op.piece.strides[0], row, op.addressed_by_data == "src", op.mode == "skip")
+
+
+def _row(tile: Tile) -> Operand:
+    return Operand(tile.dtype, tile.strides[1:])
+
+
+def _steps(src: DType, dst: DType, sums: bool) -> tuple[tuple[Step, ...], int]:
+    """The body: the source converted, or added to what is there, in float32. Values: source, old value, steps."""
+    if not sums:
+        return ((), 0) if src is dst else ((Step("convert", dst, (0,)),), 2)
+    steps: list[Step] = []
+
+    def add(step: Step) -> int:
+        steps.append(step)
+        return 1 + len(steps)
+    value, old = (k if dtype is FLOAT32 else add(Step("convert", FLOAT32, (k,))) for k, dtype in enumerate((src, dst)))
+    total = add(Step("alu", FLOAT32, (old, value), "add"))
+    result = total if dst is FLOAT32 else add(Step("convert", dst, (total,)))
+    return tuple(steps), result
+
+
+SITE_BITS, MOST_EXCESS = 15, 65535          # of a status: which check, and by how much it failed
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Every ``limits`` form is ``>= 0`` at all elements where ``mask`` holds. The last argument is the site."""
+
+    extents: tuple[int, ...]
+    mask: Mask
+    limits: Mask
+    symbols: int
+
+    @property
+    def title(self) -> str:
+        return f"limits_{'x'.join(map(str, self.extents))}"
+
+    def emit(self, code: FunctionEmitter, arguments: list[Value]) -> Value:
+        """The status: 0, or how far the lowest form is below zero, and the site."""
+        *symbols, site = arguments
+        forms = [c.form for c in (*self.mask, *self.limits)]
+        axes = sorted({axis for form in forms for axis, _ in form.axes})
+        worst = self._walk(code, axes, {}, symbols, code.i64(0))
+        excess = code.minsi(code.sub(code.i64(0), worst), MOST_EXCESS)
+        failed = code.or_(code.shl(excess, SITE_BITS), site)
+        return code.select(code.cmp("slt", worst, 0), failed, code.i64(0))
+
+    def _walk(self, code: FunctionEmitter, axes: list[int], positions: dict[int, Value], symbols: list[Value],
+              worst: Value) -> Value:
+        if not axes:
+            return self._worse(code, positions, symbols, worst)
+        op = code.scf.ForOp(code.i64(0), code.i64(self.extents[axes[0]]), code.i64(1), [worst])
+        with ir.InsertionPoint(op.body):
+            inner = {**positions, axes[0]: op.induction_variable}
+            code.scf.YieldOp([self._walk(code, axes[1:], inner, symbols, op.inner_iter_args[0])])
+        return op.results[0]
+
+    def _worse(self, code: FunctionEmitter, positions: dict[int, Value], symbols: list[Value], worst: Value) -> Value:
+        """The lesser of ``worst`` and the forms at one element, if that is active."""
+        def value(form: Linear) -> Any:
+            return code.linear(form.const, [*((symbols[p], c) for p, c in form.symbols),
+                                            *((positions[a], c) for a, c in form.axes)])
+        lowest = worst
+        for constraint in self.limits:
+            lowest = code.minsi(lowest, value(constraint.form))
+        for constraint in self.mask:
+            active = code.cmp("eq" if constraint.equal else "sge", value(constraint.form), 0)
+            lowest = code.select(active, lowest, worst)
+        return lowest
+
 
 Routine = Nest | AddressedNest | PanelProduct | Limits | RowCopies
 

@@ -15,10 +15,9 @@ from math import prod
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.contraction import product_of
-from nki_mlir.targets.cpu.nests import parts_of, reach_of
-from nki_mlir.targets.cpu.program import Assembly, ProgramLabel, RoutineCall, slot_address, slot_value
-from nki_mlir.targets.cpu.storage import ScratchBuffer
-from nki_mlir.targets.cpu.streaming import addressed, can_stream, does_stream
+from nki_mlir.targets.cpu.loops import addressed, can_stream, does_stream
+from nki_mlir.targets.cpu.program import Assembly, ProgramLabel, RoutineCall, ScratchBuffer, slot_address, slot_value
+from nki_mlir.targets.cpu.schedule import parts_of, reach_of
 from nki_mlir.targets.cpu.values import MemrefView
 from nki_mlir.waist.nest import Nest
 

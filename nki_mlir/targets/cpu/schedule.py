@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How a nest is run: the order of its loops, the axis that goes into lanes, and what is kept in registers."""
+"""How a nest is run: the order of its loops, the axis in lanes, what is kept in registers; its cost and its parts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
-from nki_mlir.waist.nest import Nest, Operand
-from nki_mlir.waist.recognition import FoldedOutput, fold_of, integer_sums
+from nki_mlir.waist.nest import FoldedOutput, Nest, Operand, fold_of, integer_sums
 
 # Operators of which several partial results may be kept and combined at the end.
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor",
@@ -124,3 +124,39 @@ def _inner_axis(nest: Nest, vector: int) -> int | None:
                 if step == 1 and axis != vector:
                     return axis
     return None
+
+
+def cost_of(nest: Nest) -> float:
+    """Nanoseconds, roughly: to decide what is worth a second thread."""
+    product = nest.reduced and len(nest.inputs) == 2 and [s.name for s in nest.steps[-2:]] == ["multiply", "add"]
+    return 20 + nest.elements * (0.02 if product else 0.05 + 0.03 * len(nest.steps))
+
+
+def parts_of(nest: Nest, least: int, most: int) -> tuple[Nest, int, int] | None:
+    """The nest as equal parts along its first axis: one part, how many there are, and the extent of a part.
+
+    None where no number of parts between the two fits, or a part would have to know which one it is.
+    """
+    if nest.mask or not nest.extents or 0 in nest.reduced or any(
+            s.kind == "index" and s.number == 0 for s in nest.steps):
+        return None
+    for count in range(least, most + 1):
+        if nest.extents[0] % count == 0:
+            extent = nest.extents[0] // count
+            return replace(nest, extents=(extent, *nest.extents[1:])).simplified, count, extent
+    return None
+
+
+@lru_cache(1 << 12)
+def reach_of(nest: Nest, operand: int) -> tuple[int, int]:
+    """The first and last byte of an operand, from the address of its first element on."""
+    given = nest.operands[operand]
+    ends = [step * (extent - 1) for step, extent in zip(given.strides, nest.extents)]
+    size = given.dtype.itemsize
+    return size * sum(min(0, e) for e in ends), size * (sum(max(0, e) for e in ends) + 1) - 1
+
+
+def dims_of(nest: Nest, operand: int) -> tuple[tuple[int, int], ...]:
+    """The steps in bytes and the counts of an operand."""
+    given = nest.operands[operand]
+    return tuple([(step * given.dtype.itemsize, extent) for step, extent in zip(given.strides, nest.extents)])

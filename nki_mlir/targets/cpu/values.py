@@ -16,8 +16,7 @@ from nki_mlir.dialects.attributes import affine_value
 from nki_mlir.dialects.buffer_types import global_array
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.view import start_of
-from nki_mlir.targets.cpu.program import FIRST_ID, Assembly, slot_address, slot_value
-from nki_mlir.targets.cpu.storage import ScratchBuffer
+from nki_mlir.targets.cpu.program import FIRST_ID, Assembly, ScratchBuffer, slot_address, slot_value
 from nki_mlir.waist.reader import layout_of
 
 PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")

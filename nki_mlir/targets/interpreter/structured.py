@@ -20,9 +20,8 @@ from nki_mlir.targets.interpreter.execute import active_part, check_limits
 from nki_mlir.targets.interpreter.module import Env, FunctionCompiler, Step, executes
 from nki_mlir.targets.interpreter.scalars import function_of
 from nki_mlir.targets.interpreter.views import IterationWindow
-from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.nest import Nest, factors_of, fold_of, of_integers, source_of
 from nki_mlir.waist.reader import Structured
-from nki_mlir.waist.recognition import factors_of, fold_of, of_integers, source_of
 
 Box = tuple[Sequence[int], Sequence[int]]           # starts and counts of the axes
 

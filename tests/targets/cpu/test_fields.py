@@ -13,7 +13,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets.cpu import kernel, read_in_place
-from nki_mlir.targets.cpu.streaming import AddressedNest
+from nki_mlir.targets.cpu.loops import AddressedNest
 
 from .compiled import compiled
 

@@ -15,7 +15,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu import host, read_in_place, row_chunks
-from nki_mlir.targets.cpu.listing import listing
+from nki_mlir.targets.cpu.kernel import listing
 from nki_mlir.targets.cpu.row_chunks import ChunkAccess, bytes_of, lie_apart
 from nki_mlir.waist.nest import Nest, Operand, Step
 

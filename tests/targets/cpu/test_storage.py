@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.targets.cpu.independence import ByteInterval, independent
-from nki_mlir.targets.cpu.storage import LINE, PAGE, LiveBuffers, ScratchMemory, room
+from nki_mlir.targets.cpu.host import LINE, PAGE
+from nki_mlir.targets.cpu.program import LiveBuffers, ScratchMemory, room
+from nki_mlir.targets.cpu.proofs import ByteInterval, independent
 
 
 def test_place__buffers_that_live_together_never_overlap() -> None:
