@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from nki_mlir.analysis.buffer_effects import defining
+from nki_mlir.analysis.effects import defining
 from nki_mlir.analysis.mask_boxes import verdict
 from nki_mlir.bindings import Operation, Value
 from nki_mlir.dialects.access import Linear

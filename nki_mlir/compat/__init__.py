@@ -10,8 +10,14 @@ import importlib.machinery
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn
 
-from nki_mlir.compat import vendor_only
+from nki_mlir.diagnostics import NkiMlirError
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader as Loader
+else:
+    Loader = object                 # what imports look for is there; that module takes 4 ms
 
 # Vendor name -> our module; None: an empty package that only has sub-modules.
 NAMES: dict[str, str | None] = {
@@ -58,12 +64,11 @@ TORCH_XLA: dict[str, str | None] = {
     "torch_xla.core.xla_model": "nki_mlir.compat.torch_xla_standin",
 }
 
-
 # Names that belong to a vendor module but are made above the language: looked up when they are asked for.
 LAZY: dict[str, dict[str, str]] = {"neuronxcc.nki": {"FrameworkKernel": "nki_mlir.frameworks.framework_kernel"}}
 
 
-class Finder(vendor_only.Loader):
+class Finder(Loader):
     """Finds and loads the vendor names of one table."""
 
     def __init__(self, names: dict[str, str | None]) -> None:
@@ -73,7 +78,7 @@ class Finder(vendor_only.Loader):
                   target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
         if fullname not in self.names:
             around = sys.modules.get(fullname.partition(".")[0])
-            return vendor_only.spec_of(fullname) if getattr(around, "__loader__", None) is self else None
+            return spec_of(fullname) if getattr(around, "__loader__", None) is self else None
         package = any(name.startswith(fullname + ".") for name in self.names)
         return importlib.machinery.ModuleSpec(fullname, self, is_package=package, origin=self.names[fullname])
 
@@ -164,8 +169,74 @@ def uninstall() -> None:
             module = sys.modules.get(name)
             if module is not None and getattr(module, "__loader__", None) is finder:
                 del sys.modules[name]
-    for name in [n for n, m in sys.modules.items() if getattr(m, "__loader__", None) is vendor_only.LOADER]:
+    for name in [n for n, m in sys.modules.items() if getattr(m, "__loader__", None) is LOADER]:
         del sys.modules[name]
+
+
+# -- what is the vendor's alone ----------------------------------------------------------------------------------------
+# Packages that ship kernels or are private: any name can be imported from them, and is an error when it is called.
+
+PACKAGES = ("neuronxcc.nki.kernels", "neuronxcc.nki.nccl", "neuronxcc.nki._private", "neuronxcc.nki._private_kernels",
+            "neuronxcc.nki._pre_prod_kernels", "neuronxcc.nki.compiler.backends.neuron.dimensions",
+            "neuronxcc.starfish.penguin", "neuronxcc.private_nkl", "nki.kernels", "nki._private",
+            "nki._private_kernels", "nki._pre_prod_kernels", "nki.backends")
+
+
+class VendorOnly(NkiMlirError, RuntimeError):
+    code = "NKI-VENDOR-ONLY"
+    message = "{name} is the vendor's own, and no part of this toolchain"
+    why = "kernels that the vendor ships, and its private modules, are not documented as a language is"
+    fix = "call a kernel whose source you have, with nki.jit"
+
+
+class Stub:
+    """A name of such a package. Its attributes are names, too; kernels may be launched and decorated, not called."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = self.__qualname__ = name.rpartition(".")[2]
+        self.__module__ = name.rpartition(".")[0]
+        self._name = name
+
+    def __getattr__(self, name: str) -> "Stub":
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Stub(f"{self._name}.{name}")
+
+    def __getitem__(self, grid: object) -> "Stub":
+        return self
+
+    def __call__(self, *arguments: object, **keywords: object) -> NoReturn:
+        raise VendorOnly(name=self._name).here()
+
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[object, ...]:
+        return ()                               # a class may name it as a base
+
+    def __repr__(self) -> str:
+        return f"<{self._name}, which is the vendor's>"
+
+
+class StubLoader(Loader):
+    """Makes modules whose names are stubs."""
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        def find(name: str) -> Stub:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return Stub(f"{module.__name__}.{name}")
+        module.__dict__["__getattr__"] = find
+
+
+LOADER = StubLoader()
+
+
+def spec_of(name: str) -> importlib.machinery.ModuleSpec | None:
+    """How to import one of the packages, or anything inside of them; None for other names."""
+    if name not in PACKAGES and not name.startswith(tuple([f"{p}." for p in PACKAGES])):
+        return None
+    return importlib.machinery.ModuleSpec(name, LOADER, is_package=True, origin="nki_mlir")
 
 
 __all__ = ["install", "uninstall"]

@@ -19,8 +19,8 @@ says. Who triggers a transfer says ``assign-issuers``.
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
 
-from nki_mlir.analysis.buffer_effects import VIEWS, defining, users_through_views
 from nki_mlir.analysis.dead_code import erase_dead_code
+from nki_mlir.analysis.effects import VIEWS, defining, users_through_views
 from nki_mlir.analysis.index_values import SymbolValues
 from nki_mlir.analysis.mask_boxes import box_of
 from nki_mlir.bindings import Block, Module, Operation, Value, ir

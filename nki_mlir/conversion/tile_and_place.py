@@ -18,7 +18,7 @@ by the operations that follow; what nobody reads is not stored.
 """
 
 
-from nki_mlir.analysis.buffer_effects import effects_of, has_uses, memory_of
+from nki_mlir.analysis.effects import effects_of, has_uses, memory_of
 from nki_mlir.bindings import Module, Operation, ir, operations_of
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.source_locations import errors_at

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from nki_mlir.alone import ALONE, alone, made_alone
-from nki_mlir.analysis.argument_effects import ArgumentEffects
+from nki_mlir.analysis.effects import ArgumentEffects
 from nki_mlir.frameworks.native import NativeEntry, Program, native_entry
 from nki_mlir.frameworks.process_state import once
 from nki_mlir.graph.custom_call import CallForm, KernelRecord, effects_of, read_record

@@ -19,7 +19,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils._python_dispatch import _disable_current_modes
 
 from nki_mlir.alone import ALONE
-from nki_mlir.analysis.buffer_effects import defining
+from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Module, Operation, Value, ir, load, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.frameworks.debug_output import write_exported

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Affine integer expressions over loop variables and index axes.
+"""Integers that are unknown during capture, and affine expressions over them and over index axes.
 
+A ``Symbol`` is a loop variable, a program id, or a quotient or remainder of such.
 ``Index`` is ``const + sum(c * symbol) + sum(c_k * position on axis k)`` with a NumPy-like shape. Loop variables,
 program ids, ``arange``, ``mgrid`` and slices all become this one form; subscripts, bounds and strides are then sums.
 """
@@ -9,17 +10,59 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeGuard, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard, overload
 
 import numpy as np
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import Linear
 from nki_mlir.frontend.errors import ArangeInCondition, AssignToIndex, NotAffine, OneDimensionalArange, UnsupportedMask
-from nki_mlir.frontend.mask import Mask
-from nki_mlir.frontend.symbol import NeedsValue, Symbol
+from nki_mlir.frontend.mask import Mask as Mask
 
-__all__ = ["Index", "Mask", "NeedsValue", "NotAnIndex", "Symbol", "check_placed"]
+if TYPE_CHECKING:
+    from nki_mlir.frontend.mlir_builder import MlirBuilder
+
+
+class NeedsValue(BaseException):
+    """Python asked for the number behind a symbol. Recorded before it is raised: user code may swallow it."""
+
+
+@dataclass(eq=False)
+class Symbol:
+    """An integer unknown during capture: ``first``, ``first + step``, ... up to ``last`` inclusive.
+
+    ``parents`` are the symbols a derived one (``i // 2``, ``i % 2``) comes from; its interval is exact for itself but
+    not together with theirs. ``formula`` is then (index, floordiv or mod, number).
+    """
+
+    name: str
+    first: int
+    last: int
+    key: tuple[object, ...]             # what to capture again with numbers: a loop's place, a grid axis
+    builder: "MlirBuilder"
+    value: Any = None                   # the builder's handle (SSA value)
+    step: int = 1
+    is_open: bool = True                # False once the loop has ended
+    parents: tuple["Symbol", ...] = ()
+    formula: "tuple[Index, str, int] | None" = None
+
+    def roots(self) -> list["Symbol"]:
+        """The loop variables and program ids it comes from."""
+        return [r for p in self.parents for r in p.roots()] or [self]
+
+    def ask(self, why: str) -> None:
+        """Request numbers in place of this symbol; raises ``NeedsValue``."""
+        for root in self.roots():
+            self.builder.request(root, why)
+
+    def hint(self, why: str) -> None:
+        """Should this attempt fail, numbers may help: its text was used, which is another one for each value."""
+        for root in self.roots():
+            self.builder.hint(root, why)
+
+    def usable(self) -> bool:
+        return self.is_open and all(p.usable() for p in self.parents)
+
 
 NO_SYMBOLS: dict[Symbol, int] = {}
 

@@ -10,10 +10,9 @@ import numpy as np
 
 from nki_mlir.dialects.access import Constraint
 from nki_mlir.frontend.errors import ArangeInCondition, AssignToIndex, UnsupportedMask
-from nki_mlir.frontend.symbol import Symbol
 
 if TYPE_CHECKING:
-    from nki_mlir.frontend.index import Index
+    from nki_mlir.frontend.index import Index, Symbol
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +144,7 @@ class Mask:
             made += [(low * b + high * a, False) for a, low in lower for b, high in upper]
         return Mask(tuple((e, equal) for e, equal in made if not Mask(((e, equal),)).known()))
 
-    def constraints(self, place: dict[Symbol, int]) -> tuple[Constraint, ...]:
+    def constraints(self, place: "dict[Symbol, int]") -> tuple[Constraint, ...]:
         """Its terms over an operation's symbols and the axes they have."""
         return tuple(Constraint(e.linear(place), equal) for e, equal in self.terms)
 

@@ -15,15 +15,14 @@ from nki_mlir.dialects.facts import EQ, SGE
 from nki_mlir.dialects.mlir_ops import op_attributes
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import Builder, Known, Marks, Operands, Site
-from nki_mlir.frontend.dependences import CaptureDependences
 from nki_mlir.frontend.errors import OutOfScope, UnrollLimit
+from nki_mlir.frontend.hazards import CaptureDependences
 from nki_mlir.frontend.index import Index, Mask, NeedsValue, Symbol
-from nki_mlir.frontend.initialization import FirstUses
 from nki_mlir.frontend.locations import user_location
-from nki_mlir.frontend.outputs import OutputWrites
-from nki_mlir.frontend.replay import BlockArguments, Trace
+from nki_mlir.frontend.state import BlockArguments, Trace
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.touches import LoopRun
+from nki_mlir.frontend.writes import FirstUses, OutputWrites
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
 
 PREDICATES = {"ne": 1, "slt": 2}            # of arith.cmpi

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from nki_mlir.dialects.integer_systems import Row, SearchTooLong, Span, solution
 from nki_mlir.frontend.conditions import index_of
-from nki_mlir.frontend.index import Index
-from nki_mlir.frontend.symbol import Symbol
+from nki_mlir.frontend.index import Index, Symbol
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.touches import Touch
 

@@ -20,8 +20,8 @@ from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp, Meeting
 from nki_mlir.dialects.nisa.movement import DmaComputeOp
 from nki_mlir.dialects.op import Op, TileField
+from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.mask import Mask
-from nki_mlir.frontend.symbol import Symbol
 from nki_mlir.frontend.tensor import Buffer, View
 
 if TYPE_CHECKING:

@@ -5,13 +5,16 @@ A rolled loop runs its body once with a symbol. Snapshots of the names live at i
 against Python state that the single run would get wrong; what they find is recorded as a request for numbers.
 """
 
+import math
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import Any, SupportsInt
 
-from nki_mlir.frontend import logic
+import numpy as np
+
 from nki_mlir.frontend.builder import Site, current
 from nki_mlir.frontend.errors import AnnotationMismatch, WhileEntry
 from nki_mlir.frontend.index import Index, Mask
@@ -43,9 +46,6 @@ class NkiRange:
 def site_of_caller() -> Site:
     at = user_location()
     return at.file, at.line, at.column
-
-
-operand, both, either, negation, invert = logic.operand, logic.both, logic.either, logic.negation, logic.invert
 
 
 def iterate(iterable: object, names: tuple[str, ...], rolls_range: bool, place: tuple[int, int], target: str) -> object:
@@ -221,3 +221,56 @@ class SymbolicBranch(PlainBranch):
         if changed:
             for expression, _ in self.condition.terms:
                 expression.as_int(f"an if that depends on it changes Python state: {', '.join(changed)}")
+
+
+# -- operators of conditions -------------------------------------------------------------------------------------------
+@dataclass
+class UndecidedOperand:
+    """The left operand of ``and`` or ``or``, a condition without a truth: the right one is evaluated, too."""
+
+    condition: Mask
+    goes_on: bool
+    mark: object                   # where the program stood: what the right operand emits would run in any case
+
+    def __bool__(self) -> bool:
+        return self.goes_on
+
+    def joins(self, other: object) -> bool:
+        """Whether both make one condition; else the left one is asked for its truth."""
+        return isinstance(other, (Mask, bool, np.bool_)) and self.mark == position()
+
+
+def position() -> object:
+    builder: Any = current.get()
+    return builder.performed() if builder is not None and builder.symbolic else None
+
+
+def is_undecided(value: object) -> bool:
+    return isinstance(value, Mask) and (math.prod(value.shape) != 1 or value.known() is None)
+
+
+def operand(value: Any, is_and: bool) -> object:
+    return UndecidedOperand(value, is_and, position()) if is_undecided(value) else value
+
+
+def both(first: object, second: object) -> object:
+    """``first and second``, where the first one does not decide it."""
+    if not isinstance(first, UndecidedOperand):
+        return second
+    return first.condition & second if first.joins(second) else first.condition and second
+
+
+def either(first: object, second: object) -> object:
+    """``first or second``, where the first one does not decide it."""
+    if not isinstance(first, UndecidedOperand):
+        return second
+    return first.condition | second if first.joins(second) else first.condition or second
+
+
+def negation(value: Any) -> object:
+    return ~value if is_undecided(value) else not value
+
+
+def invert(value: Any) -> object:
+    """``~`` of a comparison is its negation, whether its operands are symbols or numbers."""
+    return not value if isinstance(value, bool) else ~value

@@ -3,6 +3,10 @@
 
 Bodies stay in place: nothing is duplicated, line numbers hold. What the wrapped code calls is the module ``tracing``,
 reached through a closure cell, so no global of the user's module is touched.
+
+Python evaluates ``a and b`` to one of its operands, by the truth of the first. A condition that holds for some values
+of its symbols and axes only has none, so that the result is made of both operands, as by ``&``, ``|`` and ``~``. The
+operators become conditional expressions, in which what is no such condition keeps Python's meaning.
 """
 
 import ast
@@ -10,24 +14,176 @@ import dis
 import inspect
 import itertools
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from functools import partial, reduce
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from nki_mlir.frontend.liveness import exposed_reads, leaves, loaded, stored
-from nki_mlir.frontend.logic import LogicWrapper
-from nki_mlir.frontend.positions import compiled
+from nki_mlir.frontend.locations import compiled
 from nki_mlir.frontend.source import FUTURES, Definition, definition
 
+
+# -- which names a loop body or a branch can carry Python state in -----------------------------------------------------
+def loaded(nodes: Iterable[ast.AST]) -> Counter[str]:
+    """Names read anywhere inside, with how often; ``x += 1`` reads x."""
+    names: Counter[str] = Counter()
+    for node in (inner for n in nodes for inner in ast.walk(n)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            names[node.id] += 1
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            names[node.target.id] += 1
+    return names
+
+
+def stored(nodes: Iterable[ast.AST]) -> set[str]:
+    """Names bound anywhere inside."""
+    walk = (inner for n in nodes for inner in ast.walk(n))
+    return {n.id for n in walk if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def exposed_reads(body: Iterable[ast.stmt]) -> set[str]:
+    """Names the statements may read before they bind them: the names that are live at the loop's head.
+
+    Watching these and no others matters: a temporary that every iteration assigns first is not carried, and unrolling
+    for its sake would cost rolled code in most kernels.
+    """
+    exposed: set[str] = set()
+    bound: set[str] = set()
+    for statement in body:
+        exposed |= _reads_first(statement) - bound
+        bound |= _surely_binds(statement)
+    return exposed
+
+
+def _reads_first(statement: ast.stmt) -> set[str]:
+    match statement:
+        case ast.For(target, iterable, body, orelse):
+            return set(loaded([iterable])) | (exposed_reads(body) - stored([target])) | exposed_reads(orelse)
+        case ast.If(test, body, orelse) | ast.While(test, body, orelse):
+            return set(loaded([test])) | exposed_reads(body) | exposed_reads(orelse)
+        case ast.With(items, body):
+            return set(loaded(items)) | exposed_reads(body)
+        case _:
+            return set(loaded([statement]))
+
+
+def _surely_binds(statement: ast.stmt) -> set[str]:
+    match statement:
+        case ast.Assign(targets):
+            return stored(targets)
+        case ast.AnnAssign(target, _, value) if value is not None:
+            return stored([target])
+        case ast.If(_, body, orelse):
+            return set.intersection(*({n for s in part for n in _surely_binds(s)} for part in (body, orelse)))
+        case ast.With(items, body):
+            return stored(items) | {n for s in body for n in _surely_binds(s)}
+        case ast.FunctionDef(name):
+            return {name}
+        case _:
+            return set()        # a loop may run no iteration, a try may stop half way
+
+
+JUMPS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
+
+
+def leaves(body: Iterable[ast.stmt], by: tuple[type[ast.stmt], ...] = JUMPS) -> bool:
+    """Whether control can leave the statements other than at their end: return, raise, or a jump of an outer loop."""
+    def scan(nodes: Iterable[ast.AST], in_loop: bool) -> bool:
+        for node in nodes:
+            if isinstance(node, by) and not (in_loop and isinstance(node, (ast.Break, ast.Continue))):
+                return True
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+                continue
+            if scan(ast.iter_child_nodes(node), in_loop or isinstance(node, (ast.For, ast.While))):
+                return True
+        return False
+    return scan(body, False)
+
+
+# -- the constructs ----------------------------------------------------------------------------------------------------
 RUNTIME = "__nki__"             # the name the wrapped code sees the runtime by
+HELD = "__held{}"               # names of the left operands
+
+
+class LogicWrapper(ast.NodeTransformer):
+    """Routes ``and``, ``or``, ``not``, ``~`` and chained comparisons through the runtime."""
+
+    def __init__(self) -> None:
+        self.held, self.is_plain = itertools.count(), False
+
+    def keep(self, node: ast.expr) -> ast.NamedExpr:
+        return ast.copy_location(ast.NamedExpr(ast.Name(HELD.format(next(self.held)), ast.Store()), node), node)
+
+    def plainly(self, node: ast.AST | None) -> Any:
+        """A part that may hold no assignments: its operators stay Python's."""
+        before, self.is_plain = self.is_plain, True
+        visited = None if node is None else self.visit(node)
+        self.is_plain = before
+        return visited
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
+        node.iter = self.plainly(node.iter)
+        node.target = self.visit(node.target)
+        node.ifs = [self.visit(test) for test in node.ifs]
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        """Names of a class are its attributes; its methods are as any function."""
+        methods = [s for s in node.body if isinstance(s, ast.FunctionDef)]
+        node.body = [self.visit(s) if s in methods else self.plainly(s) for s in node.body]
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.annotation = self.plainly(node.annotation)
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        self.generic_visit(node)
+        if self.is_plain:
+            return node
+        made, *others = node.values
+        for other in others:
+            made = ast.copy_location(self.joined(isinstance(node.op, ast.And), made, other), node)
+        return made
+
+    def joined(self, is_and: bool, first: ast.expr, second: ast.expr) -> ast.expr:
+        """``both(held, second) if (held := operand(first)) else held``; of ``or`` with the test negated."""
+        kept = self.keep(ast.copy_location(_call("operand", first, ast.Constant(is_and)), first))
+        held = ast.Name(kept.target.id, ast.Load())
+        test = kept if is_and else ast.UnaryOp(ast.Not(), kept)
+        return ast.IfExp(test, _call("both" if is_and else "either", held, second), held)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        """``a < b < c`` is ``a < b and b < c``, with one evaluation of b."""
+        if self.is_plain or len(node.ops) == 1:
+            self.generic_visit(node)
+            return node
+        pairs: list[ast.expr] = []
+        left = node.left
+        for k, (op, right) in enumerate(zip(node.ops, node.comparators)):
+            last = k == len(node.ops) - 1
+            kept = right if last else self.keep(right)
+            pairs.append(ast.copy_location(ast.Compare(left, [op], [kept]), node))
+            left = right if last else ast.Name(kept.target.id, ast.Load())      # type: ignore[attr-defined]
+        joined: ast.AST = self.visit(ast.copy_location(ast.BoolOp(ast.And(), pairs), node))
+        return joined
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        self.generic_visit(node)
+        match node.op:
+            case ast.Invert():
+                return ast.copy_location(_call("invert", node.operand), node)
+            case ast.Not():
+                return ast.copy_location(_call("negation", node.operand), node)
+        return node
 
 
 class ConstructWrapper(LogicWrapper):
     """Routes the constructs through the runtime, with the names each has to watch."""
 
     def __init__(self, function: ast.FunctionDef, is_kernel: bool) -> None:
-        super().__init__(_call)
+        super().__init__()
         self.is_kernel, self.depth, self.count = is_kernel, 0, itertools.count()
         self.loads = loaded([function])
 
@@ -119,6 +275,7 @@ def _constant(value: Any) -> ast.Constant:
     return ast.Constant(value)
 
 
+# -- code and callables ------------------------------------------------------------------------------------------------
 def _wrapped_code(code: CodeType, is_kernel: bool, scope: dict[str, object]) -> CodeType | None:
     """The wrapped code; None for generators and where there is no text, whose loops then unroll."""
     key = code.co_filename, code, is_kernel         # equal code of two files is equal as an object

@@ -7,7 +7,7 @@ value is a bool; as an operand it is the number 0 or 1.
 
 from collections.abc import Callable
 
-from nki_mlir.analysis.buffer_effects import defining
+from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.access import Linear

@@ -9,7 +9,7 @@ becomes a chain of ``scf.if``.
 
 from collections.abc import Sequence
 
-from nki_mlir.analysis.buffer_effects import memory_of
+from nki_mlir.analysis.effects import memory_of
 from nki_mlir.bindings import Block, Operation, Region, Type, Value, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import dense

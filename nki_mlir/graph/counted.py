@@ -6,7 +6,7 @@ Carried integers that each iteration adds a number to are counted by the loop's 
 
 from dataclasses import dataclass
 
-from nki_mlir.analysis.buffer_effects import defining
+from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Module, Operation, Type, Value, ir, operations_of
 from nki_mlir.dialects.creation import applied, constant, terminator, value_of
 

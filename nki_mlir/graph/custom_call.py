@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from nki_mlir.alone import alone, made_alone
-from nki_mlir.analysis.argument_effects import ArgumentEffects, argument_effects, multiply_accumulates
+from nki_mlir.analysis.effects import ArgumentEffects, argument_effects, multiply_accumulates
 from nki_mlir.bindings import Module, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import ArgumentSpec, KernelFunction, the_kernel

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from nki_mlir.analysis.buffer_effects import has_uses
+from nki_mlir.analysis.effects import has_uses
 from nki_mlir.bindings import Block, Operation, Value, ir, operations_of
 from nki_mlir.dialects.creation import structured_operation
 

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from itertools import takewhile
 
-from nki_mlir.analysis.buffer_effects import defining
+from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Module, Operation, Type, Value, enclosing, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import dense

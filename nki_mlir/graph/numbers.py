@@ -10,7 +10,7 @@ Addresses and branches that depend on these are known where loops are written ou
 import operator
 from dataclasses import dataclass
 
-from nki_mlir.analysis.buffer_effects import defining
+from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.dialects import creation as emit
 from nki_mlir.dialects.creation import applied, structured_operation, terminator, value_of

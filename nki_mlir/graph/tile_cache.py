@@ -7,7 +7,7 @@ partition are kept at most, those that were used last.
 
 from dataclasses import dataclass, replace
 
-from nki_mlir.analysis.buffer_effects import VIEWS, effects_of, memory_of, own_effects, users_through_views
+from nki_mlir.analysis.effects import VIEWS, effects_of, memory_of, own_effects, users_through_views
 from nki_mlir.bindings import Block, Operation, Value, ir, operations_of
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 

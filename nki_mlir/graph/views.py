@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from nki_mlir.analysis.buffer_effects import RESHAPES, defining
+from nki_mlir.analysis.effects import RESHAPES, defining
 from nki_mlir.bindings import Module, Operation, Type, Value, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, Linear, dense

@@ -13,7 +13,7 @@ from itertools import product, takewhile
 from math import prod
 from typing import Any
 
-from nki_mlir.analysis.buffer_effects import memory_of, own_effects, users_through_views
+from nki_mlir.analysis.effects import memory_of, own_effects, users_through_views
 from nki_mlir.analysis.mask_boxes import Box, in_box, with_used_symbols
 from nki_mlir.bindings import Block, Operation, Value, enclosing, ir
 from nki_mlir.diagnostics import Unsupported

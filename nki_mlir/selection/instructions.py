@@ -10,8 +10,7 @@ that are loop nests do not come here with other masks: they are structured opera
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nki_mlir.analysis.mask_boxes import Box, Interval, box_of, in_box, lawful
-from nki_mlir.analysis.row_groups import RowGroup, on_group, row_groups
+from nki_mlir.analysis.mask_boxes import Box, Interval, RowGroup, box_of, in_box, lawful, on_group, row_groups
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, SBUF, Access, Linear, Tile, active_elements
 from nki_mlir.dialects.nisa.movement import DmaCopyOp

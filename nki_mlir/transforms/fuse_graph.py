@@ -15,7 +15,7 @@ from math import prod
 
 import numpy as np
 
-from nki_mlir.analysis.buffer_effects import defining, effects_of, memory_of, users_through_views
+from nki_mlir.analysis.effects import defining, effects_of, memory_of, users_through_views
 from nki_mlir.bindings import Module, Operation, Type, Value, enclosing, ir
 from nki_mlir.dialects.access import HBM, Linear
 from nki_mlir.dialects.facts import Numbering, linear_of

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from math import prod
 
-from nki_mlir.analysis.buffer_effects import defining, memory_of, own_effects
+from nki_mlir.analysis.effects import defining, memory_of, own_effects
 from nki_mlir.bindings import Block, Module, Operation, Value, ir, load, operations_of
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import loop_span

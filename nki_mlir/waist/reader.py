@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nki_mlir.analysis.buffer_effects import defining
+from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Attribute, Operation, Type, Value, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear, Mask

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nki_mlir.analysis.buffer_effects import defining
+from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Attribute, Operation, Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Access, Constraint, Linear, Tile, full_tile

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from nki_mlir.compat.vendor_only import Stub, VendorOnly
+from nki_mlir.compat import Stub, VendorOnly
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.frontend.errors import ArangeInCondition, AssignToIndex, NotAffine, UnsupportedMask
-from nki_mlir.frontend.index import Index, Mask, NotAnIndex, arange, mgrid
+from nki_mlir.frontend.index import Index, Mask, NeedsValue, NotAnIndex, Symbol, arange, mgrid
 from nki_mlir.frontend.mask import placed
-from nki_mlir.frontend.symbol import NeedsValue, Symbol
 
 COUNTED = settings(max_examples=200, deadline=None)
 

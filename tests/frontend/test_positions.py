@@ -10,8 +10,7 @@ import traceback
 import numpy as np
 import pytest
 
-from nki_mlir.frontend.locations import user_location
-from nki_mlir.frontend.positions import compiled
+from nki_mlir.frontend.locations import compiled, user_location
 from nki_mlir.frontend.source import statement_at
 
 TEXT = """\

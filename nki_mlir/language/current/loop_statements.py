@@ -13,11 +13,10 @@ from typing import Any
 
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.errors import CarriedState
-from nki_mlir.frontend.liveness import exposed_reads, leaves, stored
 from nki_mlir.frontend.locations import user_frame, user_location, variables
 from nki_mlir.frontend.source import definition
 from nki_mlir.frontend.state import is_bound
-from nki_mlir.frontend.wrapping import underlying
+from nki_mlir.frontend.wrapping import exposed_reads, leaves, stored, underlying
 from nki_mlir.language.closure_state import holds_state
 from nki_mlir.language.current.errors import of_core, require, warn
 

@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from nki_mlir.analysis.buffer_effects import RESHAPES, effects_of
+from nki_mlir.analysis.effects import RESHAPES, effects_of
 from nki_mlir.bindings import Operation, Value, ir, operations_of
 from nki_mlir.diagnostics import InternalError, Location, NkiMlirError, Unsupported
 from nki_mlir.dialects.access import Constraint, Linear

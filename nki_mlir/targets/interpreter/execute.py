@@ -12,8 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from nki_mlir.analysis.mask_boxes import Box, in_box, lawful
-from nki_mlir.analysis.row_groups import on_group, row_groups
+from nki_mlir.analysis.mask_boxes import Box, in_box, lawful, on_group, row_groups
 from nki_mlir.diagnostics import Location, Unsupported
 from nki_mlir.diagnostics.device_rules import DeviceRules, device_rules, report
 from nki_mlir.dialects.access import Linear, Mask, Tile, active_elements, dense, full_tile, masked_box, values_of

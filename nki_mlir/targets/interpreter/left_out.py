@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from nki_mlir.analysis.buffer_effects import defining
+from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Module, Operation, Value, ir
 from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.kernel_function import the_kernel

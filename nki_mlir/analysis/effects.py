@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What operations do to memory: which buffers they read and write, and what a kernel does to each of its arguments."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import prod
+
+from nki_mlir.bindings import Block, Operation, Value, enclosing, ir, operations_of
+from nki_mlir.dialects.access import Tile
+from nki_mlir.dialects.kernel_function import KernelFunction
+from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, symbol_range
+from nki_mlir.dialects.op import REGISTRY, Op
+
+# Views that begin where their source does: the type has the layout.
+RESHAPES = ("memref.expand_shape", "memref.collapse_shape", "memref.cast", "memref.transpose",
+            "memref.memory_space_cast", "nki.reinterpret")
+VIEWS = ("nki.view", "memref.subview", "memref.reinterpret_cast", *RESHAPES)
+NO_EFFECT = (*VIEWS, "memref.alloc", "memref.get_global", "affine.apply")
+
+
+@dataclass
+class Effects:
+    """The buffers that an operation, with all inside it, reads and writes."""
+
+    reads: set[Value] = field(default_factory=set)
+    writes: set[Value] = field(default_factory=set)
+
+    def touches(self, buffer: Value) -> bool:
+        return buffer in self.reads or buffer in self.writes
+
+
+def defining(value: Value) -> Operation | None:
+    """The operation that makes a value; None for a block argument."""
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def memory_of(value: Value) -> Value:
+    """The buffer behind a chain of views, of whatever element types."""
+    op = defining(value)
+    while op is not None and op.name in VIEWS:
+        value = op.operands[0]
+        op = defining(value)
+    return value
+
+
+def own_effects(op: Operation) -> Effects:
+    """Those of an operation alone, without what is inside it."""
+    found = Effects()
+    _add(op, found)
+    return found
+
+
+def effects_of(op: Operation) -> Effects:
+    found = Effects()
+    for inner in operations_of(op, lambda name: True):
+        _add(inner, found)
+    return found
+
+
+def _add(op: Operation, found: Effects) -> None:
+    if op.name in NO_EFFECT:
+        return
+    if op.name in ("linalg.generic", "linalg.fill"):
+        inputs, _ = op.attributes["operandSegmentSizes"]
+        for k, value in enumerate(op.operands):
+            if isinstance(value.type, ir.MemRefType):
+                if k < inputs:
+                    found.reads.add(memory_of(value))
+                    continue
+                found.writes.add(memory_of(value))
+                if op.name == "linalg.generic" and has_uses(op.regions[0].blocks[0].arguments[k]):
+                    found.reads.add(memory_of(value))
+        return
+    if is_tile_op(op):
+        tile_op = read_op(op)
+        found.reads |= {memory_of(t.handle) for f, t in tile_op.operands() if f.reads}
+        found.writes |= {memory_of(t.handle) for _, t in tile_op.targets()}
+        if tile_op.acts_outside:        # other programs write what all of them share
+            *_, function = enclosing(op)
+            found.writes |= {a for a in function.regions[0].blocks[0].arguments
+                             if isinstance(a.type, ir.MemRefType)}
+    for value in op.operands:
+        if isinstance(value.type, ir.MemRefType) and not is_tile_op(op):
+            found.reads.add(memory_of(value))
+            if op.name != "memref.load":
+                found.writes.add(memory_of(value))
+
+
+def has_uses(value: ir.Value) -> bool:
+    return next(iter(value.uses), None) is not None
+
+
+def users_through_views(value: Value) -> list[Operation]:
+    """The operations that use a buffer, or a view of it, as anything but a view."""
+    found: list[Operation] = []
+    for use in value.uses:
+        op = use.owner.operation
+        if op.name in VIEWS:
+            found += users_through_views(op.results[0])
+        elif op not in found:
+            found.append(op)
+    return found
+
+
+# -- arguments of a kernel ---------------------------------------------------------------------------------------------
+# Whether it reads one, writes it, writes every element of it. A kernel without a reader of a parameter can have it as a
+# plain result; an output that is provably written everywhere needs no initial zeros. ``covered`` is an answer of a
+# proof: False means not proved.
+
+@dataclass
+class ArgumentEffects:
+    """What the operations of a kernel do to one argument."""
+
+    reads: bool = False
+    writes: bool = False
+    covered: bool = False
+
+
+def argument_effects(kernel: KernelFunction) -> list[ArgumentEffects]:
+    """Effects on each argument of the function, in order (program ids have none)."""
+    block = kernel.op.regions[0].blocks[0]
+    found = [ArgumentEffects() for _ in block.arguments]
+    for operation in operations_of(kernel.op, lambda name: True)[1:]:
+        if is_tile_op(operation):
+            op = read_op(operation)
+            for field, tile in op.operands():
+                place = argument_number(tile.handle, block)
+                if place is not None:
+                    effects = found[place]
+                    effects.reads |= field.reads
+                    effects.writes |= field.writes
+                    effects.covered |= field.writes and covers(operation, op, tile)
+            continue
+        for value in operation.operands:        # an operation that is no tile operation may do anything with a buffer
+            place = argument_number(value, block)
+            if place is not None and isinstance(value.type, ir.MemRefType):
+                found[place].reads = found[place].writes = True
+    return found
+
+
+def argument_number(value: Value, block: Block) -> int | None:
+    """The place of a value among a block's arguments."""
+    if isinstance(value.owner, ir.Block) and value.owner == block:
+        return ir.BlockArgument(value).arg_number
+    return None
+
+
+def covers(operation: Operation, op: Op, tile: Tile) -> bool:
+    """Whether the operation, over all iterations and programs, writes every element of the tile's buffer.
+
+    The dims of its pattern and the symbols in its offset must tile the buffer.
+    """
+    if op.mask or op.limits or tile.dtype is not tile.base_dtype or not always_runs(operation):
+        return False
+    steps, start = list(tile.access.free_dims), tile.access.free.const
+    for position, coefficient in tile.access.free.symbols:
+        values = symbol_values(op.symbols[position])
+        if not values:
+            return False
+        steps.append((coefficient * values.step, len(values)))
+        start += coefficient * values.start
+    return start == 0 and without_gap(s for s in steps if s[1] != 1) == prod(tile.base_shape)
+
+
+def without_gap(steps: Iterable[tuple[int, int]]) -> int:
+    """The elements that (step, count) pairs reach, if these tile them like the digits of a mixed-radix number; else 0.
+    """
+    filled = 1
+    for step, count in sorted(steps):
+        if step != filled:
+            return 0
+        filled *= count
+    return filled
+
+
+def always_runs(operation: Operation) -> bool:
+    """Whether nothing but loops that have an iteration stand around the operation."""
+    *around, _ = enclosing(operation)
+    return all(op.name == "scf.for" and loop_span(op) for op in around)
+
+
+def symbol_values(symbol: Value) -> range | None:
+    """All values of a loop variable or program id; None for anything made from them."""
+    if not isinstance(symbol.owner, ir.Block):
+        return None
+    holder = symbol.owner.owner.operation
+    if holder.name == "scf.for":
+        return loop_span(holder)
+    low, high = symbol_range(symbol)
+    return range(low, high + 1)
+
+
+def multiply_accumulates(kernel: KernelFunction) -> int:
+    """Multiply-accumulate operations of one launch, from its matrix products."""
+    total = 0
+    for operation in operations_of(kernel.op, lambda name: name in REGISTRY and name.endswith("matmul")):
+        runs = prod(len(loop_span(op) or ()) for op in enclosing(operation) if op.name == "scf.for")
+        total += runs * prod(read_op(operation).iteration().extents)
+    return total * prod(kernel.grid)

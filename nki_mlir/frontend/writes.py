@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a captured kernel writes for certain: of fresh memory on chip before it is read, and of its outputs.
+
+Fresh on-chip memory reads as zero, since kernels accumulate into tensors that were only declared: a memset where the
+first operation on a buffer does not overwrite all of it. Most buffers are written whole by the operation that makes
+them, and need nothing.
+
+An output that nobody wrote is an error. Where loops of the device, or conditions, decide whether any instruction that
+writes it runs, capture is repeated with a flag: every write sets it, and the kernel ends with the check.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from nki_mlir.analysis.effects import without_gap
+from nki_mlir.bindings import Operation, ir
+from nki_mlir.dialects.access import HBM, Access, Linear, Tile
+from nki_mlir.dialects.attributes import Attributes
+from nki_mlir.dialects.meeting import PROGRAMS
+from nki_mlir.dialects.mlir_ops import write_op
+from nki_mlir.dialects.nisa.collectives import AllReduceOp
+from nki_mlir.dialects.nisa.require_written import RequireWrittenOp, idle
+from nki_mlir.dialects.nki.movement import MemsetOp
+from nki_mlir.dialects.op import Op, TileField
+from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.frontend.builder import Operands
+from nki_mlir.frontend.conditions import happens, masks_of
+from nki_mlir.frontend.index import Symbol
+from nki_mlir.frontend.tensor import Buffer, View, tile_of
+from nki_mlir.scalar.dtypes import INT32
+
+if TYPE_CHECKING:
+    from nki_mlir.frontend.mlir_builder import MlirBuilder
+
+
+@dataclass
+class Covering:
+    """A buffer that a loop's iterations write piece by piece: all of it has been written when ``scope`` has closed."""
+
+    scope: object
+    access: Access
+    symbols: tuple[object, ...] # that the access is over
+
+
+class FirstUses:
+    """Watches the first operations on each on-chip buffer of one capture."""
+
+    def __init__(self) -> None:
+        self.open: dict[Buffer, Covering | None] = {}      # not used yet, or not written whole
+        self.zeros: dict[Buffer, None] = {}             # to be set
+        self.allocations: dict[Buffer, Operation] = {}        # those that stand, with the operation that makes each
+
+    def allocated(self, buffer: Buffer, zeroed: bool = False) -> None:
+        if zeroed:
+            self.zeros[buffer] = None
+        elif buffer.space != HBM:
+            self.open[buffer] = None
+
+    def forget(self, buffer: Buffer) -> None:
+        for known in (self.open, self.zeros, self.allocations):
+            known.pop(buffer, None)
+
+    def used(self, op: Op, operands: Operands, views: Sequence[View], scopes: list[Any]) -> None:
+        """``views`` are those of the operands, ``scopes`` the blocks that are open where the op stands."""
+        for (field, tile), view in zip(operands, views):
+            if view.buffer in self.open:
+                self.used_open(op, operands, field, tile, view.buffer, scopes)
+
+    def used_open(self, op: Op, operands: Operands, field: TileField, tile: Tile, buffer: Buffer, scopes: list[Any]
+                  ) -> None:
+        state = self.open[buffer]
+        # An operation may do without reading what its class says it reads (``sources``).
+        read = (field.reads and field.name in [name for name, _ in op.sources()]) or any(
+            [t.handle is tile.handle and f.reads and not f.writes for f, t in operands])
+        if state is None:
+            whole = field.writes and not read and not op.mask and first_write(op, tile, buffer, scopes)
+        elif state.scope not in scopes:
+            whole = True
+        else:           # a piece that another iteration writes may be read before
+            whole = state if not read or (tile.access == state.access and op.symbols == state.symbols) else False
+        if isinstance(whole, Covering):
+            self.open[buffer] = whole
+            return
+        del self.open[buffer]
+        if not whole:
+            self.zeros[buffer] = None
+
+    def fill(self, make: Attributes) -> None:
+        """Insert the memsets. Buffers whose allocation was taken back have been forgotten."""
+        for buffer in self.zeros:
+            _memset(buffer, self.allocations[buffer], make)
+
+
+def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Any]) -> bool | Covering:
+    """What the first operation on a buffer, a write, leaves to be initialised."""
+    if buffer.scope is scopes[-1]:
+        return tile.layout.form.is_whole and not (op.symbols and tile.access.symbols_used())
+    inner = scopes[scopes.index(buffer.scope) + 1:] if buffer.scope in scopes else scopes
+    if any(scope.symbol is None for scope in inner) or tile.partitions != tile.base_shape[0]:
+        return False                                # under an if, or on some partitions only
+    place = {id(handle): k for k, handle in enumerate(op.symbols)}
+    steps = [(abs(step), count) for step, count in tile.access.free_dims if count > 1]
+    coefficients, first = dict(tile.access.free.symbols), tile.access.free.const
+    for symbol in (scope.symbol for scope in inner):
+        position = place.get(id(symbol.value))
+        if position in coefficients:
+            c = coefficients.pop(position)
+            first += c * symbol.first
+            steps.append((c * symbol.step, (symbol.last - symbol.first) // symbol.step + 1))
+    if coefficients or first or tile.access.partition != Linear():
+        return False
+    return Covering(inner[0], tile.access, op.symbols) if without_gap(steps) == tile.row else False
+
+
+def _memset(buffer: Buffer, allocation: Operation, make: Attributes) -> None:
+    shape = buffer.physical_shape
+    access = Access(buffer.dtype, Linear(), Linear(), ((1, shape[0]), (1, prod(shape[1:]))))
+    tile = Tile(buffer.handle.value, buffer.space, shape, buffer.dtype, access)
+    write_op(MemsetOp(dst=tile, value=0.0), make, allocation.location, ir.InsertionPoint.after(allocation))
+
+
+class OutputWrites:
+    """The writes to the outputs of one attempt. ``flagged`` are the numbers of outputs that have a flag."""
+
+    def __init__(self, builder: "MlirBuilder", flagged: set[int]) -> None:
+        self.builder, self.flagged = builder, flagged
+        self.certain: set[Buffer] = set()
+        self.reasons: dict[Buffer, str] = {}        # why none of the writes may run, by the first of them
+
+    def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
+        """The operation, which stands where the builder is, writes the output."""
+        scopes = self.builder.scopes
+        runs = happens([s.holds for s in scopes if s.holds is not None] + masks_of(op, symbols))
+        loop = next((scope.op for scope in scopes if scope.may_skip), None)
+        if runs and loop is None:
+            self.certain.add(buffer)
+            return
+        at = location_of(loop) if loop is not None and runs is not False else None
+        first = self.builder.first_writes[buffer]
+        self.reasons.setdefault(buffer, idle(at) if at is not None else
+                                f"the condition of what writes it at line {first.line} never holds")
+        if runs is not False and self.number(buffer) in self.flagged:
+            outside, self.builder.accumulating = self.builder.accumulating, True    # whoever sets it, it is set
+            self.builder.emit(MemsetOp, {"dst": self.flag(buffer)}, value=1.0)
+            self.builder.accumulating = outside
+
+    def number(self, buffer: Buffer) -> int:
+        return self.builder.outputs.index(buffer)
+
+    def flag(self, buffer: Buffer) -> View:
+        return View.full(self.builder.state(f"written.{self.number(buffer)}", (1, 1), INT32))
+
+    def known(self, results: Sequence[Buffer]) -> tuple[frozenset[int], frozenset[int]]:
+        """The outputs among the results that may be written, and those that are for certain."""
+        certain = frozenset(map(self.number, self.certain))
+        written = {self.number(b) for b in results if b.role == "output" and b in self.builder.first_writes}
+        return frozenset(written - certain), certain
+
+    def check(self, results: Sequence[Buffer]) -> None:
+        """End the function with the checks of its flags; those of several programs count together."""
+        grid, end = self.builder.grid, self.builder.scopes[0].end
+        for buffer in dict.fromkeys(results):
+            if buffer.role != "output" or self.number(buffer) not in self.flagged:
+                continue
+            flag = tile_of(self.flag(buffer), {})
+            flag = flag.on(flag.handle.value)
+            at = buffer.created_at
+            location = ir.Location.file(at.file, at.line, at.column + 1) if at else self.builder.unknown
+            if prod(grid) > 1:
+                everyone = json.dumps([list(range(prod(grid)))])
+                write_op(AllReduceOp(dst=flag, src=flag, op="maximum", groups=everyone, over=PROGRAMS),
+                         self.builder.make, location, end)
+            reason = self.reasons.get(buffer, "its loops ran no iteration")      # another program's
+            write_op(RequireWrittenOp(flag=flag, output=buffer.name, reason=reason), self.builder.make, location, end)
