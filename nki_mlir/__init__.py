@@ -84,7 +84,7 @@ def opt(module: "Module | str", passes: "str | Sequence[str]" = (), to: str = ""
         nisa = nki_mlir.opt(lowered.module("nki"), to="nisa")
         assert "linalg.generic" in str(waist) and "nisa.tensor_scalar" in str(nisa)
     """
-    from nki_mlir.cli.optimized import optimized  # start-up: loads MLIR
+    from nki_mlir.cli.lowering import optimized  # start-up: loads MLIR
     return optimized(module, passes, to, target)
 
 

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlparse
 
-from nki_mlir.cli.completion import add_common
-from nki_mlir.cli.loading import add_plugins, load_plugins
+from nki_mlir.cli.command import add_common, add_plugins, load_plugins
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.version import __version__
 
@@ -185,7 +184,7 @@ class Server:
 
 def errors_of(text: str, name: str) -> list[tuple[int, int, str]]:
     """(line, column, message) of what is wrong with a text, from 0 on; parts between ``// -----`` by themselves."""
-    from nki_mlir.cli.opt import split_input  # start-up: loads MLIR
+    from nki_mlir.cli.lowering import split_input  # start-up: loads MLIR
     from nki_mlir.cli.source import MalformedInput, read_module
     found = []
     for part in split_input(text):

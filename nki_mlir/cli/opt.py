@@ -1,28 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nki-opt``: read MLIR or a kernel, run passes, write MLIR or assembly."""
+"""``nki-opt``: read MLIR or a kernel, run passes, write MLIR or assembly.
+
+Here are its options; ``lowering`` has the rest. Passes are options: ``--help`` reads them from their files, without
+importing MLIR.
+"""
 
 import argparse
 import re
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from nki_mlir import extensions
 from nki_mlir.alone import alone
-from nki_mlir.cli.completion import add_common
-from nki_mlir.cli.loading import add_plugins, load_plugins, of_plugins
-from nki_mlir.cli.passes import UPSTREAM, PassSummary, pass_summaries
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.cli.command import add_common, add_plugins, exit_status, load_plugins, of_plugins
+from nki_mlir.passes import packages
 from nki_mlir.passes.pipeline_text import split_pipeline
-
-if TYPE_CHECKING:
-    from nki_mlir.bindings import Module
-    from nki_mlir.cli.observer import PassReport
 
 GOALS = {"linalg": "to the waist: linalg on tiles, nisa instructions", "nisa": "to engine instructions",
          "isa": "to per-engine streams with addresses and semaphores; writes assembly",
          "vector": "to the programs of the CPU, in comments, and the vector code of their routines",
          "llvm": "the same with the routines in the LLVM dialect"}
+# Passes of MLIR that have an option of their own; --pass-pipeline takes all.
+UPSTREAM = {"canonicalize": "simplify operations to their canonical form",
+            "cse": "compute equal operations once",
+            "loop-invariant-code-motion": "move what does not change out of loops",
+            "sccp": "propagate constants through branches",
+            "symbol-dce": "drop functions and globals that nothing uses",
+            "inline": "inline calls",
+            "strip-debuginfo": "drop locations"}
+OPTION = re.compile(r"    (\w+): (?:bool|int|str) = (\S+) +# (.*)")
+
+
+class PassSummary(NamedTuple):
+    """A pass: its name, the first sentence about it, and (name, default, meaning) of its options."""
+
+    name: str
+    text: str
+    options: list[tuple[str, str, str]]
+
+
+def pass_summaries() -> list[PassSummary]:
+    """All passes, in alphabetical order, read from the files."""
+    return sorted(found for _, file in packages.files() if (found := summary(file)) is not None)
+
+
+def summary(file: Path) -> PassSummary | None:
+    """The pass that a file holds, if it does: its docstring starts with the pass's name."""
+    name, text = file.stem.replace("_", "-"), file.read_text()
+    start = re.search(rf'^"""{name}: (.*?)\n\n', text, re.MULTILINE | re.DOTALL)
+    declared = text.find(f'Pass, name="{name}"')             # of a base class whose name ends so
+    if start is None or declared < 0:
+        return None
+    options = []
+    for line in text[declared:].splitlines()[1:]:
+        found = OPTION.fullmatch(line)
+        if found:
+            constant = re.search(rf"^{found[2]} = (\w+)", text, re.MULTILINE)
+            options.append((found[1].replace("_", "-"), constant[1] if constant else found[2], found[3]))
+        elif line.startswith("    def "):
+            break
+    return PassSummary(name, start[1].replace("\n", " "), options)
 
 
 class _AddPasses(argparse.Action):
@@ -106,91 +145,8 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns the exit status."""
     options = parse_options(sys.argv[1:] if arguments is None else arguments)
-    from nki_mlir.cli.status import exit_status  # start-up: needed where it is asked for
+    from nki_mlir.cli.lowering import run  # start-up: loads MLIR
     return exit_status(lambda: run(options))
-
-
-def run(options: argparse.Namespace) -> int:
-    """Read, run what is asked for, write."""
-    from nki_mlir.cli import source  # start-up: needed where it is asked for
-    from nki_mlir.cli.status import fail
-    from nki_mlir.cli.verify import check_expected
-    source.load_libraries(options.load_library)
-    if source.is_kernel(options.file):
-        return write(options, [process(m, options) for m in captured_modules(options)])
-    text = source.read_text(options.file)
-    parts = split_input(text) if options.split_input_file else [text]
-    name = source.display_name(options.file)
-    if options.verify_diagnostics:
-        return check_expected(parts, name, lambda part: process(source.read_module(part, name), options))
-    status, made = 0, []
-    for part in parts:
-        try:
-            made.append(process(source.read_module(part, name), options))
-        except NkiMlirError as error:
-            if len(parts) == 1:
-                raise
-            status = fail(source.renamed(error, name))
-    return max(status, write(options, made))
-
-
-def split_input(text: str) -> list[str]:
-    """The parts between ``// -----`` lines, each at the lines it has in the file."""
-    parts, lines = [], 0
-    for part in re.split(r"^// -----.*\n", text, flags=re.MULTILINE):
-        parts.append("\n" * lines + part)
-        lines += part.count("\n") + 1
-    return parts
-
-
-def captured_modules(options: argparse.Namespace) -> "list[Module]":
-    """The distinct modules of a kernel for the arguments given."""
-    from nki_mlir.cli.arguments import parse_arguments, parse_grid  # start-up: needed where it is asked for
-    from nki_mlir.cli.runnable import captured
-    from nki_mlir.cli.source import load_kernel
-    kernel = load_kernel(options.file, options.target, parse_grid(options.grid))
-    return captured(kernel, *parse_arguments(options.arg))[0]
-
-
-def process(module: "Module", options: argparse.Namespace) -> str | bytes:
-    """Run what the command line asks for on one module; text or bytes to write."""
-    from nki_mlir.bindings import ir  # start-up: loads MLIR
-    from nki_mlir.cli.observer import PassReport
-    from nki_mlir.cli.runnable import set_target
-    with module.context, ir.Location.unknown():
-        if options.target:
-            set_target(module, options.target)
-        report = PassReport(options)
-        try:
-            return lowered(module, options, report)
-        finally:
-            report.finish()
-
-
-def lowered(module: "Module", options: argparse.Namespace, report: "PassReport") -> str | bytes:
-    """The module after the passes and the lowering that are asked for, as it is written."""
-    from nki_mlir.cli.emission import lower_to_cpu, lower_to_isa  # start-up: loads MLIR
-    from nki_mlir.cli.observer import text_of
-    from nki_mlir.passes.pass_manager import passes_named, run_passes
-    from nki_mlir.passes.pipelines import passes_to
-    run_passes(module, [one for name, text in options.passes for one in passes_named(name, text)], report)
-    match options.goal:
-        case "isa":
-            return lower_to_isa(module, options.emit, report)
-        case "vector" | "llvm":
-            return lower_to_cpu(options.goal, module, report)
-        case "linalg" | "nisa":
-            run_passes(module, passes_to(options.goal, module), report)
-    module.operation.verify()
-    return text_of(module, options) + "\n"
-
-
-def write(options: argparse.Namespace, outputs: Sequence[str | bytes]) -> int:
-    """Write all outputs; a file appears whole or not at all."""
-    from nki_mlir.cli.output import write_output  # start-up: needed where it is asked for
-    binary = [o for o in outputs if isinstance(o, bytes)]
-    write_output(options.output, b"".join(binary) if binary else "// -----\n".join(map(str, outputs)))
-    return 0
 
 
 if __name__ == "__main__":

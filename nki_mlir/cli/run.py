@@ -8,8 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir import extensions
-from nki_mlir.cli.completion import add_common
-from nki_mlir.cli.loading import add_plugins, load_plugins, of_plugins
+from nki_mlir.cli.command import add_common, add_plugins, exit_status, load_plugins, of_plugins
 
 if TYPE_CHECKING:
     from nki_mlir.cli.runnable import Runnable
@@ -58,7 +57,6 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser()
     options = given.parse_args(comparing(arguments))
     refuse(given, options)
-    from nki_mlir.cli.status import exit_status  # start-up: needed where it is asked for
     return exit_status(lambda: run(options))
 
 
@@ -146,7 +144,7 @@ def save(file: str, results: list[tuple[str, Any]]) -> None:
     """Write them as the arrays of an ``.npz`` file."""
     import numpy as np  # start-up: needed where it is asked for
 
-    from nki_mlir.cli.output import write_output
+    from nki_mlir.cli.source import write_output
     buffer = io.BytesIO()
     np.savez(buffer, **{name.replace(" ", "_"): value for name, value in results})
     write_output(file, buffer.getvalue())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from nki_mlir import extensions
+from nki_mlir.cli.arguments import fill
 from nki_mlir.cli.source import (
     SourceError,
     display_name,
@@ -22,11 +23,13 @@ from nki_mlir.cli.source import (
     read_module,
 )
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.scalar.dtypes import dtype_of
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
     from nki_mlir.dialects.isa.program import Program
     from nki_mlir.language.kernel import Kernel
+    from nki_mlir.language.specialization import Specialization
     from nki_mlir.targets.neuron.codegen.emission import Emission
 
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
@@ -125,15 +128,13 @@ class KernelSource(Runnable):
         return [(f"result {k}", r) for k, r in enumerate(several)]
 
     def streams(self, options: "Emission") -> "list[Program]":
-        from nki_mlir.language.kernel import describe_array, is_array  # start-up: needed where it is asked for
-        from nki_mlir.targets import neuron
-        kernel = self.kernel
-        spec = kernel.specialize(kernel.bind(tuple(self.positional), self.keywords, is_array, describe_array))
+        from nki_mlir.targets import neuron  # start-up: needed where it is asked for
+        spec, _ = specialized(self.kernel, self.positional, self.keywords)
         return neuron.streams(spec.captured, spec.grid, options)
 
     def module(self) -> "tuple[Module, list[np.ndarray]]":
-        modules, inputs = captured(self.kernel, self.positional, self.keywords)
-        return modules[0], inputs
+        spec, inputs = specialized(self.kernel, self.positional, self.keywords)
+        return spec.modules[0], inputs
 
 
 class ModuleSource(Runnable):
@@ -210,7 +211,6 @@ class StreamsSource(Runnable):
 def inputs_for(wanted: Sequence[tuple[str, tuple[int, ...], Any]], positional: list[object],
                keywords: dict[str, object]) -> list[np.ndarray]:
     """The value of each input (name, shape, dtype): as given by place or name, else random."""
-    from nki_mlir.cli.arguments import fill  # start-up: needed where it is asked for
     names = [name for name, _, _ in wanted]
     if len(positional) > len(names):
         raise TooManyArguments(what=f"{len(positional)} values are given for {len(names)} inputs",
@@ -225,7 +225,6 @@ def inputs_for(wanted: Sequence[tuple[str, tuple[int, ...], Any]], positional: l
 
 def checked_input(array: object, name: str, shape: tuple[int, ...], dtype: object) -> np.ndarray:
     """The array; raises ``SourceError`` where it has not the shape and dtype."""
-    from nki_mlir.scalar.dtypes import dtype_of  # start-up: needed where it is asked for
     if not isinstance(array, np.ndarray) or array.shape != shape or dtype_of(array.dtype) is not dtype:
         found = f"{array.shape} {array.dtype}" if isinstance(array, np.ndarray) else repr(array)
         raise SourceError(f"argument {name} is {found}; the function takes {shape} {dtype}")
@@ -237,12 +236,12 @@ def copied(values: Sequence[object]) -> list[Any]:
     return [v.copy() if isinstance(v, np.ndarray) else v for v in values]
 
 
-def captured(kernel: "Kernel", positional: list[object],
-             keywords: dict[str, object]) -> "tuple[list[Module], list[np.ndarray]]":
-    """The distinct modules of a kernel for these arguments, and the tensors among them."""
+def specialized(kernel: "Kernel", positional: list[object],
+                keywords: dict[str, object]) -> "tuple[Specialization, list[np.ndarray]]":
+    """A kernel for these arguments, and the tensors among them."""
     from nki_mlir.language.kernel import describe_array, is_array  # start-up: needed where it is asked for
     bound = kernel.bind(tuple(positional), keywords, is_array, describe_array)
-    return kernel.specialize(bound).modules, bound.tensors
+    return kernel.specialize(bound), bound.tensors
 
 
 def set_target(module: "Module", target: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the commands read: MLIR from a file or standard input, or a kernel ``FILE.py:FUNCTION``."""
+"""What the commands read, MLIR from a file or standard input or a kernel ``FILE.py:FUNCTION``, and where they write."""
 
 import importlib.util
 import re
@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nki_mlir.cli.status import raised_at
+from nki_mlir.cli.command import raised_at
 from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.files import write_file
 from nki_mlir.language.recent import Recent
 
 if TYPE_CHECKING:
@@ -193,3 +194,16 @@ def run_file(file: Path) -> dict[str, object]:
         raise SourceError(f"{file} cannot be imported: {type(error).__name__}: {error}").located(
             raised_at(error)) from None
     return vars(module)
+
+
+def write_output(file: str, data: str | bytes) -> None:
+    """Write a result to a file; ``-`` is standard output."""
+    sys.stdout.flush()                                  # before what is written to it by another name
+    if file == "-":
+        sys.stdout.buffer.write(data.encode() if isinstance(data, str) else data)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        write_file(file, data)
+    except OSError as error:
+        raise SourceError(f"cannot write {file}: {error.strerror}") from None

@@ -7,6 +7,10 @@ import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING, TypedDict
 
+from nki_mlir.cli.arguments import parse_arguments, parse_grid
+from nki_mlir.cli.runnable import runnable
+from nki_mlir.cli.source import load_libraries
+from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.timing.result import duration
 
 if TYPE_CHECKING:
@@ -28,11 +32,10 @@ class Difference(TypedDict):
 
 def time_all(options: argparse.Namespace) -> int:
     """Time what the options name, and print it; two are compared."""
-    from nki_mlir.cli.source import load_libraries  # start-up: needed where it is asked for
     load_libraries(options.load_library)
     if options.profile is not None:
         return profile(options)
-    found = [timing(source, options) for source in options.source]
+    found = [neuron.timed(streams(source, options), options.as_written) for source in options.source]
     if len(found) == 1:
         print(json.dumps(found[0].figures(), indent=1) if options.json else "\n".join(report(found[0])))
         return 0
@@ -46,17 +49,8 @@ def time_all(options: argparse.Namespace) -> int:
     return 0
 
 
-def timing(source: str, options: argparse.Namespace) -> "Timing":
-    """The time of what one source holds."""
-    from nki_mlir.targets import neuron  # start-up: needed where it is asked for
-    return neuron.timed(streams(source, options), options.as_written)
-
-
 def streams(source: str, options: argparse.Namespace) -> "list[Program]":
     """Its programs, a core each."""
-    from nki_mlir.cli.arguments import parse_arguments, parse_grid  # start-up: needed where it is asked for
-    from nki_mlir.cli.runnable import runnable
-    from nki_mlir.targets import neuron
     positional, keywords = parse_arguments(options.arg, values=False)
     return runnable(source, positional, keywords, options.target, parse_grid(options.grid)).streams(
         neuron.emission(options.as_written))
@@ -64,8 +58,7 @@ def streams(source: str, options: argparse.Namespace) -> "list[Program]":
 
 def profile(options: argparse.Namespace) -> int:
     """Time what the options name, write where its time goes, and print a summary."""
-    from nki_mlir.targets import neuron  # start-up: needed where it is asked for
-    from nki_mlir.targets.neuron.profile import check_folder, profile_of, write_profile
+    from nki_mlir.targets.neuron.profile import check_folder, profile_of, write_profile  # start-up: --profile only
     from nki_mlir.targets.neuron.profile.summary import show
     folder = check_folder(options.profile)                      # before what takes long
     made = profile_of(streams(options.source[0], options), neuron.mode(options.as_written))

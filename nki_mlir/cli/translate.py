@@ -5,8 +5,7 @@ import argparse
 import sys
 
 from nki_mlir.alone import alone
-from nki_mlir.cli.completion import add_common
-from nki_mlir.cli.loading import add_plugins, load_plugins, of_plugins
+from nki_mlir.cli.command import add_common, add_plugins, exit_status, load_plugins, of_plugins
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,13 +31,12 @@ def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit status."""
     load_plugins(sys.argv[1:] if arguments is None else arguments)
     options = parser().parse_args(arguments)
-    from nki_mlir.cli.status import exit_status  # start-up: needed where it is asked for
     return exit_status(lambda: run(options))
 
 
 def run(options: argparse.Namespace) -> int:
     """Translate, and write the result."""
-    from nki_mlir.cli.output import write_output  # start-up: needed where it is asked for
+    from nki_mlir.cli.source import write_output  # start-up: needed where it is asked for
     write_output(options.output, translate(options))
     return 0
 
@@ -51,13 +49,14 @@ def translate(options: argparse.Namespace) -> str | bytes:
         return neuron.assemble(source.read_text(options.source), source.display_name(options.source))
     if options.disassemble:
         return neuron.disassemble(source.read_bytes(options.source))
+    from nki_mlir.cli import lowering  # start-up: loads MLIR
     command = opt.parse_options([options.source, *(["--target", options.target] if options.target else []),
                                  *(f"--arg={text}" for text in options.arg), "--grid", options.grid])
     if options.import_python:
-        return "// -----\n".join(str(opt.process(m, command)) for m in opt.captured_modules(command))
+        return "// -----\n".join(str(lowering.process(m, command)) for m in lowering.captured_modules(command))
     command.goal, command.emit = "isa", "bin" if options.mlir_to_bin else "asm"
     text = source.read_text(options.source)
-    return opt.process(source.read_module(text, source.display_name(options.source)), command)
+    return lowering.process(source.read_module(text, source.display_name(options.source)), command)
 
 
 if __name__ == "__main__":

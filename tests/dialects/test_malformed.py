@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from nki_mlir.cli import opt
+from nki_mlir.cli import lowering, opt
 from nki_mlir.cli.source import MalformedInput, read_module
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import the_kernel
@@ -341,7 +341,7 @@ EDITS = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 3), st.integer
 def test_changed_text__parses_or_is_diagnosed(module: str, edits: list[tuple[int, int, int]]) -> None:
     text = changed(module, edits)
     try:
-        opt.process(read_module(text, "module.mlir"), OPTIONS)
+        lowering.process(read_module(text, "module.mlir"), OPTIONS)
     except MalformedInput as error:
         assert all(d.message and "internal error" not in d.message for d in error.diagnostics), str(error)
         assert re.match(r"module\.mlir:\d+:\d+: error: ", str(error))
@@ -371,7 +371,7 @@ def test_changed_numbers__run_or_are_diagnosed(edits: list[tuple[int, int]], wha
     try:
         module = read_module(text, "module.mlir")
         if what.startswith("--lower"):
-            opt.process(module, options)
+            lowering.process(module, options)
             return
         kernel = the_kernel(module)
         arrays = {k: [np.zeros(a.shape, a.dtype.numpy) for a in specs if a.dtype is not None]

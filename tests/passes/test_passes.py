@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nki_mlir.cli.passes import pass_summaries
+from nki_mlir.cli.opt import pass_summaries
 from nki_mlir.dialects import catalogue
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.passes.pass_manager import PASSES, BadOption, file_names, pass_named

@@ -11,7 +11,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from nki_mlir.cli.passes import pass_summaries
+from nki_mlir.cli.opt import pass_summaries
 from nki_mlir.language.documentation.page import EXAMPLES, example
 from nki_mlir.language.documentation.values import sentence, values
 from nki_mlir.language.signatures.table import BETA, CURRENT

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.bindings import ir
-from nki_mlir.cli.emission import lower_to_isa
+from nki_mlir.cli.lowering import lower_to_isa
 from nki_mlir.compat import install
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.language.beta import language as nl

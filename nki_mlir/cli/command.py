@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What every command has: ``--version``, ``--completion SHELL``, ``--load-plugin MODULE``, and how it ends.
+
+A script that completes options and files is made from the command's parser. Plugins are loaded before the options are
+read, among which are names of theirs.
+
+Errors are ``FILE:LINE:COL: error: ...`` on standard error, with exit status 1. A mistake in the user's own Python is
+one line, too, at that line. An exception of the toolchain itself keeps its traceback: it is a defect.
+"""
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+from nki_mlir import extensions
+from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.version import __version__
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+class _Print(argparse.Action):
+    """Prints the script and ends the command, as ``--version`` does."""
+
+    def __call__(self, parser: argparse.ArgumentParser, options: argparse.Namespace,
+                 value: str | Sequence[object] | None,
+                 option_string: str | None = None) -> None:
+        print(script(parser, str(value)), end="")
+        parser.exit()
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument("--completion", choices=SHELLS, action=_Print, default=argparse.SUPPRESS,
+                        help=f'print what completes its options in a shell: eval "$({parser.prog} --completion bash)"')
+
+
+def script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """The text for a shell. Options that take one of some words complete those after ``=``."""
+    words, name = [], parser.prog
+    if shell == "fish":
+        return "".join(f"complete -c {name} {fish(action)}\n" for action in parser._actions if action.option_strings)
+    for action in parser._actions:
+        for option in action.option_strings:
+            words.append(option)
+            words += [f"{option}={choice}" for choice in action.choices or () if option.startswith("--")]
+    function = f"_{name.replace('-', '_')}"
+    lines = [f"{function}() {{",
+             '    local word="${COMP_LINE:0:COMP_POINT}"; word="${word##* }"',
+             f"    local words='{' '.join(words)}'",
+             '    if [[ $word == -* ]]; then',
+             '        COMPREPLY=($(compgen -W "$words" -- "$word"))',
+             '        [[ $word == *=* ]] && COMPREPLY=("${COMPREPLY[@]#*=}")',
+             '    else COMPREPLY=($(compgen -f -- "$word")); fi', "}",
+             f"complete -F {function} {name}", ""]
+    head = ["autoload -U +X bashcompinit && bashcompinit"] if shell == "zsh" else []
+    return "\n".join([*head, *lines])
+
+
+def fish(action: argparse.Action) -> str:
+    """An option, with its words where it takes one of some, as ``complete`` of fish takes it."""
+    names = [f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}" for option in action.option_strings]
+    words = [str(choice) for choice in action.choices or ()]
+    return " ".join([*names, *([f"-x -a '{' '.join(words)}'"] if words else [])])
+
+
+# -- plugins -----------------------------------------------------------------------------------------------------------
+LOAD_PLUGIN = "--load-plugin"
+
+
+def add_plugins(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """The option."""
+    parser.add_argument(LOAD_PLUGIN, action="append", default=[], metavar="MODULE",
+                        help="load a plugin that is not installed, a module of the path or of this directory; repeated")
+
+
+def load_plugins(arguments: Sequence[str]) -> None:
+    """Load those that the arguments name. One that cannot be loaded ends the command."""
+    named = [after for text, after in zip(arguments, [*arguments[1:], ""]) if text == LOAD_PLUGIN]
+    named += [text.partition("=")[2] for text in arguments if text.startswith(f"{LOAD_PLUGIN}=")]
+    for module in named:
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
+        try:
+            extensions.add(module)
+        except NkiMlirError as error:
+            print(error, file=sys.stderr)
+            sys.exit(1)
+
+
+def of_plugins(group: str) -> str:
+    """What plugins add to the values of an option, for its help."""
+    names = extensions.of(group)
+    return f"; of plugins: {', '.join(names)}" if names else ""
+
+
+# -- how a command ends ------------------------------------------------------------------------------------------------
+class KernelRaised(NkiMlirError):
+    code = "NKI-KERNEL-RAISED"
+    message = "{kind}: {text}"
+
+
+def exit_status(command: Callable[[], int]) -> int:
+    """Run a command, print the error that ends it, and give the exit status."""
+    try:
+        return command()
+    except NkiMlirError as error:
+        return fail(error)
+    except BrokenPipeError:
+        return 1
+    except Exception as error:
+        at = raised_at(error)
+        if at is None:
+            raise
+        return fail(KernelRaised(kind=type(error).__name__, text=error).located(at))
+
+
+def fail(error: NkiMlirError) -> int:
+    """Print an error as commands do; the exit status."""
+    if error.at is not None and error.at.file == "<unknown>":
+        error.at = None                     # the call is the command's own, which is no line of the user's
+    print(error, file=sys.stderr)
+    return 1
+
+
+def raised_at(error: Exception) -> Location | None:
+    """The user's line that raised an exception, itself or in a library; None where our own code raised it."""
+    from nki_mlir.frontend import locations  # start-up: needed where it is asked for
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    known = [file for file in files if locations.is_own(file) or not locations.is_passed(file)]
+    return None if known and locations.is_own(known[-1]) else locations.raised_at(error.__traceback__)

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What ``nki-opt`` does with its input: read modules, run passes, lower, write. ``nki_mlir.opt`` does it from Python.
+
+Around passes it shows what ``--mlir-print-ir-...``, ``--mlir-timing`` and ``--mlir-pass-statistics`` ask for, on
+standard error.
+"""
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from nki_mlir.alone import alone
+from nki_mlir.bindings import Module, Region, ir
+from nki_mlir.cli import source
+from nki_mlir.cli.arguments import parse_arguments, parse_grid
+from nki_mlir.cli.command import fail
+from nki_mlir.cli.runnable import set_target, specialized
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.passes.pass_manager import PassObserver, pass_named, passes_named, run_passes
+from nki_mlir.passes.pipeline_text import split_pipeline
+from nki_mlir.passes.pipelines import GRAPH_ON_CPU, is_graph, passes_to
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, run what is asked for, write."""
+    source.load_libraries(options.load_library)
+    if source.is_kernel(options.file):
+        return write(options, [process(m, options) for m in captured_modules(options)])
+    text = source.read_text(options.file)
+    parts = split_input(text) if options.split_input_file else [text]
+    name = source.display_name(options.file)
+    if options.verify_diagnostics:
+        return check_expected(parts, name, lambda part: process(source.read_module(part, name), options))
+    status, made = 0, []
+    for part in parts:
+        try:
+            made.append(process(source.read_module(part, name), options))
+        except NkiMlirError as error:
+            if len(parts) == 1:
+                raise
+            status = fail(source.renamed(error, name))
+    return max(status, write(options, made))
+
+
+def split_input(text: str) -> list[str]:
+    """The parts between ``// -----`` lines, each at the lines it has in the file."""
+    parts, lines = [], 0
+    for part in re.split(r"^// -----.*\n", text, flags=re.MULTILINE):
+        parts.append("\n" * lines + part)
+        lines += part.count("\n") + 1
+    return parts
+
+
+def captured_modules(options: argparse.Namespace) -> list[Module]:
+    """The distinct modules of a kernel for the arguments given."""
+    kernel = source.load_kernel(options.file, options.target, parse_grid(options.grid))
+    return specialized(kernel, *parse_arguments(options.arg))[0].modules
+
+
+def process(module: Module, options: argparse.Namespace) -> str | bytes:
+    """Run what the command line asks for on one module; text or bytes to write."""
+    with module.context, ir.Location.unknown():
+        if options.target:
+            set_target(module, options.target)
+        report = PassReport(options)
+        try:
+            return lowered(module, options, report)
+        finally:
+            report.finish()
+
+
+def lowered(module: Module, options: argparse.Namespace, report: "PassReport") -> str | bytes:
+    """The module after the passes and the lowering that are asked for, as it is written."""
+    run_passes(module, [one for name, text in options.passes for one in passes_named(name, text)], report)
+    match options.goal:
+        case "isa":
+            return lower_to_isa(module, options.emit, report)
+        case "vector" | "llvm":
+            return lower_to_cpu(options.goal, module, report)
+        case "linalg" | "nisa":
+            run_passes(module, passes_to(options.goal, module), report)
+    module.operation.verify()
+    return text_of(module, options) + "\n"
+
+
+def lower_to_isa(module: Module, form: str, observer: PassObserver) -> str | bytes:
+    """Streams as assembly text, isa module or binary container. A module at the isa level is written as it is."""
+    from nki_mlir.targets import neuron  # start-up: needed where it is asked for
+    if any(op.operation.name == "isa.program" for op in module.body.operations):
+        return neuron.write([neuron.program_of_module(module)], form)
+    run_passes(module, passes_to("nisa", module), observer)
+    return neuron.emit(module, form, observer)
+
+
+def lower_to_cpu(level: str, module: Module, observer: PassObserver) -> str:
+    """The program that the JIT makes of a module, with its routines at the level ``vector`` or ``llvm``."""
+    from nki_mlir.targets import cpu  # start-up: needed where it is asked for
+    if is_graph(module):
+        run_passes(module, [pass_named(name) for name in GRAPH_ON_CPU], observer)
+    return cpu.lower_to(level, module, observer)
+
+
+def write(options: argparse.Namespace, outputs: Sequence[str | bytes]) -> int:
+    """Write all outputs; a file appears whole or not at all."""
+    binary = [o for o in outputs if isinstance(o, bytes)]
+    source.write_output(options.output, b"".join(binary) if binary else "// -----\n".join(map(str, outputs)))
+    return 0
+
+
+# -- shown around passes -----------------------------------------------------------------------------------------------
+def text_of(module: Module, options: argparse.Namespace) -> str:
+    """A module as the options want it printed."""
+    text: str = module.operation.get_asm(enable_debug_info=options.mlir_print_debuginfo,
+                                         print_generic_op_form=options.mlir_print_op_generic)
+    return text
+
+
+def count(module: Module) -> int:
+    """Operations of a module, itself left out."""
+    return sum(1 + sum(map(_inside, op.operation.regions)) for op in module.operation.regions[0].blocks[0].operations)
+
+
+def _inside(region: Region) -> int:
+    return sum(1 + sum(map(_inside, op.operation.regions)) for block in region.blocks for op in block.operations)
+
+
+class PassReport(PassObserver):
+    """Prints what was asked for around each pass; ``finish`` prints what is known at the end."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.times: list[tuple[str, float]] = []
+        self.counts: list[tuple[str, int, int]] = []
+        self.text, self.found, self.start = "", 0, 0.0
+        self.named = {when: {name for names in getattr(options, f"mlir_print_ir_{when}") for name in names.split(",")}
+                      for when in ("before", "after")}
+        for name in set().union(*self.named.values()):
+            pass_named(name)                    # an error where there is none
+
+    def before(self, name: str, module: Callable[[], Module]) -> None:
+        options = self.options
+        if options.mlir_print_ir_before_all or self.asked("before", name):
+            self.dump("Before", name, text_of(module(), options))
+        if options.mlir_print_ir_after_change:
+            self.text = text_of(module(), options)
+        if options.mlir_pass_statistics:
+            self.found = count(module())
+        self.start = time.perf_counter()
+
+    def after(self, name: str, module: Callable[[], Module]) -> None:
+        options = self.options
+        self.times.append((name, time.perf_counter() - self.start))
+        if options.mlir_pass_statistics:
+            self.counts.append((name, self.found, count(module())))
+        if self.asked("after", name) or options.mlir_print_ir_after_all or options.mlir_print_ir_after_change:
+            text = text_of(module(), options)
+            if not options.mlir_print_ir_after_change or text != self.text:
+                self.dump("After", name, text)
+
+    def asked(self, when: str, name: str) -> bool:
+        """Whether the pass is named; a nest of MLIR's passes, ``func.func(cse)``, where one of them is."""
+        return not self.named[when].isdisjoint(re.findall(r"[\w-]+", name))
+
+    def dump(self, when: str, name: str, text: str) -> None:
+        print(f"// -----// IR Dump {when} {name} //----- //\n{text}", file=sys.stderr)
+
+    def finish(self) -> None:
+        """The tables."""
+        if self.options.mlir_timing:
+            for name, seconds in [*self.times, ("total", sum(seconds for _, seconds in self.times))]:
+                print(f"{name:32s} {seconds * 1e3:9.2f} ms", file=sys.stderr)
+        if self.options.mlir_pass_statistics:
+            for name, found, left in self.counts:
+                print(f"{name:32s} {found:9d} -> {left} operations", file=sys.stderr)
+
+
+# -- --verify-diagnostics ----------------------------------------------------------------------------------------------
+# ``// expected-error@+1 {{text}}`` announces an error on the next line whose message contains the text; ``@-1``,
+# ``@below`` and ``@above`` work as in mlir-opt; without an offset it is the comment's own line.
+EXPECTED = re.compile(r"//\s*expected-error(?:\s*@\s*([+-]\d+|below|above|unknown))?\s*\{\{(.*?)\}\}")
+
+
+def expected_errors(text: str) -> list[tuple[int | None, str]]:
+    """(line, part of the message) of every announcement; the line is None for ``@unknown``."""
+    found: list[tuple[int | None, str]] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        for offset, message in EXPECTED.findall(line):
+            shift = {"below": 1, "above": -1, "": 0}.get(offset)
+            if offset == "unknown":
+                found.append((None, message))
+            else:
+                found.append((number + (int(offset) if shift is None else shift), message))
+    return found
+
+
+def errors_of(error: NkiMlirError) -> list[tuple[int | None, str]]:
+    diagnostics = getattr(error, "diagnostics", ())
+    if diagnostics:
+        return [(d.line, d.message) for d in diagnostics]
+    return [(error.at.line if error.at else None, error.headline)]
+
+
+def check_expected(parts: Sequence[str], name: str, process: Callable[[str], object]) -> int:
+    """Process every part; 0 when announced and actual errors agree."""
+    status = 0
+    for part in parts:
+        awaited = expected_errors(part)
+        came: list[tuple[int | None, str]] = []
+        try:
+            process(part)
+        except NkiMlirError as error:
+            came = errors_of(error)
+        for line, message in list(awaited):
+            match = next((c for c in came if (line is None or c[0] == line) and message in c[1]), None)
+            if match is None:
+                print(f"{name}:{line or 1}:1: error: expected error \"{message}\" was not produced", file=sys.stderr)
+                status = 1
+            else:
+                came.remove(match)
+        for at, message in came:
+            print(f"{name}:{at or 1}:1: error: unexpected error: {message}", file=sys.stderr)
+            status = 1
+    return status
+
+
+# -- from Python -------------------------------------------------------------------------------------------------------
+LEVELS = ("linalg", "nisa")
+
+
+@alone
+def optimized(module: Module | str, passes: str | Sequence[str], to: str, target: str) -> Module:
+    """As ``nki_mlir.opt`` says."""
+    from nki_mlir import display  # start-up: the command does without
+    from nki_mlir.frontend.locations import user_location
+    text = module if isinstance(module, str) else module.operation.get_asm(enable_debug_info=True)
+    made = source.read_module(text, "<module>")
+    try:
+        named = [one for part in ([passes] if isinstance(passes, str) else passes) if part
+                 for one in split_pipeline(part)]
+    except ValueError as error:
+        raise source.SourceError(str(error)).located(user_location()) from None
+    if to and to not in LEVELS:
+        raise source.SourceError(f"nki_mlir.opt lowers to {' or '.join(LEVELS)}, not to {to!r}: "
+                                 "streams are of kernel.lower(...)").located(user_location())
+    with made.context, ir.Location.unknown():
+        if target:
+            set_target(made, target)
+        run_passes(made, [one for name, options in named for one in passes_named(name, options)])
+        run_passes(made, passes_to(to, made) if to else [])
+        made.operation.verify()
+    display.register()
+    return made
