@@ -10,7 +10,7 @@ writes it runs, capture is repeated with a flag: every write sets it, and the ke
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,7 @@ class FirstUses:
     def __init__(self) -> None:
         self.open: dict[Buffer, Covering | None] = {}      # not used yet, or not written whole
         self.zeros: dict[Buffer, None] = {}             # to be set
+        self.unwritten: Callable[[Buffer], None] | None = None      # told of what is read before it is written
         self.allocations: dict[Buffer, Operation] = {}        # those that stand, with the operation that makes each
 
     def allocated(self, buffer: Buffer, zeroed: bool = False) -> None:
@@ -73,8 +74,11 @@ class FirstUses:
                   ) -> None:
         state = self.open[buffer]
         # An operation may do without reading what its class says it reads (``sources``).
-        read = (field.reads and field.name in [name for name, _ in op.sources()]) or any(
-            [t.handle is tile.handle and f.reads and not f.writes for f, t in operands])
+        read = field.reads and field.name in [name for name, _ in op.sources()]
+        if any([t.handle is tile.handle and f.reads and not f.writes for f, t in operands]):
+            read = True
+            if state is None and self.unwritten is not None:
+                self.unwritten(buffer)
         if state is None:
             whole = field.writes and not read and not op.mask and first_write(op, tile, buffer, scopes)
         elif state.scope not in scopes:
