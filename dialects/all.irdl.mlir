@@ -198,7 +198,7 @@ module {
       %4 = irdl.base "#builtin.integer_set"
       %5 = irdl.base "#builtin.string"
       %6 = irdl.base "#builtin.string"
-      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "op" = %6}
+      irdl.attributes {"access" = %3, "mask" = %4, "op" = %5, "engine" = %6}
     }
     irdl.operation @activation_reduce {
       %0 = irdl.any
@@ -231,6 +231,26 @@ module {
       %10 = irdl.base "#builtin.float"
       %11 = irdl.base "#builtin.integer"
       irdl.attributes {"access" = %5, "mask" = %6, "engine" = %7, "op0" = %8, "reduce_op" = %9, "imm0" = %10, "reverse0" = %11}
+    }
+    irdl.operation @bn_stats {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
+    }
+    irdl.operation @bn_aggr {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
     }
     irdl.operation @activation_accumulate {
       %0 = irdl.any
@@ -287,16 +307,6 @@ module {
       %14 = irdl.base "#builtin.string"
       %15 = irdl.base "#builtin.string"
       irdl.attributes {"access" = %7, "mask" = %8, "engine" = %9, "comp0" = %10, "comp1" = %11, "base" = %12, "fill" = %13, "reduce_cmd" = %14, "reduce_op" = %15}
-    }
-    irdl.operation @sequence_bounds {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      irdl.operands(dst: %0, segment_ids: %1, symbols: variadic %2)
-      %3 = irdl.base "#builtin.array"
-      %4 = irdl.base "#builtin.integer_set"
-      %5 = irdl.base "#builtin.string"
-      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
     }
     irdl.operation @activate2 {
       %0 = irdl.any
@@ -375,6 +385,23 @@ module {
       %12 = irdl.base "#builtin.string"
       %13 = irdl.base "#builtin.string"
       irdl.attributes {"access" = %6, "mask" = %7, "engine" = %8, "op0" = %9, "op1" = %10, "imm0" = %11, "reduce_cmd" = %12, "reduce_op" = %13}
+    }
+    irdl.operation @tensor_tensor_scan {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      %4 = irdl.any
+      irdl.operands(dst: %0, data0: %1, data1: %2, initial: optional %3, symbols: variadic %4)
+      %5 = irdl.base "#builtin.array"
+      %6 = irdl.base "#builtin.integer_set"
+      %7 = irdl.base "#builtin.string"
+      %8 = irdl.base "#builtin.string"
+      %9 = irdl.base "#builtin.string"
+      %10 = irdl.base "#builtin.float"
+      %11 = irdl.base "#builtin.integer"
+      %12 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %5, "mask" = %6, "engine" = %7, "op0" = %8, "op1" = %9, "imm" = %10, "reverse0" = %11, "reverse1" = %12}
     }
     irdl.operation @all_reduce {
       %0 = irdl.any
@@ -561,6 +588,73 @@ module {
       %7 = irdl.base "#builtin.integer"
       irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "group" = %7}
     }
+    irdl.operation @tensor_copy_dynamic_src {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.affine_map"
+      %8 = irdl.base "#builtin.affine_map"
+      %9 = irdl.base "#builtin.affine_map"
+      %10 = irdl.base "#builtin.array"
+      %11 = irdl.base "#builtin.array"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7, "first" = %8, "second" = %9, "scales" = %10, "extents" = %11}
+    }
+    irdl.operation @tensor_copy_dynamic_dst {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.affine_map"
+      %8 = irdl.base "#builtin.affine_map"
+      %9 = irdl.base "#builtin.affine_map"
+      %10 = irdl.base "#builtin.array"
+      %11 = irdl.base "#builtin.array"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7, "first" = %8, "second" = %9, "scales" = %10, "extents" = %11}
+    }
+    irdl.operation @dma_dynamic_read {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.affine_map"
+      %8 = irdl.base "#builtin.affine_map"
+      %9 = irdl.base "#builtin.affine_map"
+      %10 = irdl.base "#builtin.array"
+      %11 = irdl.base "#builtin.array"
+      %12 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7, "first" = %8, "second" = %9, "scales" = %10, "extents" = %11, "mode" = %12}
+    }
+    irdl.operation @dma_dynamic_write {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.affine_map"
+      %8 = irdl.base "#builtin.affine_map"
+      %9 = irdl.base "#builtin.affine_map"
+      %10 = irdl.base "#builtin.array"
+      %11 = irdl.base "#builtin.array"
+      %12 = irdl.base "#builtin.string"
+      %13 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7, "first" = %8, "second" = %9, "scales" = %10, "extents" = %11, "mode" = %12, "rmw" = %13}
+    }
     irdl.operation @gpsimd_call {
       %0 = irdl.any
       %1 = irdl.any
@@ -584,30 +678,6 @@ module {
       %18 = irdl.base "#builtin.integer"
       %19 = irdl.base "#builtin.integer"
       irdl.attributes {"access" = %8, "mask" = %9, "engine" = %10, "library" = %11, "function" = %12, "numbers" = %13, "shapes" = %14, "busy" = %15, "transfers_in" = %16, "bytes_in" = %17, "transfers_out" = %18, "bytes_out" = %19}
-    }
-    irdl.operation @topk {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      %3 = irdl.any
-      irdl.operands(values: %0, indices: %1, src: %2, symbols: variadic %3)
-      %4 = irdl.base "#builtin.array"
-      %5 = irdl.base "#builtin.integer_set"
-      %6 = irdl.base "#builtin.string"
-      %7 = irdl.base "#builtin.integer"
-      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "n" = %7}
-    }
-    irdl.operation @nonzero_with_count {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
-      %3 = irdl.base "#builtin.array"
-      %4 = irdl.base "#builtin.integer_set"
-      %5 = irdl.base "#builtin.string"
-      %6 = irdl.base "#builtin.integer"
-      %7 = irdl.base "#builtin.integer"
-      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "base" = %6, "padding" = %7}
     }
     irdl.operation @nc_matmul {
       %0 = irdl.any
@@ -721,6 +791,52 @@ module {
       %6 = irdl.base "#builtin.string"
       irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6}
     }
+    irdl.operation @nc_stream_shuffle {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      %6 = irdl.base "#builtin.array"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "shuffle" = %6}
+    }
+    irdl.operation @local_gather {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, index: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      %7 = irdl.base "#builtin.integer"
+      %8 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "elements" = %7, "valid" = %8}
+    }
+    irdl.operation @gather_flattened {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      %3 = irdl.any
+      irdl.operands(dst: %0, src: %1, index: %2, symbols: variadic %3)
+      %4 = irdl.base "#builtin.array"
+      %5 = irdl.base "#builtin.integer_set"
+      %6 = irdl.base "#builtin.string"
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6}
+    }
+    irdl.operation @dma_transpose {
+      %0 = irdl.any
+      %1 = irdl.any
+      %2 = irdl.any
+      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      %3 = irdl.base "#builtin.array"
+      %4 = irdl.base "#builtin.integer_set"
+      %5 = irdl.base "#builtin.string"
+      %6 = irdl.base "#builtin.array"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "permutation" = %6}
+    }
     irdl.operation @random_seed {
       %0 = irdl.any
       %1 = irdl.any
@@ -775,90 +891,6 @@ module {
       %6 = irdl.base "#builtin.string"
       irdl.attributes {"access" = %2, "mask" = %3, "engine" = %4, "output" = %5, "reason" = %6}
     }
-    irdl.operation @tensor_copy_dynamic_src {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      %3 = irdl.any
-      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
-      %4 = irdl.base "#builtin.array"
-      %5 = irdl.base "#builtin.integer_set"
-      %6 = irdl.base "#builtin.string"
-      %7 = irdl.base "#builtin.affine_map"
-      %8 = irdl.base "#builtin.affine_map"
-      %9 = irdl.base "#builtin.affine_map"
-      %10 = irdl.base "#builtin.array"
-      %11 = irdl.base "#builtin.array"
-      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7, "first" = %8, "second" = %9, "scales" = %10, "extents" = %11}
-    }
-    irdl.operation @tensor_copy_dynamic_dst {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      %3 = irdl.any
-      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
-      %4 = irdl.base "#builtin.array"
-      %5 = irdl.base "#builtin.integer_set"
-      %6 = irdl.base "#builtin.string"
-      %7 = irdl.base "#builtin.affine_map"
-      %8 = irdl.base "#builtin.affine_map"
-      %9 = irdl.base "#builtin.affine_map"
-      %10 = irdl.base "#builtin.array"
-      %11 = irdl.base "#builtin.array"
-      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7, "first" = %8, "second" = %9, "scales" = %10, "extents" = %11}
-    }
-    irdl.operation @dma_dynamic_read {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      %3 = irdl.any
-      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
-      %4 = irdl.base "#builtin.array"
-      %5 = irdl.base "#builtin.integer_set"
-      %6 = irdl.base "#builtin.string"
-      %7 = irdl.base "#builtin.affine_map"
-      %8 = irdl.base "#builtin.affine_map"
-      %9 = irdl.base "#builtin.affine_map"
-      %10 = irdl.base "#builtin.array"
-      %11 = irdl.base "#builtin.array"
-      %12 = irdl.base "#builtin.string"
-      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7, "first" = %8, "second" = %9, "scales" = %10, "extents" = %11, "mode" = %12}
-    }
-    irdl.operation @dma_dynamic_write {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      %3 = irdl.any
-      irdl.operands(dst: %0, src: %1, offset: %2, symbols: variadic %3)
-      %4 = irdl.base "#builtin.array"
-      %5 = irdl.base "#builtin.integer_set"
-      %6 = irdl.base "#builtin.string"
-      %7 = irdl.base "#builtin.affine_map"
-      %8 = irdl.base "#builtin.affine_map"
-      %9 = irdl.base "#builtin.affine_map"
-      %10 = irdl.base "#builtin.array"
-      %11 = irdl.base "#builtin.array"
-      %12 = irdl.base "#builtin.string"
-      %13 = irdl.base "#builtin.string"
-      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "position" = %7, "first" = %8, "second" = %9, "scales" = %10, "extents" = %11, "mode" = %12, "rmw" = %13}
-    }
-    irdl.operation @tensor_tensor_scan {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      %3 = irdl.any
-      %4 = irdl.any
-      irdl.operands(dst: %0, data0: %1, data1: %2, initial: optional %3, symbols: variadic %4)
-      %5 = irdl.base "#builtin.array"
-      %6 = irdl.base "#builtin.integer_set"
-      %7 = irdl.base "#builtin.string"
-      %8 = irdl.base "#builtin.string"
-      %9 = irdl.base "#builtin.string"
-      %10 = irdl.base "#builtin.float"
-      %11 = irdl.base "#builtin.integer"
-      %12 = irdl.base "#builtin.integer"
-      irdl.attributes {"access" = %5, "mask" = %6, "engine" = %7, "op0" = %8, "op1" = %9, "imm" = %10, "reverse0" = %11, "reverse1" = %12}
-    }
     irdl.operation @max8 {
       %0 = irdl.any
       %1 = irdl.any
@@ -893,42 +925,29 @@ module {
       %8 = irdl.base "#builtin.float"
       irdl.attributes {"access" = %5, "mask" = %6, "engine" = %7, "imm" = %8}
     }
-    irdl.operation @nc_stream_shuffle {
+    irdl.operation @sequence_bounds {
       %0 = irdl.any
       %1 = irdl.any
       %2 = irdl.any
-      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
+      irdl.operands(dst: %0, segment_ids: %1, symbols: variadic %2)
       %3 = irdl.base "#builtin.array"
       %4 = irdl.base "#builtin.integer_set"
       %5 = irdl.base "#builtin.string"
-      %6 = irdl.base "#builtin.array"
-      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "shuffle" = %6}
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
     }
-    irdl.operation @local_gather {
+    irdl.operation @topk {
       %0 = irdl.any
       %1 = irdl.any
       %2 = irdl.any
       %3 = irdl.any
-      irdl.operands(dst: %0, src: %1, index: %2, symbols: variadic %3)
+      irdl.operands(values: %0, indices: %1, src: %2, symbols: variadic %3)
       %4 = irdl.base "#builtin.array"
       %5 = irdl.base "#builtin.integer_set"
       %6 = irdl.base "#builtin.string"
       %7 = irdl.base "#builtin.integer"
-      %8 = irdl.base "#builtin.integer"
-      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "elements" = %7, "valid" = %8}
+      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6, "n" = %7}
     }
-    irdl.operation @gather_flattened {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      %3 = irdl.any
-      irdl.operands(dst: %0, src: %1, index: %2, symbols: variadic %3)
-      %4 = irdl.base "#builtin.array"
-      %5 = irdl.base "#builtin.integer_set"
-      %6 = irdl.base "#builtin.string"
-      irdl.attributes {"access" = %4, "mask" = %5, "engine" = %6}
-    }
-    irdl.operation @dma_transpose {
+    irdl.operation @nonzero_with_count {
       %0 = irdl.any
       %1 = irdl.any
       %2 = irdl.any
@@ -936,28 +955,9 @@ module {
       %3 = irdl.base "#builtin.array"
       %4 = irdl.base "#builtin.integer_set"
       %5 = irdl.base "#builtin.string"
-      %6 = irdl.base "#builtin.array"
-      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "permutation" = %6}
-    }
-    irdl.operation @bn_stats {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
-      %3 = irdl.base "#builtin.array"
-      %4 = irdl.base "#builtin.integer_set"
-      %5 = irdl.base "#builtin.string"
-      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
-    }
-    irdl.operation @bn_aggr {
-      %0 = irdl.any
-      %1 = irdl.any
-      %2 = irdl.any
-      irdl.operands(dst: %0, src: %1, symbols: variadic %2)
-      %3 = irdl.base "#builtin.array"
-      %4 = irdl.base "#builtin.integer_set"
-      %5 = irdl.base "#builtin.string"
-      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5}
+      %6 = irdl.base "#builtin.integer"
+      %7 = irdl.base "#builtin.integer"
+      irdl.attributes {"access" = %3, "mask" = %4, "engine" = %5, "base" = %6, "padding" = %7}
     }
   }
   irdl.dialect @nki {

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nki_mlir.dialects.access import Linear
     from nki_mlir.dialects.kernel_function import kernel_functions
     from nki_mlir.dialects.mlir_ops import read_op, walk, write_op
-    from nki_mlir.dialects.nisa.partitionwise import PartitionWise
+    from nki_mlir.dialects.nisa.opaque import PartitionWise
     from nki_mlir.dialects.op import Elementwise, In, InOut, Integers, NisaOp, Out, ScalarFunctions, V, changed
     from nki_mlir.dialects.target_rules import TargetCheck
     from nki_mlir.dialects.verifier import Check
@@ -34,7 +34,7 @@ HOMES = {
     "nki_mlir.dialects.access": "Linear",
     "nki_mlir.dialects.kernel_function": "kernel_functions",
     "nki_mlir.dialects.mlir_ops": "read_op walk write_op",
-    "nki_mlir.dialects.nisa.partitionwise": "PartitionWise",
+    "nki_mlir.dialects.nisa.opaque": "PartitionWise",
     "nki_mlir.dialects.op": "Elementwise In InOut Integers NisaOp Out ScalarFunctions V changed",
     "nki_mlir.dialects.target_rules": "TargetCheck",
     "nki_mlir.dialects.verifier": "Check",

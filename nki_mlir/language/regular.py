@@ -11,7 +11,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 from nki_mlir.dialects.catalogue import load
-from nki_mlir.dialects.nisa.shuffle import GROUP
+from nki_mlir.dialects.nisa.movement import GROUP
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.language.instructions import engine_name
 from nki_mlir.language.signatures.generation import Generation, signature_of

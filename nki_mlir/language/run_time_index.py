@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.dialects.nisa import run_time_index as instructions
+from nki_mlir.dialects.nisa import dynamic_access as instructions
 from nki_mlir.dialects.nki import movement
 from nki_mlir.dialects.verifier import PartitionAccess, WrongDtype
 from nki_mlir.frontend.builder import broadcast

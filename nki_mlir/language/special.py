@@ -3,7 +3,7 @@
 
 
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.dialects.nisa import random, shuffle
+from nki_mlir.dialects.nisa import movement, random
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
@@ -16,7 +16,7 @@ from nki_mlir.scalar.dtypes import INT32, UINT32
 def gather_flattened(data: View, indices: object, *, mask: object = None, dtype: object = None) -> Tensor:
     """Per partition: data's free elements, flattened, at ``indices``."""
     source, places = creation.as_operand(data), creation.as_operand(indices)
-    made = ops.compute(shuffle.GatherFlattenedOp, places.shape, data.dtype, {"src": source, "index": places}, mask,
+    made = ops.compute(movement.GatherFlattenedOp, places.shape, data.dtype, {"src": source, "index": places}, mask,
                        asked=data.dtype)
     return made if dtype is None else ops.copy(made, dtype=dtype)
 

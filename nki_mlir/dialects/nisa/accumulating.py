@@ -1,27 +1,172 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Newer instructions that run the accumulation registers: activate2, exponential, cumulative tensor_scalar."""
+"""Instructions that run the accumulation registers: activations, selections with a running row maximum, exponential,
+tensor_scalar that accumulates; and the scan, a recurrence along the free axis.
 
+The machine's registers are an operand, ``accumulator`` [P, 1]: each command says what becomes of them.
+"""
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nki_mlir.dialects.nisa.elementwise import apply_alu
-from nki_mlir.dialects.nisa.selection import Accumulating
-from nki_mlir.dialects.op import ArrayScalars, In, Results
+from nki_mlir.dialects.nisa.elementwise import ActivationOp, apply_alu, not_all_in_psum
+from nki_mlir.dialects.nisa.opaque import PartitionWise
+from nki_mlir.dialects.nisa.reduction import ARITHMETIC_REDUCTIONS, verify_sum
+from nki_mlir.dialects.nki.reduction import sums_integers
+from nki_mlir.dialects.op import ArrayScalars, In, InOut, LoweringBuilder, Out, Results, ScalarFunctions, V
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Work
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, TFLOAT32, UINT8, UINT16, UINT32
+from nki_mlir.scalar.integer_sums import reduced
 
+EXACT = 1 << 24                 # below it float32 holds all integers
+LOWEST = float(np.finfo(np.float32).min)
+COMMANDS = ("idle", "reset", "reduce", "reset_reduce")
 PAIRS = (("multiply", "add"), ("multiply", "subtract"), ("multiply", "bypass"), ("add", "bypass"),
-         ("subtract", "bypass"),
-         ("bypass", "bypass"))
+         ("subtract", "bypass"), ("bypass", "bypass"))
 
 
 def per_row(value: np.ndarray, like: np.ndarray) -> np.ndarray:
     """One value a partition, to compute with a tile."""
     return value.reshape(-1, *(1,) * (like.ndim - 1))
+
+
+def accumulated(command: str, op: str, before: np.ndarray, value: np.ndarray, of_integers: bool) -> np.ndarray:
+    """The registers after a command, [P, 1...] float32; ``value`` is the instruction's elementwise result."""
+    identity = np.float32(ALU[op].identity(FLOAT32) or 0.0)
+    start = np.full_like(before, identity) if command in ("reset", "reset_reduce") else before
+    if command not in ("reduce", "reset_reduce"):
+        return start
+    rows = reduced(op, value, tuple(range(1, value.ndim)), of_integers).reshape(before.shape)
+    return ALU[op].numpy(start, rows)
+
+
+class Accumulating(PartitionWise):
+    """Family: ``dst``, the registers ``accumulator`` and, where it is asked for, ``reduce_res`` that reads them."""
+
+    rows_apart = True
+    dst: Out
+    accumulator: InOut
+    reduce_res: Out | None
+    if TYPE_CHECKING:           # subclasses declare them, each in its place
+        reduce_cmd: str
+        reduce_op: str
+
+    def results(self, value: np.ndarray, before: np.ndarray) -> tuple[np.ndarray, ...]:
+        after = accumulated(self.reduce_cmd, self.reduce_op, before, value, sums_integers(self))
+        return (value, after) if self.reduce_res is None else (value, after, after)
+
+    def verify_accumulator(self, check: Check) -> None:
+        check.one_of("reduce_cmd", COMMANDS)
+        check.one_of("reduce_op", ARITHMETIC_REDUCTIONS)
+        check.dtype("accumulator", FLOAT32)
+        check.per_partition("dst", "accumulator", "reduce_res")
+
+
+class ActivationAccumulateOp(Accumulating, name="activation_accumulate", engines=(Engine.SCALAR,),
+                             mnemonic="ACTIVATE_ACCUMULATE", opcode=0x5A):
+    """dst = fn(src * scale + bias); the accumulators follow ``reduce_cmd`` and are read into ``reduce_res``."""
+
+    src: In
+    bias: In | None
+    scale: In | None
+    fn: str
+    reduce_op: str
+    reduce_cmd: str
+    imm: float = 1.0
+    law = "activation_reduce"
+
+    def verify(self, check: Check) -> None:
+        ActivationOp.verify(self, check)                            # type: ignore[arg-type]
+        self.verify_accumulator(check)
+
+    verify_target = verify_sum
+
+    def reference(self, accumulator: np.ndarray, *sources: np.ndarray) -> Results:
+        value = np.asarray(ActivationOp.body(self, ArrayScalars(FLOAT32), *sources))     # type: ignore[arg-type]
+        return self.results(value, accumulator)
+
+
+class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,), mnemonic="SELECT_REDUCE",
+                     opcode=0x5B):
+    """dst = on_true where predicate (reversed: where not), else on_false ([P, 1] or ``imm``); accumulates a maximum."""
+
+    predicate: In
+    on_true: In
+    on_false: In | None
+    imm: float = 0.0
+    reverse_pred: bool = False
+    reduce_cmd: str = "idle"
+    reduce_op: str = "maximum"
+    law = "select"
+
+    def verify(self, check: Check) -> None:
+        check.on_chip("dst", "predicate", "on_true", "on_false")
+        check.same_shape("dst", "predicate", "on_true")
+        check.per_partition("dst", "on_false")
+        check.one_of("reduce_op", ("maximum",))
+        not_all_in_psum(self, check, "on_true", "predicate")
+        self.verify_accumulator(check)
+
+    def verify_target(self, check: TargetCheck) -> None:
+        check.dtypes("predicate", INT8, UINT8, INT16, UINT16, BOOL)
+        check.rule(self.on_true.dtype not in (TFLOAT32, INT32, UINT32), f"on_true cannot be {self.on_true.dtype}",
+                   "convert it first")
+
+    def reference(self, accumulator: np.ndarray, predicate: np.ndarray, on_true: np.ndarray,
+                  *on_false: np.ndarray) -> Results:
+        other = per_row(on_false[0], on_true) if on_false else np.float32(self.imm)
+        chosen = (predicate != 0) != self.reverse_pred
+        return self.results(np.where(chosen, on_true, other).astype(np.float32), accumulator)
+
+
+class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,), mnemonic="RANGE_SELECT", opcode=0x5C,
+                    since=3):
+    """dst = src where ``comp0(i, bound0) & comp1(i, bound1)`` for i = base + free index, else ``fill``; row maximum."""
+
+    src: In
+    bound0: In
+    bound1: In
+    comp0: str
+    comp1: str
+    base: float = 0.0
+    fill: float = 0.0
+    reduce_cmd: str = "idle"
+    reduce_op: str = "maximum"
+    rows_apart = False                  # it computes with the places of elements
+    law = "range_select"
+
+    def verify(self, check: Check) -> None:
+        comparisons = ("equal", "less", "less_equal", "greater", "greater_equal")
+        check.one_of("comp0", comparisons)
+        check.one_of("comp1", comparisons)
+        check.one_of("reduce_op", ("maximum",))
+        check.on_chip("dst", "src", "bound0", "bound1")
+        check.same_shape("dst", "src")
+        check.dtype("bound0", FLOAT32)
+        check.dtype("bound1", FLOAT32)
+        check.per_partition("dst", "bound0", "bound1")
+        self.verify_accumulator(check)
+
+    def verify_target(self, check: TargetCheck) -> None:
+        check.rule(self.src.dtype.is_float, f"selects floats, got {self.src.dtype}", "convert the tile first")
+        last = abs(self.base) + self.src.free_elements
+        check.rule(last < EXACT, f"counts elements up to {last:g}, which float32 does not tell apart",
+                   "work on fewer elements at a time")
+        check.rule(np.float32(self.fill) == np.float32(LOWEST),
+                   f"puts {LOWEST:g} where the range ends, got {self.fill:g}", "leave on_false_value out",
+                   contested=True)
+
+    def reference(self, accumulator: np.ndarray, src: np.ndarray, bound0: np.ndarray, bound1: np.ndarray) -> Results:
+        p = src.shape[0]
+        place = (np.float32(self.base) + np.arange(src[0].size, dtype=np.float32)).reshape(1, -1)
+        inside = (ALU[self.comp0].numpy(place, bound0.reshape(p, 1)) != 0) & (
+            ALU[self.comp1].numpy(place, bound1.reshape(p, 1)) != 0)
+        value = np.where(inside.reshape(src.shape), src, np.float32(self.fill))
+        return self.results(value, accumulator)
 
 
 class Activate2Op(Accumulating, name="activate2", engines=(Engine.SCALAR,), mnemonic="ACTIVATE2", opcode=0x74,
@@ -164,8 +309,56 @@ class TensorScalarCumulativeOp(_WithOperand, name="tensor_scalar_cumulative", en
             made[:, i] = carry
         after = carry.reshape(accumulator.shape)
         results = (made.reshape(src.shape), after)
-        return (*results, after) if self.reduce_res is not None else results
+        return results if self.reduce_res is None else (*results, after)
 
     def work(self) -> Work:
         # An assumption: as nki.isa.tensor_tensor_scan, which has one step an element, too.
         return Work("scan", self.dst.free_elements)
+
+
+class TensorTensorScanOp(PartitionWise, name="tensor_tensor_scan", engines=(Engine.VECTOR,),
+                         mnemonic="TENSOR_TENSOR_SCAN", opcode=0x50):
+    """dst[i] = op1(op0(data0[i], dst[i-1]), data1[i]) along the flattened free axis, from dst[-1] = initial.
+
+    The carry is float32. ``initial`` is a [P, 1] tile or the constant ``imm``; reverse0 and reverse1 swap the operands
+    of an operation.
+    """
+
+    dst: Out
+    data0: In
+    data1: In
+    initial: In | None
+    op0: str
+    op1: str
+    imm: float = 0.0
+    reverse0: bool = False
+    reverse1: bool = False
+    rows_apart = True
+    law = "scan"
+
+    def verify(self, check: Check) -> None:
+        check.alu("op0", 2)
+        check.alu("op1", 2)
+        check.rule(not (check.bits(["op0"]) or check.bits(["op1"])), "op0 and op1 must be arithmetic",
+                   "scan with arithmetic operators")
+        check.on_chip("dst", "data0", "data1", "initial")
+        check.same_shape("dst", "data0", "data1")
+        not_all_in_psum(self, check, "data0", "data1")
+        check.per_partition("dst", "initial")
+
+    def reference(self, data0: np.ndarray, data1: np.ndarray, *initial: np.ndarray) -> np.ndarray:
+        p = data0.shape[0]
+        first, second = data0.reshape(p, -1), data1.reshape(p, -1)
+        carry = initial[0].reshape(p) if initial else np.full(p, self.imm, np.float32)
+        scalars, made = ArrayScalars(FLOAT32), np.empty(first.shape, np.float32)
+        for i in range(first.shape[1]):
+            carry = made[:, i] = self.next(scalars, carry, first[:, i], second[:, i])
+        return made.reshape(data0.shape)
+
+    def next(self, s: ScalarFunctions[V], carry: V, first: V, second: V) -> V:
+        """The value after ``carry``."""
+        inner = s.alu(self.op0, *((carry, first) if self.reverse0 else (first, carry)))
+        return s.alu(self.op1, *((second, inner) if self.reverse1 else (inner, second)))
+
+    def lower(self, b: LoweringBuilder) -> None:
+        b.recurrence(self)

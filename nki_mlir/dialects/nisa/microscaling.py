@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from nki_mlir.dialects.access import PSUM, SBUF, Tile
-from nki_mlir.dialects.nisa.partitionwise import PartitionWise
+from nki_mlir.dialects.nisa.opaque import PartitionWise
 from nki_mlir.dialects.op import In, InOut, Out
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work

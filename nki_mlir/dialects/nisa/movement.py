@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Data movement instructions: tensor_copy, memset, iota, dma_copy, and sums that DMA engines compute on the way."""
+"""Data movement instructions: tensor_copy, memset, iota, dma_copy, and sums that DMA engines compute on the way;
+between partitions and places stream shuffle, local gather, flattened gather, transposing DMA."""
 
+import numpy as np
 
 from nki_mlir.dialects.access import HBM, SBUF
-from nki_mlir.dialects.nki.movement import Copying, Counting, Filling
-from nki_mlir.dialects.op import Elementwise, In, NisaOp, Out, ScalarFunctions, V
+from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
+from nki_mlir.dialects.nisa.opaque import PartitionWise
+from nki_mlir.dialects.nki.movement import Copying, Counting, Filling, Transposing
+from nki_mlir.dialects.op import Elementwise, In, InOut, Integers, Iteration, NisaOp, Out, ScalarFunctions, V
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.variants import of_tiles
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Work
-from nki_mlir.scalar.dtypes import FLOAT32, TFLOAT32, DType
+from nki_mlir.machine import Engine, Machine, Work
+from nki_mlir.scalar.dtypes import FLOAT32, INT32, TFLOAT32, UINT16, UINT32, DType
 
 VECTOR, SCALAR, GPSIMD, SYNC = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.SYNC
 
@@ -68,8 +72,7 @@ class DmaCopyOp(NisaOp, Copying, name="dma_copy", engines=(SYNC, SCALAR, GPSIMD)
 
 
 class DmaComputeOp(NisaOp, Elementwise, name="dma_compute", engines=(Engine.SYNC, Engine.GPSIMD),
-                   mnemonic="DMA_COMPUTE",
-                   opcode=0x7D):
+                   mnemonic="DMA_COMPUTE", opcode=0x7D):
     """dst = lhs + rhs in float32, between HBM and SBUF either way."""
 
     dst: Out
@@ -83,3 +86,141 @@ class DmaComputeOp(NisaOp, Elementwise, name="dma_compute", engines=(Engine.SYNC
 
     def body(self, s: ScalarFunctions[V], lhs: V, rhs: V) -> V:
         return s.alu("add", lhs, rhs)
+
+
+# -- between partitions and places ------------------------------------------------------------------------------------
+QUADRANT, GROUP, INDICES = Machine.quadrant, Machine.gpsimd_group, Machine.gpsimd_indices_max
+KEEP = 255
+
+
+class GatherOutOfBounds(IndirectOutOfBounds):
+    why = "a gather reads elements of its own partition, which are that many"
+    fix = "correct the indices; nisa.local_gather has num_valid_indices for fewer of them"
+
+
+class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.VECTOR,), mnemonic="STREAM_SHUFFLE",
+                      opcode=0x56):
+    """In each group of 32 partitions dst[i] = src[shuffle[i]]; 255 leaves dst[i] as it is."""
+
+    partition_group = QUADRANT
+    dst: InOut
+    src: In
+    shuffle: Integers
+    keeps_bits = True
+    law = "shuffle"
+
+    def verify(self, check: Check) -> None:
+        check.on_chip("dst", "src")
+        check.rule(len(self.shuffle) == QUADRANT and all(0 <= m < QUADRANT or m == KEEP for m in self.shuffle),
+                   f"takes {QUADRANT} entries of 0..31 or 255",
+                   "give a source for each partition of a quadrant, 255 where it keeps its value")
+        check.rule(self.dst.dtype is self.src.dtype and self.dst.shape[1:] == self.src.shape[1:],
+                   "dst and src have one dtype and one free shape", "give dst the dtype and the free shape of src")
+
+    def reference(self, dst: np.ndarray, src: np.ndarray) -> np.ndarray:
+        made = dst.copy()
+        for start in range(0, dst.shape[0], QUADRANT):
+            for i, source in enumerate(self.shuffle):
+                # A source of fewer partitions is read by every group.
+                at = start + source if src.shape[0] > start + source else source
+                if source != KEEP and start + i < dst.shape[0] and at < src.shape[0]:
+                    made[start + i] = src[at]
+        return made
+
+
+class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,), mnemonic="LOCAL_GATHER",
+                    opcode=0x57):
+    """dst[p, j, e] = src[p, idx[j] + e], where each 16 partitions share the indices of their 16 rows of ``index``."""
+
+    partition_group = GROUP
+    dst: Out
+    src: In
+    index: In
+    elements: int = 1
+    valid: int = -1
+    keeps_bits = True
+
+    def verify(self, check: Check) -> None:
+        check.all_in((SBUF,), "src", "dst", "index")
+        check.dtype("index", UINT16)
+        check.rule(self.src.shape[0] % GROUP == 0 and self.src.shape[0] == self.index.shape[0],
+                   f"src and index have one number of partitions, a multiple of {GROUP}, got {self.src.shape[0]} and "
+                   f"{self.index.shape[0]}",
+                   f"fill both up to {-(-max(self.src.shape[0], self.index.shape[0]) // GROUP) * GROUP} partitions")
+        check.rule(self.elements in (1, 2, 4, 8, 16, 32), "gathers 1, 2, 4, 8, 16 or 32 elements an index",
+                   "gather with several instructions")
+        check.at_most("index", 1, self.index.free_elements, INDICES // GROUP)
+        check.rule(self.dst.dtype is self.src.dtype, "dst and src have one dtype", "give dst the dtype of src")
+
+    def reference(self, src: np.ndarray, index: np.ndarray) -> np.ndarray:
+        p = src.shape[0]
+        flat = src.reshape(p, -1)
+        columns = index.reshape(p, -1)
+        per_row = columns.shape[1] * GROUP
+        made = np.zeros((p, per_row, self.elements), src.dtype)
+        for g in range(0, p, GROUP):
+            indices = columns[g:g + GROUP].flatten(order="F").astype(np.int64)
+            count = len(indices) if self.valid < 0 else self.valid
+            places: np.ndarray = indices[:count, None] + np.arange(self.elements)
+            if places.size and places.max() >= flat.shape[1]:
+                raise GatherOutOfBounds(index=int(places.max()), size=flat.shape[1])
+            made[g:g + GROUP, :count] = flat[g:g + GROUP][:, places]
+        return made.reshape(p, *self.dst.shape[1:])
+
+    def work(self) -> Work:
+        e = self.elements
+        # nki.isa.local_gather, cost.
+        rate = ((28 + 4 * e) / (4 * e)) / min(4 / self.src.dtype.itemsize, e)
+        count = self.valid if self.valid >= 0 else self.index.free_elements * GROUP
+        return Work("gather", count * e / rate)
+
+
+class GatherFlattenedOp(PartitionWise, name="gather_flattened", engines=(Engine.GPSIMD,), mnemonic="GATHER_FLAT",
+                        opcode=0x58):
+    """dst[p, j] = src[p] flattened, at index[p, j]."""
+
+    dst: Out
+    src: In
+    index: In
+    rows_apart = True
+    main, table = "index", "src"
+    keeps_bits = True
+
+    def verify(self, check: Check) -> None:
+        check.on_chip("dst", "src", "index")
+        check.dtype("index", UINT32, INT32)
+        check.shape("dst", self.index.shape)
+
+    def reference(self, src: np.ndarray, index: np.ndarray) -> np.ndarray:
+        p = src.shape[0]
+        flat = src.reshape(p, -1)
+        places = index.reshape(p, -1).astype(np.int64)
+        if places.size and not 0 <= places.min() <= places.max() < flat.shape[1]:
+            wrong = places[(places < 0) | (places >= flat.shape[1])]
+            raise GatherOutOfBounds(index=int(wrong[0]), size=flat.shape[1])
+        return np.take_along_axis(flat, places, 1).reshape(index.shape)
+
+    def work(self) -> Work:
+        # An assumption: an index and an element for each result.
+        return Work("gather", 2 * self.dst.free_elements)
+
+
+class DmaTransposeOp(NisaOp, Transposing, name="dma_transpose", engines=(Engine.SYNC, Engine.GPSIMD),
+                     mnemonic="DMA_TRANSPOSE", opcode=0x59):
+    """dst = src with its axes permuted, through DMA."""
+
+    permutation: Integers
+    destinations = (SBUF,)
+
+    def verify(self, check: Check) -> None:
+        check.all_in(("hbm", "sbuf"), "dst", "src")
+        check.rule(sorted(self.permutation) == list(range(len(self.src.shape))),
+                   f"permutes the axes of src, got {list(self.permutation)} for {len(self.src.shape)} axes",
+                   "name each axis once")
+        check.shape("dst", tuple(self.src.shape[k] for k in self.permutation))
+
+    def iteration(self) -> Iteration:
+        return Iteration(self.src.shape, {"dst": tuple(self.permutation), "src": tuple(range(len(self.src.shape)))})
+
+    def reference(self, src: np.ndarray) -> np.ndarray:
+        return src.transpose(self.permutation)

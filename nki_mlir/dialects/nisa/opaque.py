@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Base of instructions that work on whole tensors and are no loop nest: their meaning is the class's reference."""
+"""Bases of instructions that are no loop nest: on whole tensors, or on each partition by itself.
 
+They stay instructions on every path, and their meaning is the class's reference.
+"""
 
+from typing import ClassVar
+
+from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import Iteration, LoweringBuilder, NisaOp, with_own_axes
 
 
 class Opaque(NisaOp):
-    """Every tile has axes of its own. They stay instructions on every path, and have no mask."""
+    """On whole tensors: every tile has axes of its own, and there is no mask."""
 
     keeps_bits = True
 
@@ -17,3 +22,25 @@ class Opaque(NisaOp):
 
     def lower(self, b: LoweringBuilder) -> None:
         b.keep(self)
+
+
+class PartitionWise(NisaOp):
+    """On each partition by itself: axis 0 of every tile is one iteration axis; the first source's other dims are axes,
+    too, so that masks apply.
+    """
+
+    is_loop_nest = False
+    main: ClassVar[str] = ""            # whose free dims masks are over: the first source where it is not said
+    table: ClassVar[str] = ""           # a tile that is read at computed places, which masks do not make smaller
+    statistic: ClassVar[str] = ""       # a tile of so many values a partition whatever the row: no mask is on them
+
+    def iteration(self) -> Iteration:
+        operands = self.operands()
+        first = next((t for f, t in operands if f.reads and not f.writes), operands[0][1])
+        main: Tile = getattr(self, self.main) if self.main else first
+
+        def shared(name: str, tile: Tile) -> int:
+            if tile.shape == main.shape and name not in (self.table, self.statistic):
+                return len(main.shape)
+            return int(tile.shape[0] == main.shape[0])
+        return with_own_axes(main.shape, operands, shared)

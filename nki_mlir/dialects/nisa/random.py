@@ -8,7 +8,7 @@ on.
 
 import numpy as np
 
-from nki_mlir.dialects.nisa.partitionwise import PartitionWise
+from nki_mlir.dialects.nisa.opaque import PartitionWise
 from nki_mlir.dialects.op import In, InOut, Op, Out
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check

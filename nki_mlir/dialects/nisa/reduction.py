@@ -1,31 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reducing engine instructions: tensor_reduce, activation_reduce, tensor_scalar_reduce, tensor_partition_reduce."""
-
+"""Reducing engine instructions: tensor_reduce, tensor_partition_reduce, activation_reduce, tensor_scalar_reduce;
+batch-norm statistics."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp
-from nki_mlir.dialects.nki.reduction import REDUCTIONS, Reducing, reduce_keeping, sums_integers
-from nki_mlir.dialects.op import Elementwise, In, Iteration, LoweringBuilder, NisaOp, Out
+from nki_mlir.dialects.nisa.opaque import PartitionWise
+from nki_mlir.dialects.nki.reduction import REDUCTIONS, Reducing, ReducingFree, reduce_keeping, sums_integers
+from nki_mlir.dialects.op import Elementwise, In, Iteration, LoweringBuilder, NisaOp, Out, ScalarFunctions, V
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.variants import of_dtype
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine import Engine, Work
+from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import FLOAT32, DType
 
 if TYPE_CHECKING:
-    from nki_mlir.dialects.nisa.selection import Accumulating
+    from nki_mlir.dialects.nisa.accumulating import Accumulating
 
 VECTOR, SCALAR, GPSIMD = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD
 ROW_REDUCTIONS = ("add", "subtract", "multiply", "maximum", "minimum")
 ARITHMETIC_REDUCTIONS = [name for name in REDUCTIONS if ALU[name].group != "bitwise"]
 
 
-class TensorReduceOp(NisaOp, Reducing, name="tensor_reduce", engines=(VECTOR, GPSIMD), mnemonic="TENSOR_REDUCE",
+class TensorReduceOp(NisaOp, ReducingFree, name="tensor_reduce", engines=(VECTOR, GPSIMD), mnemonic="TENSOR_REDUCE",
                      opcode=0x20):
     """dst = src reduced by ``op`` over free ``axes`` (extent 1 in dst), times -1 with ``negate``."""
 
@@ -37,7 +38,7 @@ class TensorReduceOp(NisaOp, Reducing, name="tensor_reduce", engines=(VECTOR, GP
                    "leave negate out")
 
     def reference(self, src: np.ndarray) -> np.ndarray:
-        value = reduce_keeping(self.op, src, self.axes, sums_integers(self))
+        value = super().reference(src)
         return -value if self.negate else value
 
     def lower(self, b: LoweringBuilder) -> None:
@@ -48,33 +49,17 @@ class TensorReduceOp(NisaOp, Reducing, name="tensor_reduce", engines=(VECTOR, GP
         return Work(f"tensor_reduce{of_dtype(self.dst, self.src) if fast else ''}", self.src.free_elements)
 
 
-class TensorPartitionReduceOp(NisaOp, name="tensor_partition_reduce", engines=(GPSIMD,),
+class TensorPartitionReduceOp(NisaOp, Reducing, name="tensor_partition_reduce", engines=(GPSIMD,),
                               mnemonic="REDUCE_CROSS_LANE", opcode=0x21):
     """dst[0, f...] = src reduced over its partitions."""
 
-    dst: Out
-    src: In
-    op: str
+    over = (0,)
 
     def verify(self, check: Check) -> None:
         check.one_of("op", ("add", "maximum", "bitwise_or", "bitwise_and"))
         check.on_chip("dst", "src")
         check.shape("dst", (1, *self.src.shape[1:]))
         check.bits(["op"], "src")
-
-    @property
-    def compute(self) -> DType:
-        return self.src.dtype if ALU[self.op].group == "bitwise" else FLOAT32
-
-    def iteration(self) -> Iteration:
-        every = tuple(range(len(self.src.shape)))
-        return Iteration(self.src.shape, {"dst": every, "src": every}, frozenset({0}))
-
-    def reference(self, src: np.ndarray) -> np.ndarray:
-        return reduce_keeping(self.op, src, (0,), sums_integers(self))
-
-    def lower(self, b: LoweringBuilder) -> None:
-        b.reduction(self, self.op)
 
     def work(self) -> Work:
         return Work("across_partitions", self.src.partitions * self.src.free_elements)
@@ -132,9 +117,7 @@ class ActivationReduceOp(WithRowReduction, name="activation_reduce", engines=(SC
         ActivationOp.verify(self, check)                            # type: ignore[arg-type]
         self.verify_rows(check)
 
-    def verify_target(self, check: TargetCheck) -> None:
-        verify_sum(self, check)
-
+    verify_target = verify_sum
     body = ActivationOp.body            # type: ignore[assignment]
 
 
@@ -164,3 +147,101 @@ class TensorScalarReduceOp(WithRowReduction, name="tensor_scalar_reduce", engine
 
     operand1, op1, imm1, reverse1 = None, "bypass", 0.0, False      # what TensorScalarOp.body also reads
     body = TensorScalarOp.body          # type: ignore[assignment]
+
+
+# -- batch-norm statistics ---------------------------------------------------------------------------------------------
+def every(tile: Tile, n: int) -> list[Tile] | None:
+    """The elements 0, n, 2n ... of each partition, then 1, n + 1 ...; None where no patterns describe them."""
+    *outer, (step, count) = tile.access.dims
+    if len(outer) > 1 and count % n:
+        return None
+    parts = []
+    for k in range(n):
+        access = tile.access.moved(len(outer), Linear(k))
+        parts.append(replace(tile, access=replace(access, dims=(*outer, (n * step, -(-(count - k) // n))))))
+    return parts
+
+
+def squared_distance(s: ScalarFunctions[V], x: V, mean: V) -> V:
+    distance = s.alu("subtract", x, mean)
+    return s.alu("multiply", distance, distance)
+
+
+class BnStatsOp(PartitionWise, name="bn_stats", engines=(Engine.VECTOR,), mnemonic="BN_STATS", opcode=0x51):
+    """dst[p] = (count, mean, variance * count) of the even elements of src[p], then of the odd ones."""
+
+    dst: Out
+    src: In
+    rows_apart = True
+    statistic = "dst"
+    law, walked = "bn_stats", "src"
+
+    def verify(self, check: Check) -> None:
+        check.on_chip("dst", "src")
+        check.at_most("src", 1, self.src.free_elements, Machine.bn_stats_max)
+        check.shape("dst", (self.src.shape[0], 6))
+
+    @np.errstate(all="ignore")
+    def reference(self, src: np.ndarray) -> np.ndarray:
+        p = src.shape[0]
+        flat = src.reshape(p, -1)
+        parts = []
+        for values in (flat[:, ::2], flat[:, 1::2]):
+            n = values.shape[1]
+            mean = values.sum(1, dtype=np.float32) / np.float32(max(n, 1))
+            spread = ((values - mean[:, None]) ** 2).sum(1, dtype=np.float32)
+            parts += [np.full(p, n, np.float32), mean, spread]
+        return np.stack(parts, 1)
+
+    def lower(self, b: LoweringBuilder) -> None:
+        rows, parts = b.rows(self), every(self.src, 2)
+        if rows is None or parts is None:
+            b.keep(self)
+            return
+        numbers = [part.free_elements for part in parts]        # what is done of both parts stands together
+        counts = [rows.constant(n) for n in numbers]
+        totals = [rows.sum(lambda s, x: x, [part]) if n else count for part, n, count in zip(parts, numbers, counts)]
+        means = [rows.each(lambda s, x, n=max(n, 1): s.alu("divide", x, s.constant(n)), total)
+                 for n, total in zip(numbers, totals)]
+        spreads = [rows.sum(squared_distance, [part], mean) if n else count
+                   for part, n, count, mean in zip(parts, numbers, counts, means)]
+        rows.write(self.dst, [column for columns in zip(counts, means, spreads) for column in columns])
+
+
+class BnAggrOp(PartitionWise, name="bn_aggr", engines=(Engine.VECTOR,), mnemonic="BN_AGGR", opcode=0x52):
+    """dst[p] = (mean, variance) of groups given as (count, mean, variance * count) triples in src[p]."""
+
+    dst: Out
+    src: In
+    rows_apart = True
+    statistic = "dst"
+    law, walked = "bn_aggr", "src"
+
+    def verify(self, check: Check) -> None:
+        check.on_chip("dst", "src")
+        check.rule(self.src.free_elements % 3 == 0, f"takes triples, got {self.src.free_elements} values a partition",
+                   "give it results of nisa.bn_stats")
+        check.shape("dst", (self.src.shape[0], 2))
+
+    @np.errstate(all="ignore")
+    def reference(self, src: np.ndarray) -> np.ndarray:
+        counts, means, spreads = np.moveaxis(src.reshape(src.shape[0], -1, 3), 2, 0)
+        total = np.maximum(counts.sum(1), np.float32(1e-30))
+        mean = (counts * means).sum(1) / total
+        variance = (spreads + counts * (means - mean[:, None]) ** 2).sum(1) / total
+        return np.stack([mean, variance], 1)
+
+    def lower(self, b: LoweringBuilder) -> None:
+        rows, parts = b.rows(self), every(self.src, 3)
+        if rows is None or parts is None:
+            b.keep(self)
+            return
+        counts, means, _ = parts
+        total = rows.each(lambda s, n: s.alu("maximum", n, s.constant(1e-30)), rows.sum(lambda s, n: n, [counts]))
+        weighted = rows.sum(lambda s, n, mean: s.alu("multiply", n, mean), [counts, means])
+        mean = rows.each(lambda s, x, n: s.alu("divide", x, n), weighted, total)
+
+        def spread_of(s: ScalarFunctions[V], n: V, own_mean: V, own: V, mean: V) -> V:
+            return s.alu("add", own, s.alu("multiply", n, squared_distance(s, own_mean, mean)))
+        spread = rows.sum(spread_of, parts, mean)
+        rows.write(self.dst, [mean, rows.each(lambda s, x, n: s.alu("divide", x, n), spread, total)])

@@ -97,8 +97,7 @@ class TwoTiles(Elementwise):
 class BinaryOp(NkiOp, TwoTiles, name="binary"):
     """dst = lhs (op) rhs, computed in float32 (bit operations and 32-bit integer arithmetic: in the integer type)."""
 
-    def verify_target(self, check: TargetCheck) -> None:
-        verify_magnitude(self, check)
+    verify_target = verify_magnitude
 
 
 class BinaryScalarOp(NkiOp, Elementwise, name="binary_scalar"):
@@ -115,8 +114,7 @@ class BinaryScalarOp(NkiOp, Elementwise, name="binary_scalar"):
         check.alike("dst", "src")
         check.bits(["op"], "src")
 
-    def verify_target(self, check: TargetCheck) -> None:
-        verify_magnitude(self, check)
+    verify_target = verify_magnitude
 
     @property
     def compute(self) -> DType:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reductions of the tile language over free axes."""
 
+from abc import abstractmethod
 
 import numpy as np
 
@@ -30,12 +31,40 @@ def sums_integers(op: Op) -> bool:
 
 
 class Reducing(Op):
-    """Family: dst = src reduced by ``op`` over free ``axes``, accumulated in float32; dst has extent 1 on these."""
+    """Family: dst = src reduced by ``op`` over some axes, accumulated in float32; dst has extent 1 on these."""
 
     dst: Out
     src: In
     op: str
+
+    @property
+    @abstractmethod
+    def over(self) -> tuple[int, ...]:
+        """The axes."""
+
+    @property
+    def compute(self) -> DType:
+        return self.src.dtype if ALU[self.op].group == "bitwise" else FLOAT32
+
+    def iteration(self) -> Iteration:
+        every = tuple(range(len(self.src.shape)))
+        return Iteration(self.src.shape, {"dst": every, "src": every}, frozenset(self.over))
+
+    def reference(self, src: np.ndarray) -> np.ndarray:
+        return reduce_keeping(self.op, src, self.over, sums_integers(self))
+
+    def lower(self, b: LoweringBuilder) -> None:
+        b.reduction(self, self.op)
+
+
+class ReducingFree(Reducing):
+    """Family: such a reduction over the free ``axes``."""
+
     axes: Integers
+
+    @property
+    def over(self) -> tuple[int, ...]:
+        return self.axes
 
     def verify(self, check: Check) -> None:
         check.one_of("op", REDUCTIONS)
@@ -46,20 +75,6 @@ class Reducing(Op):
         check.shape("dst", reduced_shape(self.src.shape, self.axes))
         check.bits(["op"], "src")
 
-    @property
-    def compute(self) -> DType:
-        return self.src.dtype if ALU[self.op].group == "bitwise" else FLOAT32
 
-    def iteration(self) -> Iteration:
-        every = tuple(range(len(self.src.shape)))
-        return Iteration(self.src.shape, {"dst": every, "src": every}, frozenset(self.axes))
-
-
-class ReduceOp(NkiOp, Reducing, name="reduce"):
+class ReduceOp(NkiOp, ReducingFree, name="reduce"):
     """dst = src reduced by ``op`` over free ``axes``, accumulated in float32; dst has extent 1 on those axes."""
-
-    def reference(self, src: np.ndarray) -> np.ndarray:
-        return reduce_keeping(self.op, src, self.axes, sums_integers(self))
-
-    def lower(self, b: LoweringBuilder) -> None:
-        b.reduction(self, self.op)

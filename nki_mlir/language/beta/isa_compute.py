@@ -11,7 +11,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
-from nki_mlir.dialects.nisa import accumulating, elementwise, movement, reduction, selection, shuffle
+from nki_mlir.dialects.nisa import accumulating, elementwise, movement, reduction
 from nki_mlir.dialects.nisa import matmul as products
 from nki_mlir.dialects.nki.reduction import reduced_shape
 from nki_mlir.dialects.verifier import PartitionMismatch, ShapeMismatch
@@ -98,7 +98,7 @@ def activation(op: object, data: View, *, bias: float | Tensor | None, scale: ob
     source, views, attributes = activation_source(op, data, bias, scale)
     cls, command = elementwise.ActivationOp, command_name(reduce_cmd)
     if command != "idle" or reduce_res is not None:
-        cls = selection.ActivationAccumulateOp                              # type: ignore[assignment]
+        cls = accumulating.ActivationAccumulateOp                              # type: ignore[assignment]
         views |= {"accumulator": registers("scalar", source.shape[0]), "reduce_res": reduce_res}
         attributes |= {"reduce_op": "add" if reduce_op is None else alu_token(reduce_op).name, "reduce_cmd": command}
     return ops.compute(cls, source.shape, kind, views, mask, asked=dtype, destination=dst, **attributes)
@@ -324,7 +324,7 @@ def dma_transpose(src: View, *, axes: Sequence[int] | None, mask: object, dtype:
     if sorted(permutation) != list(range(src.ndim)):
         raise ShapeMismatch(what=f"dma_transpose with axes {axes} of a tensor of shape {src.shape}").here()
     shape = tuple(src.shape[k] for k in permutation)
-    return ops.compute(shuffle.DmaTransposeOp, shape, src.dtype, {"src": src}, mask, asked=dtype,
+    return ops.compute(movement.DmaTransposeOp, shape, src.dtype, {"src": src}, mask, asked=dtype,
                        permutation=permutation)
 
 

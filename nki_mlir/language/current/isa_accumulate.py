@@ -4,7 +4,7 @@
 from typing import Any
 
 from nki_mlir.dialects.nisa import elementwise, reduction
-from nki_mlir.dialects.nisa.selection import ActivationAccumulateOp
+from nki_mlir.dialects.nisa.accumulating import ActivationAccumulateOp
 from nki_mlir.dialects.nki.reduction import reduced_shape
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import require_generation

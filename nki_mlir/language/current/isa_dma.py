@@ -3,7 +3,7 @@
 
 from math import prod
 
-from nki_mlir.dialects.nisa import elementwise, movement, shuffle
+from nki_mlir.dialects.nisa import elementwise, movement
 from nki_mlir.frontend.builder import require_generation
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import operations as ops
@@ -104,7 +104,7 @@ def dma_transpose(dst: NkiTensor, src: NkiTensor, axes: object, priority: object
         src = fetched(op, before, src, mode)
     with low.writing(dst, op) as out:
         source = low.reading(src)
-        emit(shuffle.DmaTransposeOp, {"dst": low.core_view(out), "src": low.core_view(source)},
+        emit(movement.DmaTransposeOp, {"dst": low.core_view(out), "src": low.core_view(source)},
                  permutation=permutation)
 
 

@@ -4,8 +4,7 @@
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from nki_mlir.dialects.nisa import elementwise, lists, movement, random, search, shuffle
-from nki_mlir.dialects.nisa.selection import SequenceBoundsOp
+from nki_mlir.dialects.nisa import elementwise, movement, random, search
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.strides import Dim
@@ -160,7 +159,7 @@ def nc_stream_shuffle(dst: object, src: object, shuffle_mask: Sequence[int]) -> 
         missing = [m for m in mask if source.shape[0] <= m < QUADRANT]
         require(not missing,
                 f"{op} shuffle_mask names partition {missing[0] if missing else 0}, src has {source.shape[0]}")
-        emit(shuffle.StreamShuffleOp, {"dst": target, "src": source}, shuffle=mask)
+        emit(movement.StreamShuffleOp, {"dst": target, "src": source}, shuffle=mask)
 
 
 def check_starts(op: str, **views: View) -> None:
@@ -178,9 +177,9 @@ def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_id
     """dst[p] = elements of src_buffer[p] at offsets that 16 partitions share."""
     op = "local_gather"
     source, indices = low.flat_tile(op, "src_buffer", src_buffer), low.flat_tile(op, "index", index)
-    places = shuffle.GROUP * indices.shape[1]
+    places = movement.GROUP * indices.shape[1]
     count = places if num_valid_indices is None else int(num_valid_indices)
-    require(count <= shuffle.INDICES, f"{op} takes up to {shuffle.INDICES} indices, got {count}")
+    require(count <= movement.INDICES, f"{op} takes up to {movement.INDICES} indices, got {count}")
     with low.writing(dst, op, flat=True) as out:
         target = low.flat_view(out)
         require(target.shape[1] == count * num_elem_per_idx,
@@ -188,7 +187,7 @@ def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_id
         full = target
         if count != places:
             full = low.core_view(low.allocate((source.shape[0], places * num_elem_per_idx), out.dtype))
-        emit(shuffle.LocalGatherOp, {"dst": full, "src": source, "index": indices}, elements=int(num_elem_per_idx),
+        emit(movement.LocalGatherOp, {"dst": full, "src": source, "index": indices}, elements=int(num_elem_per_idx),
                  valid=-1 if num_valid_indices is None else count)
         if full is not target:
             used = full.like(dims=(full.dims[0], full.dims[1]._replace(count=target.shape[1])))
@@ -207,7 +206,7 @@ def sequence_bounds(dst: NkiTensor, segment_ids: object) -> None:
     require(partitions == 1, f"{op} segment_ids has {partitions} partitions, which must be 1")
     require(tuple(dst.shape) == (1, 2, count), f"{op} dst has shape {list(dst.shape)}, which must be [1, 2, {count}]")
     with low.writing(dst, op, flat=True) as out:
-        emit(SequenceBoundsOp, {"dst": low.core_view(out.reshape(dst.shape)), "segment_ids": source})
+        emit(search.SequenceBoundsOp, {"dst": low.core_view(out.reshape(dst.shape)), "segment_ids": source})
 
 
 @instruction
@@ -216,7 +215,7 @@ def topk(val_dst: object, idx_dst: object, src: NkiTensor, n: int) -> None:
     op = "topk"
     with (low.writing(val_dst, op, "val_dst", reads=True, flat=True) as values,
           low.writing(idx_dst, op, "idx_dst", reads=True, flat=True) as at):
-        emit(lists.TopkOp, {"values": low.flat_view(values), "indices": low.flat_view(at),
+        emit(search.TopkOp, {"values": low.flat_view(values), "indices": low.flat_view(at),
                             "src": low.flat_tile(op, "src", src)}, n=int(n))
 
 

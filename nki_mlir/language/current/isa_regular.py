@@ -4,7 +4,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from nki_mlir.dialects.nisa.selection import EXACT
+from nki_mlir.dialects.nisa.accumulating import EXACT
 from nki_mlir.dialects.op import Op
 from nki_mlir.language import regular
 from nki_mlir.language.creation import emit

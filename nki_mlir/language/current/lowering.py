@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any
 
-from nki_mlir.dialects.nisa import dynamic_access, movement, run_time_index
+from nki_mlir.dialects.nisa import dynamic_access, movement
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.locations import user_location
@@ -168,7 +168,7 @@ def read_into(dst: View, tensor: NkiTensor, *, mode: str = "error", group: int =
                  group=group)
         return
     if tensor.on_chip and found.picks_rows:
-        emit(run_time_index.DmaDynamicReadOp, {"dst": dst, "src": every_partition(tensor), "offset": index_view(found)},
+        emit(dynamic_access.DmaDynamicReadOp, {"dst": dst, "src": every_partition(tensor), "offset": index_view(found)},
              mode=mode, **partition_attributes(tensor, found))
         return
     emit(dynamic_access.DynamicReadOp, {"dst": dst, "src": table_of(tensor), "index": index_view(found)}, mode=mode,
@@ -188,7 +188,7 @@ def write_from(tensor: NkiTensor, src: View, *, mode: str = "error", rmw: str = 
     write_history.mark(tensor.storage, View.full(tensor.storage.buffer))
     if tensor.on_chip and found.picks_rows:
         views = {"dst": every_partition(tensor), "src": src, "offset": index_view(found)}
-        emit(run_time_index.DmaDynamicWriteOp, views, mode=mode, rmw=rmw, **partition_attributes(tensor, found))
+        emit(dynamic_access.DmaDynamicWriteOp, views, mode=mode, rmw=rmw, **partition_attributes(tensor, found))
         return
     emit(dynamic_access.DynamicWriteOp, {"dst": table_of(tensor), "src": src, "index": index_view(found)},
              mode=mode,
