@@ -2,7 +2,7 @@
 """From a slow matrix product to a fast one in five steps, each of which is advice of the profile of the one before.
 
     python -m nki_mlir examples/matmul_walk.py
-    nki-run --time --profile DIR examples/matmul_walk.py:as_it_comes --arg 512x512xf32 --arg 512x512xf32
+    nki-run --time --as-written --profile DIR examples/matmul_walk.py:as_it_comes --arg 512x512xf32 --arg 512x512xf32
 
 What they get from their callers changes, too: a [M, K] at first, then its transpose a_t [K, M], at last of bfloat16.
 """

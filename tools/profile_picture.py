@@ -13,8 +13,7 @@ from pathlib import Path
 from nki_mlir.cli.arguments import parse_arguments
 from nki_mlir.cli.runnable import runnable
 from nki_mlir.targets import neuron
-from nki_mlir.targets.neuron.profile import profile_of
-from nki_mlir.targets.neuron.profile.page import page
+from nki_mlir.targets.neuron.profile import page, profile_of
 
 ROOT = Path(__file__).parent.parent
 BROWSERS = "chromium", "chromium-browser", "google-chrome"

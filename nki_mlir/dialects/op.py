@@ -19,8 +19,8 @@ import numpy as np
 from nki_mlir.diagnostics.errors import InternalError
 from nki_mlir.dialects.access import PSUM, SBUF, Constraint, Layout, Linear, Mask, Ranges, Tile
 from nki_mlir.machine import SHARING, Engine, Work
-from nki_mlir.machine.activation_tables import table_of
 from nki_mlir.machine.costs import ISSUE
+from nki_mlir.machine.engine import table_of
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.activation.domain import evaluate
 from nki_mlir.scalar.alu import ALU

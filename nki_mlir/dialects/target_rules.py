@@ -13,7 +13,7 @@ from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, PSUM, Tile
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, Machine
-from nki_mlir.machine.operators import BITS, DOCUMENTED, SINCE, engines_of
+from nki_mlir.machine.engine import BITS, DOCUMENTED, SINCE, engines_of
 from nki_mlir.scalar.dtypes import DType
 
 # -- which partitions an engine reaches --------------------------------------------------------------------------------

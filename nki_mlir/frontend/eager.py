@@ -22,8 +22,7 @@ from nki_mlir.frontend.races import Verdict
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.touches import LoopRun, Touch, Turn
 from nki_mlir.scalar.dtypes import DType
-from nki_mlir.targets.interpreter.execute import Pattern, Runner, compile_op
-from nki_mlir.targets.interpreter.floating import floating, starts
+from nki_mlir.targets.interpreter.execute import Pattern, Runner, compile_op, floating, starts
 from nki_mlir.targets.interpreter.unwritten import PreparedOperation, Tracked, tracked
 
 

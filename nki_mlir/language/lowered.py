@@ -195,7 +195,7 @@ class Profile:
         return out.getvalue()
 
     def _repr_html_(self) -> str:
-        from nki_mlir.targets.neuron.profile.page import page  # start-up: needed where it is asked for
+        from nki_mlir.targets.neuron.profile import page  # start-up: needed where it is asked for
         return display.frame(page(self.document))
 
 

@@ -72,7 +72,14 @@ def test_a_profile_of_a_graph_has_its_operations(capsys, tmp_path):
 def test_a_profile_that_cannot_be_written_fails_before_anything_is_compiled(capsys, tmp_path):
     (tmp_path / "file").touch()
     assert run.main(["none.py:kernel", "--time", "--profile", str(tmp_path / "file")]) == 1
-    assert f"a profile cannot be written into {tmp_path}/file: File exists" in capsys.readouterr().err
+    assert f"a profile cannot be written into {tmp_path}/file: Not a directory" in capsys.readouterr().err
+
+
+def test_nothing_is_left_of_a_profile_whose_kernel_does_not_exist(capsys, tmp_path):
+    missing = tmp_path / "none.py"
+    assert run.main([f"{missing}:kernel", "--time", "--profile", str(tmp_path / "new" / "folder")]) == 1
+    assert f"cannot read {missing}: no such file" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("arguments, message", [

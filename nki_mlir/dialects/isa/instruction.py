@@ -17,7 +17,7 @@ from nki_mlir.dialects import catalogue
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.machine import ENGINES, Engine, Machine, Work
-from nki_mlir.machine.activation_tables import table_of
+from nki_mlir.machine.engine import table_of
 from nki_mlir.scalar.activation import ACTIVATIONS
 
 REGISTERS, SEMAPHORE_MAX = Machine.registers, Machine.semaphore_max

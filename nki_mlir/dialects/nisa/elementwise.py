@@ -12,7 +12,7 @@ from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.variants import of_dtype, of_tiles
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Work
-from nki_mlir.machine.operators import VECTOR_HAS_NOT
+from nki_mlir.machine.engine import VECTOR_HAS_NOT
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT32, UINT8, UINT16, UINT32, DType

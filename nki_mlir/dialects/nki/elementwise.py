@@ -8,7 +8,7 @@ import numpy as np
 from nki_mlir.dialects.op import Elementwise, In, NkiOp, Out, ScalarFunctions, V
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.machine.operators import SINCE
+from nki_mlir.machine.engine import SINCE
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT64, UINT32, DType, Encoding, operand_dtype, promote

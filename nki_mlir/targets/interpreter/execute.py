@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from nki_mlir.diagnostics import Location, Unsupported
 from nki_mlir.diagnostics.device_rules import DeviceRules, device_rules, report
 from nki_mlir.dialects.access import Linear, Mask, Tile, active_elements, dense, full_tile, masked_box, values_of
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
-from nki_mlir.dialects.op import FRESH, ArrayScalars, Elementwise, Op, Results
+from nki_mlir.dialects.op import FRESH, ArrayScalars, Elementwise, Op, Results, TileField
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.scalar.activation import ACTIVATIONS
@@ -347,3 +348,33 @@ def within_domain(op: Op, act: Callable[[], None], at: Callable[[], Location | N
         low, high = function.valid_range
         report(OutsideDomain(fn=function.name, value=value, sign="+-" if function.by_magnitude else "", low=low,
                              high=high), level, at())
+
+
+# -- operations that are equal but for where in their buffers tiles start ----------------------------------------------
+def floating(op: Op) -> Op:
+    """The operation with the starts of its tiles as symbols 0, 1, ... (see ``starts``) and its own behind them."""
+    operands = op.operands()
+    behind = 2 * len(operands)
+    fields: dict[str, Any] = {name: shifted(value, behind) if isinstance(value, Linear) else value
+                              for name, value in op.attribute_values().items()}
+    fields |= {field.name: started(tile, 2 * k) for k, (field, tile) in enumerate(operands)}
+    return type(op)(symbols=tuple(range(behind + len(op.symbols))), **fields)
+
+
+def shifted(form: Linear, by: int) -> Linear:
+    return replace(form, symbols=tuple((k + by, c) for k, c in form.symbols))
+
+
+def started(tile: Tile, symbol: int) -> Tile:
+    partition = None if tile.access.partition is None else Linear(0, ((symbol, 1),))
+    return tile.patterned(partition=partition, free=Linear(0, ((symbol + 1, 1),)))
+
+
+def starts(operands: Sequence[tuple[TileField, Tile]], values: Sequence[int] = ()) -> list[int]:
+    """The values of a floating operation's symbols: partition and free offset of each tile, then those of its own."""
+    found: list[int] = []
+    for _, tile in operands:
+        access = tile.access
+        found.append(0 if access.partition is None else access.partition.at(values))
+        found.append(access.free.at(values))
+    return [*found, *values]

@@ -105,8 +105,11 @@ def at_nisa(module: "Module") -> "Module":
 @alone
 def emit(module: "Module", form: str = "asm", observer: "PassObserver | None" = None) -> str | bytes:
     """A nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``)."""
-    from nki_mlir.targets.neuron.codegen.emission import Emission, emit_each  # start-up: needed where it is asked for
-    from nki_mlir.targets.neuron.codegen.observation import Observation
+    from nki_mlir.targets.neuron.codegen.emission import (  # start-up: needed where it is asked for
+        Emission,
+        Observation,
+        emit_each,
+    )
     return write(emit_each(module, Emission(observation=Observation(observer, module))), form)
 
 

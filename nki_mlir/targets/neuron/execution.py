@@ -16,8 +16,7 @@ from nki_mlir.dialects.isa.program import memory_shape
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.verifier import in_buffer
 from nki_mlir.machine import Machine
-from nki_mlir.targets.interpreter.execute import Pattern
-from nki_mlir.targets.interpreter.floating import floating, starts
+from nki_mlir.targets.interpreter.execute import Pattern, floating, starts
 from nki_mlir.targets.interpreter.unwritten import PreparedOperation
 
 # Partitions a power of two of bytes apart share cache sets, which makes a product of two tiles several times slower.

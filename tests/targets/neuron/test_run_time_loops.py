@@ -19,10 +19,10 @@ from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.scalar.dtypes import FLOAT32, INT32
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code, emit_module
-from nki_mlir.targets.neuron.codegen.read_records import read_code
+from nki_mlir.targets.neuron.codegen.mlir_records import read_code
 from nki_mlir.targets.neuron.format.assembly import print_program
-from nki_mlir.targets.neuron.format.assembly_line import AssemblyError
 from nki_mlir.targets.neuron.format.container import decode_program, encode_program
+from nki_mlir.targets.neuron.format.operation_parser import AssemblyError
 from nki_mlir.targets.neuron.format.parser import parse_program
 from nki_mlir.targets.neuron.simulator import simulate
 from nki_mlir.targets.neuron.validate import BadProgram, check_program

@@ -19,9 +19,9 @@ from nki_mlir.dialects.target_rules import NotOnTarget, findings
 from nki_mlir.dialects.verifier import verify
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Order, Schedules
-from nki_mlir.targets.neuron.codegen.write_records import RecordsPass
 
 ON_PORT = (Engine.VECTOR, Engine.SCALAR)        # take turns on PSUM where a machine has one port for both
 

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Order, Schedules
-from nki_mlir.targets.neuron.codegen.write_records import RecordsPass
 
 ISSUERS = (Engine.SYNC, Engine.SCALAR)          # drive the hardware's generators of descriptors
 FEW = 8                         # transfers that one engine triggers

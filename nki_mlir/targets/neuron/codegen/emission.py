@@ -1,32 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""From nisa-level modules to a program: the emission passes on records, without MLIR in between."""
+"""From nisa-level modules to a program: the emission passes on records, without MLIR in between.
+
+Its steps are observed as passes are: their records are written as modules where one looks.
+
+How much overlap pays depends on what waits for what, and on memory, so that no one way to order is best. Each way says
+how long its order takes, but for waits until addresses are free. Of those that are good by that, the timed machine
+decides.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
-from math import prod
+from math import inf, prod
 from typing import TypeVar
 
-from nki_mlir.bindings import Module
+from nki_mlir.bindings import Module, cloned, ir
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.isa.module import write_program
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import meetings_of
-from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
+from nki_mlir.passes.pass_manager import PassObserver
+from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate
 from nki_mlir.targets.neuron.codegen.assign_engines import assign_engines
 from nki_mlir.targets.neuron.codegen.assign_issuers import assign_issuers
+from nki_mlir.targets.neuron.codegen.mlir_records import read_code, write_code
 from nki_mlir.targets.neuron.codegen.move_psum_results import move_psum_results
-from nki_mlir.targets.neuron.codegen.observation import Observation
-from nki_mlir.targets.neuron.codegen.read_records import read_code
 from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable
-from nki_mlir.targets.neuron.codegen.schedule_instructions import Schedules
-from nki_mlir.targets.neuron.codegen.search_orders import fastest
+from nki_mlir.targets.neuron.codegen.schedule_instructions import Order, Runs, Schedules
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.codegen.unroll_loops import UNROLL_LIMIT, unrolled, with_grid
+from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
 
-T = TypeVar("T")
+Result = TypeVar("Result")
+
+
+class Observation:
+    """Who is told of steps, and the module that the records were read from; nobody without them."""
+
+    def __init__(self, observer: PassObserver | None = None, module: Module | None = None) -> None:
+        self.observer, self.module = observer, module
+
+    def step(self, name: str, code: Code, run: Callable[[], Result]) -> Result:
+        """Run a step; what it does not return it has done in place."""
+        if self.observer is None:
+            return run()
+        self.observer.before(name, lambda: self.as_module(code))
+        result = run()
+        self.observer.after(name, lambda: self.as_module(result if isinstance(result, (Code, Program)) else code))
+        return result
+
+    def as_module(self, code: Code | Program) -> Module:
+        """Records as a module of their own."""
+        assert self.module is not None
+        with self.module.context, ir.Location.unknown():
+            copy = cloned(self.module)
+            if isinstance(code, Program):
+                write_program(copy, code)
+            else:
+                write_code(the_kernel(copy), code)
+            return copy
+
 
 WRITTEN_OUT = 400_000           # instructions: published profiles show static loops written out
 FOR_VALUES = 1_000              # instructions: to run one takes a fraction of the time that it takes to make one
@@ -54,7 +90,7 @@ class Emission:
         return cls(unroll_limit=FOR_VALUES, reorder=False)
 
 
-def emit_for_values(emit: Callable[[Emission], T]) -> T:
+def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
     """What ``emit`` makes of options for values. Loops of the device hold memory that code without loops gives back:
     where they are an error, that decides what the user hears of it."""
     try:
@@ -144,3 +180,61 @@ def body_at(code: Code, point: tuple[int, ...]) -> Block:
         assert variable.axis is not None
         body = Block([Loop(variable, range(point[variable.axis], point[variable.axis] + 1), body)])
     return body
+
+
+# -- the fastest of several orders -------------------------------------------------------------------------------------
+ORDERS = tuple(Order(memory, early, ahead) for memory, early, ahead in (
+    (95, True, 0), (95, True, 100), (95, True, 200), (85, False, 0), (85, False, 100), (75, True, 0), (60, True, 0),
+    (60, True, 100), (30, True, 0)))
+GOOD = 1.10                     # an order may be worse than the best by so much to be timed
+TIMED = 2, 6                    # orders: at least, at most; between these as many as have TIMED_STEPS in all
+TIMED_STEPS, HUGE = 8_000, 30_000       # of more steps the first order that fits is taken
+SMALL = 4_000                   # steps of code whose program order is timed, too; every way to pack it is tried
+EXECUTED = 500_000              # instructions of a program that is timed to choose its order
+FULL = "on-chip memory is nearly full: instructions stay in program order"
+
+
+def fastest(schedules: Schedules) -> tuple[Runs, Program]:
+    """The fastest order, and its program. Raises ``MemoryFull`` where not even program order finds addresses."""
+    code, written = schedules.code, schedules.as_written()
+    programs: list[tuple[Runs, Program]] = []
+    tried: set[Runs] = set()
+    best = 0.0
+    steps = sum(map(len, written))
+    most = 1 if steps > HUGE else min(max(TIMED_STEPS // max(steps, 1), TIMED[0]), TIMED[1])
+    for runs, ns in sorted((schedules.found(order) for order in ORDERS), key=lambda found: found.ns):
+        if programs and (ns > best * GOOD or len(programs) == most):
+            break
+        if runs not in tried and fits(schedules, runs, steps < SMALL):
+            programs.append((runs, synchronized(code)))
+            best = best or ns
+        tried.add(runs)
+    if not programs:
+        schedules.arrange(written)
+        allocate(code)
+        code.notes.append(FULL)
+        return written, synchronized(code)
+    if steps < SMALL and written not in tried and fits(schedules, written, thorough=True):
+        programs.append((written, synchronized(code)))
+    return min(programs, key=lambda one: end_of(one[1])) if len(programs) > 1 else programs[0]
+
+
+def fits(schedules: Schedules, runs: Runs, thorough: bool) -> bool:
+    """Whether an order finds addresses, which the code then has; ``thorough``: in any way to pack it."""
+    schedules.arrange(runs)
+    try:
+        allocate(schedules.code, thorough=thorough)
+    except MemoryFull:
+        return False
+    return True
+
+
+def end_of(program: Program) -> float:
+    """When a program ends, for which meetings with other cores take no time. Of one that runs for very long this is not
+    known."""
+    run = TimedMachine([program], limit=EXECUTED)
+    try:
+        run.run()
+    except EventLimit:
+        return inf
+    return run.end

@@ -19,9 +19,9 @@ from nki_mlir.dialects.op import NisaOp, Op, changed, on_engine
 from nki_mlir.machine import Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
+from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks, tiles_of
 from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
-from nki_mlir.targets.neuron.codegen.write_records import RecordsPass
 
 
 class MovePsumResults(RecordsPass, name="move-psum-results", reads=Level.NISA):

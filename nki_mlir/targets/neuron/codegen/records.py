@@ -5,21 +5,21 @@
 over tens of thousands of instructions without building MLIR in between.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir.diagnostics import Location
-from nki_mlir.dialects.access import HBM, Tile
+from nki_mlir.dialects.access import HBM, Linear, Tile
 from nki_mlir.dialects.isa.instruction import ARITHMETIC
 from nki_mlir.dialects.nisa.meeting import Meeting
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.op import Op, with_forms
 from nki_mlir.machine import Machine, Work
 from nki_mlir.scalar.dtypes import DType
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Attribute
-
 
 # -- values ------------------------------------------------------------------------------------------------------------
 @dataclass(eq=False)
@@ -118,10 +118,7 @@ class DeviceBuffer:
     @property
     def bytes_per_partition(self) -> int:
         """All bytes in HBM."""
-        total = self.dtype.itemsize
-        for extent in self.shape if self.space == HBM else self.shape[1:]:
-            total *= extent
-        return total
+        return prod(self.shape if self.space == HBM else self.shape[1:]) * self.dtype.itemsize
 
     @property
     def partitions(self) -> int:
@@ -251,3 +248,34 @@ def forget_addresses(code: Code) -> None:
             if not buffer.fixed:
                 buffer.address = None
 
+
+# -- numbers in place of an operation's symbols ------------------------------------------------------------------------
+def with_values(op: Op, symbols: Sequence[Value]) -> Op:
+    """The operation with numbers in place of symbols; what is left is numbered anew, in the order given."""
+    parts = [plus_number(symbol) for symbol in symbols]
+    left: dict[Value, int] = {}
+    for base, _ in parts:
+        if base is not None:
+            left.setdefault(base, len(left))
+
+    def put(form: Linear) -> Linear:
+        const, terms = form.const, dict[int, int]()
+        for position, c in form.symbols:
+            base, number = parts[position]
+            const += c * number
+            if base is not None:
+                terms[left[base]] = terms.get(left[base], 0) + c
+        return Linear(const, tuple(sorted((k, c) for k, c in terms.items() if c)), form.axes)
+
+    return with_forms(op, put, symbols=tuple(left), ranges=tuple(value_range(s) for s in left))
+
+
+def plus_number(value: Value) -> tuple[Value | None, int]:
+    """A value as what a register holds (None: nothing) plus a number."""
+    match value:
+        case int():
+            return None, value
+        case Computed("add", lhs, int(number)):
+            base, more = plus_number(lhs)
+            return base, number + more
+    return value, 0

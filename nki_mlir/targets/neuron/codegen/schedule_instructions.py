@@ -23,6 +23,7 @@ from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.dialects.op import on_engine
 from nki_mlir.machine import Engine
 from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Code,
@@ -35,7 +36,6 @@ from nki_mlir.targets.neuron.codegen.records import (
     tiles_of,
 )
 from nki_mlir.targets.neuron.codegen.scheduling_graph import ScheduledStep, SchedulingGraph
-from nki_mlir.targets.neuron.codegen.write_records import RecordsPass
 from nki_mlir.targets.neuron.timing.transfers import DmaEngines
 
 MEMORY = 90                     # percent

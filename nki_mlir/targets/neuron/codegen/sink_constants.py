@@ -18,6 +18,7 @@ from nki_mlir.dialects.nisa.matmul import NcMatmulOp
 from nki_mlir.dialects.nisa.movement import MemsetOp
 from nki_mlir.dialects.op import changed
 from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Branch,
@@ -31,7 +32,6 @@ from nki_mlir.targets.neuron.codegen.records import (
     tiles_of,
 )
 from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER
-from nki_mlir.targets.neuron.codegen.write_records import RecordsPass
 
 
 class SinkConstants(RecordsPass, name="sink-constants", reads=Level.NISA):

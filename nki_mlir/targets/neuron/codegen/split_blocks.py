@@ -21,6 +21,7 @@ from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.nisa.movement import MemsetOp
 from nki_mlir.dialects.op import changed
 from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import (
     Code,
     DeviceBuffer,
@@ -31,7 +32,6 @@ from nki_mlir.targets.neuron.codegen.records import (
     nodes_in,
     tiles_of,
 )
-from nki_mlir.targets.neuron.codegen.write_records import RecordsPass
 
 
 class BlocksApart(NkiMlirError):

@@ -42,7 +42,7 @@ from nki_mlir.dialects.op import FRESH, changed
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
-from nki_mlir.targets.neuron.codegen.read_records import read_code
+from nki_mlir.targets.neuron.codegen.mlir_records import read_code
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Branch,

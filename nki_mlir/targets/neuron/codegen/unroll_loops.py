@@ -23,6 +23,7 @@ from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.verifier import in_buffer
 from nki_mlir.machine import Machine
 from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
     Branch,
@@ -42,9 +43,8 @@ from nki_mlir.targets.neuron.codegen.records import (
     sub_blocks,
     tiles_of,
     variables_of,
+    with_values,
 )
-from nki_mlir.targets.neuron.codegen.substitution import with_values
-from nki_mlir.targets.neuron.codegen.write_records import RecordsPass
 
 UNROLL_LIMIT = 50_000           # instructions
 BODY = 1_000                    # instructions that a register loop's body should have: engines meet behind them

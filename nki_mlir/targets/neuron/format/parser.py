@@ -9,8 +9,16 @@ from nki_mlir.dialects.isa.program import KINDS, Program, Queue, Semaphore, Vari
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.machine.description import Machine
 from nki_mlir.targets.neuron.format.assembly import VERSION
-from nki_mlir.targets.neuron.format.assembly_line import NAME, AssemblyError, Line, Text
-from nki_mlir.targets.neuron.format.operation_parser import OperationReader, TileReader, element_type, read_control
+from nki_mlir.targets.neuron.format.operation_parser import (
+    NAME,
+    AssemblyError,
+    Line,
+    OperationReader,
+    Text,
+    TileReader,
+    element_type,
+    read_control,
+)
 from nki_mlir.targets.neuron.validate import Validator
 
 __all__ = ["AssemblyError", "parse_program"]

@@ -3,22 +3,25 @@
 
     profile = profile_of(programs)
     write_profile(profile, folder)
+
+The page has all that it needs: style, scripts, the charting library, the document.
 """
 
 import json
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.files import write_file
 from nki_mlir.targets.neuron.profile.advice import advice
 from nki_mlir.targets.neuron.profile.document import Document, document_of
-from nki_mlir.targets.neuron.profile.page import page
 from nki_mlir.targets.neuron.profile.perfetto import trace
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 
-__all__ = ["Document", "check_folder", "profile_of", "write_profile"]
+__all__ = ["Document", "check_folder", "page", "profile_of", "write_profile"]
 
 ADVISED = 300_000               # instructions; of longer runs no advice is given
 JSON, TRACE, PAGE = "profile.json", "trace.json.gz", "profile.html"
@@ -42,13 +45,11 @@ def profile_of(programs: Sequence[Program], mode: str = "optimized") -> Document
 
 
 def check_folder(folder: str | Path) -> Path:
-    """The folder, made where there is none. Raises ``ProfileFolder`` where no file can be written."""
+    """The folder, which need not exist yet. Raises ``ProfileFolder`` where no file can be written; leaves nothing."""
     path = Path(folder)
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        probe = path / f".{JSON}.probe"
-        probe.touch()
-        probe.unlink()
+        there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+        TemporaryFile(dir=there).close()
     except OSError as error:
         raise ProfileFolder(folder=str(folder), reason=error.strerror) from None
     return path
@@ -57,7 +58,28 @@ def check_folder(folder: str | Path) -> Path:
 def write_profile(profile: Document, folder: str | Path) -> list[Path]:
     """Write the files of a profile; returns their names."""
     path = check_folder(folder)
+    path.mkdir(parents=True, exist_ok=True)
     write_file(path / JSON, json.dumps(profile, separators=(",", ":")))
     write_file(path / TRACE, trace(profile))
     write_file(path / PAGE, page(profile))
     return [path / JSON, path / TRACE, path / PAGE]
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+FILES = Path(__file__).parent / "page_files"
+SCRIPTS = "uplot.js", "theme.js", "timeline.js", "panels.js"
+STYLES = "uplot.css", "page.css"
+
+
+def page(document: Document) -> str:
+    """The page's text."""
+    parts = {"TITLE": escape(document["timing"]["kernel"]), "STYLE": "\n".join(map(_read, STYLES)),
+             # No text of a kernel can end the element that it is in.
+             "PROFILE": json.dumps(document, separators=(",", ":")).replace("<", "\\u003c"),
+             "SCRIPT": "\n".join([f"/*\n{_read('uplot.license')}*/", *map(_read, SCRIPTS)])}
+    pieces = _read("page.html").split("@")
+    return "".join(parts.get(piece, piece) if k % 2 else piece for k, piece in enumerate(pieces))
+
+
+def _read(name: str) -> str:
+    return (FILES / name).read_text()

@@ -15,7 +15,7 @@ from nki_mlir.targets.neuron.profile.occupancy import Occupant, held_of, levels
 from nki_mlir.targets.neuron.profile.slices import QUEUE, Slices, slices_of
 from nki_mlir.targets.neuron.profile.work import ceilings, points
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
-from nki_mlir.targets.neuron.timing.path import critical_path
+from nki_mlir.targets.neuron.timing.record import critical_path
 from nki_mlir.targets.neuron.timing.result import LAUNCH, timing_of
 
 VERSION = 1

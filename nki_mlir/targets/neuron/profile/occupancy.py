@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What SBUF and PSUM hold over time: values, each from the instruction that begins to write it to its last use.
 
+Also which operands read what an instruction wrote, up to where it is written anew.
+
 A value is what one region holds between being written and being written anew; an instruction that adds to a region, and
 one that fills another part of it before anyone has read it, go on with the value that is there.
 """
@@ -161,3 +163,40 @@ def levels(values: list[Occupant], core: int, space: str) -> tuple[list[float], 
             changes[held.end] -= held.nbytes
     times = sorted(changes)
     return times, list(accumulate(changes[when] for when in times))
+
+
+# -- who reads a value -------------------------------------------------------------------------------------------------
+class Use(NamedTuple):
+    """An operand that reads a value, of the instruction at ``where``."""
+
+    where: Where
+    field: str
+    region: Footprint
+
+
+class Value(NamedTuple):
+    """A value on chip that may still be read."""
+
+    where: Where
+    region: Footprint
+
+
+def readers_of(run: TimedMachine) -> dict[Where, set[Use]]:
+    """By instruction, in the order in which a run went."""
+    found: dict[Where, set[Use]] = defaultdict(set)
+    memories: dict[int, dict[tuple[str, int], set[Value]]] = defaultdict(lambda: defaultdict(set))
+    for _, where, operands in accesses(run):
+        live = memories[id(run.agents[where[0]].core)]
+        for operand in operands:
+            for bucket in buckets_of(operand.region) if operand.reads else ():
+                for value in live[bucket]:
+                    if value.region.meets(operand.region):
+                        found[value.where].add(Use(where, operand.field, operand.region))
+        for operand in operands:
+            if operand.writes:
+                made, fills = Value(where, operand.region), operand.fills
+                for bucket in buckets_of(operand.region):
+                    if fills:
+                        live[bucket] = {value for value in live[bucket] if not operand.region.holds(value.region)}
+                    live[bucket].add(made)
+    return found

@@ -13,8 +13,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, Work
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.neuron.profile.advice import Change, Costed, Evidence, Rule, lines_of, named
-from nki_mlir.targets.neuron.profile.occupancy import Footprint, footprint_of
-from nki_mlir.targets.neuron.profile.readers import Use, readers_of
+from nki_mlir.targets.neuron.profile.occupancy import Footprint, Use, footprint_of, readers_of
 from nki_mlir.targets.neuron.timing.columns import TRANSFER
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
 

@@ -15,8 +15,7 @@ from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.targets.neuron.timing.columns import CONTROL as KIND
 from nki_mlir.targets.neuron.timing.columns import TABLE_LOAD, TRANSFER
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
-from nki_mlir.targets.neuron.timing.path import pieces_of
-from nki_mlir.targets.neuron.timing.record import MEETING, OWN_RESULT, PORT, SEMAPHORE
+from nki_mlir.targets.neuron.timing.record import MEETING, OWN_RESULT, PORT, SEMAPHORE, pieces_of
 
 VERSION = 1
 LAUNCH, CONTROL, END, CORES, TABLE = "launch", "control", "end", "other cores", "table load"

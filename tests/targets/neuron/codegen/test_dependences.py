@@ -8,8 +8,7 @@ import pytest
 
 from nki_mlir.dialects.access import HBM, SBUF, ZERO, Access, Linear, Tile
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.neuron.codegen.dependences import Dependences
-from nki_mlir.targets.neuron.codegen.regions import region_of
+from nki_mlir.targets.neuron.codegen.dependences import Dependences, region_of
 
 ROWS, COLUMNS = 96, 256
 

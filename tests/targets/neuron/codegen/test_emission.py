@@ -8,7 +8,7 @@ import pytest
 
 from nki_mlir.dialects.isa.instruction import CompareBranch
 from nki_mlir.targets import neuron
-from nki_mlir.targets.neuron.codegen import emission, search_orders
+from nki_mlir.targets.neuron.codegen import emission
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code, emit_for_values
 from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Order, Schedules, schedule
@@ -49,7 +49,7 @@ def test_searched_order__is_the_same_each_time() -> None:
 
 def test_searched_order_of_much_code__computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more code program order is not timed."""
-    monkeypatch.setattr(search_orders, "SMALL", 0)
+    monkeypatch.setattr(emission, "SMALL", 0)
     code = RandomCode(5)
     program = emit_code(code.code, Emission())
     made = np.zeros(code.output.shape, np.float32)
@@ -119,7 +119,7 @@ def test_streams_that_are_printed_are_those_that_are_timed() -> None:
 
 
 def test_a_loop_that_runs_for_very_long_is_not_timed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_orders, "EXECUTED", 10)
+    monkeypatch.setattr(emission, "EXECUTED", 10)
     code = RandomCode(5)
     program = emit_code(code.code, Emission(unroll_limit=1))
     made = np.zeros(code.output.shape, np.float32)

@@ -6,8 +6,16 @@ import random
 import pytest
 
 from nki_mlir.scalar.dtypes import UINT8
+from nki_mlir.targets.neuron.codegen.allocate_on_chip import (
+    BEHIND,
+    ENDS,
+    LOWEST,
+    TIGHTEST,
+    OnChipSpace,
+    Packing,
+    packed,
+)
 from nki_mlir.targets.neuron.codegen.liveness import Lifetime, peak
-from nki_mlir.targets.neuron.codegen.packing import BEHIND, ENDS, LOWEST, TIGHTEST, OnChipSpace, Packing, packed
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer
 
 LIMIT = 4096

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nki_mlir.dialects.access import Access, Linear, Tile
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT8
-from nki_mlir.targets.neuron.codegen.regions import nest_of, region_of
+from nki_mlir.targets.neuron.codegen.dependences import nest_of, region_of
 
 DIMS = st.lists(st.tuples(st.integers(-40, 40), st.integers(1, 4)), min_size=1, max_size=3)
 DTYPES = st.sampled_from([FLOAT32, BFLOAT16, UINT8])

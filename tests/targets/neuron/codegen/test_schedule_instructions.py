@@ -16,7 +16,7 @@ from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
 from nki_mlir.targets.neuron.codegen.emission import WRITTEN_OUT
 from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
-from nki_mlir.targets.neuron.codegen.read_records import read_code
+from nki_mlir.targets.neuron.codegen.mlir_records import read_code
 from nki_mlir.targets.neuron.codegen.records import InstructionStep, Loop
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Order, Schedules, schedule
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants

@@ -7,8 +7,7 @@ from copy import deepcopy
 import pytest
 
 from nki_mlir.display import frame
-from nki_mlir.targets.neuron.profile import profile_of
-from nki_mlir.targets.neuron.profile.page import page
+from nki_mlir.targets.neuron.profile import page, profile_of
 from tests.targets.neuron.profile.browser import BROWSER, rendered
 from tests.targets.neuron.profile.kernels import streams
 

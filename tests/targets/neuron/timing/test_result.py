@@ -12,7 +12,7 @@ from nki_mlir.machine import machine_named
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.timing import time_programs
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
-from nki_mlir.targets.neuron.timing.path import critical_path
+from nki_mlir.targets.neuron.timing.record import critical_path
 from nki_mlir.targets.neuron.timing.result import VERSION
 from tests.targets.neuron.random_code import RandomCode
 from tests.targets.neuron.timing.streams import activation, copy, load, program, ran
