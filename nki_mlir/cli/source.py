@@ -4,14 +4,13 @@
 import importlib.util
 import re
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir.cli.command import raised_at
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.files import write_file
-from nki_mlir.language.recent import Recent
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Context, Module
@@ -168,7 +167,7 @@ def load_kernel(source: str, target: str | None = None, grid: tuple[int, ...] = 
     kernel = unwrap(one)
     if target:
         machine_named(target)
-        kernel = replace(kernel, target=target, specializations=Recent())
+        kernel = kernel.with_changes(target=target)
     return kernel[grid] if grid else kernel
 
 

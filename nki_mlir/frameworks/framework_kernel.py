@@ -18,8 +18,7 @@ from nki_mlir.frameworks.registry import PlainResults, record_of
 from nki_mlir.graph.custom_call import KernelRecord, read_record
 from nki_mlir.language.arguments import BadArgument, signature_of
 from nki_mlir.language.kernel import Kernel, flat_grid, unwrap
-from nki_mlir.language.recent import Recent
-from nki_mlir.language.specialization import Specialization
+from nki_mlir.language.specialization import Recent, Specialization
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 CACHE = "__neuron_kernel_interface_kernel_cache__"      # the documented attribute of the kernel's function

@@ -31,9 +31,9 @@ from nki_mlir.frameworks.torch_values import NKI_DTYPE
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.arguments import BadArgument, map_leaves
 from nki_mlir.language.closure_state import closure_state
-from nki_mlir.language.gradients import records, refuse_gradient
+from nki_mlir.language.dispatch import records, refuse_gradient
 from nki_mlir.language.kernel import Kernel, default_executor
-from nki_mlir.language.recent import MOST, Recent
+from nki_mlir.language.specialization import MOST, Recent
 from nki_mlir.scalar.dtypes import DType
 
 DEVICES = {"cpu", "meta", "neuron", "xla"}        # tensors of ``torch_device`` are on the CPU, of ``torch_xla`` lazy

@@ -14,9 +14,9 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.native import C_ENTRY
 from nki_mlir.frameworks.torch_operator import callee_named, layout_of
 from nki_mlir.language.closure_state import ClosureState
-from nki_mlir.language.gradients import records, refuse_gradient
+from nki_mlir.language.dispatch import records, refuse_gradient
 from nki_mlir.language.kernel import Kernel, default_executor
-from nki_mlir.language.recent import Recent
+from nki_mlir.language.specialization import Recent
 
 # The operator's ``kernel``; the tensors of the call that are updated, and the others; what the operator makes; for each
 # result of the kernel ("tensor", n), one that was updated, or ("made", n); their structure. All of it is tuples,

@@ -2,11 +2,9 @@
 """``torch_neuronx``: its PyTorch entry points: ``nki_jit``, ``wrap_nki``, ``nki_op``."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir.language.kernel import Kernel, unwrap
-from nki_mlir.language.recent import Recent
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Operation
@@ -34,7 +32,7 @@ def nki_jit(func: Callable[..., object] | None = None, **options: object) -> Any
     """
     if func is None:
         return lambda function: nki_jit(function, **options)
-    return replace(unwrap(func), by_reference=True, mode="torchxla", options=options, specializations=Recent())
+    return unwrap(func).anew(by_reference=True, mode="torchxla", options=options)
 
 
 def wrap_nki(kernel: object = None, **options: Any) -> Any:
@@ -58,7 +56,7 @@ def wrap_nki(kernel: object = None, **options: Any) -> Any:
         return lambda function: wrap_nki(function, **options)
     wrapped: Kernel = unwrap(kernel)
     target = options.pop("platform_target", None)
-    return replace(wrapped, target=target) if target is not None else wrapped
+    return wrapped.with_changes(target=target) if target is not None else wrapped
 
 
 def nki_op(name: str, fn: Callable[..., object] | None = None, /, *, mutates_args: str | Iterable[str] = ()) -> Any:

@@ -1,27 +1,339 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Subscripts with tiles in them: rows addressed by an index tile, and the copies from and to such places."""
+"""Subscripts with tiles in them: rows that an index tile names, and values of the run time in any dimension.
+
+A value of the run time, a tile's plus an index, stands beside slices, integers and indices. It is like an integer that
+is not known: it takes its dimension away, and must be in the dimension's bounds. ``offset + index`` and
+``nl.ds(offset, n)`` keep it. A tile [N, 1] in HBM counts for each row by itself.
+"""
 
 import math
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from nki_mlir.dialects.nisa import indirect
-from nki_mlir.frontend.index import Index
-from nki_mlir.frontend.strides import expand_ellipsis
+import numpy as np
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.nisa import dynamic_access as instructions
+from nki_mlir.dialects.nisa.indirect import DmaGatherOp, DmaScatterOp
+from nki_mlir.dialects.nki import movement
+from nki_mlir.dialects.verifier import PartitionAccess, WrongDtype
+from nki_mlir.frontend.builder import broadcast
+from nki_mlir.frontend.errors import BlockTensorNotTile, MixedIndexing
+from nki_mlir.frontend.index import DynamicSlice, Index, check_placed
+from nki_mlir.frontend.strides import ONE_MORE, Limit, expand_ellipsis, from_front, slice_span, substitute
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import Tensor, emit
-from nki_mlir.language.run_time_index import (
-    DynamicView,
-    IndirectFreeDim,
-    IndirectNotSupported,
-    is_run_time,
-    read,
-    run_time_view,
-    write,
-)
+from nki_mlir.scalar.dtypes import INT32, UINT32, DType
 
 
+class ManyRunTimeIndices(KernelError, IndexError):
+    code = "NKI-RUN-TIME-INDICES"
+    message = "{count} dimensions of {shape} are indexed at run time; an access has {most} at most"
+    fix = "copy the part that the first ones name to a tile, and index that"
+
+
+class IndirectFreeDim(KernelError):
+    code = "err_indirect_indices_free_dim"
+    message = "an index tile addresses dimension {dim} of {shape}; it can address rows only"
+    fix = "index the first dimension that is no integer with the tile, the others with nl.arange or slices"
+
+
+class DynamicIndex:
+    """``offset_tile + index``: as a subscript, an index whose start is read from a tile at run time; else their sum."""
+
+    def __init__(self, offset: View, index: Index) -> None:
+        self.offset, self.index = offset, index
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ops.broadcast_shape(self.offset.shape, self.index.shape, what="add")
+
+    @property
+    def dtype(self) -> DType:
+        return ops.result_dtype("add", self.offset, self.index, None, False)
+
+    def __add__(self, other: Any) -> "DynamicIndex | Tensor":
+        integers = isinstance(other, View) and {other.dtype, self.offset.dtype} <= {INT32, UINT32}
+        if integers and math.prod(other.shape) == 1:
+            return DynamicIndex(ops.binary("add", self.offset, other), self.index)
+        if not isinstance(other, (int, np.integer, Index)):
+            total: Tensor = self.as_sum() + other
+            return total
+        return DynamicIndex(self.offset, self.index + other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: object) -> "DynamicIndex | Tensor":
+        return self + -other if isinstance(other, (int, np.integer, Index)) else self.as_sum() - other
+
+    def as_sum(self) -> Any:
+        """The tile that it is where it is no subscript."""
+        return ops.binary("add", self.offset, self.index)
+
+
+SLICES = (slice, DynamicSlice)
+PLAIN = {int, slice, Index, type(None), type(...)}      # subscripts that are not of the run time
+
+
+@dataclass
+class RunTime:
+    """One subscript: the tile that holds its start, the index added to it, the extent where it keeps the dimension."""
+
+    offset: View
+    index: Index
+    size: int | None = None
+
+    @staticmethod
+    def of(item: object) -> "RunTime | None":
+        size = item.size if isinstance(item, DynamicSlice) else None
+        start = item.start if isinstance(item, DynamicSlice) else item
+        if isinstance(start, DynamicIndex):
+            return RunTime(start.offset, start.index, size)
+        return RunTime(start, Index(), size) if isinstance(start, View) else None
+
+    @property
+    def rows(self) -> int:
+        """The values it has."""
+        return self.offset.shape[0]
+
+
+def is_run_time(item: object) -> bool:
+    return type(item) not in PLAIN and RunTime.of(item) is not None
+
+
+class DynamicView:
+    """What a subscript with values of the run time names: places of a table, counted from ``position`` on.
+
+    ``indices`` has (index, scale, extent) of each such dimension; positions and indices are over the view's own axes.
+    """
+
+    def __init__(self, table: View, shape: tuple[int, ...], position: Index, found: Sequence[RunTime],
+                 indices: Sequence[tuple[Index, int, int]], limits: Sequence[Limit], by_engine: bool) -> None:
+        self.table, self.shape, self.position, self.found, self.indices = table, shape, position, found, indices
+        self.limits, self.by_engine = tuple(limits), by_engine
+        self.dtype, self.buffer, self.ndim = table.dtype, table.buffer, len(shape)
+
+    def as_sum(self) -> View:
+        """What an operation other than a copy gets."""
+        raise PlainDynamicCopy().here()
+
+    def __getitem__(self, items: object) -> "DynamicView":
+        """A part of a place in HBM: slices and integers, or index tensors. On chip the whole only."""
+        items = expand_ellipsis(items if isinstance(items, tuple) else (items,), self.ndim)
+        if all(isinstance(i, slice) and i == slice(None) for i in items):
+            return self
+        if self.buffer.on_chip or any(is_run_time(i) for i in items) or any(f.rows > 1 for f in self.found):
+            raise IndirectNotSupported(op="a subscript").here()
+        static = fixed(items, self.shape)
+        vectors = vectors_among(static.values(), items)
+        shape, indexed = parts(static, self.shape)
+        if vectors:
+            shape = ops.broadcast_shape(*(i.shape for i in indexed), what="a subscript")
+        picked = [i.spread(shape) for i in indexed]
+        limits = [l._replace(index=substitute(l.index, picked).spread(shape)) for l in self.limits]
+        limits += [Limit(i, k, n, self.buffer.name) for k, (i, n) in enumerate(zip(picked, self.shape))
+                   if not 0 <= i.interval()[0] <= i.interval()[1] < n]
+        indices = [(substitute(i, picked).spread(shape), scale, extent) for i, scale, extent in self.indices]
+        return DynamicView(self.table, shape, substitute(self.position, picked).spread(shape), self.found, indices,
+                           limits, self.by_engine)
+
+    def piece(self, tile: View) -> View:
+        """A tile with the view's elements, which are where the bounds of its other dimensions hold."""
+        return tile.like(limits=(*tile.limits, *self.limits)) if self.limits else tile
+
+    def offsets(self) -> View:
+        """[rows, k] in int32 or uint32."""
+        tiles = [f.offset.as_tile() for f in self.found]
+        tiles = [t.reshape((t.shape[0], 1)) for t in tiles]
+        if len(tiles) == 1 and tiles[0].dtype in (INT32, UINT32):
+            return tiles[0]
+        made = creation.new_tensor((max(t.shape[0] for t in tiles), len(tiles)), INT32)
+        for k, tile in enumerate(tiles):
+            column = made.subscript((slice(None), slice(k, k + 1)))
+            ops.compute(movement.CopyOp, column.shape, INT32, {"src": tile.broadcast_to(column.shape)}, None,
+                        destination=column)
+        return made
+
+    def attributes(self) -> dict[str, Any]:
+        first, *rest = self.indices
+        second = rest[0][0] if rest else Index().spread(self.shape)
+        return {"position": self.position, "first": first[0], "second": second,
+                "scales": tuple(scale for _, scale, _ in self.indices),
+                "extents": tuple(extent for _, _, extent in self.indices)}
+
+
+class IndirectNotSupported(KernelError):
+    code = "err_indirect_indices_are_not_supported_with_nki_api"
+    message = "{op} does not take a tensor indexed by a tile"
+    fix = "gather the rows with nl.load first"
+
+
+class PlainDynamicCopy(KernelError):
+    code = "err_copy_dynamic_indirect_indices_not_natively_supported"
+    message = "a tile is addressed by an offset known at run time only"
+    fix = "use nisa.tensor_copy_dynamic_src or nisa.tensor_copy_dynamic_dst"
+
+
+def _plainly(self: DynamicView, *others: object) -> object:
+    raise PlainDynamicCopy().here()
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"):
+    for _form in ("", "r", "i"):
+        setattr(DynamicView, f"__{_form}{_name}__", _plainly)
+for _name in ("neg", "abs", "invert", "lt", "le", "gt", "ge"):
+    setattr(DynamicView, f"__{_name}__", _plainly)
+
+
+# -- values of the run time --------------------------------------------------------------------------------------------
+def run_time_view(view: View, items: tuple[object, ...]) -> DynamicView:
+    """The view of a subscript for each dimension, some of them of the run time."""
+    found = {k: f for k, i in enumerate(items) if (f := RunTime.of(i)) is not None}
+    check_offsets(view, items, found)
+    static = fixed(items, view.shape, found)
+    own = view.partition_axis() if view.buffer.on_chip else None
+    vectors = vectors_among([*static.values(), *(f.index for f in found.values())], items)
+    for index in vectors:
+        check_placed(index)
+    shape, indices = advanced(static, found) if vectors else basic(view, static, found, own)
+    return placed(view, static, found, shape, indices, own)
+
+
+def fixed(items: Sequence[object], extents: Sequence[int],
+          found: Container[int] = ()) -> dict[int, slice | Index | DynamicSlice]:
+    """The subscripts that are not of the run time: slices as they are, others as indices from the front."""
+    return {k: i if isinstance(i, SLICES) else from_front(i, n)
+            for k, (i, n) in enumerate(zip(items, extents)) if k not in found}
+
+
+def vectors_among(indices: Iterable[object], items: Sequence[object]) -> list[Index]:
+    """The index tensors of a subscript, which has no slices beside them."""
+    vectors = [i for i in indices if isinstance(i, Index) and i.shape]
+    if vectors and any(isinstance(i, SLICES) for i in items):
+        raise MixedIndexing().here()
+    return vectors
+
+
+def check_offsets(view: View, items: tuple[object, ...], found: dict[int, RunTime]) -> None:
+    """Values for each row are for the first dimension that is no integer, in HBM."""
+    if len(found) > instructions.MOST_INDICES:
+        raise ManyRunTimeIndices(count=len(found), shape=view.shape, most=instructions.MOST_INDICES)
+    for k, f in found.items():
+        if not f.offset.dtype.is_integer:
+            raise WrongDtype(operand=f"index {k}", op="a subscript", found=f.offset.dtype, expected="an integer type")
+        wide = f.size is not None or any(isinstance(i, SLICES) or (
+            isinstance(i, Index) and i.shape and i.axes[0]) for i in items[:k])
+        if math.prod(f.offset.shape[1:]) > 1 or (f.rows > 1 and (wide or view.buffer.on_chip)):
+            raise IndirectFreeDim(dim=k, shape=view.shape)
+
+
+def advanced(static: dict[int, Any], found: dict[int, RunTime]) -> tuple[tuple[int, ...], dict[int, Index]]:
+    """The shape, and the index of each dimension that varies or is of the run time, over the axes of that shape."""
+    indices = static | {k: f.index for k, f in found.items()}
+    rank = max(len(i.shape) for i in indices.values())
+    rows = [(f.rows, *(1,) * (rank - 1)) for f in found.values() if f.rows > 1]
+    shape = ops.broadcast_shape(*(i.shape for i in indices.values()), *rows, what="a subscript")
+    return shape, {k: i.spread(shape) for k, i in indices.items() if k in found or i.shape}
+
+
+def basic(view: View, static: dict[int, Any], found: dict[int, RunTime], own: int | None
+          ) -> tuple[tuple[int, ...], dict[int, Index]]:
+    """The same for slices and integers: an axis for each dimension that stays, two at least."""
+    kept: list[tuple[int, int, bool]] = []          # dimension, extent, whether the index counts along the axis
+    for k in range(view.ndim):
+        if k in found:
+            size, rows = found[k].size, found[k].rows
+            if size is not None or rows > 1 or k == own:
+                kept.append((k, size or rows, size is not None))
+        elif isinstance(static[k], SLICES):
+            kept.append((k, slice_span(static[k], view.shape[k])[2], True))
+        elif k == own:
+            kept.append((k, 1, False))
+    if own is not None and kept[0][0] != own:
+        raise BlockTensorNotTile(shape=tuple(n for _, n, _ in kept))
+    dropped = [] if own is not None else [k for k in found if k not in {k for k, _, _ in kept}]
+    while len(kept) < 2:                            # an index leaves an axis of 1 in its place, else one comes behind
+        kept.append((dropped.pop(0) if dropped else view.ndim, 1, False))
+        kept.sort()
+    shape = tuple(n for _, n, _ in kept)
+    indices = {k: f.index.spread(shape) for k, f in found.items()}
+    for axis, (k, _, counts) in enumerate(kept):
+        if counts:
+            along = Index().with_axes([int(a == axis) for a in range(len(shape))], shape)
+            indices[k] = indices[k] + along if k in indices else along
+    return shape, indices
+
+
+def parts(static: dict[int, Any], extents: Sequence[int]) -> tuple[tuple[int, ...], list[Index]]:
+    """The shape that slices and integers leave, of two dimensions at least, and each dimension's index over it."""
+    spans = {k: slice_span(i, extents[k]) for k, i in static.items() if isinstance(i, SLICES)}
+    shape = tuple(count for _, _, count in spans.values())
+    shape += (1,) * (2 - len(shape))
+    along = {k: axis for axis, k in enumerate(spans)}
+    picked: list[Index] = []
+    for k, item in static.items():
+        if k in spans:
+            start, step, _ = spans[k]
+            picked.append(start + Index().with_axes([step * (a == along[k]) for a in range(len(shape))], shape))
+        else:
+            picked.append(item)
+    return shape, picked
+
+
+def placed(view: View, static: Mapping[int, object], found: dict[int, RunTime], shape: tuple[int, ...],
+           indices: dict[int, Index], own: int | None) -> DynamicView:
+    """The view over a table: what is fixed has gone, the rest is whole, and is counted row by row."""
+    by_engine = own is not None and own not in found
+    picked = []
+    limits = []
+    for k in range(view.ndim):
+        item = static.get(k, slice(None))
+        if isinstance(item, Index):
+            index = indices.get(k)
+            if by_engine and k == own:
+                item = partitions_of(index, item, shape)
+            elif index is None:
+                item = DynamicSlice(item, 1)
+            else:
+                item = slice(None)
+                low, high = index.interval()
+                if low < 0 or high >= view.shape[k]:
+                    limits.append(Limit(index, k, view.shape[k], view.buffer.name))
+        picked.append(item)
+    part = view.subscript(tuple(picked))
+    order = [*([] if own is None else [own]), *(k for k in range(view.ndim) if k != own and k in indices)]
+    counted = order[1:] if by_engine else [k for k in order if k in indices]
+    steps = {k: math.prod(part.shape[j] for j in counted[n + 1:]) for n, k in enumerate(counted)}
+    position = Index().spread(shape)
+    for k in counted:
+        position = position + indices[k] * steps[k]
+    return DynamicView(restricted(part, order), shape, position, list(found.values()),
+                       [(indices[k], steps[k], view.shape[k]) for k in found], limits, by_engine)
+
+
+def partitions_of(index: Index | None, item: Index, shape: tuple[int, ...]) -> DynamicSlice:
+    """The partitions that an engine's access takes."""
+    if index is None:
+        index = item.scalar_part().spread(shape)
+    if any(index.axes[1:]) or (shape[0] > 1 and index.axes[0] != 1):
+        raise PartitionAccess(what="a tile that is indexed at run time does not step through its partitions one by one")
+    return DynamicSlice(index.scalar_part(), shape[0])
+
+
+def restricted(view: View, order: Sequence[int]) -> View:
+    """The dimensions named, in that order; the others have one element. Two at least."""
+    dims = [view.dims[k] for k in order]
+    dims += [ONE_MORE] * (2 - len(dims))
+    shape = tuple(d.count for d in dims)
+    missing = (0,) * (len(dims) - len(order))
+    return view.remapped(dims, lambda index: index.with_axes((*(index.axes[k] for k in order), *missing), shape)
+                         if index.axes else index)
+
+
+# -- rows that a tile names --------------------------------------------------------------------------------------------
 class IndirectView:
     """A tensor whose rows are addressed by ``rows`` [N, 1]: ``table`` is [all rows, F...]."""
 
@@ -85,24 +397,32 @@ def mode_name(mode: object) -> str:
     return "error" if mode is None else getattr(mode, "name", str(mode))
 
 
-def gather(src: "IndirectView | DynamicView", *, dst: object = None, dtype: object = None, mask: object = None,
+def gather(src: IndirectView | DynamicView, *, dst: Any = None, dtype: object = None, mask: object = None,
            mode: object = None, engine: str = "unknown") -> Tensor:
     """The addressed elements as a new SBUF tile, or into ``dst``."""
-    if isinstance(src, DynamicView):
-        return read(src, dst=dst, dtype=dtype, mask=mask, mode=mode_name(mode), engine=engine)
-    return ops.compute(indirect.DmaGatherOp, src.shape, src.dtype, {"src": src.table, "index": src.rows}, mask,
-                       asked=dtype, destination=dst, mode=mode_name(mode))
+    if isinstance(src, IndirectView):
+        return ops.compute(DmaGatherOp, src.shape, src.dtype, {"src": src.table, "index": src.rows}, mask,
+                           asked=dtype, destination=dst, mode=mode_name(mode))
+    cls, own = ((instructions.TensorCopyDynamicSrcOp, {"engine": engine}) if src.by_engine else
+                (instructions.DmaDynamicReadOp, {"mode": mode_name(mode)}))
+    views, attributes = {"src": src.table, "offset": src.offsets()}, src.attributes() | own
+    if dst is None and not src.limits:
+        return ops.compute(cls, src.shape, src.dtype, views, mask, asked=dtype, **attributes)
+    made = creation.new_tensor(src.shape, dtype or src.dtype) if dst is None else dst
+    emit(cls, {"dst": src.piece(broadcast(made, src.shape)), **views}, mask, **attributes)
+    return made
 
 
-def scatter(dst: "IndirectView | DynamicView", value: Any, *, mask: object = None, mode: object = None,
+def scatter(dst: IndirectView | DynamicView, value: Any, *, mask: object = None, mode: object = None,
             rmw: str = "bypass", engine: str = "unknown") -> None:
     """The value's elements to the addressed places."""
-    if isinstance(dst, DynamicView):
-        write(dst, value, mask=mask, mode=mode_name(mode), rmw=rmw, engine=engine)
-        return
     if not isinstance(value, View):
         value = creation.filled(dst.shape, float(value), dst.dtype)
-    emit(indirect.DmaScatterOp, {"dst": dst.table, "src": value, "index": dst.rows}, mask, mode=mode_name(mode),
+    if isinstance(dst, IndirectView):
+        emit(DmaScatterOp, {"dst": dst.table, "src": value, "index": dst.rows}, mask, mode=mode_name(mode),
              rmw=rmw)
-
-
+        return
+    cls, own = ((instructions.TensorCopyDynamicDstOp, {"engine": engine}) if dst.by_engine else
+                (instructions.DmaDynamicWriteOp, {"mode": mode_name(mode), "rmw": rmw}))
+    source = dst.piece(broadcast(ops.match_destination(value, dst, cls.name), dst.shape))
+    emit(cls, {"dst": dst.table, "src": source, "offset": dst.offsets()}, mask, **dst.attributes(), **own)

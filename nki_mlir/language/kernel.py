@@ -12,7 +12,8 @@ import linecache
 import operator
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
 from types import FunctionType, MethodType
@@ -35,9 +36,6 @@ from nki_mlir.frontend.wrapping import name_of, underlying, wrap
 from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of, signature_of, with_arrays
 from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.dispatch import framework_of
-from nki_mlir.language.index_errors import plain
-from nki_mlir.language.recent import Recent
-from nki_mlir.language.repeated_calls import RepeatedCall, can_repeat, key_of
 from nki_mlir.language.results import (
     Traced,
     assemble,
@@ -47,7 +45,7 @@ from nki_mlir.language.results import (
     traced,
     updated,
 )
-from nki_mlir.language.specialization import Result, Specialization, check_executor
+from nki_mlir.language.specialization import Recent, RepeatedCall, Result, Specialization, call_key, check_executor
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
@@ -108,6 +106,10 @@ class Kernel:
             made.recent, made.repeated = Recent(), Recent()
         return made
 
+    def anew(self: K, **changes: object) -> K:
+        """A copy with captures of its own, since what changes decides what they are."""
+        return self.with_changes(**changes, specializations=Recent())
+
     def __get__(self, instance: object, owner: type) -> "Kernel":
         """A method where its first parameter is ``self`` or ``cls``; any other kernel of a class stays as it is."""
         first = next(iter(signature_of(self.func).parameters), None)
@@ -126,7 +128,7 @@ class Kernel:
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         if capturing():
             return self.inline(arguments, keywords)
-        key = None if keywords else key_of((self.func, self.grid, self.target, self.executor), arguments)
+        key = None if keywords else call_key((self.func, self.grid, self.target, self.executor), arguments)
         repeated = self.repeated.get(key)
         if repeated is None:
             arguments, keywords = with_arrays(arguments, keywords)
@@ -313,7 +315,7 @@ class Kernel:
 
     def _keep_call(self, key: object, bound: Bound, spec: Specialization) -> None:
         recent = self.recent.get(self.quick_key(bound))
-        if recent is not None and can_repeat(spec):
+        if recent is not None and spec.repeats:
             self.repeated[key] = RepeatedCall(recent[0], spec)
 
     def eager_program(self) -> Callable[..., "EagerBuilder"]:
@@ -386,3 +388,20 @@ def unwrap(kernel: object) -> Kernel:
     if callable(kernel):
         return Kernel(kernel)
     raise BadArgument(what=f"{kernel!r} is not a kernel").here()
+
+
+# -- run-time indices out of bounds ------------------------------------------------------------------------------------
+# As the documents have them: exactly ``IndexError``, with the text of NumPy's.
+@contextmanager
+def plain_index_errors() -> Iterator[None]:
+    """The error with its place and advice is the cause of the one that is raised."""
+    try:
+        yield
+    except IndirectOutOfBounds as error:
+        raise plain(error) from error
+
+
+def plain(error: IndirectOutOfBounds) -> IndexError:
+    made = IndexError(error.headline)
+    made.at, made.code = error.at, error.code           # type: ignore[attr-defined]
+    return made

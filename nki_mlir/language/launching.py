@@ -6,14 +6,11 @@ Options that public code passes and that concern the vendor's compiler alone (``
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.language.index_errors import plain_index_errors
-from nki_mlir.language.kernel import is_array
-from nki_mlir.language.recent import Recent
+from nki_mlir.language.kernel import is_array, plain_index_errors
 
 if TYPE_CHECKING:
     from nki_mlir.language.measuring import MeasuredKernel
@@ -67,7 +64,7 @@ class Decorators:
         if kernel is None:
             return lambda function: self.decorated(function, changes)
         made = self.kernel_of(kernel)
-        return replace(made, **changes | {"options": made.options | changes["options"]}, specializations=Recent())
+        return made.anew(**changes | {"options": made.options | changes["options"]})
 
     def jit(self, func: Callable[..., object] | None = None, mode: str = "auto", **kwargs: Any) -> Any:
         """A kernel of this function. Usable bare, with keywords, and on a kernel.
@@ -271,7 +268,7 @@ def directive(name: str, kernel_of: Callable[[object], Any]) -> Callable[..., An
         if func is None:
             return lambda function: decorate(function, **options)
         kernel = kernel_of(func)
-        return replace(kernel, options=kernel.options | {name: options or True}, specializations=Recent())
+        return kernel.anew(options=kernel.options | {name: options or True})
     decorate.__name__ = decorate.__qualname__ = name
     decorate.__doc__ = DIRECTIVE.format(name=name)
     return decorate

@@ -44,7 +44,6 @@ from nki_mlir.language.creation import (
     result_tensor,
     tensor_of,
 )
-from nki_mlir.language.elementwise import token
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, UINT8, UINT32, DType, operand_dtype, promote
@@ -52,7 +51,7 @@ from nki_mlir.scalar.tokens import activation_token, alu_token, token_name
 from nki_mlir.targets.interpreter.execute import Pattern
 
 if TYPE_CHECKING:
-    from nki_mlir.language.run_time_index import DynamicView
+    from nki_mlir.language.indirect import DynamicView
 
 
 # -- moving data -------------------------------------------------------------------------------------------------------
@@ -96,7 +95,6 @@ def match_destination(value: View, target: "View | DynamicView", op: str) -> Vie
     return value
 
 
-@token("copy")
 def copy(src: View, *, mask: object = None, dtype: object = None) -> Tensor:
     """A new SBUF tile of the same layout."""
     source = as_operand(src)

@@ -17,7 +17,7 @@ from nki_mlir.frameworks.torch_operator import NoTorchDtype, UnknownCallee  # no
 from nki_mlir.language.arguments import BadArgument  # noqa: E402
 from nki_mlir.language.beta import language as nl  # noqa: E402
 from nki_mlir.language.beta import nki  # noqa: E402
-from nki_mlir.language.gradients import NoDerivative  # noqa: E402
+from nki_mlir.language.dispatch import NoDerivative  # noqa: E402
 
 from . import kernels  # noqa: E402
 
@@ -142,7 +142,7 @@ def test_call__from_several_threads(executor):
 
 
 def test_call__plans_are_kept_up_to_a_bound(monkeypatch):
-    monkeypatch.setattr("nki_mlir.language.recent.MOST", 3)
+    monkeypatch.setattr("nki_mlir.language.specialization.MOST", 3)
     for rows in (2, 4, 6, 8, 10, 2):
         for _ in range(2):
             assert torch.equal(kernels.scaled(torch.ones(rows, 4), 2.0), torch.full((rows, 4), 2.0))

@@ -6,7 +6,7 @@ import pytest
 
 from nki_mlir.dialects import verifier
 from nki_mlir.frontend import errors
-from nki_mlir.language import operations, run_time_index
+from nki_mlir.language import indirect, operations
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import typing as nt
@@ -90,19 +90,19 @@ def stride_through_partitions(x):
     return nl.exp(tile[0:128:2, :])                         # here
 
 
-@case(run_time_index.IndirectNotSupported, "err_indirect_indices_are_not_supported_with_nki_api")
+@case(indirect.IndirectNotSupported, "err_indirect_indices_are_not_supported_with_nki_api")
 def indirect_where_it_is_not_supported(x):
     rows = nl.zeros((128, 1), nl.int32)
     return nl.load_transpose2d(x[rows, nl.arange(512)[None, :]])        # here
 
 
-@case(run_time_index.IndirectFreeDim, "err_indirect_indices_free_dim")
+@case(indirect.IndirectFreeDim, "err_indirect_indices_free_dim")
 def indirect_columns(x):
     rows = nl.zeros((128, 1), nl.int32)
     return nl.load(x[nl.arange(128)[:, None], rows])        # here
 
 
-@case(run_time_index.PlainDynamicCopy, "err_copy_dynamic_indirect_indices_not_natively_supported")
+@case(indirect.PlainDynamicCopy, "err_copy_dynamic_indirect_indices_not_natively_supported")
 def dynamic_offset_in_a_plain_copy(x):
     offset, data, to = nl.zeros((1, 1), nl.int32), nl.load(x), nl.ndarray((128, 8), nl.float32)
     p, f = nl.arange(128)[:, None], nl.arange(8)[None, :]

@@ -5,14 +5,13 @@ import numpy as np
 import pytest
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.language import repeated_calls
+from nki_mlir.language import specialization
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.beta import typing as nt
 from nki_mlir.language.current import language as current_nl
 from nki_mlir.language.current import nki as current_nki
-from nki_mlir.language.recent import Recent
-from nki_mlir.language.repeated_calls import key_of
+from nki_mlir.language.specialization import Recent, call_key
 
 FACTOR = 2.0
 
@@ -139,7 +138,7 @@ def test_current_generation_and_its_simulation(monkeypatch):
     for _ in range(3):
         assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) * 2)
     assert len(kernel.repeated) == 1
-    monkeypatch.setattr(repeated_calls.RepeatedCall, "__call__", None)
+    monkeypatch.setattr(specialization.RepeatedCall, "__call__", None)
     monkeypatch.setenv("NKI_SIMULATOR", "1")
     assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) * 2)
 
@@ -163,18 +162,18 @@ def test_run_time_index_out_of_bounds_is_an_index_error_each_time():
 
 @pytest.mark.parametrize("value", [0.0, -0.0, float("nan"), (1, 2), [1], np.float32(1), np.zeros((2, 2), np.float32).T])
 def test_values_that_equality_does_not_tell_apart_have_no_key(value):
-    assert key_of((), (value,)) is None
+    assert call_key((), (value,)) is None
 
 
 def test_calls_are_kept_up_to_a_bound(kernel, monkeypatch):
-    monkeypatch.setattr("nki_mlir.language.recent.MOST", 3)
+    monkeypatch.setattr("nki_mlir.language.specialization.MOST", 3)
     for n in (1, 1, 2, 2, 3, 3, 4, 4):
         assert np.array_equal(kernel(numbers(1, n)), numbers(1, n) * 2 + 3)
     assert len(kernel.repeated) == 3
 
 
 def test_captures_that_were_used_last_are_kept(kernel, monkeypatch):
-    monkeypatch.setattr("nki_mlir.language.recent.MOST", 2)
+    monkeypatch.setattr("nki_mlir.language.specialization.MOST", 2)
     captured = []
     capture = type(kernel)._capture
     monkeypatch.setattr(type(kernel), "_capture", lambda self, bound: captured.append(bound.specs[0].shape[1]) or
@@ -188,7 +187,7 @@ def test_captures_that_were_used_last_are_kept(kernel, monkeypatch):
 
 
 def test_entries_that_were_used_last_are_kept(monkeypatch):
-    monkeypatch.setattr("nki_mlir.language.recent.MOST", 3)
+    monkeypatch.setattr("nki_mlir.language.specialization.MOST", 3)
     kept = Recent()
     for key in "abc":
         kept[key] = key.upper()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
-from nki_mlir.language import run_time_index
+from nki_mlir.language import indirect
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -326,11 +326,11 @@ def test_random_subscripts(on):
 
 
 REFUSED = {
-    "three": (lambda t, a: t[a, a, a], run_time_index.ManyRunTimeIndices,
+    "three": (lambda t, a: t[a, a, a], indirect.ManyRunTimeIndices,
               r"3 dimensions of \(4, 8, 6\) are indexed at run time; an access has 2 at most"),
-    "a row of values": (lambda t, a: t[P, nl.zeros((1, 3), nl.int32), F], run_time_index.IndirectFreeDim,
+    "a row of values": (lambda t, a: t[P, nl.zeros((1, 3), nl.int32), F], indirect.IndirectFreeDim,
                         r"an index tile addresses dimension 1 of \(4, 8, 6\); it can address rows only"),
-    "a sum of a row": (lambda t, a: t[P, 2 * (a + F), F], run_time_index.IndirectFreeDim, "dimension 1"),
+    "a sum of a row": (lambda t, a: t[P, 2 * (a + F), F], indirect.IndirectFreeDim, "dimension 1"),
     "beside slices": (lambda t, a: t[:, a + F, :], Exception, "err_unsupported_mixing_basic_advanced"),
     "another partition": (lambda t, a: t[3 - P, a, F], Exception, "does not step through its partitions one by one"),
     "a float": (lambda t, a: t[:, nl.zeros((1, 1), nl.float32)], Exception,
@@ -381,5 +381,5 @@ def test_only_copies_take_places_of_the_run_time(on, use):
     @nki.jit
     def kernel(x):
         return use(nl.load(x)[:, nl.zeros((1, 1), nl.int32)])
-    with pytest.raises(run_time_index.PlainDynamicCopy, match=r"use nisa\.tensor_copy_dynamic_src"):
+    with pytest.raises(indirect.PlainDynamicCopy, match=r"use nisa\.tensor_copy_dynamic_src"):
         run(on, kernel, X)

@@ -89,7 +89,7 @@ FAULTS = [
         ("a product overwrites its sum", 'emit(made.cls, {**made.views, "dst": target}, made.mask, **(made.attributes | {"accumulate": True}))',
          'emit(made.cls, {**made.views, "dst": target}, made.mask, **made.attributes)'),
         generation="beta"),
-    *of("language/composites.py",
+    *of("language/functions.py",
         ("masked elements count in a mean", "if isinstance(mask, Mask) and any(", "if isinstance(mask, Mask) and all("),
         ("the epsilon is left out", 'scaled = ops.binary("add", ops.binary("multiply", total, 1.0 / n), epsilon)',
          'scaled = ops.binary("multiply", total, 1.0 / n)')),

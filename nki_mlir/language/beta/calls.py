@@ -11,6 +11,7 @@ import numpy as np
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.diagnostics.errors import warn_once
 from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.errors import unknown
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language.creation import located_dtype, plain_shape
@@ -21,7 +22,6 @@ from nki_mlir.language.signatures.binding import BindingForm, Function, R, bound
 from nki_mlir.language.signatures.generation import Generation
 from nki_mlir.language.signatures.kinds import ParameterKind
 from nki_mlir.language.signatures.table import histories
-from nki_mlir.language.unknown_names import unknown
 from nki_mlir.scalar.dtypes import FLOAT32
 
 

@@ -24,7 +24,7 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.beta import enums, language
 from nki_mlir.language.beta.enums import dge_mode, engine, oob_mode
 from nki_mlir.language.creation import HiddenTranspose, emit, refuse_hidden
-from nki_mlir.language.indirect import IndirectView
+from nki_mlir.language.indirect import DynamicView, IndirectNotSupported, IndirectView
 from nki_mlir.language.instructions import (
     activation_operands,
     check_destination,
@@ -37,7 +37,6 @@ from nki_mlir.language.instructions import (
     registers,
     rows_like,
 )
-from nki_mlir.language.run_time_index import DynamicView, IndirectNotSupported
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, DType

@@ -16,22 +16,34 @@ from nki_mlir.frontend.index import Mask, arange, ds, mgrid
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
 from nki_mlir.frontend.tracing import NkiRange
-from nki_mlir.language import creation, indirect, special, spmd
+from nki_mlir.language import creation, functions, indirect, spmd
 from nki_mlir.language import operations as ops
 from nki_mlir.language.beta.calls import BETA, bind_module, missing_from
-from nki_mlir.language.composites import mean, rms_norm, softmax, var
 from nki_mlir.language.creation import Allocation, InitialisedAllocation, ParDim, unique_name
 from nki_mlir.language.creation import constant as shared_constant
-from nki_mlir.language.elementwise import ARITHMETIC, BITWISE, MODULI, REDUCTIONS, UNARY, VERDICTS, token
-from nki_mlir.language.indirect import IndirectView
+from nki_mlir.language.functions import (
+    ARITHMETIC,
+    BITWISE,
+    MODULI,
+    REDUCTIONS,
+    UNARY,
+    VERDICTS,
+    gather_flattened,
+    mean,
+    rand,
+    random_seed,
+    rms_norm,
+    softmax,
+    token,
+    var,
+)
+from nki_mlir.language.indirect import DynamicView, IndirectNotSupported, IndirectView
 from nki_mlir.language.loops import loop_reduce
 from nki_mlir.language.operations import copy, device_print, matmul, transpose
 from nki_mlir.language.operations import select as where
 from nki_mlir.language.regions import REGIONS, MemoryRegion, hbm, makes, private_hbm, psum, sbuf, shared_hbm
-from nki_mlir.language.run_time_index import DynamicView, IndirectNotSupported
 from nki_mlir.language.signatures.binding import Contents
 from nki_mlir.language.signatures.table import listing, names_of
-from nki_mlir.language.special import gather_flattened, rand, random_seed
 from nki_mlir.language.spmd import nc, num_programs, program_id, program_ndim, spmd_dim
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.language.tiles import TileSize, bfp16, finfo, fp32, static_cast
@@ -222,7 +234,7 @@ def _unary(name: str) -> Callable[..., object]:
 
 def dropout(x: View, rate: object, *, dtype: object, mask: Mask | None) -> Tensor:
     """x with elements set to zero with a probability; nothing is rescaled."""
-    return special.dropout(x, rate, dtype=dtype, mask=mask)
+    return functions.dropout(x, rate, dtype=dtype, mask=mask)
 
 
 def all_reduce(x: Tensor, op: object, program_axes: object, *, dtype: object, mask: Mask | None,

@@ -21,6 +21,7 @@ from nki_mlir.dialects.nisa.collectives import (
     VaryingOp,
 )
 from nki_mlir.dialects.op import Op
+from nki_mlir.language.arguments import NKIObject
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import is_shape, reported
@@ -30,7 +31,6 @@ from nki_mlir.language.current.isa_dma import check_priority
 from nki_mlir.language.current.regions import is_hbm
 from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.language.objects import NKIObject
 from nki_mlir.language.signatures.binding import Contents
 from nki_mlir.language.signatures.table import CURRENT, listing
 from nki_mlir.scalar.dtypes import UINT32

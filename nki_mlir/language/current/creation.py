@@ -8,7 +8,7 @@ import numpy as np
 
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.tensor import View
-from nki_mlir.language import creation, special
+from nki_mlir.language import creation, functions
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import dtype_argument, reported
@@ -127,7 +127,7 @@ def shared_identity_matrix(n: int, dtype: object, dst: NkiTensor) -> NkiTensor:
 def rand(shape: object, dtype: DType, buffer: MemoryRegion, name: object) -> NkiTensor:
     """Uniform numbers in [0, 1)."""
     made = ndarray(shape, dtype, buffer, name)
-    numbers = low.adopt(special.rand((made.shape[0], made.size // made.shape[0]), FLOAT32))
+    numbers = low.adopt(functions.rand((made.shape[0], made.size // made.shape[0]), FLOAT32))
     assignment.assign(made, numbers)
     return made
 
@@ -138,4 +138,4 @@ def random_seed(seed: NkiTensor) -> None:
     if not isinstance(seed, NkiTensor):
         invalid(f"random_seed: expecting 'tensor', got '{type(seed).__name__}'")
     require(seed.size == 1, "random_seed takes a tensor of one element")
-    special.random_seed(low.tile("random_seed", "seed", seed))
+    functions.random_seed(low.tile("random_seed", "seed", seed))

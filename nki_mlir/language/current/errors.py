@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
 from nki_mlir.diagnostics.errors import warn_once
 from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.errors import unknown
 from nki_mlir.frontend.locations import user_location
-from nki_mlir.language.unknown_names import unknown
 
 
 class Advised(NkiMlirError):

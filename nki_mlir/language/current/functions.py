@@ -7,7 +7,7 @@ from typing import Any
 
 from nki_mlir.dialects.nisa.matmul import NcTransposeOp
 from nki_mlir.frontend.tensor import View
-from nki_mlir.language import composites, special
+from nki_mlir.language import functions
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
@@ -16,7 +16,7 @@ from nki_mlir.language.current.calls import dtype_argument, reported
 from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, older, require, warn
 from nki_mlir.language.current.regions import psum
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.language.elementwise import ARITHMETIC, BITWISE, MODULI, REDUCTIONS, UNARY, VERDICTS, token
+from nki_mlir.language.functions import ARITHMETIC, BITWISE, MODULI, REDUCTIONS, UNARY, VERDICTS, token
 from nki_mlir.scalar.dtypes import FLOAT32, UINT32, DType, promote
 
 
@@ -155,7 +155,7 @@ def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: object, dtype: o
     require(axis == 0, "gather_flattened has axis 0")
     source, places = low.flat_tile("gather_flattened", "data", data), low.flat_tile("gather_flattened", "indices",
                                                                                     indices)
-    made = low.adopt(special.gather_flattened(source, places, dtype=result_type(dtype, data)))
+    made = low.adopt(functions.gather_flattened(source, places, dtype=result_type(dtype, data)))
     return made.reshape(indices.shape)
 
 
@@ -208,20 +208,20 @@ def all(x: NkiTensor, axis: object, dtype: object) -> NkiTensor:
 @token("average")
 def mean(x: object, axis: int | Sequence[int], dtype: object, keepdims: bool) -> NkiTensor:
     """The mean over the last free axes."""
-    return low.adopt(composites.mean(*tile_and_axes("mean", x, axis), dtype=result_type(dtype, x), keepdims=keepdims))
+    return low.adopt(functions.mean(*tile_and_axes("mean", x, axis), dtype=result_type(dtype, x), keepdims=keepdims))
 
 
 @reported
 def var(x: NkiTensor, axis: object, dtype: object, keepdims: object) -> NkiTensor:
     """The population variance over the last free axes, which stay with size 1."""
-    return low.adopt(composites.var(*tile_and_axes("var", x, axis), dtype=result_type(dtype, x), keepdims=True))
+    return low.adopt(functions.var(*tile_and_axes("var", x, axis), dtype=result_type(dtype, x), keepdims=True))
 
 
 # -- composites --------------------------------------------------------------------------------------------------------
 @reported
 def softmax(x: NkiTensor, axis: object, dtype: object) -> NkiTensor:
     """exp(x - max(x)) / its sum, over the last free axes."""
-    return low.adopt(composites.softmax(*tile_and_axes("softmax", x, axis), dtype=result_type(dtype, x)))
+    return low.adopt(functions.softmax(*tile_and_axes("softmax", x, axis), dtype=result_type(dtype, x)))
 
 
 @reported
@@ -229,7 +229,7 @@ def rms_norm(x: object, w: NkiTensor, axis: object, n: int, epsilon: float, dtyp
              compute_dtype: object) -> NkiTensor:
     """x / sqrt(sum of x squared / n + epsilon) * w."""
     (source, axes), weight = tile_and_axes("rms_norm", x, axis), low.core_view(on_chip("rms_norm", "w", w))
-    return low.adopt(composites.rms_norm(source, weight, axes, n, epsilon, dtype=result_type(dtype, x),
+    return low.adopt(functions.rms_norm(source, weight, axes, n, epsilon, dtype=result_type(dtype, x),
                                          compute_dtype=compute_dtype))
 
 
@@ -238,7 +238,7 @@ def dropout(x: NkiTensor, rate: float, dtype: object) -> NkiTensor:
     """x with elements set to zero with probability ``rate``."""
     require(isinstance(rate, NkiTensor) or 0 <= rate <= 1, f"dropout rate {rate} is no probability")
     view = low.core_view(on_chip("dropout", "x", x))
-    return low.adopt(special.dropout(view, low.scalar("dropout", "rate", rate, view), dtype=result_type(dtype, x)))
+    return low.adopt(functions.dropout(view, low.scalar("dropout", "rate", rate, view), dtype=result_type(dtype, x)))
 
 
 @reported

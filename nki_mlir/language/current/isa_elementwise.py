@@ -9,7 +9,7 @@ import numpy as np
 
 from nki_mlir.dialects.nisa import elementwise, movement
 from nki_mlir.dialects.nisa.random import DropoutOp
-from nki_mlir.language import creation, special
+from nki_mlir.language import creation, functions
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import enums as e
@@ -164,4 +164,4 @@ def dropout(dst: NkiTensor, data: NkiTensor, prob: float | NkiTensor) -> None:
         require(target.dtype is source.dtype,
                 f"dropout dst is {target.dtype}, data is {source.dtype}; they must be equal")
         tile, number = low.number_and_tile("dropout", "prob", prob, source)
-        emit(DropoutOp, {"dst": target, "state": special.generator_state(), "src": source, "prob": tile}, imm=number)
+        emit(DropoutOp, {"dst": target, "state": functions.generator_state(), "src": source, "prob": tile}, imm=number)

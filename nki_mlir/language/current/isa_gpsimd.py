@@ -9,7 +9,7 @@ from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.strides import Dim
 from nki_mlir.frontend.tensor import View
-from nki_mlir.language import creation, special
+from nki_mlir.language import creation, functions
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
@@ -224,7 +224,7 @@ def generator(engine: str) -> View:
     """The generator's state of an engine."""
     if engine == "gpsimd":
         return creation.tensor_of(active().state("gpsimd_random_state", (1, 2), UINT32))
-    return special.generator_state()
+    return functions.generator_state()
 
 
 @instruction
@@ -244,7 +244,7 @@ def rand2(dst: NkiTensor, min: float | NkiTensor, max: float | NkiTensor) -> Non
     with low.writing(dst, "rand2") as out:
         target, = low.paired("rand2", dst=out)
         uniform = low.core_view(low.allocate(target.shape, FLOAT32))
-        emit(random.RandOp, {"dst": uniform, "state": special.generator_state()})
+        emit(random.RandOp, {"dst": uniform, "state": functions.generator_state()})
         low_end, high_end = low.scalar("rand2", "min", min, target), low.scalar("rand2", "max", max, target)
         if isinstance(low_end, View) or isinstance(high_end, View):
             width: View | float = ops.binary("subtract", high_end, low_end, dtype=FLOAT32)
@@ -260,7 +260,7 @@ def set_rng_seed(src_seeds: NkiTensor) -> None:
     """Seed the Vector engine's generator with a [1, 1] tile."""
     require(isinstance(src_seeds, NkiTensor) and src_seeds.size == 1, "set_rng_seed takes a tensor of one element")
     require(src_seeds.itemsize == 4, f"set_rng_seed takes a seed of 32 bits, not {src_seeds.dtype}")
-    special.random_seed(low.tile("set_rng_seed", "src_seeds", src_seeds))
+    functions.random_seed(low.tile("set_rng_seed", "src_seeds", src_seeds))
 
 
 def _state_words(op: str, tensor: NkiTensor, engine: str) -> View:

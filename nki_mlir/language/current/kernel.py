@@ -26,11 +26,9 @@ from nki_mlir.language.current.errors import NkiTypeError, integer, of_core, req
 from nki_mlir.language.current.lowering import allocate, carrier, core_view
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.language.index_errors import plain_index_errors
-from nki_mlir.language.kernel import K, capturing
+from nki_mlir.language.kernel import K, capturing, plain_index_errors
 from nki_mlir.language.kernel import Kernel as CoreKernel
 from nki_mlir.language.launching import MODES, Decorators
-from nki_mlir.language.recent import Recent
 from nki_mlir.language.results import BadResult, Traced, is_whole, traced
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.machine import machine_named
@@ -59,7 +57,7 @@ class Kernel(CoreKernel):
         if len(grid) == 1:
             require(1 <= grid[0] <= limit, f"a kernel is launched on 1 to {limit} cores, got {grid[0]}")
         require(all(n >= 1 for n in grid), f"a kernel is launched on a grid of {list(grid)}")
-        return self.with_changes(grid=grid, has_grid=True, specializations=Recent())
+        return self.with_changes(grid=grid, has_grid=True)
 
     def with_schedule(self: K, edges: Sequence[tuple[str, object]]) -> K:
         """The kernel with instructions ordered.
@@ -92,7 +90,7 @@ class Kernel(CoreKernel):
             names = list(after) if isinstance(after, (tuple, list)) else [after]
             require(all(isinstance(n, str) for n in (name, *names)), "Schedule edge name must be a string")
             made += [(name, n) for n in names]
-        return self.with_changes(options=self.options | {"schedule": tuple(made)}, specializations=Recent())
+        return self.anew(options=self.options | {"schedule": tuple(made)})
 
     @property
     def simulation_target(self) -> str:

@@ -20,9 +20,8 @@ from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.language.arguments import map_leaves, with_arrays
 from nki_mlir.language.current.errors import invalid
 from nki_mlir.language.current.unrounded import ExactMemory, UnroundedStep, check_apart, rounds
-from nki_mlir.language.dispatch import tensor_classes
+from nki_mlir.language.dispatch import records, refuse_gradient, tensor_classes
 from nki_mlir.language.eager_run import report_races, results
-from nki_mlir.language.gradients import records, refuse_gradient
 from nki_mlir.language.results import assemble
 from nki_mlir.scalar.dtypes import DType, dtype_of
 from nki_mlir.targets.interpreter.execute import Runner

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Functions of ``nl`` in both generations: those that are operators, composed ones, random numbers and gathers.
+
+What is made of several operations computes in float32 and rounds once, at the end.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.nisa import movement, random
+from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.index import Mask
+from nki_mlir.frontend.tensor import View
+from nki_mlir.language import creation
+from nki_mlir.language import operations as ops
+from nki_mlir.language.creation import Tensor, emit
+from nki_mlir.language.instructions import operand
+from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, DType
+
+F = TypeVar("F", bound=Callable[..., object])
+
+# Functions that are operators: elementwise ones, and reductions with theirs.
+ARITHMETIC = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")
+BITWISE = ("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift")
+MODULI = ("mod", "fmod")
+VERDICTS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or",
+            "logical_xor")
+UNARY = ("invert", "negative", "logical_not", "exp", "log", "sin", "cos", "tan", "tanh", "arctan", "sqrt", "rsqrt",
+         "sigmoid", "relu", "gelu", "gelu_dx", "gelu_apprx_tanh", "gelu_apprx_sigmoid", "silu", "silu_dx", "erf",
+         "erf_dx", "softplus", "mish", "square", "sign", "abs", "reciprocal", "floor", "ceil", "trunc")
+REDUCTIONS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
+
+
+def token(operator: str, name: str = "", does: str = "") -> Callable[[F], F]:
+    """Decorator: the function is the operator of that name, too. Those that are made get a name, and what they do."""
+    def mark(function: F) -> F:
+        function.nki_token = operator           # type: ignore[attr-defined]
+        if name:
+            function.__name__, function.__qualname__, function.__doc__ = name, name, does
+        return function
+    return mark
+
+
+token("copy")(ops.copy)
+
+
+# -- composed of several operations ------------------------------------------------------------------------------------
+def _float(x: Any) -> DType:
+    """The result's dtype where none is asked for: that of the operand, float32 for integers."""
+    return x.dtype if x.dtype.is_float else FLOAT32
+
+
+def _count(x: View, axis: object, mask: object) -> object:
+    """How many elements a reduction combines: a number, or a tile where the mask leaves some of a row out."""
+    axes = ops.free_axes(x, axis)
+    if isinstance(mask, Mask) and any(e.axes[a] for e, _ in mask.spread(x.shape).terms for a in axes):
+        ones = creation.filled(x.shape, 1.0, FLOAT32)
+        return ops.binary("maximum", ops.reduce("add", ones, axis, mask=mask, keepdims=True), 1.0)
+    return math.prod(x.shape[a] for a in axes)
+
+
+def mean(x: object, axis: object, *, dtype: object = None, mask: object = None, keepdims: bool = False) -> Tensor:
+    """The mean over free axes; integer input gives float32. Elements that are masked out do not count."""
+    x = creation.as_operand(x, "nl.mean")
+    if x.mask is not None:
+        mask = x.mask if mask is None else mask & x.mask
+    count = _count(x, axis, mask)
+    total = ops.reduce("add", x, axis, mask=mask, dtype=FLOAT32, keepdims=True)
+    rows = active("nl.mean").properties["made"].where_written()
+    divided = ("multiply", total, 1.0 / count) if isinstance(count, int) else ("divide", total, count)
+    return ops.drop_axes(ops.binary(*divided, mask=rows, dtype=dtype or _float(x)), ops.free_axes(x, axis), keepdims)
+
+
+def var(x: object, axis: object, *, dtype: object = None, mask: Mask | None = None, keepdims: bool = False) -> Tensor:
+    """The population variance over free axes."""
+    center = mean(x, axis, mask=mask, dtype=FLOAT32, keepdims=True)
+    deviation = ops.binary("subtract", x, center, dtype=FLOAT32, mask=mask)
+    squares = ops.unary("square", deviation, mask=mask)
+    return mean(squares, axis, mask=mask, dtype=dtype or _float(x), keepdims=keepdims)
+
+
+def softmax(x: object, axis: object, *, dtype: object = None, compute_dtype: object = None, mask: object = None
+            ) -> Tensor:
+    """exp(x - max(x)) / sum of it over free axes."""
+    x = creation.as_operand(x, "nl.softmax")
+    kind = compute_dtype or FLOAT32
+    highest = ops.reduce("maximum", x, axis, mask=mask, dtype=FLOAT32, keepdims=True)
+    shifted = ops.binary("subtract", x, highest, mask=mask, dtype=kind)
+    powers = ops.unary("exp", shifted, mask=mask, dtype=kind)
+    total = ops.reduce("add", powers, axis, mask=mask, dtype=FLOAT32, keepdims=True)
+    return ops.binary("divide", powers, total, mask=mask, dtype=dtype or compute_dtype or _float(x))
+
+
+def rms_norm(x: object, w: object, axis: object, n: float, epsilon: float = 1e-6, *, dtype: object = None,
+             compute_dtype: object = None, mask: object = None) -> Tensor:
+    """x / sqrt(sum of x squared over ``axis`` / n + epsilon) * w."""
+    x = creation.as_operand(x, "nl.rms_norm")
+    squares = ops.unary("square", x, mask=mask, dtype=FLOAT32)
+    total = ops.reduce("add", squares, axis, mask=mask, dtype=FLOAT32, keepdims=True)
+    scaled = ops.binary("add", ops.binary("multiply", total, 1.0 / n), epsilon)
+    normal = ops.binary("multiply", x, ops.unary("rsqrt", scaled), mask=mask, dtype=compute_dtype or FLOAT32)
+    return ops.binary("multiply", normal, w, mask=mask, dtype=dtype or compute_dtype or _float(x))
+
+
+# -- no loop nest over tiles -------------------------------------------------------------------------------------------
+def gather_flattened(data: View, indices: object, *, mask: object = None, dtype: object = None) -> Tensor:
+    """Per partition: data's free elements, flattened, at ``indices``."""
+    source, places = creation.as_operand(data), creation.as_operand(indices)
+    made = ops.compute(movement.GatherFlattenedOp, places.shape, data.dtype, {"src": source, "index": places}, mask,
+                       asked=data.dtype)
+    return made if dtype is None else ops.copy(made, dtype=dtype)
+
+
+class BadProbability(KernelError, ValueError):
+    code = "NKI-PROBABILITY"
+    message = "the probability of dropout is {found}"
+    fix = "give a number of 0 to 1"
+
+
+def generator_state() -> Tensor:
+    return creation.tensor_of(active().state("random_state", (1, 2), UINT32))
+
+
+def random_seed(seed: View | float, *, mask: object = None) -> None:
+    """Seed the generator with a number or a [1, 1] tile; the same seed gives the same numbers."""
+    if not isinstance(seed, View):
+        seed = creation.filled((1, 1), float(int(seed) & 0x7FFFFFFF), INT32)
+    emit(random.RandomSeedOp, {"state": generator_state(), "seed": seed}, mask)
+
+
+def rand(shape: object, dtype: object) -> Tensor:
+    """A tile of uniform numbers in [0, 1)."""
+    extents, _ = creation.plain_shape(shape)
+    return ops.compute(random.RandOp, extents, dtype, {"state": generator_state()}, asked=dtype)
+
+
+def dropout(data: View, prob: object, *, dtype: object = None, mask: object = None) -> Tensor:
+    """data with elements set to zero with a probability, a number or a [P, 1] tile; nothing is rescaled."""
+    source = creation.as_operand(data)
+    tile, number = operand(prob)
+    if not 0 <= number <= 1:
+        raise BadProbability(found=prob).here()
+    if tile is not None and tile.shape[0] != source.shape[0]:
+        tile = tile.broadcast_to((source.shape[0], 1))
+    return ops.compute(random.DropoutOp, source.shape, data.dtype,
+                       {"state": generator_state(), "src": source, "prob": tile}, mask, asked=dtype, imm=number)
