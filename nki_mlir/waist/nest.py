@@ -140,6 +140,25 @@ class Nest:
                        inputs=tuple(map(operand, self.inputs)), outputs=tuple(map(operand, self.outputs)),
                        steps=tuple(map(step, self.steps)), mask=renamed_mask(self.mask, place))
 
+    def beside(self, other: "Nest") -> "Nest":
+        """This nest and one of the same extents that reduces nothing as one, operands and steps of this one first.
+
+        Neither has symbols or a mask.
+        """
+        own, further = len(self.inputs), len(other.inputs)
+        ends = own + further, own + further + len(self.outputs)
+
+        def moved(nest: Nest, value: int) -> int:
+            """The number that a value of one of the two has in both."""
+            first, step = nest.first_output, nest.first_step
+            if nest is self:
+                return value + further * (value >= first) + len(other.outputs) * (value >= step)
+            return value + (own if value < first else ends[1] - first if value < step else
+                            ends[1] + len(other.outputs) + len(self.steps) - step)
+        steps = [replace(s, operands=tuple([moved(n, v) for v in s.operands])) for n in (self, other) for s in n.steps]
+        return replace(self, inputs=(*self.inputs, *other.inputs), outputs=(*self.outputs, *other.outputs),
+                       steps=tuple(steps), results=tuple([moved(n, v) for n in (self, other) for v in n.results]))
+
     def divided(self, axis: int, inner: int) -> "Nest":
         """The nest with an axis as two, of which the inner one has ``inner`` positions.
 

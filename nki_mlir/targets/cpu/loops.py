@@ -8,7 +8,7 @@ writes, so an earlier load sees the same value. Under a mask nothing is loaded b
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 from nki_mlir.bindings import ir
 from nki_mlir.targets.cpu import host
@@ -26,12 +26,12 @@ Carried = list[Value]
 class MemoryUse:
     """What is known of the memory of a nest's operands.
 
-    ``streams``: outputs go past the caches. ``ahead``: by their numbers inputs of which what lies so many bytes further
-    on is asked for while they are read. ``beside``: by their numbers inputs that lie like another one, whose number
-    follows, and begin so many elements behind it.
+    Operands are given by their numbers. ``streams``: outputs that go past the caches. ``ahead``: inputs of which what
+    lies so many bytes further on is asked for while they are read. ``beside``: inputs that lie like another one, whose
+    number follows, and begin so many elements behind it.
     """
 
-    streams: bool = False
+    streams: tuple[int, ...] = ()
     ahead: tuple[tuple[int, int], ...] = ()
     beside: tuple[tuple[int, int, int], ...] = ()
 
@@ -187,7 +187,7 @@ class Loops:
             self.held[output].append(self.code.spread(value, point.lanes))
             return
         self.code.put(self.code.spread(value, point.lanes), point.pointers[operand], self.step_of(operand, point),
-                      self.nest.outputs[output].dtype, point.lanes, point.active, self.streams)
+                      self.nest.outputs[output].dtype, point.lanes, point.active, output in self.streams)
 
     def load(self, depth: int, point: Point) -> Point:
         """The inputs that the remaining loops do not move, and what follows from them."""
@@ -338,7 +338,7 @@ class AddressedNest:
 
     @property
     def title(self) -> str:
-        return self.nest.title + "_streamed" * self.use.streams + "_ahead" * bool(self.use.ahead)
+        return self.nest.title + "_streamed" * bool(self.use.streams) + "_ahead" * bool(self.use.ahead)
 
     def emit(self, code: FunctionEmitter, words: Value) -> None:
         nest, plan = self.nest, schedule(self.nest)
@@ -349,9 +349,9 @@ class AddressedNest:
             Loops(code, nest, plan, symbols, self.use).emit(pointers)
             return
         beyond = code.i64(0)                    # bits that no output's address may have
-        for k, output in enumerate(nest.outputs):
+        for k in self.use.streams:
             address = code.word(words, first + k, code.i64_type)
-            beyond = code.or_(beyond, code.and_(address, _width(output, plan) - 1))
+            beyond = code.or_(beyond, code.and_(address, _width(nest.outputs[k], plan) - 1))
         branch = code.scf.IfOp(code.cmp("eq", beyond, 0), [], has_else=True)
         with ir.InsertionPoint(branch.then_block):
             Loops(code, nest, plan, symbols, self.use).emit(pointers)
@@ -360,27 +360,32 @@ class AddressedNest:
                 "ordering": ir.IntegerAttr.get(code.i64_type, SEQUENTIALLY_CONSISTENT)})
             code.scf.YieldOp([])
         with ir.InsertionPoint(branch.else_block):
-            Loops(code, nest, plan, symbols, replace(self.use, streams=False)).emit(pointers)
+            Loops(code, nest, plan, symbols, replace(self.use, streams=())).emit(pointers)
             code.scf.YieldOp([])
 
 
 def addressed(nest: Nest, streams: bool, ahead: tuple[tuple[int, int], ...] = ()) -> "Nest | AddressedNest":
     """The nest, with what is known of its memory if that is anything."""
-    return AddressedNest(nest, MemoryUse(streams, ahead)) if streams or ahead else nest
+    use = MemoryUse(tuple(range(len(nest.outputs))) if streams else (), ahead)
+    return AddressedNest(nest, use) if use != MemoryUse() else nest
 
 
-def does_stream(routine: object) -> bool:
-    return isinstance(routine, AddressedNest) and routine.use.streams
+def with_memory(routine: "Nest | AddressedNest") -> AddressedNest:
+    return routine if isinstance(routine, AddressedNest) else AddressedNest(routine, MemoryUse())
 
 
-def can_stream(nest: Nest) -> bool:
-    """Whether each output is written once, in whole vectors at multiples of their size from where it begins."""
-    if nest.reduced or nest.mask:
+def does_stream(routine: object) -> TypeGuard[AddressedNest]:
+    return isinstance(routine, AddressedNest) and bool(routine.use.streams)
+
+
+def can_stream(nest: Nest, chosen: Sequence[int] | None = None) -> bool:
+    """Whether outputs are written once each, in whole vectors at multiples of their size from where they begin."""
+    outputs = [(k, nest.outputs[k]) for k in (range(len(nest.outputs)) if chosen is None else chosen)]
+    if nest.mask or not all(o.strides[a] for _, o in outputs for a in nest.reduced):
         return False
     plan = schedule(nest)
     return plan.vector is not None and plan.lanes > 1 and all(
-        not nest.uses(nest.first_output + k) and _lies_in_vectors(output, plan)
-        for k, output in enumerate(nest.outputs))
+        not nest.uses(nest.first_output + k) and _lies_in_vectors(output, plan) for k, output in outputs)
 
 
 def _lies_in_vectors(output: Operand, plan: Schedule) -> bool:

@@ -19,7 +19,7 @@ from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.contraction import product_of
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
 from nki_mlir.targets.cpu.loop_products import PlacedNest, through, writes_once
-from nki_mlir.targets.cpu.loops import AddressedNest, MemoryUse, addressed, can_stream, does_stream
+from nki_mlir.targets.cpu.loops import AddressedNest, addressed, can_stream, does_stream, with_memory
 from nki_mlir.targets.cpu.program import BUFFERS, Argument, Assembly, ProgramLabel, RoutineCall, ScratchBuffer
 from nki_mlir.targets.cpu.row_chunks import RowChunks, TileComputation
 from nki_mlir.targets.cpu.schedule import schedule
@@ -273,13 +273,10 @@ def _divided(nest: Nest, strides: tuple[int, ...], row: int) -> Nest:
 def find_fields(code: Assembly) -> None:
     """Say of each nest of the program which of its inputs lie beside each other."""
     for call in code.instructions:
-        known = call.function
-        if not isinstance(known, Nest | AddressedNest):
-            continue
-        nest, use = (known, MemoryUse()) if isinstance(known, Nest) else (known.nest, known.use)
-        beside = _beside(nest, call.arguments)
-        if beside:
-            call.function = AddressedNest(nest, replace(use, beside=beside))
+        if isinstance(call.function, Nest | AddressedNest):
+            known = with_memory(call.function)
+            if beside := _beside(known.nest, call.arguments):
+                call.function = replace(known, use=replace(known.use, beside=beside))
 
 
 def _beside(nest: Nest, arguments: tuple[Argument, ...]) -> tuple[tuple[int, int, int], ...]:

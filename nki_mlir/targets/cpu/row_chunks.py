@@ -10,16 +10,24 @@ buffer that nothing else uses is that of the first chunk for all of them, which 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.contraction import product_of
-from nki_mlir.targets.cpu.loops import addressed, can_stream, does_stream
-from nki_mlir.targets.cpu.program import Assembly, ProgramLabel, RoutineCall, ScratchBuffer, slot_address, slot_value
-from nki_mlir.targets.cpu.schedule import parts_of, reach_of
+from nki_mlir.targets.cpu.loops import AddressedNest, addressed, can_stream, does_stream, with_memory
+from nki_mlir.targets.cpu.program import (
+    Argument,
+    Assembly,
+    ProgramLabel,
+    RoutineCall,
+    ScratchBuffer,
+    slot_address,
+    slot_value,
+)
+from nki_mlir.targets.cpu.schedule import parts_of, reach_of, schedule
 from nki_mlir.targets.cpu.values import MemrefView
-from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.nest import Nest, Operand
 
 LARGE = 1 << 20                     # bytes that a run touches; smaller ones are in the cache as they are
 CHUNK = 1 << 19                     # bytes that a chunk should touch at most
@@ -171,7 +179,7 @@ class Run:
 
     def loop(self, first: int, last: int, parts: Sequence[Chunk]) -> None:
         """Chunks of the items, one after the other. Buffers of all of them are in use as long as it runs."""
-        items, chunks = self.items[first:last], iter(parts)
+        items = self.items[first:last]
         begin, end = self.start + first, self.start + last
         kept = self.buffers_of_chunks(first, last, parts)
         for item in items:
@@ -181,20 +189,12 @@ class Run:
             for buffer in used:
                 buffer.first, buffer.last = min(buffer.first, begin), max(buffer.last, end)
         self.code.items += [item for item in items if isinstance(item, ProgramLabel)]
-        variable, again = self.code.slot(), self.code.label()
-        self.code.emit("nki_set", slot_address(variable), Linear())
-        self.code.mark(again)
         ahead = self.asked_ahead(items, parts)
-        for item in items:
-            if isinstance(item, RoutineCall):
-                part = next(chunks)
-                streams = does_stream(item.function) and can_stream(part.nest)
-                views = self.chunks.computations[id(item)].views
-                asked = tuple(ahead.get(id(item), {}).items())
-                starts = [a.plus(slot_value(variable), 0 if view.root in kept else step)    # type: ignore[union-attr]
-                          for a, step, view in zip(item.arguments, part.steps, views)]
-                self.code.emit(addressed(part.nest, streams, asked), *starts, *item.arguments[len(starts):])
-        self.code.emit("nki_next", slot_address(variable), Linear(1), Linear(self.count), again)
+        calls = [item for item in items if isinstance(item, RoutineCall)]
+        routines = [addressed(part.nest, does_stream(call.function) and can_stream(part.nest),
+                              tuple(ahead.get(id(call), {}).items())) for call, part in zip(calls, parts)]
+        views = [self.chunks.computations[id(call)].views for call in calls]
+        ChunkLoop(self.code, self.count, calls, parts, views, routines, kept).write()
 
     def asked_ahead(self, items: Sequence[object], parts: Sequence[Chunk]) -> dict[int, dict[int, int]]:
         """By ``id`` of a call and by operand: how many bytes ahead the next chunk is, of the kernel's arrays.
@@ -234,6 +234,87 @@ class Run:
         for buffer in kept:
             buffer.size = sizes[buffer]
         return {*kept}
+
+
+@dataclass(eq=False)
+class ChunkLoop:
+    """A loop over chunks: calls of whole nests, each with what it is for a chunk. All chunks use ``common`` buffers."""
+
+    code: Assembly
+    count: int
+    calls: Sequence[RoutineCall]
+    parts: Sequence[Chunk]
+    views: Sequence[Sequence[MemrefView]]
+    routines: Sequence[Nest | AddressedNest]
+    common: set[object]
+
+    def write(self) -> None:
+        variable, again = self.code.slot(), self.code.label()
+        chunk, late = slot_value(variable), late_beside(self.routines)
+        if late is not None and not self.keeps_for_the_last(late[0]):
+            late = None
+        self.code.emit("nki_set", slot_address(variable), Linear())
+        self.code.mark(again)
+        for k, routine in enumerate(self.routines if late is None else self.routines[:-1]):
+            if late is not None and k == late[0]:
+                self.with_the_last(late, chunk)
+            else:
+                self.code.emit(routine, *self.arguments(k, chunk))
+        self.code.emit("nki_next", slot_address(variable), Linear(1), Linear(self.count), again)
+        if late is not None:
+            self.code.emit(self.routines[-1], *self.arguments(-1, Linear(self.count - 1)))
+
+    def with_the_last(self, late: tuple[int, AddressedNest], chunk: Linear) -> None:
+        """A call, and with it the last one of the chunk before where there is one."""
+        k, both = late
+        own, last = self.arguments(k, chunk), self.arguments(-1, chunk.plus(Linear(-1)))
+        a, b = len(self.parts[k].nest.inputs), len(self.parts[-1].nest.inputs)
+        first, end = self.code.label(), self.code.label()
+        self.code.emit("nki_unless", chunk, first)
+        self.code.emit(both, *own[:a], *last[:b], *own[a:], *last[b:])
+        self.code.emit("nki_unless", Linear(), end)
+        self.code.mark(first)
+        self.code.emit(self.routines[k], *own)
+        self.code.mark(end)
+
+    def arguments(self, k: int, chunk: Linear) -> list[Argument]:
+        """Of a call, for a chunk."""
+        starts = [a.plus(chunk, 0 if view.root in self.common else step)                      # type: ignore[union-attr]
+                  for a, step, view in zip(self.calls[k].arguments, self.parts[k].steps, self.views[k])]
+        return [*starts, *self.calls[k].arguments[len(starts):]]
+
+    def keeps_for_the_last(self, k: int) -> bool:
+        """Whether what the last call reads of a chunk is there until call ``k`` has the next one.
+
+        That may write each element where the last call has just read it.
+        """
+        read = [(view.root, what) for view, *what in self.operands(-1) if view.root in self.common]
+        return all(n == k and what == other for n in range(k + 1)
+                   for view, *what in self.operands(n)[len(self.parts[n].nest.inputs):]
+                   for root, other in read if root is view.root)
+
+    def operands(self, k: int) -> list[tuple[MemrefView, Operand, Argument]]:
+        return [*zip(self.views[k], self.parts[k].nest.operands, self.calls[k].arguments)]
+
+
+def late_beside(routines: Sequence[Nest | AddressedNest]) -> tuple[int, AddressedNest] | None:
+    """The number of a call with which the last one can run, a chunk later, and both as one.
+
+    Stores past the caches keep a thread waiting that does nothing else; beside a function they cost little. Nothing may
+    be computed otherwise than without them: the order of a sum, for example.
+    """
+    *others, last = map(with_memory, routines)
+    heavy = max(others, key=lambda r: len(r.nest.steps))
+    nest = heavy.nest
+    if not does_stream(last) or len(nest.steps) <= len(last.nest.steps) or nest.mask or (
+            nest.symbols or last.nest.symbols or nest.extents != last.nest.extents):
+        return None
+    both = nest.beside(last.nest)
+    streams = tuple([len(nest.outputs) + n for n in last.use.streams])
+    own, plan = (replace(schedule(n), carried=(), folds=()) for n in (nest, both))
+    if own != plan or heavy.use.streams or not can_stream(both, streams):
+        return None
+    return others.index(heavy), AddressedNest(both, replace(heavy.use, streams=streams))
 
 
 def bytes_of(nest: Nest, operand: int) -> int:

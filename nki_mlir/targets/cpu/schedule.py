@@ -47,8 +47,10 @@ def schedule(nest: Nest) -> Schedule:
     lanes = lanes_for(nest, vector)
     if vector in nest.reduced:
         order = (*parallel, *(a for a in reduced if a != vector), vector)
-        deep = nest.extents[vector] >= 2 * UNROLLED * lanes and len(nest.steps) <= LIGHT
-        return Schedule(order, vector, lanes, carried, folds or (), UNROLLED if deep else 1)
+        waits = all(f.fn in ("maximum", "minimum") for f in folds or ())        # three instructions, not one
+        unroll = 2 * UNROLLED if waits else UNROLLED
+        deep = nest.extents[vector] >= 2 * unroll * lanes and len(nest.steps) <= LIGHT
+        return Schedule(order, vector, lanes, carried, folds or (), unroll if deep else 1)
     others = [a for a in parallel if a != vector]
     inside = _inner_axis(nest, vector) if not reduced else None
     if inside is None:

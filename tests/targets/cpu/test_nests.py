@@ -251,6 +251,23 @@ def test_product__is_recognised() -> None:
     assert not contraction.product_of(fold((4, 4), {1}, dense((4, 4), FLOAT32), Operand(FLOAT32, (1, 0)), "add"))
 
 
+def test_beside__computes_what_both_do() -> None:
+    tile, rows = Operand(FLOAT32, (40, 1)), Operand(FLOAT32, (1, 0))
+    sums = Nest((6, 40), frozenset({1}), (tile, rows), 0, (tile, rows), (
+        Step("alu", FLOAT32, (0, 1), "add"), Step("activation", FLOAT32, (4,), "exp"),
+        Step("alu", FLOAT32, (3, 5), "add")), (5, 6))
+    scaled = Nest((6, 40), frozenset(), (tile, rows, tile), 0, (tile,), (
+        Step("alu", FLOAT32, (0, 1), "multiply"), Step("alu", FLOAT32, (3, 4), "maximum"),
+        Step("alu", FLOAT32, (5, 2), "subtract")), (6,))
+    rng, both = np.random.default_rng(0), sums.beside(scaled)
+    first, second = ([Memory(nest, operand, rng) for operand in nest.operands] for nest in (sums, scaled))
+    together = [*first[:2], *second[:3], *first[2:], *second[3:]]
+    assert both.operands == tuple(m.operand for m in together)
+    for got, want in zip(reference(both, together), [*reference(sums, first), *reference(scaled, second)], strict=True):
+        np.testing.assert_array_equal(got, want)
+    check([both], exact=False)
+
+
 # -- everything, at random ---------------------------------------------------------------------------------------------
 def random_nests(rng: np.random.Generator, count: int) -> Iterator[Nest]:
     for _ in range(count):

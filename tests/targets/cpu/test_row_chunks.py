@@ -19,6 +19,8 @@ from nki_mlir.targets.cpu.kernel import listing
 from nki_mlir.targets.cpu.row_chunks import ChunkAccess, bytes_of, lie_apart
 from nki_mlir.waist.nest import Nest, Operand, Step
 
+from .compiled import compiled
+
 X = np.random.default_rng(0).integers(-4, 5, (128, 96)).astype(np.float32)
 
 
@@ -98,6 +100,12 @@ def parts_of_a_tile(x, count):
         tile[:, part] = nl.multiply(nl.add(tile[:, part], 1.0), 2.0)
     nl.store(out, tile)
     return out
+
+
+def aligned(shape):
+    """An array that begins where whole vectors can be stored."""
+    memory = np.zeros(4 * (np.prod(shape) + 16), np.uint8)
+    return memory[-memory.ctypes.data % 64:][:4 * np.prod(shape)].view(np.float32).reshape(shape)
 
 
 def loops(kernel, *arguments):
@@ -182,6 +190,37 @@ def test_the_next_chunk_is_asked_for__where_most_is_computed(monkeypatch, shape)
     assert asking == {"add": {str(rows * shape[1] * 4)}}
     np.testing.assert_array_equal(*(powers.on(where)(x)[5] for where in ("jit", "interpreter")))
     np.testing.assert_allclose(*(powers.on(where)(x) for where in ("jit", "interpreter")), rtol=1e-5)
+
+
+@nki.jit
+def powers_and_lowest(x):
+    """What is stored of a chunk needs what the next chunk overwrites before its powers."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    total = nl.ndarray((x.shape[0], 1), dtype=nl.float32, buffer=nl.sbuf)
+    lowest = nisa.tensor_reduce(np.max, tile, axis=1, negate=True, keepdims=True)
+    exponentials = nisa.activation_reduce(np.exp, tile, bias=lowest, reduce_op=np.add, reduce_res=total)
+    nl.store(out, nisa.tensor_scalar(exponentials, np.multiply, lowest))
+    return out
+
+
+@pytest.mark.parametrize("kernel, shape, is_late", [
+    (powers, (128, 96), True), (powers, (96, 128), True), (powers, (128, 131), False),
+    (powers_and_lowest, (128, 96), False)])
+def test_results_are_stored_past_the_caches__beside_what_is_computed_of_the_next_chunk(monkeypatch, kernel, shape, is_late):
+    """The bits are the same as without it. Rows of 131 elements are no whole vectors: they are stored as usual."""
+    monkeypatch.setattr(read_in_place, "LEAST", 64)
+    monkeypatch.setattr(host, "cache_bytes", lambda: 256)
+    x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    x[5, 7], x[9, :] = np.nan, -np.inf
+    module, results = kernel.lower(x).module("nisa"), []
+    for late in (is_late, False):
+        assert ("nki_unless" in listing(module).split("module {")[0]) is late
+        results.append(aligned(shape))
+        compiled(module)([x], results[-1:])
+        monkeypatch.setattr(row_chunks, "late_beside", lambda calls: None)
+    np.testing.assert_array_equal(*(r.view(np.uint32) for r in results))
+    np.testing.assert_allclose(results[0], kernel.on("interpreter")(x), rtol=1e-5)
 
 
 def test_every_line_of_the_next_chunk_is_asked_for(monkeypatch):
