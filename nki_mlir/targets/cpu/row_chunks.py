@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.contraction import product_of
 from nki_mlir.targets.cpu.loops import AddressedNest, addressed, can_stream, does_stream, with_memory
 from nki_mlir.targets.cpu.program import (
@@ -69,6 +70,8 @@ class RowChunks:
         self.computations: dict[int, TileComputation] = {}      # by ``id`` of the call, which the program keeps
         self.is_worth_it = False
         self.zeroed = set[ScratchBuffer]()
+        self.pool: tuple[int, int] | None = None                # of the loop around: its variable's slot and its step
+        self.read = set[object]()                               # in an iteration of it, up to here
 
     def computed(self, call: RoutineCall, nest: Nest, views: Sequence[MemrefView], starts: Sequence[Linear]) -> None:
         self.computations[id(call)] = TileComputation(nest, views, starts)
@@ -90,9 +93,20 @@ class RowChunks:
                 end += 1
             if end > start:
                 Run(self, code, fresh, items[start:end], start).write()     # type: ignore[arg-type]
+                computations = filter(None, map(self.computations.get, map(id, items[start:end])))
+                self.read |= {view.root for c in computations for view in c.views[:len(c.nest.inputs)]}
             else:
+                self.between(items[start])
                 code.items.append(items[start])
             start = max(end, start + 1)
+
+    def between(self, item: RoutineCall | ProgramLabel | None) -> None:
+        """An item of the program between runs, which may begin or end a loop on the pool."""
+        if item is None or (isinstance(item, RoutineCall) and item.function == "nki_parallel"):
+            self.pool, self.read = None, set()
+            if item is not None:
+                _, _, _, slot, _, step, *_ = item.arguments
+                self.pool = slot.const, step.const                  # type: ignore[union-attr]
 
     def accesses(self, computation: TileComputation, part: "Chunk") -> list[ChunkAccess]:
         found = []
@@ -197,9 +211,10 @@ class Run:
         ChunkLoop(self.code, self.count, calls, parts, views, routines, kept).write()
 
     def asked_ahead(self, items: Sequence[object], parts: Sequence[Chunk]) -> dict[int, dict[int, int]]:
-        """By ``id`` of a call and by operand: how many bytes ahead the next chunk is, of the kernel's arrays.
+        """By ``id`` of a call and by operand: how many bytes ahead is what this thread reads next of a kernel's array.
 
-        While a chunk is computed, the memory would have nothing to do: the heaviest nest that reads an array asks.
+        That is the next chunk, or where the iteration has read them before, those of a later one. While a chunk is
+        computed, the memory would have nothing to do: the heaviest nest that reads an array asks.
         """
         heaviest: dict[tuple[object, int], tuple[int, int, int]] = {}
         calls = [item for item in items if isinstance(item, RoutineCall)]
@@ -212,9 +227,15 @@ class Run:
                     key = view.root, step
                     heaviest[key] = max(heaviest.get(key, weight), weight, key=lambda w: w[0])
         found: dict[int, dict[int, int]] = {}
-        for (_, step), (_, call_id, k) in heaviest.items():
-            found.setdefault(call_id, {})[k] = step
+        for (root, step), (_, call_id, k) in heaviest.items():
+            later = self.later(self.chunks.computations[call_id].starts[k]) if root in self.chunks.read else 0
+            found.setdefault(call_id, {})[k] = later or step
         return found
+
+    def later(self, start: Linear) -> int:
+        """How many bytes further on an operand starts in the iteration that this thread is likely to run next."""
+        slot, step = self.chunks.pool or (0, 0)
+        return dict(start.symbols).get(slot, 0) * step * host.threads()
 
     def buffers_of_chunks(self, first: int, last: int, parts: Sequence[Chunk]) -> set[object]:
         """The buffers whose content is of no use beyond a chunk: nothing outside of these items knows them."""

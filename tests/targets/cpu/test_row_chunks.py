@@ -14,7 +14,7 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu import host, read_in_place, row_chunks
+from nki_mlir.targets.cpu import assembler, host, read_in_place, row_chunks
 from nki_mlir.targets.cpu.kernel import listing
 from nki_mlir.targets.cpu.row_chunks import ChunkAccess, bytes_of, lie_apart
 from nki_mlir.waist.nest import Nest, Operand, Step
@@ -108,6 +108,13 @@ def aligned(shape):
     return memory[-memory.ctypes.data % 64:][:4 * np.prod(shape)].view(np.float32).reshape(shape)
 
 
+def asked_ahead(text):
+    """By the functions of routines: how many bytes ahead they ask for memory."""
+    asked = r"getelementptr %\w+\[(\d+)\] : \(!llvm.ptr\) -> !llvm.ptr, i8"
+    routines = text.split("llvm.func internal @")[1:]
+    return {r.split("_")[0]: {int(n) for n in re.findall(asked, r)} for r in routines if "intr.prefetch" in r}
+
+
 def loops(kernel, *arguments):
     """How many loops over chunks the program has, apart from the kernel's own."""
     return listing(kernel.lower(*arguments).module("nisa")).split("module {")[0].count("nki_next")
@@ -183,11 +190,8 @@ def test_the_next_chunk_is_asked_for__where_most_is_computed(monkeypatch, shape)
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     x[5, 7], x[9, :] = np.nan, -np.inf
     text = listing(powers.lower(x).module("nisa"), vectors=True)
-    routines = text.split("llvm.func internal @")[1:]
-    asking = {r.split("_")[0]: set(re.findall(r"getelementptr %\w+\[(\d+)\] : \(!llvm.ptr\) -> !llvm.ptr, i8", r))
-              for r in routines if "intr.prefetch" in r}
     rows, = {int(n) for n in re.findall(r"maximum_(\d+)x", text)}
-    assert asking == {"add": {str(rows * shape[1] * 4)}}
+    assert asked_ahead(text) == {"add": {rows * shape[1] * 4}}
     np.testing.assert_array_equal(*(powers.on(where)(x)[5] for where in ("jit", "interpreter")))
     np.testing.assert_allclose(*(powers.on(where)(x) for where in ("jit", "interpreter")), rtol=1e-5)
 
@@ -223,14 +227,40 @@ def test_results_are_stored_past_the_caches__beside_what_is_computed_of_the_next
     np.testing.assert_allclose(results[0], kernel.on("interpreter")(x), rtol=1e-5)
 
 
+@nki.jit
+def normal_powers(x):
+    """Blocks of 64 rows on the pool, each read for its moments before its chunks are computed."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 64):
+        tile = nl.load(x[nl.ds(i * 64, 64), :])
+        moments = nl.ndarray((64, 12), dtype=nl.float32, buffer=nl.sbuf)
+        for k in nl.affine_range(2):
+            moments[:, nl.ds(6 * k, 6)] = nisa.bn_stats(tile[:, nl.ds(k * 48, 48)])
+        mean = nisa.bn_aggr(moments)[:, 0]
+        nl.store(out[nl.ds(i * 64, 64), :], nl.exp(nisa.tensor_scalar(tile, np.subtract, mean)))
+    return out
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_was_read_before__is_asked_for_in_the_iteration_that_the_thread_runs_next(monkeypatch, threads):
+    monkeypatch.setattr(read_in_place, "LEAST", 64)
+    monkeypatch.setattr(assembler, "WORTH_WAKING", 0)
+    monkeypatch.setattr(row_chunks, "LEAST", 1 << 4)
+    monkeypatch.setenv("NKI_MLIR_NUM_THREADS", str(threads))
+    x = np.random.default_rng(1).standard_normal((256, 96)).astype(np.float32)
+    code = listing(normal_powers.lower(x).module("nisa"), vectors=True)
+    assert {name: min(asked) for name, asked in asked_ahead(code).items()} == {
+        "add": 32 * 96 * 4, "exp": threads * 64 * 96 * 4}
+    np.testing.assert_allclose(normal_powers.on("jit")(x), np.exp(x - x.mean(1, keepdims=True)), rtol=1e-5)
+
+
 def test_every_line_of_the_next_chunk_is_asked_for(monkeypatch):
     """Of a vector of every fourth element as many lines as four vectors have."""
     monkeypatch.setattr(read_in_place, "LEAST", 64)
     vectors = 4 * min(16, host.lanes()) * 4
     text = listing(pooled.lower(np.zeros((128, 256), np.float32)).module("nisa"), vectors=True)
     sums, = {int(n) for n in re.findall(r"add_(\d+)x", text)}
-    asked = {int(n) for n in re.findall(r"getelementptr %\w+\[(\d+)\] : \(!llvm.ptr\) -> !llvm.ptr, i8", text)}
-    assert asked == {sums * 4 * 4 + line for line in range(0, vectors, 64)}
+    assert asked_ahead(text) == {"add": {sums * 4 * 4 + line for line in range(0, vectors, 64)}}
 
 
 def test_small_tiles__stay_whole(monkeypatch):
