@@ -29,9 +29,8 @@ from nki_mlir.frameworks.torch_launch import Plan, differentiable, launched, put
 from nki_mlir.frameworks.torch_operator import layout_of, made_for
 from nki_mlir.frameworks.torch_values import NKI_DTYPE
 from nki_mlir.frontend.locations import user_location
-from nki_mlir.language.arguments import BadArgument, map_leaves
+from nki_mlir.language.arguments import BadArgument, map_leaves, records, refuse_gradient
 from nki_mlir.language.closure_state import closure_state
-from nki_mlir.language.dispatch import records, refuse_gradient
 from nki_mlir.language.kernel import Kernel, default_executor
 from nki_mlir.language.specialization import MOST, Recent
 from nki_mlir.scalar.dtypes import DType

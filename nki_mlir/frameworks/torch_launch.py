@@ -13,8 +13,8 @@ import torch
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.native import C_ENTRY
 from nki_mlir.frameworks.torch_operator import callee_named, layout_of
+from nki_mlir.language.arguments import records, refuse_gradient
 from nki_mlir.language.closure_state import ClosureState
-from nki_mlir.language.dispatch import records, refuse_gradient
 from nki_mlir.language.kernel import Kernel, default_executor
 from nki_mlir.language.specialization import Recent
 

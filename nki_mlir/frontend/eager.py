@@ -14,10 +14,10 @@ from nki_mlir.dialects.access import HBM, values_of
 from nki_mlir.dialects.nki.movement import DevicePrintOp
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import Builder, Known, Marks, Operands, Site, Views
-from nki_mlir.frontend.conditions import happens, masks_of
 from nki_mlir.frontend.hazards import ProgramTouches, judge_loops, judge_programs, point_text
 from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.locations import user_location
+from nki_mlir.frontend.overlaps import happens, masks_of
 from nki_mlir.frontend.races import Verdict
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.touches import LoopRun, Touch, Turn

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nki_mlir.diagnostics.errors import Location
 from nki_mlir.dialects.integer_systems import SearchTooLong
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.conditions import roots_of
 from nki_mlir.frontend.errors import UnexpectedOutputDependencies
 from nki_mlir.frontend.index import Symbol
-from nki_mlir.frontend.overlaps import Apart, element, meeting
+from nki_mlir.frontend.overlaps import Apart, element, meeting, roots_of
 from nki_mlir.frontend.owners import MOST_ELEMENTS, Owners, TooManyPoints, clearly_apart
 from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, ProgramsRepeat, Verdict
 from nki_mlir.frontend.tensor import Buffer, View

@@ -13,6 +13,7 @@ import dis
 import sys
 import sysconfig
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain, repeat
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
@@ -134,16 +135,13 @@ NUMPY = str(Path(np.__file__).parent) + "/"
 STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
 NKI = {"nki_mlir", "neuronxcc", "nki"}          # the packages that the names of NKI come from
 
-_own: dict[str, bool] = {}
 _users: dict[str, bool] = {}
-_passed: dict[str, bool] = {}
 
 
+@cache
 def is_own(file: str) -> bool:
     """Whether a file is part of the toolchain (kernels that ship with it count as user code)."""
-    if file not in _own:
-        _own[file] = file.startswith(PACKAGE)
-    return _own[file]
+    return file.startswith(PACKAGE)
 
 
 def is_users(file: str, scope: dict[str, object]) -> bool:
@@ -158,23 +156,18 @@ def is_users(file: str, scope: dict[str, object]) -> bool:
     return _users[file]
 
 
+@cache
 def is_passed(file: str) -> bool:
     """Whether frames of a file are between the kernel and the toolchain (``contextlib``, NumPy), or its own."""
-    if file not in _passed:
-        installed = "site-packages" in file or "dist-packages" in file
-        _passed[file] = is_own(file) or file.startswith(NUMPY) or (
-            file.startswith((STANDARD_LIBRARY, "<frozen")) and not installed)
-    return _passed[file]
+    installed = "site-packages" in file or "dist-packages" in file
+    return is_own(file) or file.startswith(NUMPY) or (
+        file.startswith((STANDARD_LIBRARY, "<frozen")) and not installed)
 
 
 def user_frame(skip: int = 1) -> FrameType | None:
     """The innermost frame of user code; ``skip`` frames are known to be others and not looked at."""
     frame: FrameType | None = sys._getframe(skip)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        passed = _passed.get(file)
-        if not (is_passed(file) if passed is None else passed):
-            break
+    while frame is not None and is_passed(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 

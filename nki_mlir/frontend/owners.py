@@ -5,6 +5,7 @@ An unrolled loop, an eager run and programs that were captured one by one have m
 going through their elements once finds a meeting that comparing them in pairs would take long to find.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import gcd, prod
@@ -12,13 +13,11 @@ from operator import itemgetter
 
 import numpy as np
 
-from nki_mlir.frontend.conditions import ConditionPoints, index_of, roots_of, spans_of
 from nki_mlir.frontend.index import Index, Mask
-from nki_mlir.frontend.overlaps import alternatives
+from nki_mlir.frontend.overlaps import MOST_POINTS, ConditionPoints, alternatives, index_of, roots_of, spans_of
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.touches import Touch
 
-MOST_POINTS = 1 << 22           # of one touch, where a condition chooses among them
 MOST_ELEMENTS = 1 << 27         # of a tensor
 
 AGAINST = {"wrote": ("wrote", "added", "read"), "added": ("wrote", "read"), "read": ("wrote", "added")}
@@ -44,14 +43,8 @@ class Owners:
         self.by = np.array([-1, *(number for _, number in listed)])
         # By which touch each element was written (read, added to) first, and, where there is one, first by another than
         # that: places in the list, counted from 1, or 0.
-        self.first: dict[str, np.ndarray] = {}
-        self.second: dict[str, np.ndarray] = {}
-
-    def of(self, kind: str, maps: dict[str, np.ndarray]) -> np.ndarray:
-        """The owners, which take memory where there are some."""
-        if kind not in maps:
-            maps[kind] = np.zeros(self.size, np.int32)
-        return maps[kind]
+        self.first: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(self.size, np.int32))
+        self.second: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(self.size, np.int32))
 
     def touch(self, place: int) -> tuple[int, int] | None:
         """Note the touch at that place of the list.
@@ -68,7 +61,7 @@ class Owners:
                     if held.any() and (found := (held > 0) & (self.by[held] != by)).any():
                         at = int(np.argmax(found.reshape(-1)))
                         return elements.element(at), int(held.reshape(-1)[at]) - 1
-            first = self.of(kind, self.first)
+            first = self.first[kind]
             held = elements.read(first)
             if not held.any():
                 elements.write(first, own)
@@ -76,7 +69,7 @@ class Owners:
             new, others = held == 0, (held > 0) & (self.by[held] != by)
             elements.write(first, np.where(new, own, held))
             if others.any():
-                second = self.of(kind, self.second)
+                second = self.second[kind]
                 held = elements.read(second)
                 elements.write(second, np.where(others & (held == 0), own, held))
         return None

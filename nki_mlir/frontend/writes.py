@@ -27,8 +27,8 @@ from nki_mlir.dialects.nki.movement import MemsetOp
 from nki_mlir.dialects.op import Op, TileField
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.frontend.builder import Operands
-from nki_mlir.frontend.conditions import happens, masks_of
 from nki_mlir.frontend.index import Symbol
+from nki_mlir.frontend.overlaps import happens, masks_of
 from nki_mlir.frontend.tensor import Buffer, View, tile_of
 from nki_mlir.scalar.dtypes import INT32
 

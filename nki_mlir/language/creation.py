@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Creating tensors and emitting operations: what the language's operations and instructions are made with."""
 
+import functools
+import inspect
 import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -21,6 +24,7 @@ from nki_mlir.frontend.errors import BlockDimensionsWarning, ImmutableParameter
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.strides import Shape
 from nki_mlir.frontend.tensor import PARTITIONS, Buffer, View, check_on_chip_shape
+from nki_mlir.language.signatures.binding import Description
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.scalar.dtypes import DType, convert, dtype_of
 
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 else:
     Tensor = View               # what kernels hold, in annotations: its class is above the operations
 
-R = TypeVar("R")
+T = TypeVar("T")
 _tensor_class: Any = View       # what kernels hold; ``language.tensor`` registers its class
 
 
@@ -45,7 +49,7 @@ def tensor_of(buffer: Buffer) -> "Tensor":
     return made
 
 
-def located(function: Callable[..., R], *arguments: object) -> R:
+def located(function: Callable[..., T], *arguments: object) -> T:
     """Call it; a kernel error gets the kernel's place."""
     try:
         return function(*arguments)
@@ -339,3 +343,67 @@ def psum_modulo(base_bank: int, base_addr: int, base_partition: int, banks: Sequ
         return (base_bank + linear(idx, banks), base_partition + linear(idx, par) * pdim_size,
                 base_addr + linear(idx, free) * fdim_size)
     return Allocation(PSUM, address)
+
+
+# -- memories ----------------------------------------------------------------------------------------------------------
+# Those that tensors of the beta generation are made in, and the type that ``nl.ndarray`` stands for.
+
+class MemoryRegion(str):
+    """A buffer that tensors are made in. ``shared`` ones are seen by all programs of a grid."""
+
+    space: str
+    shared: bool
+
+    def __new__(cls, name: str, space: str = "", shared: bool = False) -> "MemoryRegion":
+        made = super().__new__(cls, name)
+        made.space, made.shared = space or name, shared
+        return made
+
+    def __reduce__(self) -> str:
+        """Copies are the memory itself."""
+        return str(self)
+
+
+sbuf, psum = MemoryRegion(SBUF), MemoryRegion(PSUM)
+hbm = private_hbm = MemoryRegion(HBM)
+shared_hbm = MemoryRegion("shared_hbm", HBM, shared=True)
+REGIONS = {"sbuf": sbuf, "psum": psum, "hbm": hbm, "private_hbm": hbm, "shared_hbm": shared_hbm}
+
+
+def region_of(buffer: Buffer) -> MemoryRegion:
+    """What ``tensor.buffer`` is to a kernel."""
+    return shared_hbm if buffer.role == "output" else REGIONS[buffer.space]
+
+
+class MakesTensors(Generic[T]):
+    """A function that makes tensors of a class, and in annotations and ``isinstance`` stands for that class."""
+
+    def __init__(self, function: Callable[..., T], kind: type[T]) -> None:
+        self.kind = kind
+        self.hold(function)
+
+    def hold(self, function: Callable[..., T]) -> None:
+        """Be this function. ``help()`` shows the documentation of an object, which has to have the signature, too."""
+        functools.update_wrapper(self, function)
+        self.function = function
+        heading, said = f"{function.__name__}{inspect.signature(function)}\n\n", function.__doc__
+        self.__doc__ = said.below(heading) if isinstance(said, Description) else f"{heading}{said}"
+
+    def __call__(self, *arguments: object, **keywords: object) -> T:
+        return self.function(*arguments, **keywords)
+
+    def __instancecheck__(self, value: object) -> bool:
+        return isinstance(value, self.kind)
+
+    def __or__(self, other: type | None) -> UnionType | type[T]:
+        return self.kind | other
+
+    def __ror__(self, other: type | None) -> UnionType | type[T]:
+        return other | self.kind
+
+    def __repr__(self) -> str:
+        return f"nl.{self.__name__}"            # type: ignore[attr-defined]
+
+
+def makes(kind: type[T]) -> Callable[[Callable[..., T]], MakesTensors[T]]:
+    return lambda function: MakesTensors(function, kind)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Functions of ``nl`` in both generations: those that are operators, composed ones, random numbers and gathers.
+"""What ``nl`` has in both generations: operators, composed functions, random numbers, gathers, limits of tiles.
 
 What is made of several operations computes in float32 and rounds once, at the end.
 """
@@ -8,16 +8,20 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import ml_dtypes
+import numpy as np
+
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa import movement, random
-from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.builder import active, current
 from nki_mlir.frontend.index import Mask
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
-from nki_mlir.language.creation import Tensor, emit
+from nki_mlir.language.creation import Tensor, emit, located_dtype
 from nki_mlir.language.instructions import operand
-from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, DType
+from nki_mlir.machine import Machine, machine_named
+from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, DType, convert, dtype_of
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -146,3 +150,49 @@ def dropout(data: View, prob: object, *, dtype: object = None, mask: object = No
         tile = tile.broadcast_to((source.shape[0], 1))
     return ops.compute(random.DropoutOp, source.shape, data.dtype,
                        {"state": generator_state(), "src": source, "prob": tile}, mask, asked=dtype, imm=number)
+
+
+# -- limits, and conversions outside of kernels ------------------------------------------------------------------------
+class TileSize:
+    """``nl.tile_size``: what fits one instruction."""
+
+    pmax = Machine.partitions
+    psum_fmax: Any = Machine.psum_free_max
+    gemm_stationary_fmax = Machine.stationary_free_max
+    gemm_moving_fmax = Machine.moving_free_max
+    bn_stats_fmax = Machine.bn_stats_max
+    psum_min_align = Machine.address_alignment
+    sbuf_min_align = 1
+
+    @property
+    def total_available_sbuf_size(self) -> int:
+        """Bytes per partition that kernels may use, on the kernel's target."""
+        builder = current.get()
+        return machine_named(builder.target if builder is not None else "trn2").sbuf_bytes_per_partition
+
+
+class finfo:
+    """Least and greatest finite value of a float dtype."""
+
+    def __init__(self, dtype: object) -> None:
+        limits = ml_dtypes.finfo(located_dtype(dtype).numpy)
+        self.min, self.max, self.eps = float(limits.min), float(limits.max), float(limits.eps)
+
+
+class fp32:
+    """Constants of float32."""
+
+    min = float(np.finfo(np.float32).min)
+
+
+class bfp16:
+    """Constants of bfloat16."""
+
+    min = float(ml_dtypes.finfo(ml_dtypes.bfloat16).min)
+
+
+def static_cast(input_data: object, dtype: object) -> np.ndarray | np.generic:
+    """A number or array in another dtype; may be called outside of kernels."""
+    kind, given = dtype_of(dtype), np.asarray(input_data)
+    made = convert(given.astype(np.float32) if given.dtype == np.float64 else given, kind)
+    return made if isinstance(input_data, np.ndarray) else made[()]

@@ -33,9 +33,17 @@ from nki_mlir.frontend.source import remember
 from nki_mlir.frontend.state import Identity
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.wrapping import name_of, underlying, wrap
-from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, leaves_of, signature_of, with_arrays
+from nki_mlir.language.arguments import (
+    BadArgument,
+    Bound,
+    TensorSpec,
+    bind,
+    framework_of,
+    leaves_of,
+    signature_of,
+    with_arrays,
+)
 from nki_mlir.language.closure_state import ClosureState
-from nki_mlir.language.dispatch import framework_of
 from nki_mlir.language.results import (
     Traced,
     assemble,

@@ -13,9 +13,9 @@ from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import assignment, creation, indirect
 from nki_mlir.language import operations as ops
+from nki_mlir.language.creation import MemoryRegion, region_of
 from nki_mlir.language.indirect import DynamicIndex, DynamicView, PlainDynamicCopy
 from nki_mlir.language.loops import LoopReduction
-from nki_mlir.language.regions import MemoryRegion, region_of
 from nki_mlir.language.tensor_object import BINARY, UNARY, TensorObject
 from nki_mlir.scalar.dtypes import FLOAT32
 

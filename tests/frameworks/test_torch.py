@@ -14,10 +14,9 @@ from nki_mlir.frameworks.torch import _PLANS, NotOnCpu  # noqa: E402
 from nki_mlir.frameworks.torch_launch import _LAUNCHES  # noqa: E402
 from nki_mlir.frameworks.torch_neuronx import get_platform_target, nki_jit, wrap_nki  # noqa: E402
 from nki_mlir.frameworks.torch_operator import NoTorchDtype, UnknownCallee  # noqa: E402
-from nki_mlir.language.arguments import BadArgument  # noqa: E402
+from nki_mlir.language.arguments import BadArgument, NoDerivative  # noqa: E402
 from nki_mlir.language.beta import language as nl  # noqa: E402
 from nki_mlir.language.beta import nki  # noqa: E402
-from nki_mlir.language.dispatch import NoDerivative  # noqa: E402
 
 from . import kernels  # noqa: E402
 

@@ -99,7 +99,7 @@ FAULTS = [
         ("axes of three dimensions are in order", "3: (2, 1, 0)", "3: (1, 0, 2)"),
         ("a register is not loaded first", '    if command == "load_reduce":\n        load_registers(held, *operand(imm1))',
          '    if command == "load":\n        load_registers(held, *operand(imm1))'), generation="beta"),
-    *of("frontend/conditions.py",
+    *of("frontend/overlaps.py",
         ("a mask's coefficients on axes are dropped", "index.with_axes([axes.get(a, 0) for a in range(len(extents))], extents)",
          "index.with_axes([0 for a in range(len(extents))], extents)"), generation="beta"),
     *of("language/current/tensor.py",

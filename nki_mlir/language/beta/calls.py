@@ -14,9 +14,8 @@ from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.errors import unknown
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
-from nki_mlir.language.creation import located_dtype, plain_shape
+from nki_mlir.language.creation import MakesTensors, located_dtype, plain_shape
 from nki_mlir.language.operations import HostArray
-from nki_mlir.language.regions import MakesTensors
 from nki_mlir.language.signatures import kinds
 from nki_mlir.language.signatures.binding import BindingForm, Function, R, bound
 from nki_mlir.language.signatures.generation import Generation

@@ -10,12 +10,11 @@ from typing import Any
 
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.frontend.builder import active
-from nki_mlir.language import regions
+from nki_mlir.language import creation
 from nki_mlir.language.beta.calls import of_class
-from nki_mlir.language.creation import Allocation, integer, psum_modulo, sbuf_modulo
+from nki_mlir.language.creation import Allocation, MemoryRegion, integer, psum_modulo, sbuf_modulo
 from nki_mlir.language.kernel import unwrap
 from nki_mlir.language.launching import directive
-from nki_mlir.language.regions import MemoryRegion
 
 
 class sbuf:
@@ -37,7 +36,7 @@ class sbuf:
     @staticmethod
     def auto_alloc() -> MemoryRegion:
         """The compiler chooses the address: the same as ``nl.sbuf``."""
-        return regions.sbuf
+        return creation.sbuf
 
     @staticmethod
     @of_class
@@ -74,7 +73,7 @@ class psum:
     @staticmethod
     def auto_alloc() -> MemoryRegion:
         """The compiler chooses the bank: the same as ``nl.psum``."""
-        return regions.psum
+        return creation.psum
 
     @staticmethod
     @of_class

@@ -2,7 +2,7 @@
 """``neuronxcc.nki.language.constants``: sizes and alignments."""
 
 
-from nki_mlir.language.tiles import TileSize
+from nki_mlir.language.functions import TileSize
 from nki_mlir.scalar.dtypes import dtype_of
 
 sbuf_min_align, psum_min_align = TileSize.sbuf_min_align, TileSize.psum_min_align

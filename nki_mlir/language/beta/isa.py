@@ -13,10 +13,10 @@ from nki_mlir.language.beta.enums import nc_version
 from nki_mlir.language.beta.isa_compute import tensor_scalar_cumulative
 from nki_mlir.language.creation import as_operand
 from nki_mlir.language.functions import dropout
+from nki_mlir.language.functions import fp32 as fp32
 from nki_mlir.language.instructions import check_destination, command_name, operand, registers, require_from_first
 from nki_mlir.language.signatures.binding import Contents
 from nki_mlir.language.signatures.table import listing, published
-from nki_mlir.language.tiles import fp32 as fp32
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import promote
 from nki_mlir.scalar.tokens import alu_token

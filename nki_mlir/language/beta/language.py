@@ -19,7 +19,20 @@ from nki_mlir.frontend.tracing import NkiRange
 from nki_mlir.language import creation, functions, indirect, spmd
 from nki_mlir.language import operations as ops
 from nki_mlir.language.beta.calls import BETA, bind_module, missing_from
-from nki_mlir.language.creation import Allocation, InitialisedAllocation, ParDim, unique_name
+from nki_mlir.language.creation import (
+    REGIONS,
+    Allocation,
+    InitialisedAllocation,
+    MemoryRegion,
+    ParDim,
+    hbm,
+    makes,
+    private_hbm,
+    psum,
+    sbuf,
+    shared_hbm,
+    unique_name,
+)
 from nki_mlir.language.creation import constant as shared_constant
 from nki_mlir.language.functions import (
     ARITHMETIC,
@@ -28,12 +41,17 @@ from nki_mlir.language.functions import (
     REDUCTIONS,
     UNARY,
     VERDICTS,
+    TileSize,
+    bfp16,
+    finfo,
+    fp32,
     gather_flattened,
     mean,
     rand,
     random_seed,
     rms_norm,
     softmax,
+    static_cast,
     token,
     var,
 )
@@ -41,12 +59,10 @@ from nki_mlir.language.indirect import DynamicView, IndirectNotSupported, Indire
 from nki_mlir.language.loops import loop_reduce
 from nki_mlir.language.operations import copy, device_print, matmul, transpose
 from nki_mlir.language.operations import select as where
-from nki_mlir.language.regions import REGIONS, MemoryRegion, hbm, makes, private_hbm, psum, sbuf, shared_hbm
 from nki_mlir.language.signatures.binding import Contents
 from nki_mlir.language.signatures.table import listing, names_of
 from nki_mlir.language.spmd import nc, num_programs, program_id, program_ndim, spmd_dim
 from nki_mlir.language.tensor import Tensor
-from nki_mlir.language.tiles import TileSize, bfp16, finfo, fp32, static_cast
 from nki_mlir.scalar.dtypes import BY_NAME, DType
 from nki_mlir.scalar.tokens import alu_token
 

@@ -5,7 +5,7 @@
 import numpy as np
 
 from nki_mlir.language.beta.language import DTYPES
-from nki_mlir.language.tiles import static_cast
+from nki_mlir.language.functions import static_cast
 
 
 def allclose(a: object, b: object, rtol: float = 1e-5, atol: float = 1e-8, **ignored: object) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation, functions
+from nki_mlir.language.creation import makes
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import dtype_argument, reported
@@ -16,7 +17,6 @@ from nki_mlir.language.current.errors import integer, invalid, require
 from nki_mlir.language.current.regions import MemoryRegion, machine, region, region_value
 from nki_mlir.language.current.storage import Storage
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.language.regions import makes
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
 
 

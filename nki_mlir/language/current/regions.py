@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from nki_mlir.frontend.builder import current
-from nki_mlir.language import tiles
+from nki_mlir.language import functions
 from nki_mlir.language.current.errors import invalid, older
 from nki_mlir.machine import Machine, machine_named
 
@@ -93,7 +93,7 @@ def machine() -> Machine:
     return machine_named(target())
 
 
-class TileSize(tiles.TileSize):
+class TileSize(functions.TileSize):
     """``nl.tile_size``: what fits one instruction, and the memories of the target."""
 
     psum_bank_fmax = Machine.psum_free_max

@@ -17,10 +17,9 @@ from nki_mlir.dialects.meeting import RANKS
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.eager import EagerBuilder
 from nki_mlir.frontend.tensor import Buffer
-from nki_mlir.language.arguments import map_leaves, with_arrays
+from nki_mlir.language.arguments import map_leaves, records, refuse_gradient, tensor_classes, with_arrays
 from nki_mlir.language.current.errors import invalid
 from nki_mlir.language.current.unrounded import ExactMemory, UnroundedStep, check_apart, rounds
-from nki_mlir.language.dispatch import records, refuse_gradient, tensor_classes
 from nki_mlir.language.eager_run import report_races, results
 from nki_mlir.language.results import assemble
 from nki_mlir.scalar.dtypes import DType, dtype_of
