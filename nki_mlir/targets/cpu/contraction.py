@@ -9,7 +9,6 @@ each step loads the vectors of ``b`` once and one element of ``a`` a row.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from nki_mlir.bindings import ir
 from nki_mlir.scalar.conversion_expansion import expand_convert
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.targets.cpu import host
@@ -101,8 +100,8 @@ class Contraction:
         """Plain loops."""
         if not axes:
             return body(pointers)
-        self.loop(0, self.nest.extents[axes[0]], 1,
-                  lambda i: self.over(axes[1:], self.moved(pointers, axes[0], i), body))
+        self.code.loop(range(self.nest.extents[axes[0]]), [],
+                       lambda i, _: self.over(axes[1:], self.moved(pointers, axes[0], i), body))
         return None
 
     def tiles(self, pointers: list[Value]) -> None:
@@ -125,7 +124,7 @@ class Contraction:
         if whole == size:
             body(0, size)
         elif whole:
-            self.loop(0, whole, size, lambda i: body(i, size))
+            self.code.loop(range(0, whole, size), [], lambda i, _: body(i, size))
         if extent > whole:
             body(whole, extent - whole)
 
@@ -157,11 +156,8 @@ class Contraction:
             active: list[Value | None]) -> list[Value]:
         if not axes:
             return self.step(pointers, sums, rows, active)
-        op = self.code.scf.ForOp(self.code.i64(0), self.code.i64(self.nest.extents[axes[0]]), self.code.i64(1), sums)
-        with ir.InsertionPoint(op.body):
-            here = self.moved(pointers, axes[0], op.induction_variable)
-            self.code.scf.YieldOp(self.sum(axes[1:], here, list(op.inner_iter_args), rows, active))
-        return list(op.results)
+        return self.code.loop(range(self.nest.extents[axes[0]]), sums, lambda i, sums: self.sum(
+            axes[1:], self.moved(pointers, axes[0], i), sums, rows, active))
 
     def step(self, pointers: list[Value], sums: list[Value], rows: int, active: list[Value | None]) -> list[Value]:
         """One element of the summed axes: an outer product."""
@@ -179,20 +175,8 @@ class Contraction:
             result += [multiply_add(factor, m, sums[r * len(moving) + v]) for v, m in enumerate(moving)]
         return result
 
-    # -- loops and addresses -------------------------------------------------------------------------------------------
-    def loop(self, start: int, end: int, step: int, body: Callable[[Value], object]) -> None:
-        op = self.code.scf.ForOp(self.code.i64(start), self.code.i64(end), self.code.i64(step))
-        with ir.InsertionPoint(op.body):
-            body(op.induction_variable)
-            self.code.scf.YieldOp([])
-
-    def moved(self, pointers: Sequence[Value], axis: int, place: Value | int) -> list[Value]:
-        code, result = self.code, []
-        for operand, pointer in zip(self.nest.operands, pointers):
-            step = operand.strides[axis]
-            offset = place * step if isinstance(place, int) else code.times(place, step) if step else 0
-            result.append(code.at(pointer, offset, code.element(operand.dtype)))
-        return result
+    def moved(self, pointers: Sequence[Value], axis: int, position: Value | int) -> list[Value]:
+        return self.code.moved(self.nest.operands, pointers, axis, position)
 
     def shifted(self, pointer: Value, dtype: DType, elements: int) -> Value:
         return self.code.at(pointer, elements, self.code.element(dtype))

@@ -5,13 +5,14 @@ A value is a scalar where ``lanes`` is 1, else a vector of that many elements. `
 when all lanes count; other lanes are neither read nor written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nki_mlir.bindings import Attribute, Type, ir, load
 from nki_mlir.scalar.dtypes import DType, storage_type
 from nki_mlir.scalar.emit import ScalarEmitter, arith
 from nki_mlir.targets.cpu import host
+from nki_mlir.waist.nest import Operand
 
 Value = Any
 DYNAMIC = -(1 << 31)                # marks an index that is an operand
@@ -140,6 +141,24 @@ class FunctionEmitter(ScalarEmitter):
     def word(self, pointer: Value, place: int, kind: Type) -> Value:
         """A 64-bit word that lies at ``place``."""
         return self._llvm("load", [self.at(pointer, place, self.i64_type)], kind)
+
+    def moved(self, operands: Sequence[Operand], pointers: Sequence[Value], axis: int, position: Value | int
+              ) -> list[Value]:
+        """The addresses of operands at a position of an axis."""
+        result = []
+        for operand, pointer in zip(operands, pointers):
+            step = operand.strides[axis]
+            offset = position * step if isinstance(position, int) else self.times(position, step) if step else 0
+            result.append(self.at(pointer, offset, self.element(operand.dtype)))
+        return result
+
+    def loop(self, span: range, carried: Sequence[Value],
+             body: Callable[[Value, list[Value]], Sequence[Value] | None]) -> list[Value]:
+        """A loop: ``body(variable, carried values)`` gives what is carried on, in the end the result."""
+        op = self.scf.ForOp(*map(self.i64, (span.start, span.stop, span.step)), carried)
+        with ir.InsertionPoint(op.body):
+            self.scf.YieldOp(body(op.induction_variable, list(op.inner_iter_args)) or [])
+        return list(op.results)
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def fetch(self, pointer: Value, step: int, dtype: DType, lanes: int, active: Value | None) -> Value:

@@ -5,7 +5,7 @@ What does not change in the inner loops is loaded and computed before them: ever
 writes, so an earlier load sees the same value. Under a mask nothing is loaded before the mask is known.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeGuard
@@ -80,10 +80,12 @@ class Loops:
         done = 0
         if len(inner) == 1 and point.lanes > 1 and point.active is None and self.blocked:
             done = extent // point.lanes * point.lanes
-            carried = self.loop(0, done, point.lanes, carried, lambda i, c: self.block(self.moved(point, axis, i), c))
+            carried = self.code.loop(range(0, done, point.lanes), carried,
+                                     lambda i, c: self.block(self.moved(point, axis, i), c))
         if done == extent:
             return carried
-        return self.loop(done, extent, 1, carried, lambda i, c: self.level(depth + 1, self.moved(point, axis, i), c))
+        return self.code.loop(range(done, extent), carried,
+                              lambda i, c: self.level(depth + 1, self.moved(point, axis, i), c))
 
     # -- blocks --------------------------------------------------------------------------------------------------------
     def block(self, point: Point, carried: Carried) -> Carried:
@@ -139,7 +141,7 @@ class Loops:
             if end - done == width:
                 carried = vectors(done, carried, count)
             elif end > done:
-                carried = self.loop(done, end, width, carried, partial(vectors, count=count))
+                carried = self.code.loop(range(done, end, width), carried, partial(vectors, count=count))
             done = end
         if done < extent:
             rest = replace(point, active=self.code.first_lanes(lanes, extent - done) if lanes > 1 else None)
@@ -148,20 +150,9 @@ class Loops:
             carried = [*first, *carried[own:]]
         return carried
 
-    def loop(self, start: int, end: int, step: int, carried: Carried, body: Callable[[Value, Carried], Carried]
-             ) -> Carried:
-        op = self.code.scf.ForOp(self.code.i64(start), self.code.i64(end), self.code.i64(step), carried)
-        with ir.InsertionPoint(op.body):
-            self.code.scf.YieldOp(body(op.induction_variable, list(op.inner_iter_args)))
-        return list(op.results)
-
     def moved(self, point: Point, axis: int, place: Value | int) -> Point:
         """The point at a position of an axis."""
-        code, pointers = self.code, []
-        for operand, pointer in zip(self.nest.operands, point.pointers):
-            step = operand.strides[axis]
-            offset = place * step if isinstance(place, int) else code.times(place, step) if step else 0
-            pointers.append(code.at(pointer, offset, code.element(operand.dtype)))
+        pointers = self.code.moved(self.nest.operands, point.pointers, axis, place)
         return replace(point, pointers=tuple(pointers), positions={**point.positions, axis: place})
 
     # -- values --------------------------------------------------------------------------------------------------------

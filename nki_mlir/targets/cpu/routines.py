@@ -153,11 +153,8 @@ class Limits:
               worst: Value) -> Value:
         if not axes:
             return self._worse(code, positions, symbols, worst)
-        op = code.scf.ForOp(code.i64(0), code.i64(self.extents[axes[0]]), code.i64(1), [worst])
-        with ir.InsertionPoint(op.body):
-            inner = {**positions, axes[0]: op.induction_variable}
-            code.scf.YieldOp([self._walk(code, axes[1:], inner, symbols, op.inner_iter_args[0])])
-        return op.results[0]
+        return code.loop(range(self.extents[axes[0]]), [worst], lambda i, worst: [
+            self._walk(code, axes[1:], {**positions, axes[0]: i}, symbols, *worst)])[0]
 
     def _worse(self, code: FunctionEmitter, positions: dict[int, Value], symbols: list[Value], worst: Value) -> Value:
         """The lesser of ``worst`` and the forms at one element, if that is active."""
