@@ -11,7 +11,7 @@ from nki_mlir.language import regular
 from nki_mlir.language.beta import isa as beta_isa
 from nki_mlir.language.beta.calls import BETA
 from nki_mlir.language.current import instruction as current_instruction
-from nki_mlir.language.current import isa_regular
+from nki_mlir.language.current import isa_compute
 from nki_mlir.language.current.calls import CURRENT
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.signatures import table
@@ -55,7 +55,7 @@ def instruction(cls: type[Op], does: str, **parameters: str) -> Callable[..., ob
     entry = regular.Regular(does, sources, named={n: f for n, f in attributes.items() if n != f}, op=cls.name)
     beta = bound(regular.function(title, entry, BETA, beta_isa.TEXTS, beta_isa.computing), f"nki.isa.{title}", BETA)
     current = current_instruction.instruction(
-        regular.function(title, entry, CURRENT, isa_regular.TEXTS, isa_regular.writing, not_given="name"))
+        regular.function(title, entry, CURRENT, isa_compute.TEXTS, isa_compute.writing, not_given="name"))
 
     def call(*values: object, **named: object) -> object:
         generation = current if any(isinstance(v, NkiTensor) for v in (*values, *named.values())) else beta

@@ -93,10 +93,11 @@ def refuse_hidden_bias(op: object, bias: object, source: View) -> None:
         refuse_hidden(HiddenBias, "activation", source)
 
 
-def activation_operands(op: object, bias: Any, scale: Any, partitions: int
-                        ) -> tuple[View | None, View | None, float]:
-    """(bias tile, scale tile, scale number), checked by the documented rules."""
+def activation_operands(op: object, bias: Any, scale: Any, shape: tuple[int, ...]
+                        ) -> tuple[dict[str, View | None], float]:
+    """Bias and scale as operands of an activation of that shape and as a number, checked by the documented rules."""
     check_table(op)
+    partitions = shape[0]
     if bias is not None and not isinstance(bias, View):
         active().report(BiasType(found=bias))                   # documents want a tile, kernels in use give numbers
         bias = creation.filled((partitions, 1), float(bias), FLOAT32)
@@ -107,8 +108,8 @@ def activation_operands(op: object, bias: Any, scale: Any, partitions: int
             raise ScaleType(found=scale.dtype).here()
         if any(n != 1 for n in scale.shape[1:]) or scale.shape[0] != partitions:
             raise ScaleShape(found=list(scale.shape)).here()
-        return bias, scale, 1.0
-    return bias, None, float(scale)
+    tile, number = (scale, 1.0) if isinstance(scale, View) else (None, float(scale))
+    return {"bias": over_row(bias, shape), "scale": over_row(tile, shape)}, number
 
 
 def rows_like(rows: View, source: View) -> View:

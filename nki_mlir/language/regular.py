@@ -14,7 +14,7 @@ from nki_mlir.dialects.catalogue import load
 from nki_mlir.dialects.nisa.movement import GROUP
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.language.instructions import engine_name
-from nki_mlir.language.signatures.generation import Generation, signature_of
+from nki_mlir.language.signatures.kinds import Generation
 from nki_mlir.language.signatures.table import signatures
 from nki_mlir.scalar.dtypes import UINT32, DType
 
@@ -130,7 +130,7 @@ def _converter(cls: type[Op], attribute: str, texts: dict[str, Convert]) -> Conv
 def function(name: str, entry: Regular, generation: Generation, texts: dict[str, Convert], maker: Callable[..., Any],
              not_given: str = "") -> Callable[..., object]:
     """The function of one entry, whose signatures the table has."""
-    signature = signature_of(signatures(f"nki.isa.{name}", generation.name)[0], generation, without=not_given)
+    signature = generation.signature_of(signatures(f"nki.isa.{name}", generation.name)[0], without=not_given)
     names = [n for n, p in signature.parameters.items() if p.kind is not p.KEYWORD_ONLY]
     cls = REGISTRY[f"nisa.{entry.op or name}"]
     defaults = {n: p.default for n, p in signature.parameters.items() if p.default is not p.empty}

@@ -15,8 +15,17 @@ from scipy import special
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.current.simulator import simulate_ranks
-from nki_mlir.language.documentation.page import COLLECTIVES, EXAMPLES, ISA, LANGUAGE, PAGES, TENSOR, example
-from nki_mlir.language.documentation.values import sentence, values
+from nki_mlir.language.documentation.page import (
+    COLLECTIVES,
+    EXAMPLES,
+    ISA,
+    LANGUAGE,
+    PAGES,
+    TENSOR,
+    example,
+    sentence,
+    values,
+)
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.language.signatures.table import BETA, CURRENT, names_of
 

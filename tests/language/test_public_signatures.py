@@ -13,8 +13,7 @@ from nki_mlir.diagnostics import InternalError
 from nki_mlir.language.beta.calls import BETA
 from nki_mlir.language.current.calls import CURRENT
 from nki_mlir.language.signatures.binding import bound
-from nki_mlir.language.signatures.in_use import LEFT_OUT
-from nki_mlir.language.signatures.table import histories, signatures
+from nki_mlir.language.signatures.table import LEFT_OUT, histories, signatures
 
 ROOT = Path(__file__).parent.parent.parent
 GENERATIONS = {"beta": BETA, "current": CURRENT}

@@ -15,8 +15,16 @@ from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current.collectives import ReplicaGroup
 from nki_mlir.language.signatures.binding import Function, placed
-from nki_mlir.language.signatures.in_use import is_ignored
-from nki_mlir.language.signatures.table import BETA, CURRENT, GONE, generation_of, histories, parsed, releases_with
+from nki_mlir.language.signatures.table import (
+    BETA,
+    CURRENT,
+    GONE,
+    generation_of,
+    histories,
+    is_ignored,
+    parsed,
+    releases_with,
+)
 
 PACKAGES = {BETA: "nki_mlir.language.beta", CURRENT: "nki_mlir.language.current"}
 ABSENT = {"nki.isa.attention_kernel", "nki.isa.attention_kernel_cache", "nki.isa.builtin_custom_op",

@@ -9,7 +9,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
-from nki_mlir.language.current.unrounded import LOW, rounded, widened
+from nki_mlir.language.current.simulator import LOW, rounded, widened
 
 from .running import filled, floats, run
 

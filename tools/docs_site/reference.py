@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nki_mlir.cli.opt import pass_summaries
-from nki_mlir.language.documentation.page import EXAMPLES, example
-from nki_mlir.language.documentation.values import sentence, values
+from nki_mlir.language.documentation.page import EXAMPLES, example, sentence, values
 from nki_mlir.language.signatures.table import BETA, CURRENT
 from nki_mlir.passes.pass_manager import pass_named
 from tests.language.test_documentation import home_of, public

@@ -20,23 +20,12 @@ from nki_mlir.frontend.errors import UnsupportedMask
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import assignment, creation, indirect
+from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.beta import enums, language
 from nki_mlir.language.beta.enums import dge_mode, engine, oob_mode
 from nki_mlir.language.creation import HiddenTranspose, emit, refuse_hidden
 from nki_mlir.language.indirect import DynamicView, IndirectNotSupported, IndirectView
-from nki_mlir.language.instructions import (
-    activation_operands,
-    check_destination,
-    command_name,
-    engine_name,
-    load_registers,
-    operand,
-    over_row,
-    refuse_hidden_bias,
-    registers,
-    rows_like,
-)
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, DType
@@ -49,8 +38,7 @@ class UnpairedOperand(KernelError, TypeError):
     fix = "give both op1 and operand1, or neither"
 
 
-def tensor_tensor(data1: Tensor, data2: Tensor, op: object, *, dtype: object, mask: object,
-                  engine: engine) -> Tensor:
+def tensor_tensor(data1: Tensor, data2: Tensor, op: object, *, dtype: object, mask: object, engine: engine) -> Tensor:
     """data1 (op) data2, elementwise, on the Vector or GpSimd engine."""
     left, right = creation.as_operand(data1), creation.as_operand(data2)
     shape = ops.broadcast_shape(left.shape, right.shape, what="tensor_tensor")
@@ -60,7 +48,7 @@ def tensor_tensor(data1: Tensor, data2: Tensor, op: object, *, dtype: object, ma
         tiles = f"data1{list(left.shape)}, data2{list(right.shape)}"
         raise PartitionMismatch(tiles=tiles, op="tensor_tensor").here()
     return ops.compute(elementwise.TensorTensorOp, shape, kind, ops.of_one_kind(name, left, right), mask,
-                       asked=dtype, op=name, engine=engine_name(engine))
+                       asked=dtype, op=name, engine=core.engine_name(engine))
 
 
 def tensor_scalar(data: Tensor, op0: object, operand0: float | Tensor, reverse0: object, op1: object,
@@ -70,22 +58,21 @@ def tensor_scalar(data: Tensor, op0: object, operand0: float | Tensor, reverse0:
     if (operand1 is None) != (op1 is None) and (op1 is None or alu_token(op1).arity == 2):
         raise UnpairedOperand(missing="op1" if op1 is None else "operand1").here()
     first, second = alu_token(op0).name, "bypass" if op1 is None else alu_token(op1).name
-    tile0, imm0 = operand(operand0, first)
-    tile1, imm1 = operand(0.0 if operand1 is None else operand1, second)
+    tile0, imm0 = core.operand(operand0, first)
+    tile1, imm1 = core.operand(0.0 if operand1 is None else operand1, second)
     return ops.compute(elementwise.TensorScalarOp, source.shape, data.dtype,
                        {"src": source, "operand0": tile0, "operand1": tile1}, mask, asked=dtype, op0=first, imm0=imm0,
                        reverse0=bool(reverse0), op1=second, imm1=imm1, reverse1=bool(reverse1),
-                       engine=engine_name(engine))
+                       engine=core.engine_name(engine))
 
 
 def activation_source(op: object, data: object, bias: object, scale: object
                       ) -> tuple[View, dict[str, View | None], dict[str, Any]]:
     """An activation's tile, its bias and scale as operands of that shape, and its attributes."""
     source = creation.as_operand(data)
-    refuse_hidden_bias(op, bias, source)
-    bias, tile, number = activation_operands(op, bias, scale, source.shape[0])
-    views = {"src": source, "bias": over_row(bias, source.shape), "scale": over_row(tile, source.shape)}
-    return source, views, {"fn": activation_token(op).name, "imm": number}
+    core.refuse_hidden_bias(op, bias, source)
+    tiles, number = core.activation_operands(op, bias, scale, source.shape)
+    return source, {"src": source, **tiles}, {"fn": activation_token(op).name, "imm": number}
 
 
 def activation(op: object, data: View, *, bias: float | Tensor | None, scale: object, reduce_op: object,
@@ -95,10 +82,10 @@ def activation(op: object, data: View, *, bias: float | Tensor | None, scale: ob
     kind = data.dtype if dtype is None else dtype
     dst = None if buffer is None else language.ndarray(data.shape, kind, buffer=buffer)
     source, views, attributes = activation_source(op, data, bias, scale)
-    cls, command = elementwise.ActivationOp, command_name(reduce_cmd)
+    cls, command = elementwise.ActivationOp, core.command_name(reduce_cmd)
     if command != "idle" or reduce_res is not None:
         cls = accumulating.ActivationAccumulateOp                              # type: ignore[assignment]
-        views |= {"accumulator": registers("scalar", source.shape[0]), "reduce_res": reduce_res}
+        views |= {"accumulator": core.registers("scalar", source.shape[0]), "reduce_res": reduce_res}
         attributes |= {"reduce_op": "add" if reduce_op is None else alu_token(reduce_op).name, "reduce_cmd": command}
     return ops.compute(cls, source.shape, kind, views, mask, asked=dtype, destination=dst, **attributes)
 
@@ -108,7 +95,7 @@ def activation_reduce(op: object, data: View, *, reduce_op: object, reduce_res: 
     """op(data * scale + bias), and its sum over the free axes into reduce_res."""
     source, views, attributes = activation_source(op, data, bias, scale)
     return ops.compute(reduction.ActivationReduceOp, source.shape, data.dtype,
-                       {"reduce_res": rows_like(reduce_res, source), **views}, mask, asked=dtype,
+                       {"reduce_res": core.rows_like(reduce_res, source), **views}, mask, asked=dtype,
                        reduce_op=alu_token(reduce_op).name, **attributes)
 
 
@@ -116,8 +103,9 @@ def tensor_scalar_reduce(*, data: Tensor, op0: object, operand0: Tensor, reduce_
                          reverse0: object, dtype: object, mask: object) -> Tensor:
     """data op0 operand0, and its reduction over the free axes into reduce_res."""
     source = creation.as_operand(data)
-    tile0, imm0 = operand(operand0)
-    views = {"reduce_res": rows_like(reduce_res, source), "src": source, "operand0": over_row(tile0, source.shape)}
+    tile0, imm0 = core.operand(operand0)
+    views = {"reduce_res": core.rows_like(reduce_res, source), "src": source,
+             "operand0": core.over_row(tile0, source.shape)}
     return ops.compute(reduction.TensorScalarReduceOp, source.shape, data.dtype, views, mask, asked=dtype,
                        op0=alu_token(op0).name, imm0=imm0, reverse0=bool(reverse0),
                        reduce_op=alu_token(reduce_op).name)
@@ -136,7 +124,7 @@ def tensor_reduce(op: object, data: Tensor, axis: object, *, mask: Mask | None, 
 def tensor_copy_predicated(*, src: float | Tensor, dst: Tensor, predicate: Tensor, reverse_pred: object,
                            mask: object, dtype: object) -> Tensor:
     """dst = src where the predicate is not 0."""
-    check_destination("tensor_copy_predicated", dst, dtype)
+    core.check_destination("tensor_copy_predicated", dst, dtype)
     source = src if isinstance(src, View) else ops.as_tile(src, dst, dst.dtype)
     emit(elementwise.TensorCopyPredicatedOp, {"dst": dst, "src": source, "predicate": predicate}, mask,
          reverse_pred=bool(reverse_pred))
@@ -161,7 +149,7 @@ def memset(shape: object, value: float, dtype: object, *, mask: object, engine: 
     """A constant tile; dimension 0 is the partition."""
     extents, _ = creation.plain_shape(shape)
     return ops.compute(movement.MemsetOp, extents, dtype, {}, mask, asked=dtype, value=float(value),
-                       engine=engine_name(engine))
+                       engine=core.engine_name(engine))
 
 
 def iota(expr: Index, dtype: DType, *, mask: object) -> Tensor:
@@ -255,7 +243,7 @@ def nc_transpose(data: Tensor, *, mask: object, dtype: object, engine: engine) -
     source = creation.as_operand(data)
     if len(source.shape) > 2:
         source = source.reshape((source.shape[0], int(np.prod(source.shape[1:]))))
-    name = engine_name(engine)
+    name = core.engine_name(engine)
     if name not in ("unknown", "tensor", "vector"):
         raise BadTransposeEngine(found=name).here()
     small = max(source.shape) <= Machine.transpose_vector_max
@@ -330,11 +318,11 @@ def dma_transpose(src: View, *, axes: Sequence[int] | None, mask: object, dtype:
 def tensor_scalar_cumulative(dst: View, src: View, op0: object, op1: object, imm0: object, imm1: object = None,
                              reduce_cmd: object = enums.reduce_cmd.reset_reduce, *, mask: object = None) -> None:
     """dst[i] = op1(op0(src[i], imm0), dst[i-1]) along the free axis; ``load_reduce`` starts from ``imm1``."""
-    command, held = command_name(reduce_cmd), registers("vector", src.shape[0])
+    command, held = core.command_name(reduce_cmd), core.registers("vector", src.shape[0])
     if command == "load_reduce":
-        load_registers(held, *operand(imm1))
+        core.load_registers(held, *core.operand(imm1))
         command = "reduce"
-    tile, number = operand(imm0)
+    tile, number = core.operand(imm0)
     emit(accumulating.TensorScalarCumulativeOp, {"dst": dst, "accumulator": held, "src": src, "operand0": tile}, mask,
          op0=alu_token(op0).name, op1=alu_token(op1).name, imm0=number, reduce_cmd=command)
 
@@ -343,15 +331,15 @@ def tensor_copy_dynamic_src(src: View | IndirectView | DynamicView, *, mask: Mas
                             engine: engine) -> Tensor:
     """A copy from a free offset that a [1, 1] tile holds."""
     if isinstance(src, indirect.ADDRESSED):
-        return indirect.gather(src, mask=mask, dtype=dtype, engine=engine_name(engine))
+        return indirect.gather(src, mask=mask, dtype=dtype, engine=core.engine_name(engine))
     return ops.copy(src, dtype=dtype, mask=mask)
 
 
 def tensor_copy_dynamic_dst(*, dst: Any, src: object, mask: object, dtype: object, engine: object) -> object:
     """A copy to a free offset that a [1, 1] tile holds."""
-    check_destination("tensor_copy_dynamic_dst", dst, dtype)
+    core.check_destination("tensor_copy_dynamic_dst", dst, dtype)
     if isinstance(dst, indirect.ADDRESSED):
-        indirect.scatter(dst, src, mask=mask, engine=engine_name(engine))
+        indirect.scatter(dst, src, mask=mask, engine=core.engine_name(engine))
     else:
         assignment.assign(dst, src, mask)
     return dst

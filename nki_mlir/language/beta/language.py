@@ -19,53 +19,19 @@ from nki_mlir.frontend.tracing import NkiRange
 from nki_mlir.language import creation, functions, indirect, spmd
 from nki_mlir.language import operations as ops
 from nki_mlir.language.beta.calls import BETA, bind_module, missing_from
-from nki_mlir.language.creation import (
-    REGIONS,
-    Allocation,
-    InitialisedAllocation,
-    MemoryRegion,
-    ParDim,
-    hbm,
-    makes,
-    private_hbm,
-    psum,
-    sbuf,
-    shared_hbm,
-    unique_name,
-)
+from nki_mlir.language.creation import Allocation, InitialisedAllocation, MemoryRegion, ParDim, makes, unique_name
 from nki_mlir.language.creation import constant as shared_constant
-from nki_mlir.language.functions import (
-    ARITHMETIC,
-    BITWISE,
-    MODULI,
-    REDUCTIONS,
-    UNARY,
-    VERDICTS,
-    TileSize,
-    bfp16,
-    finfo,
-    fp32,
-    gather_flattened,
-    mean,
-    rand,
-    random_seed,
-    rms_norm,
-    softmax,
-    static_cast,
-    token,
-    var,
-)
+from nki_mlir.language.functions import TileSize, token
 from nki_mlir.language.indirect import DynamicView, IndirectNotSupported, IndirectView
 from nki_mlir.language.loops import loop_reduce
-from nki_mlir.language.operations import copy, device_print, matmul, transpose
 from nki_mlir.language.operations import select as where
 from nki_mlir.language.signatures.binding import Contents
-from nki_mlir.language.signatures.table import listing, names_of
-from nki_mlir.language.spmd import nc, num_programs, program_id, program_ndim, spmd_dim
+from nki_mlir.language.signatures.table import listing, names_of, published
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.scalar.dtypes import BY_NAME, DType
 from nki_mlir.scalar.tokens import alu_token
 
+globals().update(published("nki.language", BETA.name, creation, functions, ops, spmd))
 DTYPES = {name: BY_NAME[name].numpy for name in names_of("nki.language", BETA.name) if name in BY_NAME}
 tile_size = TileSize()
 par_dim = ParDim
@@ -121,7 +87,8 @@ def _space(buffer: object) -> dict[str, Any]:
         return {"space": SBUF}
     if isinstance(buffer, Allocation):
         return {"space": buffer.space, "allocation": buffer}
-    region = buffer if isinstance(buffer, MemoryRegion) else REGIONS.get(buffer) if isinstance(buffer, str) else None
+    named = creation.REGIONS.get(buffer) if isinstance(buffer, str) else None
+    region = buffer if isinstance(buffer, MemoryRegion) else named
     if region is None:
         raise UnknownBuffer(found=buffer).here()
     return {"space": region.space, "shared": region.shared}
@@ -225,7 +192,7 @@ def expand_dims(data: Tensor, axis: int) -> Tensor:
 
 # -- elementwise -------------------------------------------------------------------------------------------------------
 def _binary(name: str) -> Callable[..., object]:
-    boolean = name in VERDICTS
+    boolean = name in functions.VERDICTS
 
     @token(name, name, f"``{name}(x, y)`` elementwise" + (
         ": 1 where it holds, else 0." if boolean else "; tiles or numbers, broadcast as in NumPy."))
@@ -273,9 +240,9 @@ def all(x: Tensor, axis: object, *, dtype: object, mask: object) -> Tensor:
     return ops.reduce("logical_and", x, axis, dtype=dtype, mask=mask)
 
 
-globals().update(DTYPES, **{n: _binary(n) for n in (*ARITHMETIC, *BITWISE, *VERDICTS)},
-                 **{n: _positional(n) for n in MODULI}, **{n: _unary(n) for n in UNARY},
-                 **{n: _reduction(n, op) for n, op in REDUCTIONS.items()},
+globals().update(DTYPES, **{n: _binary(n) for n in (*functions.ARITHMETIC, *functions.BITWISE, *functions.VERDICTS)},
+                 **{n: _positional(n) for n in functions.MODULI}, **{n: _unary(n) for n in functions.UNARY},
+                 **{n: _reduction(n, op) for n, op in functions.REDUCTIONS.items()},
                  range=range)                   # of older code: Python's
 bind_module(globals(), "nki.language")
 __doc__ = Contents(__doc__ or "", "nki.language", BETA.name)

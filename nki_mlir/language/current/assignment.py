@@ -6,10 +6,10 @@ from typing import Any
 from nki_mlir.language import creation
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current import write_history
-from nki_mlir.language.current.calls import is_number
 from nki_mlir.language.current.errors import older, require
-from nki_mlir.language.current.regions import private_hbm, psum
+from nki_mlir.language.current.memory import private_hbm, psum
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.signatures.kinds import is_number
 
 
 def assign(target: NkiTensor, value: Any) -> None:
@@ -46,13 +46,11 @@ def dma(dst: NkiTensor, src: NkiTensor, *, mode: str = "error", op: str = "dma_c
     low.check_dma(dst, src, op)
     if src.buffer is psum:
         older(f"{op} src is in PSUM, which DMA cannot access; copy it to SBUF first")
-        made = low.allocate(low.moved_shape(src), src.dtype)
-        low.copy_on_chip(made, src, op)
-        src = made
+        src = low.copied(src, src.dtype, op=op)
     if src.indirection is not None:
         _gather(dst, src, mode, op)
     elif dst.indirection is not None:
-        low.write_from(low.addressed(dst), low.core_view(_shaped(src, low.moved_shape(dst), op)), mode=mode)
+        low.write_from(dst, low.core_view(_shaped(src, low.moved_shape(dst), op)), mode=mode)
     else:
         low.move_tensor(dst, src, engine)
 
@@ -61,13 +59,13 @@ def _gather(dst: NkiTensor, src: NkiTensor, mode: str, op: str) -> None:
     """Rows that are skipped keep what was in dst."""
     shape = low.moved_shape(src)
     if dst.indirection is None and tuple(dst.shape) == shape:
-        low.read_into(low.core_view(dst), low.addressed(src), mode=mode)
+        low.read_into(low.core_view(dst), src, mode=mode)
         write_history.mark(dst.storage, low.core_view(dst))
         return
     temporary = low.allocate(shape, dst.dtype, private_hbm if shape[0] > low.PARTITIONS else dst.buffer)
     if mode == "skip" and dst.indirection is None:
         low.move(low.core_view(temporary), low.core_view(dst))
-    low.read_into(low.core_view(temporary), low.addressed(src), mode=mode)
+    low.read_into(low.core_view(temporary), src, mode=mode)
     dma(dst, temporary, mode=mode, op=op)
 
 

@@ -7,8 +7,7 @@ from nki_mlir.frontend.tensor import View
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current import write_history
 from nki_mlir.language.current.errors import NkiTypeError, require
-from nki_mlir.language.current.regions import MemoryRegion
-from nki_mlir.language.current.register import VirtualRegister
+from nki_mlir.language.current.memory import MemoryRegion, VirtualRegister
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.signatures.binding import Function
 from nki_mlir.language.tensor import Tensor

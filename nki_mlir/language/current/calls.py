@@ -11,12 +11,10 @@ from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.frontend.builder import active
 from nki_mlir.language.current import enums
 from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, of_core, warn
-from nki_mlir.language.current.regions import MemoryRegion, region_value
-from nki_mlir.language.current.register import VirtualRegister
+from nki_mlir.language.current.memory import MemoryRegion, VirtualRegister, region_value
 from nki_mlir.language.signatures import kinds
-from nki_mlir.language.signatures.binding import BindingForm, Function, R, bound
-from nki_mlir.language.signatures.generation import Generation
-from nki_mlir.language.signatures.kinds import ParameterKind, dtype_value, is_number
+from nki_mlir.language.signatures.binding import Function, R, bound
+from nki_mlir.language.signatures.kinds import Generation, ParameterKind, dtype_value
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
 
 INSTRUCTIONS = ("nki.isa.", "nki.collectives.")
@@ -57,7 +55,7 @@ class Current(Generation):
         """An error of the core as ``NkiValidationError``; a run-time index out of bounds stays the error it is."""
         return error if isinstance(error, IndirectOutOfBounds) else of_core(error)
 
-    def cross(self, function: Function, form: BindingForm, arguments: dict[str, object]) -> object:
+    def cross(self, function: Function, arguments: dict[str, object]) -> object:
         crossing = importlib.import_module("nki_mlir.language.current.beta_calls")
         return crossing.call(function, arguments)
 
@@ -83,10 +81,6 @@ def shown(value: object) -> str:
     return text if len(text) < 40 else f"'{type(value).__name__}'"
 
 
-def is_shape(value: object) -> bool:
-    return isinstance(value, (tuple, list)) and all(hasattr(n, "__index__") for n in value)
-
-
 def dtype_argument(dtype: object) -> DType:
     """A dtype of the language, of NumPy or of a framework."""
     found = dtype_value(dtype)
@@ -108,6 +102,3 @@ def table_name(function: Callable[..., object]) -> str:
 def reported(function: Callable[..., R]) -> Callable[..., R]:
     """The function, callable in any release's form, with errors of the core as this generation's."""
     return bound(function, table_name(function), CURRENT)
-
-
-__all__ = ["CURRENT", "dtype_argument", "is_number", "is_shape", "reported", "table_name"]

@@ -9,29 +9,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nki_mlir.dialects.nisa.collectives import (
-    FOLDS,
-    AllGatherOp,
-    AllReduceOp,
-    AllToAllOp,
-    PermuteOp,
-    RankIdOp,
-    ReduceScatterOp,
-    RingPermuteOp,
-    VaryingOp,
-)
+from nki_mlir.dialects.nisa import collectives
 from nki_mlir.dialects.op import Op
 from nki_mlir.language.arguments import NKIObject
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.calls import is_shape, reported
+from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.errors import NkiTypeError, invalid, require
 from nki_mlir.language.current.instruction import alu, instruction
-from nki_mlir.language.current.isa_dma import check_priority
-from nki_mlir.language.current.regions import is_hbm
-from nki_mlir.language.current.register import VirtualRegister
+from nki_mlir.language.current.isa_movement import check_priority
+from nki_mlir.language.current.memory import VirtualRegister, is_hbm
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.signatures.binding import Contents
+from nki_mlir.language.signatures.kinds import is_shape
 from nki_mlir.language.signatures.table import CURRENT, listing
 from nki_mlir.scalar.dtypes import UINT32
 
@@ -85,16 +75,18 @@ def text_of(op: str, replica_group: object) -> str:
 def folding(op: str, token: object) -> str:
     """The name of the operator that members' values are folded with."""
     name = alu(token, f"{op} op")
-    require(name in FOLDS, f"{op} op is nl.add, nl.minimum or nl.maximum")
+    require(name in collectives.FOLDS, f"{op} op is nl.add, nl.minimum or nl.maximum")
     return name
 
 
-def transfer(what: str, cls: type[Op], dst: NkiTensor, *sources: NkiTensor, **attributes: object) -> None:
-    """dst = what everyone's sources give."""
-    if "groups" in attributes:
-        attributes["groups"] = text_of(what, attributes["groups"])
+def transfer(what: str, cls: type[Op], dst: NkiTensor, src: NkiTensor, beside: dict[str, NkiTensor] | None = None,
+             **attributes: object) -> None:
+    """dst = what everyone's src, and tensors beside it, give."""
+    for label, read in (("op", folding), ("groups", text_of)):
+        if label in attributes:
+            attributes[label] = read(what, attributes[label])
     with low.writing(dst, what) as out:
-        views = {label: low.core_view(low.reading(t)) for label, t in zip(("src", "other"), sources)}
+        views = {label: low.core_view(low.reading(t)) for label, t in ({"src": src} | (beside or {})).items()}
         emit(cls, {"dst": low.core_view(out), **views}, **attributes)
 
 
@@ -103,9 +95,8 @@ def all_reduce(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "Rep
                priority: object) -> None:
     """Each dst = the reduction of everyone's src."""
     check("all_reduce", srcs, dsts, priority)
-    fold = folding("all_reduce", op)
     for src, dst in zip(srcs, dsts):
-        transfer("all_reduce", AllReduceOp, dst, src, op=fold, groups=replica_group)
+        transfer("all_reduce", collectives.AllReduceOp, dst, src, op=op, groups=replica_group)
 
 
 def check_dim(op: str, srcs: list[NkiTensor], dim: int, *sbuf_dims: int) -> None:
@@ -120,7 +111,7 @@ def all_gather(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: obje
     check("all_gather", srcs, dsts, priority)
     check_dim("all_gather", srcs, collective_dim, 0, 1)
     for src, dst in zip(srcs, dsts):
-        transfer("all_gather", AllGatherOp, dst, src, dim=int(collective_dim), groups=replica_group)
+        transfer("all_gather", collectives.AllGatherOp, dst, src, dim=int(collective_dim), groups=replica_group)
 
 
 @instruction
@@ -129,9 +120,8 @@ def reduce_scatter(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: 
     """Each dst = this rank's part of the reduction of everyone's src."""
     check("reduce_scatter", srcs, dsts, priority)
     check_dim("reduce_scatter", srcs, collective_dim)
-    fold = folding("reduce_scatter", op)
     for src, dst in zip(srcs, dsts):
-        transfer("reduce_scatter", ReduceScatterOp, dst, src, op=fold, groups=replica_group)
+        transfer("reduce_scatter", collectives.ReduceScatterOp, dst, src, op=op, groups=replica_group)
 
 
 @instruction
@@ -141,7 +131,7 @@ def all_to_all(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "Rep
     check("all_to_all", srcs, dsts, priority, hbm=True)
     check_dim("all_to_all", srcs, collective_dim)
     for src, dst in zip(srcs, dsts):
-        transfer("all_to_all", AllToAllOp, dst, src, groups=replica_group)
+        transfer("all_to_all", collectives.AllToAllOp, dst, src, groups=replica_group)
 
 
 # -- permutations ------------------------------------------------------------------------------------------------------
@@ -154,7 +144,8 @@ def collective_permute(srcs: list[NkiTensor], dsts: list[NkiTensor], source_targ
     require(isinstance(source_target_pairs, (tuple, list)) and all(is_shape(p) and len(p) == 2
                                                                    for p in source_target_pairs),
             f"{op} source_target_pairs: expecting pairs of ranks, got {source_target_pairs!r}")
-    transfer(op, PermuteOp, dsts[0], srcs[0], pairs=tuple(int(r) for pair in source_target_pairs for r in pair))
+    pairs = tuple(int(r) for pair in source_target_pairs for r in pair)
+    transfer(op, collectives.PermuteOp, dsts[0], srcs[0], pairs=pairs)
 
 
 def channels(op: str, lists: Sequence[Sequence[object]], channel_ids: Sequence[int]) -> None:
@@ -178,7 +169,7 @@ def collective_permute_implicit(srcs_by_channel: list[NkiTensor], dsts_by_channe
     channels(op, (srcs, dsts), channel_ids)
     check(op, srcs, dsts, priority)
     for src, dst in zip(srcs, dsts):
-        transfer(op, RingPermuteOp, dst, src, groups=replica_group)
+        transfer(op, collectives.RingPermuteOp, dst, src, groups=replica_group)
 
 
 @instruction
@@ -190,9 +181,8 @@ def collective_permute_implicit_reduce(srcs0_by_channel: list[NkiTensor], srcs1_
     left, right, dsts = plain(srcs0_by_channel), plain(srcs1_by_channel), plain(dsts_by_channel)
     channels(kind, (left, right, dsts), channel_ids)
     check(kind, left, dsts, priority)
-    fold = folding(kind, op)
     for first, second, dst in zip(left, right, dsts):
-        transfer(kind, RingPermuteOp, dst, first, second, op=fold, groups=replica_group)
+        transfer(kind, collectives.RingPermuteOp, dst, first, {"other": second}, op=op, groups=replica_group)
 
 
 @reported
@@ -202,7 +192,7 @@ def collective_permute_implicit_current_processing_rank_id(iteration_id: object,
     op = "collective_permute_implicit_current_processing_rank_id"
     require(channel_id in range(4), f"{op} channel_id {channel_id} is none of 0, 1, 2, 3")
     made = VirtualRegister()
-    emit(RankIdOp, {"dst": made.state}, groups=text_of(op, replica_group), steps=iteration_id)
+    emit(collectives.RankIdOp, {"dst": made.state}, groups=text_of(op, replica_group), steps=iteration_id)
     return made
 
 
@@ -210,16 +200,14 @@ def collective_permute_implicit_current_processing_rank_id(iteration_id: object,
 def rank_id(name: object) -> VirtualRegister:
     """This rank's number in a register."""
     made = VirtualRegister()
-    emit(RankIdOp, {"dst": made.state})
+    emit(collectives.RankIdOp, {"dst": made.state})
     return made
 
 
 # -- parts of different sizes ------------------------------------------------------------------------------------------
 def varying(op: str, src: NkiTensor, dst: NkiTensor, metadata: NkiTensor, groups: object, **attributes: object) -> None:
     require(isinstance(metadata, NkiTensor) and metadata.dtype is UINT32, f"{op} metadata_tensor must be uint32")
-    with low.writing(dst, op) as out:
-        views = {label: low.core_view(low.reading(t)) for label, t in (("src", src), ("metadata", metadata))}
-        emit(VaryingOp, {"dst": low.core_view(out), **views}, groups=text_of(op, groups), **attributes)
+    transfer(op, collectives.VaryingOp, dst, src, {"metadata": metadata}, groups=groups, **attributes)
 
 
 @instruction

@@ -13,9 +13,8 @@ from nki_mlir.language.creation import makes
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import dtype_argument, reported
-from nki_mlir.language.current.errors import integer, invalid, require
-from nki_mlir.language.current.regions import MemoryRegion, machine, region, region_value
-from nki_mlir.language.current.storage import Storage
+from nki_mlir.language.current.errors import integer, invalid, pair, require
+from nki_mlir.language.current.memory import MemoryRegion, Storage, machine, region, region_value
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
 
@@ -25,8 +24,7 @@ def check_address(address: Sequence[int] | None, buffer: MemoryRegion, shape: Se
     """(partition, byte in the partition) of an on-chip tensor."""
     if address is None:
         return None
-    require(isinstance(address, (tuple, list)) and len(address) == 2, f"expecting 'pair', got {address!r}")
-    partition, byte = (integer(n, "address") for n in address)
+    partition, byte = pair(address, "address")
     require(buffer.space != "hbm", "a tensor in HBM has no address")
     rows = machine().partitions
     require(partition in range(0, rows, machine().quadrant), "partition dimension must be 0, 32, 64, or 96")
@@ -100,9 +98,7 @@ def shared_constant(constant: object, dtype: DType | None = None) -> NkiTensor:
     if isinstance(constant, str):
         require(os.path.isfile(constant), f"shared_constant: there is no file {constant}")
     values = np.load(constant) if isinstance(constant, str) else np.asarray(constant)
-    if values.dtype == np.float64:
-        values = values.astype(np.float32)
-    elif values.dtype in (np.int64, np.uint64):
+    if values.dtype in (np.int64, np.uint64):
         limits = np.iinfo(np.int32)
         require(not values.size or limits.min <= values.min() <= values.max() <= limits.max,
                 "shared_constant has integers of more than 32 bits")

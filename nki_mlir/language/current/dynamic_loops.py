@@ -3,22 +3,117 @@
 
 The loop's counter or condition is a register. Simulation runs the body again and again; capture runs it once, inside an
 ``scf.while`` that reads the register.
+
+A captured body runs once and stands for all iterations, so a name that one iteration leaves changed for the next one
+would be read wrongly. Kernels run as they are: the statement of a loop that is written as Python's own is found from
+where its frame is.
 """
 
+import ast
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from types import FrameType
+from typing import Any, NamedTuple
 
 from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.locations import user_location, variables
+from nki_mlir.frontend.errors import CarriedState
+from nki_mlir.frontend.locations import user_frame, user_location, variables
+from nki_mlir.frontend.source import definition
+from nki_mlir.frontend.state import is_bound
+from nki_mlir.frontend.wrapping import exposed_reads, leaves, stored, underlying
 from nki_mlir.language import operations as ops
+from nki_mlir.language.closure_state import holds_state
 from nki_mlir.language.current.calls import reported
-from nki_mlir.language.current.errors import NkiTypeError, NkiValidationError, older, require
-from nki_mlir.language.current.isa_register import put, register_alloc, register_move
-from nki_mlir.language.current.loop_statements import asked_by_while, closure_of, for_statement, holds, not_carried
-from nki_mlir.language.current.register import VirtualRegister
+from nki_mlir.language.current.errors import NkiTypeError, NkiValidationError, of_core, older, require, warn
+from nki_mlir.language.current.isa_movement import put, register_alloc, register_move
+from nki_mlir.language.current.memory import VirtualRegister
+
+PLAIN = (type(None), bool, int, float, complex, str, bytes)
+DEPTH = 10          # objects in objects in objects
 
 
+def _statement(kind: type[ast.For | ast.While], part: str) -> Any:
+    """The user's ``for`` or ``while`` whose iterable or condition is being evaluated; None without source."""
+    frame = user_frame()
+    if frame is None:
+        return None
+    found, at = definition(frame.f_code, frame.f_globals), user_location()
+    if found is None:
+        warn(f"{frame.f_code.co_name} has no source that can be read: whether a loop of the device is left by break or "
+             "return, or leaves Python state changed for its next iteration, is not checked")
+        return None
+    for node in ast.walk(found.function):
+        if isinstance(node, kind) and (at.line, at.column) in (
+                (n.lineno, n.col_offset) for n in (node, getattr(node, part))):
+            return node
+    return None
+
+
+def check_jumps(node: ast.For | ast.While) -> None:
+    require(not leaves(node.body, by=(ast.Return, ast.Break)), "break and return are not allowed within dynamic loop")
+
+
+# -- state that is carried ---------------------------------------------------------------------------------------------
+def _snapshot(value: object, depth: int = 0) -> tuple[object, object]:
+    """A value with what it holds now: lists, dictionaries, and the attributes of the user's objects."""
+    if depth == DEPTH:
+        return value, None
+    match value:
+        case list():
+            return value, [_snapshot(v, depth + 1) for v in value]
+        case dict():
+            return value, {k: _snapshot(v, depth + 1) for k, v in value.items()}
+    kind: object = type(value)
+    if holds_state(kind) and hasattr(value, "__dict__"):
+        return value, _snapshot(vars(value), depth + 1)[1]
+    return value, None
+
+
+def _is_unchanged(before: tuple[object, Any], now: object) -> bool:
+    """Whether a name still means the same; entries that were added to its list or dictionary do not count."""
+    value, inside = before
+    if isinstance(now, PLAIN):
+        return type(now) is type(value) and repr(now) == repr(value)
+    if now is not value or inside is None:
+        return now is value
+    if isinstance(now, list):
+        return len(now) >= len(inside) and all(map(_is_unchanged, inside, now))
+    parts = now if isinstance(now, dict) else vars(now)
+    return all(k in parts and _is_unchanged(held, parts[k]) for k, held in inside.items())
+
+
+@contextmanager
+def not_carried(values: Callable[[], dict[str, object]]) -> Iterator[None]:
+    """An error if what runs inside leaves one of the names changed."""
+    before = {name: _snapshot(value) for name, value in values().items()}
+    yield
+    after = values()
+    changed = sorted(n for n, held in before.items() if n not in after or not _is_unchanged(held, after[n]))
+    if changed:
+        raise of_core(CarriedState(names=", ".join(changed)))
+
+
+def for_statement() -> tuple[str, ...]:
+    """Names live at the head of the body of the ``for`` whose iterable the kernel is making."""
+    node = _statement(ast.For, "iter")
+    if node is None:
+        return ()
+    check_jumps(node)
+    return tuple(exposed_reads(node.body) - stored([node.target]))
+
+
+def closure_of(function: Callable[..., object]) -> Callable[[], dict[str, object]]:
+    """The variables of enclosing functions that a loop's body reads before it binds them, as they are now."""
+    inner = underlying(function)
+    if inner is None:
+        return dict
+    cells = dict(zip(inner.__code__.co_freevars, inner.__closure__ or ()))
+    found = definition(inner.__code__, inner.__globals__)
+    names = cells.keys() if found is None else cells.keys() & exposed_reads(found.function.body)
+    return lambda: {n: cells[n].cell_contents for n in names if is_bound(cells[n])}
+
+
+# -- loops -------------------------------------------------------------------------------------------------------------
 @contextmanager
 def nesting() -> Iterator[None]:
     """Inside a dynamic loop."""
@@ -38,16 +133,12 @@ def note_idle(runs: bool) -> None:
         active().properties.setdefault("idle_loops", []).append(user_location())
 
 
-def check_bound(what: str, bound: object) -> None:
-    require(isinstance(bound, VirtualRegister) or isinstance(bound, int), f"{what} is an int or a register")
-
-
 def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[], dict[str, object]]
             ) -> Iterator[VirtualRegister]:
     """The counter, once for each time the body's Python runs, which leaves ``state`` as it is where it is captured."""
     builder: Any = active("a dynamic loop")
-    check_bound("the lower bound", lower)
-    check_bound("the upper bound", upper)
+    for label, value in (("lower", lower), ("upper", upper)):
+        require(isinstance(value, (VirtualRegister, int)), f"the {label} bound is an int or a register")
     require(isinstance(step, int) and not isinstance(step, bool) and step > 0,
             f"step must be a positive int, got {step!r}")
     counter = register_alloc(lower)
@@ -118,18 +209,68 @@ def while_loop(init: object, body_fun: Callable[[VirtualRegister], object]) -> N
             body()
 
 
-def while_register(register: VirtualRegister) -> bool | None:
-    """What a ``while`` statement sees of its register: the body is captured once. None where no such statement asks."""
-    builder: Any = active("while register")
+@reported
+@contextmanager
+def no_reorder() -> Iterator[None]:
+    """Instructions inside start in the order they are written in. Dynamic loops are not allowed inside."""
+    properties = active("nl.no_reorder").properties
+    properties["no_reorder"] = properties.get("no_reorder", 0) + 1
+    try:
+        yield
+    finally:
+        properties["no_reorder"] -= 1
 
-    def opened(loop: ExitStack) -> VirtualRegister:
-        older("while on a register is deprecated, use nl.while_loop")
-        condition = register_alloc(register)
-        loop.enter_context(nesting())
-        loop.enter_context(builder.open_while(condition.state, "ne", 0))
-        return condition
-    return holds(register, builder.properties.setdefault("register_loops", []), opened,
-                 lambda condition: register_move(condition, register))
+
+# -- while register ----------------------------------------------------------------------------------------------------
+class OpenLoop(NamedTuple):
+    """A ``while`` on a register whose body is being captured: its condition is asked for before and after."""
+
+    frame: FrameType
+    position: tuple[int, int]
+    loop: ExitStack
+    condition: VirtualRegister
+
+
+def while_statement() -> ast.While | None:
+    """The ``while`` whose condition is being evaluated, where that is a name; None where no such statement asks."""
+    node = _statement(ast.While, "test")
+    return node if node is not None and isinstance(node.test, (ast.Name, ast.Attribute)) else None
+
+
+def asked_by_while() -> bool:
+    """Whether it is a ``while`` that asks for the truth of a register: the loop may be the device's."""
+    frame = user_frame()
+    asking: dict[object, bool] = active("a register").properties.setdefault("asking_places", {})
+    key = None if frame is None else (frame.f_code, frame.f_lasti)
+    if key not in asking:
+        node = while_statement()
+        if node is not None:
+            check_jumps(node)
+        asking[key] = node is not None
+    return asking[key]
+
+
+def while_register(register: VirtualRegister) -> bool | None:
+    """What ``while register`` is to see: True, then the body is captured, then False. None where no ``while`` asks."""
+    builder: Any = active("while register")
+    frame, node = user_frame(), while_statement()
+    if frame is None or node is None:
+        return None
+    loops: list[OpenLoop] = builder.properties.setdefault("register_loops", [])
+    position = node.lineno, node.col_offset
+    if loops and loops[-1].frame is frame and loops[-1].position == position:
+        last = loops.pop()
+        register_move(last.condition, register)
+        last.loop.close()
+        return False
+    check_jumps(node)
+    older("while on a register is deprecated, use nl.while_loop")
+    condition, loop, names = register_alloc(register), ExitStack(), tuple(exposed_reads(node.body))
+    loop.enter_context(nesting())
+    loop.enter_context(builder.open_while(condition.state, "ne", 0))
+    loop.enter_context(not_carried(lambda: variables(names)))
+    loops.append(OpenLoop(frame, position, loop, condition))
+    return True
 
 
 def truth(register: VirtualRegister) -> bool:
@@ -143,15 +284,3 @@ def truth(register: VirtualRegister) -> bool:
 
 
 VirtualRegister.__bool__ = truth
-
-
-@reported
-@contextmanager
-def no_reorder() -> Iterator[None]:
-    """Instructions inside start in the order they are written in. Dynamic loops are not allowed inside."""
-    properties = active("nl.no_reorder").properties
-    properties["no_reorder"] = properties.get("no_reorder", 0) + 1
-    try:
-        yield
-    finally:
-        properties["no_reorder"] -= 1

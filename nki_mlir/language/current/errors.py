@@ -75,6 +75,13 @@ def integer(value: Any, what: str) -> int:
                            fix="divide with //, or round with math.ceil or math.floor").here() from None
 
 
+def pair(value: Any, what: str) -> tuple[int, int]:
+    """Two integers."""
+    require(isinstance(value, (tuple, list)) and len(value) == 2, f"{what}: expecting 'pair', got {value!r}")
+    first, second = (integer(n, what) for n in value)
+    return first, second
+
+
 def of_core(error: KernelError) -> NkiValidationError:
     """An error of the core as one of this generation."""
     kind = NkiIndexError if isinstance(error, IndexError) else NkiValidationError
@@ -87,8 +94,7 @@ INSTEAD = {             # names of the beta generation
     "static_cast": "copy to a tile of that dtype: nl.copy(x, dtype=...)",
     "atomic_rmw": "use nisa.dma_compute with .ap(vector_offset=...)",
     "all_reduce": "use all_reduce of nki.collectives",
-}
-INSTEAD |= {            # methods of arrays
+    # methods of arrays
     "T": "use nl.transpose(t) or nisa.nc_transpose; in HBM, t.permute((1, 0))",
 }
 

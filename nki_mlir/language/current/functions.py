@@ -1,20 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The functions of ``nki.language`` on tiles: each makes a new tile, and carries the name of its operator."""
+"""The functions of ``nki.language`` on tiles: each makes a new tile, and carries the name of its operator.
+
+Python's operators are these functions: ``a + b`` is ``nl.add(a, b)``, and so on; ``t += v`` writes in place. The
+newest release has no operators: with ``NKI_MLIR_STRICT`` they are the error that it gives. Comparisons are always one:
+a tensor has no truth of its own.
+"""
 
 import builtins
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from nki_mlir.dialects.nisa.matmul import NcTransposeOp
 from nki_mlir.frontend.tensor import View
-from nki_mlir.language import functions
+from nki_mlir.language import functions, tensor_object
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import dtype_argument, reported
 from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, older, require, warn
-from nki_mlir.language.current.regions import psum
+from nki_mlir.language.current.indexing import subscript
+from nki_mlir.language.current.memory import psum
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.functions import ARITHMETIC, BITWISE, MODULI, REDUCTIONS, UNARY, VERDICTS, token
 from nki_mlir.scalar.dtypes import FLOAT32, UINT32, DType, promote
@@ -117,10 +126,7 @@ def store(dst: NkiTensor, value: NkiTensor) -> None:
 @token("copy")
 def copy(x: NkiTensor, dtype: object) -> NkiTensor:
     """A new SBUF tile of the same layout."""
-    source = on_chip("copy", "x", x)
-    made = low.allocate(source.shape, result_type(dtype, x))
-    low.copy_on_chip(made, source, "copy")
-    return made
+    return low.copied(on_chip("copy", "x", x), result_type(dtype, x), op="copy")
 
 
 @reported
@@ -135,11 +141,7 @@ def transpose(x: NkiTensor, dtype: object) -> NkiTensor:
     with low.writing(result, "transpose") as out:
         emit(NcTransposeOp, {"dst": low.core_view(out), "src": low.core_view(source)}, engine="tensor")
     kind = result_type(dtype, x)
-    if kind is result.dtype:
-        return result
-    converted = low.allocate(result.shape, kind, psum)
-    low.copy_on_chip(converted, result, "transpose")
-    return converted
+    return result if kind is result.dtype else low.copied(result, kind, psum, "transpose")
 
 
 @reported
@@ -153,8 +155,8 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool) -> NkiTensor:
 def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: object, dtype: object) -> NkiTensor:
     """Per partition: data's free elements, flattened, at ``indices``."""
     require(axis == 0, "gather_flattened has axis 0")
-    source, places = low.flat_tile("gather_flattened", "data", data), low.flat_tile("gather_flattened", "indices",
-                                                                                    indices)
+    op = "gather_flattened"
+    source, places = low.flat_tile(op, "data", data), low.flat_tile(op, "indices", indices)
     made = low.adopt(functions.gather_flattened(source, places, dtype=result_type(dtype, data)))
     return made.reshape(indices.shape)
 
@@ -256,3 +258,48 @@ def where(condition: NkiTensor, x: NkiTensor, y: float | NkiTensor, dtype: objec
 def device_print(print_prefix: str, tensor: object) -> None:
     """Print a tensor when the kernel runs off the device."""
     ops.device_print(print_prefix, low.core_view(low.reading(low.is_tensor(tensor, "device_print", "tensor"))))
+
+
+# -- Python's operators and subscripts ---------------------------------------------------------------------------------
+def _floor_divide(x: object, y: object) -> NkiTensor:
+    quotient = ELEMENTWISE["divide"](x, y, dtype=FLOAT32)
+    made: NkiTensor = ELEMENTWISE["floor"](quotient, dtype=result_type(None, x, y))
+    return made
+
+
+def _operator(name: str, swapped: bool = False, writes: bool = False) -> Callable[..., object]:
+    compute = ELEMENTWISE.get(name, _floor_divide)
+
+    def operate(self: NkiTensor, *other: object) -> object:
+        if os.environ.get("NKI_MLIR_STRICT"):
+            self._no_operator()
+        if not builtins.all(isinstance(o, (NkiTensor, int, float, np.number, np.bool_)) for o in other):
+            return NotImplemented
+        made = compute(*((*other, self) if swapped else (self, *other)))
+        if not writes:
+            return made
+        assignment.assign(self, made)
+        return self
+    return operate
+
+
+def set_elements(tensor: NkiTensor, key: object, value: object) -> None:
+    """``tensor[key] = value``."""
+    older("updating a tile by assignment is not portable; pass the view as dst of an instruction")
+    target = tensor[key]
+    if not (isinstance(value, NkiTensor) and target.same_place(value)):         # t[...] += v has written it
+        assignment.assign(target, value)
+
+
+def copied_as(tensor: NkiTensor, dtype: object) -> NkiTensor:
+    """A copy in another dtype."""
+    return copy(tensor, dtype)
+
+
+for _method, _name in tensor_object.BINARY.items():
+    setattr(NkiTensor, f"__{_method}__", _operator(_name))
+    setattr(NkiTensor, f"__r{_method}__", _operator(_name, swapped=True))
+    setattr(NkiTensor, f"__i{_method}__", _operator(_name, writes=True))
+for _method, _name in tensor_object.UNARY.items():
+    setattr(NkiTensor, f"__{_method}__", _operator(_name))
+NkiTensor.__getitem__, NkiTensor.__setitem__, NkiTensor.astype = subscript, set_elements, copied_as

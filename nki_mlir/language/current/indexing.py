@@ -14,8 +14,7 @@ from nki_mlir.diagnostics import KernelError
 from nki_mlir.frontend.index import Index, broadcast_shape, check_placed
 from nki_mlir.frontend.strides import expand_ellipsis
 from nki_mlir.language.current.errors import integer, invalid, of_core, out_of_range, require
-from nki_mlir.language.current.register import VirtualRegister
-from nki_mlir.language.current.storage import Indirection
+from nki_mlir.language.current.memory import Indirection, VirtualRegister
 from nki_mlir.language.current.tensor import BACKWARDS, NkiTensor, one_index
 
 
@@ -45,7 +44,7 @@ def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
     if given > tensor.ndim:
         out_of_range("too many indexes for shape")
     items = expand_ellipsis(items, tensor.ndim)
-    if has_vectors(items):
+    if any(isinstance(i, Index) for i in items):
         return picked(tensor, items)
     view = tensor
     dropped: list[int] = []
@@ -57,13 +56,10 @@ def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
         view, drop = _pick(view, dim, item)
         if drop:
             dropped.append(dim)
-    least = 2 if tensor.on_chip else 1
-    if tensor.on_chip:
-        dropped = [d for d in dropped if d != 0]
+    dropped = [d for d in dropped if d > 0 or not tensor.on_chip]
+    if dropped and view.ndim - len(dropped) < (2 if tensor.on_chip else 1):
+        dropped.pop()
     kept = [d for d in range(view.ndim) if d not in dropped]
-    while len(kept) < min(least, view.ndim):
-        kept.append(dropped.pop())
-    kept.sort()
     return view.like(shape=[view.shape[d] for d in kept], strides=[view.strides[d] for d in kept])
 
 
@@ -127,10 +123,6 @@ def _rows(view: NkiTensor, dim: int, index: NkiTensor) -> NkiTensor:
 
 
 # -- index vectors -----------------------------------------------------------------------------------------------------
-def has_vectors(items: Sequence[object]) -> bool:
-    return any(isinstance(i, Index) for i in items)
-
-
 def picked(tensor: NkiTensor, items: Sequence[object]) -> NkiTensor:
     """Element ``(items[0][i, j], items[1][i, j], ...)`` at ``(i, j)``: one integer or index vector a dimension."""
     try:

@@ -9,10 +9,9 @@ from typing import Any
 from nki_mlir.frontend.builder import active
 from nki_mlir.language.current.calls import CURRENT, table_name
 from nki_mlir.language.current.errors import invalid, require
-from nki_mlir.language.current.register import VirtualRegister
+from nki_mlir.language.current.memory import VirtualRegister
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.signatures.binding import bound
-from nki_mlir.language.signatures.generation import with_defaults
 from nki_mlir.scalar.tokens import alu_token, token_name
 
 ACTIVATION_FUNCTIONS = frozenset((
@@ -44,7 +43,9 @@ class NkiInstruction:
 def instruction(function: Callable[..., object]) -> Any:
     """Decorator of an instruction, which is callable in any release's form. Its name, the last parameter, is kept from
     the function."""
-    kind, shown = function.__name__, completed(function)
+    if not hasattr(function, "__signature__"):
+        CURRENT.with_defaults(function, table_name(function))
+    kind, shown = function.__name__, [*signature(function).parameters.values()]
     place = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in shown)
 
     @wraps(function)
@@ -59,13 +60,6 @@ def instruction(function: Callable[..., object]) -> Any:
     name = Parameter("name", Parameter.POSITIONAL_OR_KEYWORD, default=None)
     issue.__signature__ = Signature([*shown[:place], name, *shown[place:]])         # type: ignore[attr-defined]
     return bound(issue, table_name(function), CURRENT)
-
-
-def completed(function: Callable[..., object]) -> list[Parameter]:
-    """The parameters of a function, which gets the table's defaults."""
-    if not hasattr(function, "__signature__"):
-        with_defaults(function, table_name(function), CURRENT)
-    return [*signature(function).parameters.values()]
 
 
 def writes_nothing(kind: str, arguments: tuple[NkiTensor | VirtualRegister, ...], keywords: dict[str, object]
@@ -90,8 +84,7 @@ def alu(token: object, what: str) -> str:
     try:
         return alu_token(token).name
     except TypeError:
-        require(False, f"{what}: {named(token)} is not an operator")
-        raise
+        invalid(f"{what}: {named(token)} is not an operator")
 
 
 def activation_name(token: object, what: str) -> str:

@@ -9,20 +9,16 @@ from nki_mlir.language.current import (
     enums,
     errors,
     instruction,
-    isa_accumulate,
-    isa_cores,
-    isa_dma,
-    isa_elementwise,
+    isa_compute,
     isa_gpsimd,
     isa_matmul,
-    isa_register,
-    isa_regular,
-    register,
+    isa_movement,
+    memory,
 )
 from nki_mlir.language.current.calls import CURRENT, reported
 from nki_mlir.language.current.enums import nc_version
-from nki_mlir.language.current.isa_elementwise import tensor_copy_dynamic_dst, tensor_copy_dynamic_src
-from nki_mlir.language.current.regions import machine
+from nki_mlir.language.current.isa_compute import tensor_copy_dynamic_dst, tensor_copy_dynamic_src
+from nki_mlir.language.current.memory import machine
 from nki_mlir.language.signatures.binding import Contents
 from nki_mlir.language.signatures.table import listing, names_of, published
 
@@ -39,10 +35,10 @@ def get_nc_sub_version() -> int:
     return int(os.environ.get("NKI_NC_SUB_VERSION", "0"))
 
 
-globals().update(published("nki.isa", CURRENT.name, enums, errors, instruction, register, isa_accumulate, isa_cores,
-                           isa_dma, isa_elementwise, isa_gpsimd, isa_matmul, isa_register))
+globals().update(published("nki.isa", CURRENT.name, enums, errors, instruction, isa_compute, isa_gpsimd, isa_matmul,
+                           isa_movement, memory))
 globals().update({name: instruction.instruction(function) for name, function in regular.functions(
-    CURRENT, isa_regular.TEXTS, isa_regular.writing, globals(), not_given="name").items()})
+    CURRENT, isa_compute.TEXTS, isa_compute.writing, globals(), not_given="name").items()})
 __doc__ = Contents(__doc__ or "", "nki.isa", CURRENT.name)
 __all__ = [*names_of("nki.isa"), "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src"]
 __dir__ = listing(globals(), "nki.isa", CURRENT.name, *__all__)

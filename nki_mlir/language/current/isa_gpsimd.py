@@ -18,9 +18,8 @@ from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.errors import integer, require
 from nki_mlir.language.current.instruction import alu, instruction
+from nki_mlir.language.current.memory import VirtualRegister, sbuf
 from nki_mlir.language.current.pairing import aligned
-from nki_mlir.language.current.regions import sbuf
-from nki_mlir.language.current.register import VirtualRegister
 from nki_mlir.language.current.tensor import NkiTensor, pairs
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT8, UINT16, UINT32
@@ -87,12 +86,10 @@ def affine_select(dst: object, pattern: Sequence[Sequence[int]], channel_multipl
     low.in_sbuf(op, dst=dst, on_true_tile=on_true_tile)
     comparison = alu(cmp_op, f"{op} cmp_op")
     require(comparison in COMPARISONS, f"{op} cmp_op {comparison} is no comparison")
-    with low.writing(dst, op) as out:
-        target, source = low.paired(op, dst=out, on_true_tile=on_true_tile)
+    with low.operands(op, dst, on_true_tile=on_true_tile) as (target, source):
         static = not isinstance(offset, VirtualRegister) and comparison != "not_equal"
-        made = None
-        if static:
-            made = affine(op, pattern, int(channel_multiplier), integer(offset, f"{op} offset"), target, source)
+        made = None if not static else affine(
+            op, pattern, int(channel_multiplier), integer(offset, f"{op} offset"), target, source)
         if made is None:
             select_by_tile(target, source, pattern, channel_multiplier, offset, float(on_false_value), comparison)
             return
@@ -118,6 +115,12 @@ def select_by_tile(target: View, source: View, pattern: object, multiplier: int,
 
 
 # -- searches ----------------------------------------------------------------------------------------------------------
+def backwards(row: View) -> View:
+    """8 elements of each partition, the last first."""
+    step = row.dims[1].free
+    return row.like(free=row.free + 7 * step, dims=(row.dims[0], Dim(0, -step, 8)))
+
+
 @instruction
 def nc_match_replace8(dst: object, data: object, vals: object, imm: float, dst_idx: object) -> None:
     """dst = data with an occurrence of each of 8 values, the last value first, replaced by ``imm``."""
@@ -127,19 +130,14 @@ def nc_match_replace8(dst: object, data: object, vals: object, imm: float, dst_i
         target, source, values = low.flat_view(out), low.flat_tile(op, "data", data), low.flat_tile(op, "vals", vals)
         require(values.shape[1] == 8, f"{op} vals has {values.shape[1]} elements per partition, which must be 8")
         # The values are served from the last to the first: the class serves them in the order it gets them.
-        backwards = values.like(free=values.free + 7 * values.dims[1].free,
-                                dims=(values.dims[0], Dim(0, -values.dims[1].free, 8)))
-        views = {"dst": target, "data": source, "vals": backwards}
+        views = {"dst": target, "data": source, "vals": backwards(values)}
         if dst_idx is None:
             emit(search.MatchReplace8Op, views, imm=float(imm))
             return
         kind = low.is_tensor(dst_idx, op, "dst_idx").dtype
         require(kind in (UINT16, UINT32), f"{op} dst_idx must be uint16 or uint32")
         with low.writing(dst_idx, op, "dst_idx", flat=True) as places:
-            found = low.flat_view(places)
-            reverse = found.like(free=found.free + 7 * found.dims[1].free,
-                                 dims=(found.dims[0], Dim(0, -found.dims[1].free, 8)))
-            emit(search.MatchReplace8Op, {**views, "dst_idx": reverse}, imm=float(imm))
+            emit(search.MatchReplace8Op, {**views, "dst_idx": backwards(low.flat_view(places))}, imm=float(imm))
 
 
 # -- shuffles and gathers ----------------------------------------------------------------------------------------------
@@ -232,8 +230,7 @@ def rng(dst: NkiTensor, engine: e.engine) -> None:
     """dst = random bits, of an integer type."""
     chosen = e.engine_name(engine, "rng", "vector", "gpsimd")
     with low.writing(dst, "rng", flat=True) as out:
-        emit(random.RandomBitsOp, {"dst": low.flat_view(out), "state": generator(chosen)},
-                 engine=chosen)
+        emit(random.RandomBitsOp, {"dst": low.flat_view(out), "state": generator(chosen)}, engine=chosen)
 
 
 @instruction
@@ -241,8 +238,7 @@ def rand2(dst: NkiTensor, min: float | NkiTensor, max: float | NkiTensor) -> Non
     """dst = uniform numbers from min to max, which are numbers or [P, 1] tiles."""
     if not isinstance(min, NkiTensor) and not isinstance(max, NkiTensor):
         require(min < max, f"rand2 takes min < max, got {min} and {max}")
-    with low.writing(dst, "rand2") as out:
-        target, = low.paired("rand2", dst=out)
+    with low.operands("rand2", dst) as (target,):
         uniform = low.core_view(low.allocate(target.shape, FLOAT32))
         emit(random.RandOp, {"dst": uniform, "state": functions.generator_state()})
         low_end, high_end = low.scalar("rand2", "min", min, target), low.scalar("rand2", "max", max, target)

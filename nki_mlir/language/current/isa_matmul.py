@@ -14,10 +14,10 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current import write_history
-from nki_mlir.language.current.errors import device, integer, invalid, require, warn
+from nki_mlir.language.current.errors import device, invalid, pair, require, warn
 from nki_mlir.language.current.instruction import instruction
+from nki_mlir.language.current.memory import machine, psum, sbuf
 from nki_mlir.language.current.pairing import aligned, box_of
-from nki_mlir.language.current.regions import machine, psum, sbuf
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E8M0FNU, FLOAT32, UINT8
 
@@ -29,9 +29,7 @@ def check_position(op: str, tile_position: object, tile_size: Any) -> tuple[int,
     if all(absent):
         return machine().partitions, machine().stationary_free_max
     require(not any(absent), f"{op} tile_position and tile_size are given together")
-    for label, v in given.items():
-        require(isinstance(v, (tuple, list)) and len(v) == 2, f"{op} {label}: expecting 'pair', got {v!r}")
-    (r0, c0), (r, c) = ([integer(n, f"{op} {label}") for n in v] for label, v in given.items())
+    (r0, c0), (r, c) = (pair(v, f"{op} {label}") for label, v in given.items())
     sizes = machine().array_parts
     require(r in sizes and c in sizes, f"{op} tile_size {(r, c)}: rows and columns are of {sizes}")
     require(r0 in range(0, sizes[-1], r) and c0 in range(0, sizes[-1], c),
@@ -41,11 +39,7 @@ def check_position(op: str, tile_position: object, tile_size: Any) -> tuple[int,
 
 def as_float(operand: NkiTensor, like: NkiTensor) -> NkiTensor:
     """An identity of bytes as the other operand's type."""
-    if operand.dtype is not UINT8 or not like.dtype.is_float:
-        return operand
-    made = low.allocate(operand.shape, like.dtype)
-    low.copy_on_chip(made, operand)
-    return made
+    return low.copied(operand, like.dtype) if operand.dtype is UINT8 and like.dtype.is_float else operand
 
 
 @instruction

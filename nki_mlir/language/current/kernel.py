@@ -18,13 +18,13 @@ from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.touches import ValueNumbers
 from nki_mlir.language import spmd
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
-from nki_mlir.language.current import dynamic_loops, operators, regions, simulator, windows  # noqa: F401  define methods
+from nki_mlir.language.current import dynamic_loops, functions, memory, older_memory, simulator  # noqa: F401  define methods
 from nki_mlir.language.current.assignment import assign
-from nki_mlir.language.current.bare_names import bare_names
 from nki_mlir.language.current.calls import reported
-from nki_mlir.language.current.errors import NkiTypeError, integer, of_core, require, warn
+from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, of_core, require, warn
 from nki_mlir.language.current.lowering import allocate, carrier, core_view
-from nki_mlir.language.current.storage import Storage
+from nki_mlir.language.current.memory import Storage
+from nki_mlir.language.current.older_memory import bare_names
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.kernel import K, capturing, plain_index_errors
 from nki_mlir.language.kernel import Kernel as CoreKernel
@@ -94,8 +94,7 @@ class Kernel(CoreKernel):
 
     @property
     def simulation_target(self) -> str:
-        return self.target or TARGET.text() or self.options.get(
-            "platform_target") or regions.DEFAULT_TARGET
+        return self.target or TARGET.text() or self.options.get("platform_target") or memory.DEFAULT_TARGET
 
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         if not capturing() and SIMULATOR.text() == "1":
@@ -115,8 +114,6 @@ class Kernel(CoreKernel):
 
     def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
         """Part of the calling kernel."""
-        builder = current.get()
-        assert builder is not None
         require(not self.has_grid or self.grid == (1,),
                 f"kernel {self.__name__} is called in a kernel with a grid of its own")
         with bare_names(self.func):
@@ -137,7 +134,7 @@ class Kernel(CoreKernel):
 
     def call(self, builder: Builder, bound: Bound, parameters: list[Buffer]) -> object:
         """Run the function's Python on a builder, which is current; what it returns."""
-        region = regions.shared_hbm if prod(builder.grid) > 1 else regions.private_hbm
+        region = memory.shared_hbm if prod(builder.grid) > 1 else memory.private_hbm
         builder.properties["kernel"] = self
         builder.settles = True
         builder.touches.values = ValueNumbers()
@@ -192,7 +189,7 @@ def output_view(tensor: NkiTensor, at: Location | None) -> View:
             return view
     if prod(active().grid) != 1:
         raise BadResult(what=f"the kernel returns a part of {tensor.name} from several cores").located(at)
-    made = allocate(tensor.shape, tensor.dtype, regions.shared_hbm)
+    made = allocate(tensor.shape, tensor.dtype, memory.shared_hbm)
     active().rename(made.storage.buffer, tensor.name)
     assign(made, tensor)
     return output_view(made, at)
@@ -295,12 +292,18 @@ def cpu_simulate(kernel: object) -> Simulation:
     return Simulation(kernel)
 
 
+def launched(what: str) -> Builder:
+    """The launch that a function asks about."""
+    builder = current.get()
+    if builder is None:
+        invalid(f"{what} was called outside of a kernel")
+    return builder
+
+
 @reported
 def program_id(axis: object) -> int:
     """The number of this core in the launch; 0 along an axis that the launch does not have."""
-    builder = current.get()
-    require(builder is not None, "nl.program_id was called outside of a kernel")
-    assert builder is not None
+    builder = launched("nl.program_id")
     axis = integer(axis, "program_id axis")
     require(axis >= 0, f"invalid program axis {axis}")
     return int(builder.program_id(axis)) if axis < len(builder.grid) else 0
@@ -309,9 +312,7 @@ def program_id(axis: object) -> int:
 @reported
 def num_programs(axes: Any) -> int:
     """The number of cores of the launch; 1 along an axis that it does not have, all of them where ``axes`` is None."""
-    builder = current.get()
-    require(builder is not None, "nl.num_programs was called outside of a kernel")
-    assert builder is not None
+    builder = launched("nl.num_programs")
     several = range(len(builder.grid)) if axes is None else axes if isinstance(axes, (tuple, list)) else [axes]
     several = [integer(a, "num_programs axes") for a in several]
     require(all(a >= 0 for a in several), f"invalid program axis {axes}")

@@ -8,7 +8,7 @@ from nki_mlir.frontend.index import arange, mgrid
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.language.arguments import NKIObject
 from nki_mlir.language.creation import unique_name
-from nki_mlir.language.current import creation, dynamic_loops, functions, indexing, kernel, regions, register
+from nki_mlir.language.current import creation, dynamic_loops, functions, indexing, kernel, memory
 from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.errors import NkiTypeError, integer, older, require, unknown_name
 from nki_mlir.language.current.tensor import NkiTensor
@@ -18,10 +18,10 @@ from nki_mlir.language.signatures.table import CURRENT, listing, names_of, publi
 from nki_mlir.language.spmd import nc, spmd_dim
 from nki_mlir.scalar.dtypes import BY_NAME
 
-globals().update(published("nki.language", CURRENT, creation, dynamic_loops, indexing, kernel, regions, functions))
+globals().update(published("nki.language", CURRENT, creation, dynamic_loops, indexing, kernel, memory, functions))
 ds = reported(indexing.ds)
-is_hbm, is_on_chip, is_psum, is_sbuf = (reported(f) for f in (regions.is_hbm, regions.is_on_chip, regions.is_psum,
-                                                              regions.is_sbuf))
+is_hbm, is_on_chip, is_psum, is_sbuf = (reported(f) for f in (memory.is_hbm, memory.is_on_chip, memory.is_psum,
+                                                              memory.is_sbuf))
 DType = str
 tensor = NkiTensor              # in annotations
 
@@ -62,9 +62,9 @@ def affine_range(start: object, stop: object, step: object) -> range:
 
 
 @reported
-def sequential_range(start: object, stop: object, step: object) -> range | Iterator[register.VirtualRegister]:
+def sequential_range(start: object, stop: object, step: object) -> range | Iterator[memory.VirtualRegister]:
     """``range``; with registers as bounds ``dynamic_range``, as in older releases."""
-    if isinstance(start, register.VirtualRegister) or isinstance(stop, register.VirtualRegister):
+    if isinstance(start, memory.VirtualRegister) or isinstance(stop, memory.VirtualRegister):
         return dynamic_loops.dynamic_range(start, stop, step)
     return _span("sequential_range", start, stop, step)
 

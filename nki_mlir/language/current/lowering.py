@@ -7,19 +7,26 @@ from math import prod
 from typing import Any
 
 from nki_mlir.dialects.nisa import dynamic_access, movement
+from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.index import Index
 from nki_mlir.frontend.locations import user_location
-from nki_mlir.frontend.strides import Dim
+from nki_mlir.frontend.strides import ONE_MORE, Dim
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import instructions as core
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import write_history
 from nki_mlir.language.current.errors import device, integer, invalid, require
-from nki_mlir.language.current.pairing import aligned, with_rank
-from nki_mlir.language.current.regions import MemoryRegion, private_hbm, psum, sbuf
-from nki_mlir.language.current.register import VirtualRegister
-from nki_mlir.language.current.storage import Indirection, Storage
+from nki_mlir.language.current.memory import (
+    Indirection,
+    MemoryRegion,
+    Storage,
+    VirtualRegister,
+    private_hbm,
+    psum,
+    sbuf,
+)
+from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.tensor import NkiTensor, check_reach
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, MICROSCALING, UINT16, UINT32, DType
@@ -82,29 +89,37 @@ def _core_view(tensor: NkiTensor) -> View:
         invalid(f"partition stride {step} of {tensor.name}; it must be {row}, the elements of a partition")
     first = Dim(1 if count == 1 else step // row, 0, count)
     rest = tuple(Dim(0, 0 if n == 1 else s, n) for s, n in zip(tensor.strides[1:], tensor.shape[1:]))
-    return View(buffer, Index(partition), Index(free), (first, *(rest or (Dim(0, 0, 1),))), dtype)
+    return View(buffer, Index(partition), Index(free), (first, *(rest or (ONE_MORE,))), dtype)
 
 
 def table_of(tensor: NkiTensor) -> View:
     """All memory of a tensor: [1, N] in HBM; on chip its own partitions, [P, N]."""
-    buffer = tensor.storage.buffer
-    row = tensor.storage.row(tensor.dtype)
-    if not tensor.on_chip:
-        return View(buffer, Index(), Index(), (Dim(0, 0, 1), Dim(0, 1, row)), tensor.dtype)
     own = _core_view(tensor)
-    return View(buffer, own.partition, Index(), (own.dims[0], Dim(0, 1, row)), tensor.dtype)
+    rows = own.dims[0] if tensor.on_chip else ONE_MORE
+    return own.like(free=Index(), dims=(rows, Dim(0, 1, tensor.storage.row(tensor.dtype))))
 
 
-def is_tensor(value: object, op: str, operand: str) -> NkiTensor:
+def any_tensor(value: object, op: str, operand: str) -> NkiTensor:
+    """A tensor in any memory, of any extent."""
     if isinstance(value, View):
         invalid(f"{op} {operand}: expecting 'tensor', got a tile of a beta-1 API (neuronxcc)",
                 why="APIs from neuronxcc may not be used in Beta-2 kernels, nor the other way round")
     if not isinstance(value, NkiTensor):
         invalid(f"{op} {operand}: expecting 'tensor', got '{type(value).__name__}'")
-    if value.on_chip:
-        require(value.shape[0] <= PARTITIONS,
-                f"{op} {operand} partition dimension {value.shape[0]} exceeds maximum {PARTITIONS}")
     return value
+
+
+def is_tensor(value: object, op: str, operand: str) -> NkiTensor:
+    tensor = any_tensor(value, op, operand)
+    if tensor.on_chip and tensor.shape[0] > PARTITIONS:
+        invalid(f"{op} {operand} partition dimension {tensor.shape[0]} exceeds maximum {PARTITIONS}")
+    return tensor
+
+
+def one_element(value: object, op: str, operand: str) -> NkiTensor:
+    tensor = any_tensor(value, op, operand)
+    require(tensor.size == 1 and tensor.itemsize <= 4, f"{op} {operand} must be one element of up to 32 bits")
+    return tensor
 
 
 # -- run-time addresses ------------------------------------------------------------------------------------------------
@@ -158,41 +173,40 @@ def group_size(op: str) -> int:
     return Machine.quadrant if op.startswith("nc_matmul") else Machine.gpsimd_group
 
 
-def read_into(dst: View, tensor: NkiTensor, *, mode: str = "error", group: int = Machine.gpsimd_group) -> None:
-    """dst = the elements that the tensor addresses at run time; dst has the tensor's shape."""
+# Operations that read, and that write, what is addressed at run time.
+COLUMNS = dynamic_access.GatherColumnsOp, dynamic_access.ScatterColumnsOp
+ROWS = dynamic_access.DmaDynamicReadOp, dynamic_access.DmaDynamicWriteOp
+ELEMENTS = dynamic_access.DynamicReadOp, dynamic_access.DynamicWriteOp
+
+
+def run_time_access(tensor: NkiTensor, group: int, **modes: str
+                    ) -> tuple[tuple[type[Op], type[Op]], View, dict[str, View], dict[str, Any]]:
+    """The operations for what a tensor addresses at run time, its memory, the index in that, their attributes."""
+    if tensor.ndim == 1:                        # temporaries have two dimensions at least
+        tensor = tensor.like(shape=(*tensor.shape, 1), strides=(*tensor.strides, 1))
     found = tensor.indirection
     assert found is not None
     if found.kind == "columns":
-        index = core_view(reading(found.index))
-        emit(dynamic_access.GatherColumnsOp, {"dst": dst, "src": core_view(found.source), "index": index},
-                 group=group)
-        return
+        return COLUMNS, core_view(found.source), {"index": core_view(reading(found.index))}, {"group": group}
     if tensor.on_chip and found.picks_rows:
-        emit(dynamic_access.DmaDynamicReadOp, {"dst": dst, "src": every_partition(tensor), "offset": index_view(found)},
-             mode=mode, **partition_attributes(tensor, found))
-        return
-    emit(dynamic_access.DynamicReadOp, {"dst": dst, "src": table_of(tensor), "index": index_view(found)}, mode=mode,
-             **pattern_attributes(tensor, found))
+        return (ROWS, every_partition(tensor), {"offset": index_view(found)},
+                modes | partition_attributes(tensor, found))
+    return ELEMENTS, table_of(tensor), {"index": index_view(found)}, modes | pattern_attributes(tensor, found)
+
+
+def read_into(dst: View, tensor: NkiTensor, *, mode: str = "error", group: int = Machine.gpsimd_group) -> None:
+    """dst = the elements that the tensor addresses at run time; dst has the tensor's shape."""
+    (reads, _), memory, index, attributes = run_time_access(tensor, group, mode=mode)
+    emit(reads, {"dst": dst, "src": memory, **index}, **attributes)
 
 
 def write_from(tensor: NkiTensor, src: View, *, mode: str = "error", rmw: str = "bypass",
                group: int = Machine.gpsimd_group) -> None:
     """The elements that the tensor addresses at run time = src."""
-    found = tensor.indirection
-    assert found is not None
-    if found.kind == "columns":
-        index = core_view(reading(found.index))
-        emit(dynamic_access.ScatterColumnsOp, {"dst": core_view(found.source), "src": src, "index": index},
-                 group=group)
-        return
-    write_history.mark(tensor.storage, View.full(tensor.storage.buffer))
-    if tensor.on_chip and found.picks_rows:
-        views = {"dst": every_partition(tensor), "src": src, "offset": index_view(found)}
-        emit(dynamic_access.DmaDynamicWriteOp, views, mode=mode, rmw=rmw, **partition_attributes(tensor, found))
-        return
-    emit(dynamic_access.DynamicWriteOp, {"dst": table_of(tensor), "src": src, "index": index_view(found)},
-             mode=mode,
-             rmw=rmw, **pattern_attributes(tensor, found))
+    (_, writes), memory, index, attributes = run_time_access(tensor, group, mode=mode, rmw=rmw)
+    if writes is not dynamic_access.ScatterColumnsOp:
+        write_history.mark(tensor.storage, View.full(tensor.storage.buffer))
+    emit(writes, {"dst": memory, "src": src, **index}, **attributes)
 
 
 def moved_shape(tensor: NkiTensor) -> tuple[int, ...]:
@@ -200,19 +214,12 @@ def moved_shape(tensor: NkiTensor) -> tuple[int, ...]:
     return tuple(tensor.shape) if len(tensor.shape) > 1 else (*tensor.shape, 1)
 
 
-def addressed(tensor: NkiTensor) -> NkiTensor:
-    """The tensor with two dimensions at least, as its temporaries have."""
-    if tensor.indirection is not None and tensor.ndim == 1:
-        return tensor.like(shape=(*tensor.shape, 1), strides=(*tensor.strides, 1))
-    return tensor
-
-
 def reading(tensor: NkiTensor, op: str = "") -> NkiTensor:
     """The tensor, or a tile with what it addresses at run time."""
     if tensor.indirection is None:
         return tensor
     made = allocate(moved_shape(tensor), tensor.dtype)
-    read_into(core_view(made), addressed(tensor), group=group_size(op))
+    read_into(core_view(made), tensor, group=group_size(op))
     return made
 
 
@@ -247,9 +254,9 @@ def writing(dst: object, op: str, operand: str = "dst", *, reads: bool = False, 
         return
     made = allocate(moved_shape(tensor), tensor.dtype, tensor.buffer if tensor.on_chip else sbuf)
     if reads:
-        read_into(core_view(made), addressed(tensor), group=group_size(op))
+        read_into(core_view(made), tensor, group=group_size(op))
     yield made
-    write_from(addressed(tensor), core_view(made), group=group_size(op))
+    write_from(tensor, core_view(made), group=group_size(op))
 
 
 def repeated(tensor: NkiTensor) -> list[int]:
@@ -259,24 +266,31 @@ def repeated(tensor: NkiTensor) -> list[int]:
 
 # -- moving ------------------------------------------------------------------------------------------------------------
 def copy_on_chip(dst: NkiTensor, src: NkiTensor, op: str = "tensor_copy", engine: str = "unknown") -> None:
-    with writing(dst, op) as out:
-        target, source = paired(op, dst=out, src=src)
+    with operands(op, dst, src=src) as (target, source):
         if engine == "scalar" and target.dtype is source.dtype and target.dtype.itemsize == 4:
             target, source = target.like(dtype=FLOAT32), source.like(dtype=FLOAT32)     # bits, through its float32
         emit(movement.TensorCopyOp, {"dst": target, "src": source}, engine=engine)
 
 
+def copied(src: NkiTensor, dtype: DType, region: MemoryRegion = sbuf, op: str = "tensor_copy") -> NkiTensor:
+    """A copy on chip, in another dtype or memory."""
+    made = allocate(src.shape if src.indirection is None else moved_shape(src), dtype, region)
+    copy_on_chip(made, src, op)
+    return made
+
+
 def check_dma(dst: NkiTensor, src: NkiTensor, op: str = "dma_copy") -> None:
     for label, t in (("dst", dst), ("src", src)):
-        require(isinstance(t, NkiTensor), f"{op} {label}: expecting 'tensor', got '{type(t).__name__}'")
-        require(t.buffer is not psum or label == "src",
-                f"{op} {label} is in PSUM, which DMA cannot access; copy it to SBUF first")
-        require(all(s >= 0 for s in t.strides), f"{op} {label} steps backwards: {t.get_pattern()}")
+        any_tensor(t, op, label)
+        if t.buffer is psum and label == "dst":
+            invalid(f"{op} {label} is in PSUM, which DMA cannot access; copy it to SBUF first")
+        if any(s < 0 for s in t.strides):
+            invalid(f"{op} {label} steps backwards: {t.get_pattern()}")
         rows = t.storage.buffer.shape[0]
-        require(not t.on_chip or rows <= PARTITIONS,
-                f"{op} {label} partition dimension {rows} exceeds maximum {PARTITIONS}")
-    require(dst.size == src.size, f"{op} moves {src.size} elements of shape {list(src.shape)} to {dst.size} of shape "
-                                  f"{list(dst.shape)}")
+        if t.on_chip and rows > PARTITIONS:
+            invalid(f"{op} {label} partition dimension {rows} exceeds maximum {PARTITIONS}")
+    if dst.size != src.size:
+        invalid(f"{op} moves {src.size} elements of shape {list(src.shape)} to {dst.size} of shape {list(dst.shape)}")
 
 
 def move_tensor(dst: NkiTensor, src: NkiTensor, engine: str = "unknown") -> None:
@@ -306,7 +320,7 @@ def dma_views(*views: View) -> list[View] | None:
         return None
     on_chip = [v for v in made if v.buffer.on_chip]
     if any(not v.dims[0].partition and _is_spread(v) for v in on_chip):
-        made = [v.like(dims=(Dim(1, 0, 1) if v.buffer.on_chip else Dim(0, 0, 1), *v.dims)) for v in made]
+        made = [v.like(dims=(Dim(1, 0, 1) if v.buffer.on_chip else ONE_MORE, *v.dims)) for v in made]
         on_chip = [v for v in made if v.buffer.on_chip]
     for v in on_chip:
         first, *rest = v.dims
@@ -314,7 +328,7 @@ def dma_views(*views: View) -> list[View] | None:
             return None
         if first.count > PARTITIONS:
             return None
-    return [v if v.ndim > 1 else v.like(dims=(*v.dims, Dim(0, 0, 1))) for v in made]
+    return [v if v.ndim > 1 else v.like(dims=(*v.dims, ONE_MORE)) for v in made]
 
 
 def _is_spread(view: View) -> bool:
@@ -328,10 +342,11 @@ def paired(op: str, **operands: object) -> list[View]:
     tensors = {label: reading(is_tensor(t, op, label), op) for label, t in operands.items()}
     (first, head), *others = tensors.items()
     for label, t in others:
-        require(t.shape[0] == head.shape[0] or not t.on_chip or not head.on_chip,
-                f"{op} {label} has {t.shape[0]} partitions, {first} has {head.shape[0]}")
-        require(t.size == head.size, f"{op} {label} has {t.size // t.shape[0]} elements per partition, "
-                                     f"{first} has {head.size // head.shape[0]}")
+        if t.shape[0] != head.shape[0] and t.on_chip and head.on_chip:
+            invalid(f"{op} {label} has {t.shape[0]} partitions, {first} has {head.shape[0]}")
+        if t.size != head.size:
+            invalid(f"{op} {label} has {t.size // t.shape[0]} elements per partition, {first} has "
+                    f"{head.size // head.shape[0]}")
         if t.buffer is psum:
             write_history.note_read(core_view(t))
     views = aligned([core_view(t) for t in tensors.values()])
@@ -343,12 +358,21 @@ def paired(op: str, **operands: object) -> list[View]:
     return views
 
 
+@contextmanager
+def operands(op: str, dst: object, *, reads: bool = False, scratch: bool = False, **others: object
+             ) -> Iterator[list[View]]:
+    """Views of the tensor to write, which is ``writing`` for the block, and of the other operands, paired."""
+    with writing(dst, op, reads=reads, scratch=scratch) as out:
+        yield paired(op, dst=out, **others)
+
+
 def _dense(tensor: NkiTensor) -> NkiTensor:
-    if tensor.is_contiguous():
-        return tensor.reshape((tensor.shape[0], tensor.size // tensor.shape[0]))
-    made = allocate(tensor.shape, tensor.dtype)
-    emit(movement.TensorCopyOp, {"dst": core_view(made), "src": core_view(tensor)})
-    return made.reshape((made.shape[0], made.size // made.shape[0]))
+    """The tensor as [P, N]: a copy where its elements do not lie that way."""
+    if not tensor.is_contiguous():
+        made = allocate(tensor.shape, tensor.dtype)
+        emit(movement.TensorCopyOp, {"dst": core_view(made), "src": core_view(tensor)})
+        tensor = made
+    return tensor.reshape((tensor.shape[0], tensor.size // tensor.shape[0]))
 
 
 def scalar(op: str, label: str, value: object, beside: View) -> Any:
@@ -361,7 +385,7 @@ def scalar(op: str, label: str, value: object, beside: View) -> Any:
     require(tensor.size == tensor.shape[0], f"{op} {label} has shape {list(tensor.shape)}, which must be [P, 1]")
     require(tensor.shape[0] == beside.shape[0],
             f"{op} {label} has {tensor.shape[0]} partitions, which must be {beside.shape[0]}")
-    return with_rank(core_view(tensor), beside.ndim)
+    return core.rows_like(core_view(tensor), beside)
 
 
 def number_and_tile(op: str, label: str, value: object, beside: View) -> tuple[Any, float]:

@@ -38,9 +38,6 @@ class OlderMethods(TensorObject):
             self._no_operator(other)
         return False
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
     def _no_operator(self, *others: object) -> NoReturn:
         raise NkiTypeError("binary operators on tensors not supported. Use nki.isa directly.",
                            why="a tensor has no value while Python runs; what it holds is known on the device",
@@ -68,7 +65,7 @@ class OlderMethods(TensorObject):
     def as_tile(self) -> "OlderMethods":
         return self
 
-    astype: ClassVar[Callable[["NkiTensor", object], "NkiTensor"]]            # ``operators`` defines it
+    astype: ClassVar[Callable[["NkiTensor", object], "NkiTensor"]]            # ``functions`` defines it
 
     def transpose(self, *axes: object) -> "NkiTensor":
         """The dimensions in another order: reversed unless it is given."""

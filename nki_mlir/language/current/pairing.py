@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
-from nki_mlir.frontend.strides import Dim
+from nki_mlir.frontend.strides import ONE_MORE, Dim
 from nki_mlir.frontend.tensor import View
-
-ONE = Dim(0, 0, 1)
 
 
 def aligned(views: Sequence[View], first: int = 1) -> list[View] | None:
@@ -28,7 +26,7 @@ def aligned(views: Sequence[View], first: int = 1) -> list[View] | None:
         return None
     split = [_split(dims, cuts) for dims in tails]
     merged = _merged(split)
-    return [v.like(dims=(*v.dims[:first], *(dims or (ONE,)))) for v, dims in zip(views, merged)]
+    return [v.like(dims=(*v.dims[:first], *(dims or (ONE_MORE,)))) for v, dims in zip(views, merged)]
 
 
 def _cuts(tails: Sequence[Sequence[Dim]]) -> list[int] | None:
@@ -73,11 +71,6 @@ def _merged(split: Sequence[list[Dim]]) -> list[tuple[Dim, ...]]:
 
 def _dense(outer: Dim, inner: Dim) -> bool:
     return outer.partition == inner.partition * inner.count and outer.free == inner.free * inner.count
-
-
-def with_rank(view: View, rank: int) -> View:
-    """A [P, 1] tile with more dimensions of 1, to stand beside a tile of that rank."""
-    return view.like(dims=(view.dims[0], *(ONE for _ in range(rank - 1))))
 
 
 def box_of(view: View, box: Sequence[tuple[int, int]]) -> View:

@@ -10,12 +10,11 @@ import numpy as np
 from nki_mlir.dialects.access import dense
 from nki_mlir.frontend.strides import Shape, reshaped
 from nki_mlir.frontend.tensor import View
-from nki_mlir.language.current.calls import CURRENT, dtype_argument, is_shape, reported
+from nki_mlir.language.current.calls import CURRENT, dtype_argument, reported
 from nki_mlir.language.current.errors import integer, invalid, older, out_of_range, require, unknown_name
+from nki_mlir.language.current.memory import Indirection, MemoryRegion, Storage, VirtualRegister
 from nki_mlir.language.current.older_methods import OlderMethods, leading_part
-from nki_mlir.language.current.regions import MemoryRegion
-from nki_mlir.language.current.register import VirtualRegister
-from nki_mlir.language.current.storage import Indirection, Storage
+from nki_mlir.language.signatures.kinds import is_shape
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import DType
 
@@ -249,7 +248,7 @@ class NkiTensor(OlderMethods):
         a, b = self._dim(start_dim), self._dim(end_dim)
         require(a < b, f"flatten_dims({start_dim}, {end_dim}) names no range of dimensions")
         self._free_dim(a)
-        require(flattened(self.shape[a:b + 1], self.strides[a:b + 1]),
+        require(all(self.strides[k] == self.shape[k + 1] * self.strides[k + 1] for k in range(a, b)),
                 f"dimensions {a} to {b} with strides {list(self.strides[a:b + 1])} are not contiguous")
         return self._replaced(a, b + 1, [prod(self.shape[a:b + 1])], [self.strides[b]])
 
@@ -352,8 +351,7 @@ class NkiTensor(OlderMethods):
                 "only one of scalar_offset and vector_offset can be given")
         require(self.indirection is None or (scalar_offset is None and vector_offset is None),
                 "ap of a tensor that is already indexed at run time")
-        base = self.base if dtype is None or kind.itemsize == self.dtype.itemsize else (
-            *self.base[:-1], self.base[-1] * self.dtype.itemsize // kind.itemsize)
+        base = *self.base[:-1], self.base[-1] * self.dtype.itemsize // kind.itemsize
         found = None
         if scalar_offset is not None:
             found = _scalar_offset(scalar_offset, indirect_dim, base)
@@ -379,7 +377,7 @@ class NkiTensor(OlderMethods):
                          indirection=Indirection("columns", index, source=self))
 
     # -- subscripts ----------------------------------------------------------------------------------------------------
-    # ``operators`` defines them, with what computes and moves tensors.
+    # ``functions`` defines them, with what computes and moves tensors.
     __getitem__: ClassVar[Callable[["NkiTensor", object], "NkiTensor"]]
     __setitem__: ClassVar[Callable[["NkiTensor", object, object], None]]
 
@@ -407,19 +405,9 @@ def known_extents(shape: Sequence[int], total: int) -> tuple[int, ...] | None:
     return tuple(extents) if prod(extents) == total and all(n > 0 for n in extents) else None
 
 
-def flattened(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether neighbours are dense, so that the dimensions merge into one."""
-    return all(strides[k] == shape[k + 1] * strides[k + 1] for k in range(len(shape) - 1))
-
-
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether the elements are contiguous and in row-major order."""
-    step = 1
-    for n, own in zip(reversed(shape), reversed(strides)):
-        if n != 1 and own != step:
-            return False
-        step *= n
-    return True
+    return all(n == 1 or own == step for n, own, step in zip(shape, strides, dense(shape)))
 
 
 def pairs(pattern: object, what: str) -> list[tuple[int, int]]:

@@ -14,8 +14,8 @@ import numpy as np
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.strides import Dim
 from nki_mlir.frontend.tensor import Buffer, View
+from nki_mlir.language.current.memory import Storage
 from nki_mlir.language.current.pairing import box_of
-from nki_mlir.language.current.storage import Storage
 
 READ = "read_psum"
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Pages of ``nisa``: what the instructions' arguments hold, their results and their rules, in both generations.
+"""Pages of ``nisa`` and ``nki.collectives``: what arguments hold, results and rules, in both generations.
 
-P are partitions, F and N elements of a partition, over all free axes. What a parameter of any instruction is, is in
-``COMMON``, and in an instruction's page where it is more.
+P are partitions, F and N elements of a partition, over all free axes; ``n`` ranks are in a group, in the order of its
+list. What a parameter of any instruction is, is in ``COMMON``, and in an instruction's page where it is more.
 """
 
 from typing import NamedTuple
@@ -37,6 +37,8 @@ COMMON = {
     "oob_mode": "an address out of bounds is an error, or is skipped",
     "dge_mode": "who makes the descriptors; unknown leaves the choice",
     "priority": "0 (first) to 3, from NeuronCore-v4 on",
+    "accumulate": "True adds to dst, False overwrites it, None adds to what a product has written",
+    "pattern": "of the free axes, outermost first", "channel_multiplier": "what each partition adds",
 }
 MACHINE = "The number of the machine: known when the kernel is captured, so that it may decide an if."
 STATES = "Another dtype or count of words, and a machine before NeuronCore-v3 (Vector: v4), are errors."
@@ -100,7 +102,6 @@ INSTRUCTIONS = {
         "is_stationary_onezero": "a hint: stationary holds only 0 and 1; values stay the same",
         "is_moving_onezero": "a hint: moving holds only 0 and 1; values stay the same",
         "is_transpose": "moving is an identity, and elements are moved bit for bit",
-        "accumulate": "True adds to dst, False overwrites it, None adds to what a product has written",
         "tile_position": "(row, column) where the part of the array begins that is used",
         "tile_size": "(rows, columns) of that part; values stay the same",
         "perf_mode": "a nisa.matmul_perf_mode: double_row multiplies [K, 2, M] by [K, 2, N] of 8-bit floats"},
@@ -111,12 +112,11 @@ INSTRUCTIONS = {
         "data": "[P, F], up to 128 x 128 by the Tensor engine and 32 x 32 by the Vector engine"},
         "[F, P]: data with its partition and its flattened free axes exchanged.", SHAPES),
     "iota": Page(("iota",), {
-        "dst": "[P, F] in SBUF", "pattern": "of the free axes, outermost first", "offset": "an integer or a register",
-        "channel_multiplier": "what each partition adds", "expr": "an affine expression of nl.arange indices"},
+        "dst": "[P, F] in SBUF", "offset": "an integer or a register",
+        "expr": "an affine expression of nl.arange indices"},
         "[P, F]: offset + p * channel_multiplier + the sum of step * i, of 32-bit integers, as dst's dtype.",
         "A pattern of another count of elements than dst is an error."),
     "affine_select": Page(("affine_select",), {
-        "pattern": "of the free axes, outermost first", "channel_multiplier": "what each partition adds",
         "offset": "an integer that is added", "on_false_value": "what the other elements get",
         "cmp_op": "a comparison with 0, such as nl.greater_equal", "pred": "an affine comparison of nl.arange indices"},
         "[P, F]: on_true_tile where offset + p * channel_multiplier + the sum of step * i compares with 0.", SHAPES),
@@ -212,8 +212,7 @@ INSTRUCTIONS = {
         "dst": "[M, N] of float32 or bfloat16 in PSUM", "stationary": "[K, M] of a packed type (..._x4) in SBUF",
         "moving": "[K, N] of a packed type in SBUF", "stationary_scale": "scales of stationary, as of quantize_mx",
         "moving_scale": "scales of moving, as of quantize_mx", "tile_position": "(row, 0) where the array is used from",
-        "tile_size": "(rows, 128) that are used", "accumulate": "True adds to dst, False overwrites it, None adds to "
-        "what a product has written"},
+        "tile_size": "(rows, 128) that are used"},
         "[M, N]: the sum over K and the 4 elements of each of stationary * scale * moving * scale, in float32.",
         "Operands that are not packed, scales of other shapes, and a dst outside of PSUM, are errors."),
     "topk": Page(("topk",), {
@@ -260,4 +259,44 @@ BETA_INSTRUCTIONS = {
         result="on_true_tile where both comparisons of the free index hold, else on_false_value; its row maximum.",
         errors="Another reduce_op, and a tile of integers, are errors."),
     **{n: INSTRUCTIONS[n]._replace(ops=(n,)) for n in ("tensor_copy_dynamic_src", "tensor_copy_dynamic_dst")},
+}
+
+
+# -- exchanges between ranks -------------------------------------------------------------------------------------------
+COMMON_OF_COLLECTIVES = {
+    "srcs": "a list of tensors, all in HBM, or one in SBUF", "dsts": "as many, in the same memory, of the same dtypes",
+    "replica_group": "a ReplicaGroup", "op": "nl.add, nl.minimum or nl.maximum", "collective_dim": "0",
+    "priority": "0 (first) to 3, from NeuronCore-v4 on", "name": "what the instruction is called in profiles",
+    "srcs_by_channel": "a tensor for each channel", "dsts_by_channel": "a tensor for each channel",
+    "srcs0_by_channel": "a tensor for each channel", "srcs1_by_channel": "a tensor for each channel",
+    "channel_ids": "0, 1, ... up to 3", "channel_id": "0 to 3",
+    "metadata_tensor": "[3, n] of uint32: counts and places of what is sent, and counts of what is received; a row "
+                       "more with has_rdispls, places of what is received",
+    "recv_counts_known": "the third row is known, else it is written", "has_rdispls": "there is a fourth row",
+}
+LISTS = "Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors."
+SINGLE = "Tensors in SBUF, several of them, and another group than a ReplicaGroup, are errors."
+COLLECTIVES = {
+    "all_reduce": Page(("all_reduce",), {}, "None. Each dst is op over the src of all ranks of the group.", LISTS),
+    "all_gather": Page(("all_gather",), {"collective_dim": "0, in SBUF also 1"},
+                       "None. Each dst is the src of all ranks, one after the other along the dimension.", LISTS),
+    "reduce_scatter": Page(("reduce_scatter",), {}, "None. Each dst is this rank's of n parts of op over all src.",
+                           LISTS),
+    "all_to_all": Page(("all_to_all",), {"srcs": "a list of tensors in HBM"},
+                       "None. Each dst is this rank's of n parts of the src of all ranks, one after the other.", LISTS),
+    "collective_permute": Page(("permute",), {"source_target_pairs": "(from, to) for each rank that receives"},
+                               "None. dst is src of the rank it is from; a rank that is no target keeps it.", SINGLE),
+    "collective_permute_implicit": Page(("ring_permute",), {},
+                                        "None. Each dst is src of the rank before, round a ring.", LISTS),
+    "collective_permute_implicit_reduce": Page(
+        ("ring_permute",), {}, "None. Each dst is src0 op src1 of the rank before, round a ring.", LISTS),
+    "collective_permute_implicit_current_processing_rank_id": Page(
+        ("rank_id",), {"iteration_id": "steps round the ring, from 0"},
+        "A register: the rank whose data is here after the steps.", "Another channel is an error."),
+    "rank_id": Page(("rank_id",), {}, "A register: this rank's number.", "None."),
+    "all_gather_v": Page(("varying_exchange",), {"has_rdispls": "True is not taken"},
+                         "None. dst has n slots; slot s holds the part that rank s sends to all: its first count, from "
+                         "its first place on.", SINGLE),
+    "all_to_all_v": Page(("varying_exchange",), {}, "None. dst has n slots, or parts at given places; slot s holds the "
+                         "part that rank s sends to this one.", SINGLE),
 }

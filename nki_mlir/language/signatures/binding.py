@@ -15,22 +15,9 @@ from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.frontend.builder import require_generation
-from nki_mlir.language.signatures import in_use, kinds
-from nki_mlir.language.signatures.generation import Generation, signature_of, with_defaults
-from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, ParameterKind, Take, or_none
-from nki_mlir.language.signatures.table import (
-    BETA,
-    CURRENT,
-    Need,
-    Parameter,
-    Signature,
-    needs_of,
-    own_kinds,
-    parsed,
-    releases_of_keyword,
-    signatures,
-    spans,
-)
+from nki_mlir.language.signatures import kinds, table
+from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, Generation, ParameterKind, Take, or_none
+from nki_mlir.language.signatures.table import BETA, CURRENT, Need, Parameter, Signature
 
 STRICT = "NKI_MLIR_STRICT"
 R = TypeVar("R")            # what a function gives, in whichever form it is called
@@ -93,7 +80,7 @@ class Contents(str):
         return made
 
     def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
-        from nki_mlir.language.documentation.values import contents  # start-up: needed where it is asked for
+        from nki_mlir.language.documentation.page import contents  # start-up: needed where it is asked for
         return f"{str.__str__(self)}\n\n{contents(**self.__dict__)}".expandtabs(tabsize)
 
 
@@ -104,12 +91,12 @@ class Function:
                  ) -> None:
         self.function, self.name, self.generation = function, name, generation
         self.title, self.skip = name.rpartition(".")[2], int(bound_first)
-        self.own_kinds = own_kinds(name, generation.name)
+        self.own_kinds = table.own_kinds(name, generation.name)
         self.signature = inspect.signature(function)
         self.parameters = dict(list(self.signature.parameters.items())[self.skip:])
         self.own = self.as_signature()
         self.plans: dict[tuple[object, ...], BindingPlan] = {}
-        needs = [need for need in needs_of(name) if need.parameter in ("", *self.newest.names)]
+        needs = [need for need in table.needs_of(name) if need.parameter in ("", *self.newest.names)]
         if needs:
             self.function = self.guarded(needs)
 
@@ -138,7 +125,7 @@ class Function:
     @property
     def newest(self) -> Signature:
         """The newest documented signature; the function's own where none is."""
-        documented = signatures(self.name, self.generation.name)
+        documented = table.signatures(self.name, self.generation.name)
         return documented[0] if documented else self.own
 
     def shown(self) -> inspect.Signature:
@@ -146,7 +133,7 @@ class Function:
         kinds, empty, newest = inspect.Parameter, inspect.Parameter.empty, self.newest
         shown = [p.replace(annotation=empty) for p in list(self.signature.parameters.values())[:self.skip]]
         shown += ([p.replace(annotation=empty) for n, p in self.parameters.items() if n in newest.names]
-                  if newest is self.own else signature_of(newest, self.generation).parameters.values())
+                  if newest is self.own else self.generation.signature_of(newest).parameters.values())
         shown += [self.parameters[n].replace(annotation=empty) for n in newest.described if n in self.parameters]
         if newest.takes_all:
             shown.insert(sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in shown), kinds("args", kinds.VAR_POSITIONAL))
@@ -162,9 +149,9 @@ class Function:
     def candidates(self) -> list[tuple[Signature, bool]]:
         """The signatures that a call may follow, with whether they are the other generation's; best first."""
         own, other = self.generation.name, CURRENT if self.generation.name == BETA else BETA
-        used = [parsed(r, text) for r, text in in_use.FOLLOWED.get(self.name, ())]
-        mine = [*(signatures(self.name, own)), *used] if own == CURRENT else [*signatures(self.name, own)]
-        return [(s, False) for s in ([self.own, *mine])] + [(s, True) for s in signatures(self.name, other)]
+        used = table.FOLLOWED.get(self.name, ()) if own == CURRENT else ()
+        mine = [self.own, *table.signatures(self.name, own), *(table.parsed(r, text) for r, text in used)]
+        return [(s, False) for s in mine] + [(s, True) for s in table.signatures(self.name, other)]
 
     # -- binding -------------------------------------------------------------------------------------------------------
     def kind(self, parameter: str) -> ParameterKind | None:
@@ -190,10 +177,10 @@ class Function:
 
     def target(self, parameter: str) -> str | None:
         """The function's parameter that one of a signature is; "" for one that has no effect, None for none."""
-        for name in (parameter, *in_use.same(self.name, parameter)):
+        for name in (parameter, *table.same(self.name, parameter)):
             if name in self.parameters:
                 return name
-        return "" if in_use.is_ignored(self.name, parameter) else None
+        return "" if table.is_ignored(self.name, parameter) else None
 
     def binds(self, signature: Signature, count: int, keywords: Sequence[str], crosses: bool) -> BindingForm | None:
         """How ``count`` arguments and these keywords bind to a signature; None where they do not."""
@@ -206,21 +193,21 @@ class Function:
             (k, by_name[places[k]] if k < len(places) else None) for k in range(count)]
         taken = set(places[:count])
         for keyword in keywords:
-            found = next((n for n in (keyword, *in_use.same(self.name, keyword)) if n in by_name), None)
+            found = next((n for n in (keyword, *table.same(self.name, keyword)) if n in by_name), None)
             if found is not None and found not in taken:
                 taken.add(found)
                 pairs.append((keyword, by_name[found]))
             elif found is None and keyword in self.parameters and not crosses:
                 pairs.append((keyword, Parameter(keyword, "None", True)))       # in use beside any release's signature
-            elif found is None and in_use.is_ignored(self.name, keyword):
+            elif found is None and table.is_ignored(self.name, keyword):
                 pairs.append((keyword, None))
             else:
                 return None
         if any(p.default is None and p.name not in taken for p in signature.parameters):
             return None
-        return self.form(signature, count, pairs, crosses)
+        return self.form(signature, pairs, crosses)
 
-    def form(self, signature: Signature, count: int, pairs: list[tuple[int | str, Parameter | None]], crosses: bool
+    def form(self, signature: Signature, pairs: list[tuple[int | str, Parameter | None]], crosses: bool
              ) -> BindingForm | None:
         given, own = [], self.own.positional
         for at, parameter in pairs:
@@ -303,18 +290,17 @@ class Function:
 
     def unknown(self, keywords: Mapping[str, object]) -> str:
         """What is wrong with a keyword that nothing has: the nearest parameter, and the releases that have it."""
-        every = [self.own, *(s for g in (BETA, CURRENT) for s in signatures(self.name, g))]
+        every = [self.own, *(s for g in (BETA, CURRENT) for s in table.signatures(self.name, g))]
         names = dict.fromkeys(n for s in every for n in s.names)
         for keyword in keywords:
-            if keyword in self.parameters or in_use.is_ignored(self.name, keyword) or (
-                    in_use.same(self.name, keyword)):
+            if keyword in self.parameters or table.is_ignored(self.name, keyword) or table.same(self.name, keyword):
                 continue
             from difflib import get_close_matches  # start-up: needed where it is asked for
             near = [keyword] if keyword in names else get_close_matches(keyword, names, 1, 0.5)
             text = f"{self.title}() got an unexpected keyword argument '{keyword}'"
             if not near:
                 return text
-            since = spans(releases_of_keyword(self.name, near[0]))
+            since = table.spans(table.releases_of_keyword(self.name, near[0]))
             has = f"of the releases {since}" if since else "here"
             return f"{text}; '{near[0]}' is a parameter {has}"
         return ""
@@ -339,7 +325,7 @@ def placed(form: BindingForm, values: list[object]) -> tuple[tuple[object, ...],
 def bound(function: Callable[..., R], table_name: str, generation: Generation) -> Callable[..., R]:
     """The function, callable in the forms of all releases; a method's arguments are counted behind ``self``."""
     if not hasattr(function, "__signature__"):
-        with_defaults(function, table_name, generation)
+        generation.with_defaults(function, table_name)
     record = Function(function, table_name, generation, bound_first=is_method(function))
     run, plans, skip = record.function, record.plans, record.skip
 
@@ -372,7 +358,7 @@ def bound(function: Callable[..., R], table_name: str, generation: Generation) -
                 if os.environ.get(STRICT):
                     generation.report(record.departure(form))
                 if form.crosses:
-                    return generation.cross(record, form, keywords)
+                    return generation.cross(record, keywords)
             return run(*own, *given, **keywords)
         except KernelError as error:
             translated = generation.translated(error)

@@ -4,8 +4,7 @@
 import pytest
 
 from nki_mlir.targets.neuron import assemble, disassemble
-from nki_mlir.targets.neuron.format.assembly import parse_program
-from nki_mlir.targets.neuron.format.assembly_operation import AssemblyError
+from nki_mlir.targets.neuron.format.parser import AssemblyError, parse_program
 
 HEADER = """\
 .nki_isa 1

@@ -39,6 +39,7 @@ class Computed:
     op: str
     lhs: "Value"
     rhs: "Value"
+    __match_args__ = ("op", "lhs", "rhs")
 
 
 Value = int | LoopVariable | Computed

@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""DMA instructions: copies, transposes and sums between HBM and SBUF."""
+"""Instructions that move data: DMA between HBM and SBUF, values of registers, exchanges between cores of a launch."""
 
+from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 from nki_mlir.dialects.nisa import elementwise, movement
-from nki_mlir.frontend.builder import require_generation
+from nki_mlir.dialects.nisa.meeting import CoreBarrierOp, SendrecvOp
+from nki_mlir.frontend.builder import active, require_generation
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment, write_history
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.errors import invalid, older, require, warn
+from nki_mlir.language.current.calls import reported
+from nki_mlir.language.current.errors import integer, invalid, older, require, warn
 from nki_mlir.language.current.instruction import alu, instruction
-from nki_mlir.language.current.regions import private_hbm, psum
+from nki_mlir.language.current.memory import Storage, VirtualRegister, private_hbm, psum, sbuf, shared_hbm
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.machine import Machine
-from nki_mlir.scalar.dtypes import FLOAT32, UINT32
+from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32
 
 DEFAULT_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
@@ -63,7 +67,7 @@ def dma_copy(dst: NkiTensor, src: NkiTensor, priority: object, oob_mode: e.oob_m
     With ``dst_rmw_op``, of releases 0.2, dst = dst_rmw_op(dst, src).
     """
     for label, t in (("dst", dst), ("src", src)):
-        require(isinstance(t, NkiTensor), f"dma_copy {label}: expecting 'tensor', got '{type(t).__name__}'")
+        low.any_tensor(t, "dma_copy", label)
     check_priority(priority)
     mode = check_modes("dma_copy", dst, src, oob_mode, dge_mode)
     require(engine is e.engine.unknown or dge_mode is e.dge_mode.hwdge,
@@ -84,7 +88,7 @@ def dma_transpose(dst: NkiTensor, src: NkiTensor, axes: object, priority: object
     """dst = src with its axes permuted: (1, 0), (2, 1, 0) or (3, 1, 2, 0)."""
     op = "dma_transpose"
     for label, t in (("dst", dst), ("src", src)):
-        require(isinstance(t, NkiTensor), f"{op} {label}: expecting 'tensor', got '{type(t).__name__}'")
+        low.any_tensor(t, op, label)
         require(t.buffer is not psum, f"{op} {label} is in PSUM, which DMA cannot access")
     low.in_sbuf(op, dst=dst)
     check_skip(op, oob_mode, dst, src)
@@ -122,7 +126,7 @@ def fetched(op: str, made: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
     found = src.indirection
     assert found is not None
     if found.kind != "vector":
-        low.read_into(low.core_view(made), low.addressed(src), mode=mode)
+        low.read_into(low.core_view(made), src, mode=mode)
         return made
     require_generation(3, f"{op} of gathered rows", "gather them with nisa.dma_copy first")
     rows, columns = found.index.shape[0], found.index.size // found.index.shape[0]
@@ -132,7 +136,7 @@ def fetched(op: str, made: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
         part = made.slice(0, k * rows, min((k + 1) * rows, src.shape[0]))
         index = found.index[0:part.shape[0], k:k + 1]
         one = src.like(shape=part.shape, indirection=type(found)("vector", index, found.scale, found.extent))
-        low.read_into(low.core_view(part), low.addressed(one), mode=mode)
+        low.read_into(low.core_view(part), one, mode=mode)
     return made
 
 
@@ -149,7 +153,7 @@ def dma_compute(dst: NkiTensor, srcs: list[NkiTensor], reduce_op: object, scales
     require(unique_indices, f"{op} unique_indices must be True")
     mode = oob_mode.name
     for label, t in (("dst", dst), *((f"srcs[{k}]", s) for k, s in enumerate(srcs))):
-        require(isinstance(t, NkiTensor), f"{op} {label}: expecting 'tensor', got '{type(t).__name__}'")
+        low.any_tensor(t, op, label)
         require(t.size == dst.size, f"{op} {label} has {t.size} elements, dst {dst.size}")
     check_skip(op, oob_mode, dst, *srcs)
     if dst.indirection is not None:
@@ -167,15 +171,13 @@ def dma_compute(dst: NkiTensor, srcs: list[NkiTensor], reduce_op: object, scales
 
 
 def same_addresses(a: NkiTensor, b: NkiTensor) -> bool:
-    return (a.storage is b.storage and a.offset == b.offset and a.strides == b.strides
-            and a.indirection is not None and b.indirection is not None
-            and (a.indirection is b.indirection or a.indirection.index is b.indirection.index
-                 or same_addresses_of(a.indirection.index, b.indirection.index)))
-
-
-def same_addresses_of(a: object, b: object) -> bool:
-    return isinstance(a, NkiTensor) and isinstance(b, NkiTensor) and (
-        (a.storage.buffer, a.offset, a.strides, a.shape) == (b.storage.buffer, b.offset, b.strides, b.shape))
+    """Whether both have the elements at one index of the run time: the same one, or tiles of the same elements."""
+    if a.indirection is None or b.indirection is None:
+        return False
+    x, y = a.indirection.index, b.indirection.index
+    one_index = x is y or (isinstance(x, NkiTensor) and isinstance(y, NkiTensor) and x.shape == y.shape and (
+        (x.storage.buffer, x.offset, x.strides) == (y.storage.buffer, y.offset, y.strides)))
+    return one_index and a.storage is b.storage and (a.offset, a.strides) == (b.offset, b.strides)
 
 
 def spread(src: NkiTensor, mode: str) -> NkiTensor:
@@ -195,7 +197,7 @@ def add_to(dst: NkiTensor, src: NkiTensor, mode: str = "error") -> None:
         total(dst, [dst, src])
         return
     value = assignment._shaped(src, low.moved_shape(dst), "dma_compute")
-    low.write_from(low.addressed(dst), low.core_view(value), mode=mode, rmw="add")
+    low.write_from(dst, low.core_view(value), mode=mode, rmw="add")
 
 
 def total(dst: NkiTensor, srcs: list[NkiTensor]) -> None:
@@ -221,3 +223,122 @@ def emit_sum(dst: View, lhs: View, rhs: View) -> None:
     if views is None:
         invalid(f"dma_compute of shapes {list(dst.shape)}, {list(lhs.shape)} and {list(rhs.shape)}")
     emit(movement.DmaComputeOp, dict(zip(("dst", "lhs", "rhs"), views)))
+
+
+# -- values of registers -----------------------------------------------------------------------------------------------
+def writable(register: VirtualRegister, what: str) -> View:
+    """The tile of a register that an instruction writes."""
+    require(isinstance(register, VirtualRegister), f"{what}: expecting 'register', got {type(register).__name__}")
+    require(not register.frozen, f"{what}: a loop's own register cannot be written")
+    return register.state
+
+
+def as_tensor(state: View) -> NkiTensor:
+    """The [1, 1] tile of a register."""
+    return NkiTensor.full(Storage(state.buffer, sbuf, INT32))
+
+
+def as_int32(tensor: NkiTensor) -> NkiTensor:
+    """A tensor of one 32-bit integer, read by its bits; others are converted."""
+    if tensor.dtype.is_integer and tensor.itemsize == 4:
+        return tensor.like(dtype=INT32)
+    return tensor
+
+
+def put(state: View, value: object, what: str) -> None:
+    wrapped = (integer(value, what) + (1 << 31)) % (1 << 32) - (1 << 31)
+    emit(movement.MemsetOp, {"dst": state}, value=float(wrapped))
+
+
+@reported
+def register_alloc(x: object) -> VirtualRegister:
+    """A new register, with a value where one is given."""
+    made = VirtualRegister()
+    if isinstance(x, NkiTensor):
+        register_load(made, x)
+    elif isinstance(x, VirtualRegister):
+        register_move(made, x)
+    elif x is not None:
+        put(made.state, x, "register_alloc x")
+    return made
+
+
+@instruction
+def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
+    """dst = a number or another register."""
+    state = writable(dst, "register_move")
+    if isinstance(src, VirtualRegister):
+        emit(movement.TensorCopyOp, {"dst": state, "src": src.state})
+    else:
+        put(state, src, "register_move src")
+
+
+@instruction
+def register_load(dst: VirtualRegister, src: NkiTensor) -> None:
+    """dst = the element of a tensor of one element."""
+    state = writable(dst, "register_load")
+    tensor = low.one_element(src, "register_load", "src")
+    if tensor.dtype.is_float:
+        warn("register_load of a float converts it to an integer")
+    assignment.assign(as_tensor(state), as_int32(low.reading(tensor)))
+
+
+@instruction
+def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
+    """The one element of a tensor = a register."""
+    tensor = low.one_element(dst, "register_store", "dst")
+    require(isinstance(src, VirtualRegister), f"register_store src: expecting 'register', got '{type(src).__name__}'")
+    assignment.assign(as_int32(tensor), as_tensor(src.state))
+
+
+# -- between the cores of a launch -------------------------------------------------------------------------------------
+def other_cores(what: str, numbers: Sequence[int]) -> bool:
+    """Whether an instruction is between several cores, which the launch must have; on one core it is a no-op."""
+    if len(numbers) < 2:
+        return False
+    cores = prod(active(what).grid)
+    require(all(0 <= n < cores for n in numbers), f"{what} names the cores {list(numbers)}, the launch has {cores}",
+            fix=f"launch the kernel on them, kernel[{max(numbers) + 1}](...), or leave {what} out in a launch of fewer")
+    return True
+
+
+@instruction
+def core_barrier(data: NkiTensor, cores: object, engine: Any) -> None:
+    """Wait for the other cores; what was written to ``data`` before is seen by all after.
+
+    A tile, or a tensor in private HBM, is a core's own: with one, all that the cores share is meant.
+    """
+    engine = e.engine_name(engine, "core_barrier", "gpsimd", "tensor", "scalar", "vector", "sync")
+    given = cores if isinstance(cores, (tuple, list, range)) else [cores]
+    numbers = sorted({integer(c, "core_barrier cores") for c in given})
+    if other_cores("core_barrier", numbers):
+        low.is_tensor(data, "core_barrier", "data")
+        shared = active("core_barrier").properties["shared_tensors"]
+        ordered = [data] if data.buffer is shared_hbm else shared
+        for tensor in ordered:
+            emit(CoreBarrierOp, {"data": low.core_view(tensor)}, cores=tuple(numbers), engine=engine)
+
+
+@instruction
+def sendrecv(src: NkiTensor, dst: NkiTensor, send_to_rank: int, recv_from_rank: int, pipe_id: int,
+             dma_engine: object) -> None:
+    """Send src to a core and receive dst from one."""
+    for label, t in (("src", src), ("dst", dst)):
+        low.is_tensor(t, "sendrecv", label)
+        require(t.buffer is sbuf, f"sendrecv {label} must be in SBUF, it is in {t.buffer.value}")
+    require(src.dtype is dst.dtype and src.shape[0] == dst.shape[0] and src.size == dst.size,
+            f"sendrecv src {list(src.shape)} {src.dtype} and dst {list(dst.shape)} {dst.dtype} must be equal")
+    if dma_engine is e.dma_engine.gpsimd_dma:
+        limit = Machine.gpsimd_send_max * src.itemsize
+        size = src.size // src.shape[0] * src.itemsize
+        require(size <= limit, f"sendrecv by gpsimd_dma moves up to {limit} bytes per partition, got {size}")
+    to, frm = int(send_to_rank), int(recv_from_rank)
+    if prod(active("sendrecv").grid) < 2:
+        require(to == frm == 0, "sendrecv with another core needs a launch of 2 cores")
+        low.copy_on_chip(dst, src, "sendrecv")
+        return
+    other_cores("sendrecv", (0, 1))
+    require({to, frm} <= {0, 1}, "sendrecv ranks are 0 and 1")
+    with low.operands("sendrecv", dst, src=src) as views:
+        emit(SendrecvOp, dict(zip(("dst", "src"), views)), send_to=to, receive_from=frm, pipe=int(pipe_id),
+             engine="gpsimd" if dma_engine is e.dma_engine.gpsimd_dma else "unknown")

@@ -1,0 +1,408 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Instructions of the Vector, Scalar and GpSimd engines that compute: elementwise, reductions, activations.
+
+Those that are no more than their operation (``language/regular.py``) write ``dst``; their rules are what this
+generation forbids besides.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.dialects.nisa import elementwise, movement, reduction
+from nki_mlir.dialects.nisa.accumulating import EXACT, ActivationAccumulateOp
+from nki_mlir.dialects.nisa.random import DropoutOp
+from nki_mlir.dialects.nki.reduction import reduced_shape
+from nki_mlir.dialects.op import Op
+from nki_mlir.frontend.builder import require_generation
+from nki_mlir.frontend.tensor import View
+from nki_mlir.language import creation, functions, regular
+from nki_mlir.language import instructions as core
+from nki_mlir.language import operations as ops
+from nki_mlir.language.creation import emit
+from nki_mlir.language.current import enums as e
+from nki_mlir.language.current import lowering as low
+from nki_mlir.language.current.calls import reported
+from nki_mlir.language.current.errors import device, invalid, older, require, warn
+from nki_mlir.language.current.instruction import activation_name, alu, instruction
+from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import FLOAT32, INT32, MICROSCALING, TFLOAT32, UINT8, UINT16, UINT32
+
+
+def unary_operand(op: str, name: str, operand: object, label: str) -> object:
+    """The operand of an operator of one input, which must be nothing."""
+    if ALU[name].arity != 1:
+        if operand is None:
+            invalid(f"{op} {label} is missing for {name}")
+        return operand
+    require(operand is None or (not isinstance(operand, NkiTensor) and operand == 0),
+            f"{op} {label} of the operator {name}, which has one input, must be None or 0")
+    return 0.0
+
+
+def check_operand(op: str, name: str, operand: object, label: str) -> None:
+    """A tile of numbers for an arithmetic operator is float32; bits and integers are as they are."""
+    kind = operand.dtype if isinstance(operand, NkiTensor) else FLOAT32
+    device(not kind.is_float or kind.itemsize == 4, f"{op} {label} must be float32 for {name}, it is {kind}")
+
+
+@instruction
+def tensor_tensor(dst: NkiTensor, data1: NkiTensor, data2: NkiTensor, op: object, engine: e.engine) -> None:
+    """dst = data1 (op) data2."""
+    token = alu(op, "tensor_tensor op")
+    if not ALU[token].floats:
+        sizes = {low.is_tensor(t, "tensor_tensor", n).itemsize for n, t in (("dst", dst), ("data1", data1),
+                                                                            ("data2", data2))}
+        require(len(sizes) == 1, f"tensor_tensor with {token} takes operands of one width, got {dst.dtype}, "
+                                 f"{data1.dtype} and {data2.dtype}")
+    with low.operands("tensor_tensor", dst, data1=data1, data2=data2) as (target, left, right):
+        emit(elementwise.TensorTensorOp, {"dst": target, **ops.of_one_kind(token, left, right)}, op=token,
+             engine=e.engine_name(engine))
+
+
+@instruction
+def tensor_scalar(dst: NkiTensor, data: NkiTensor, op0: object, operand0: object, reverse0: object, op1: object,
+                  operand1: object, reverse1: object, engine: e.engine) -> None:
+    """dst = (data op0 operand0) op1 operand1; an operand is a number or a [P, 1] tile."""
+    op = "tensor_scalar"
+    require(op1 is not None or operand1 is None, f"{op} operand1 is given without op1")
+    first, second = alu(op0, f"{op} op0"), "bypass" if op1 is None else alu(op1, f"{op} op1")
+    check_operand(op, first, operand0, "operand0")
+    check_operand(op, second, operand1, "operand1")
+    operand0 = unary_operand(op, first, operand0, "operand0")
+    operand1 = 0.0 if op1 is None else unary_operand(op, second, operand1, "operand1")
+    with low.operands(op, dst, data=data) as (target, source):
+        tile0, imm0 = low.number_and_tile(op, "operand0", operand0, source)
+        tile1, imm1 = low.number_and_tile(op, "operand1", operand1, source)
+        emit(elementwise.TensorScalarOp, {"dst": target, "src": source, "operand0": tile0, "operand1": tile1},
+             op0=first, imm0=imm0, reverse0=bool(reverse0), op1=second, imm1=imm1, reverse1=bool(reverse1),
+             engine=e.engine_name(engine))
+
+
+@instruction
+def scalar_tensor_tensor(dst: NkiTensor, data: NkiTensor, op0: object, operand0: object, op1: object, operand1: object,
+                         reverse0: object, reverse1: object, *, dtype: object = None) -> None:
+    """dst = (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile."""
+    op = "scalar_tensor_tensor"
+    first, second = alu(op0, f"{op} op0"), alu(op1, f"{op} op1")
+    require(ALU[first].floats and ALU[second].floats, f"{op} has no {first} with {second}")
+    operand0 = unary_operand(op, first, operand0, "operand0")
+    with rounded(dst, op, dtype) as out, low.operands(op, out, data=data, operand1=operand1) as (target, source, right):
+        tile, number = low.number_and_tile(op, "operand0", operand0, source)
+        emit(elementwise.ScalarTensorTensorOp, {"dst": target, "src": source, "operand0": tile, "rhs": right},
+             op0=first, op1=second, imm0=number, reverse0=bool(reverse0), reverse1=bool(reverse1))
+
+
+@instruction
+def tensor_copy(dst: NkiTensor, src: NkiTensor, engine: "e.engine", *, dtype: object = None) -> None:
+    """dst = src on chip; with ``dtype``, of release 0.2, rounded to that first."""
+    low.is_tensor(src, "tensor_copy", "src")
+    with rounded(dst, "tensor_copy", dtype) as out:
+        low.copy_on_chip(out, src, engine=e.engine_name(engine))
+
+
+@contextmanager
+def rounded(dst: NkiTensor, op: str, dtype: Any) -> Iterator[NkiTensor]:
+    """The destination; where another dtype is asked for, a tile of that dtype which is copied to it at the end."""
+    if dtype is None or dtype is low.is_tensor(dst, op, "dst").dtype:
+        yield dst
+        return
+    made = low.allocate(dst.shape if dst.indirection is None else low.moved_shape(dst), dtype)
+    yield made
+    low.copy_on_chip(dst, made)
+
+
+@reported
+def tensor_copy_dynamic_src(dst: object, src: object, engine: object, name: object) -> object:
+    """Of older releases: ``tensor_copy`` of a view with ``scalar_offset``."""
+    older("nisa.tensor_copy_dynamic_src(dst, src) is now nisa.tensor_copy(dst, src.ap(..., scalar_offset=...))")
+    return tensor_copy(dst, src, engine, name=name)
+
+
+@reported
+def tensor_copy_dynamic_dst(dst: object, src: object, engine: object, name: object) -> object:
+    """Of older releases: ``tensor_copy`` to a view with ``scalar_offset``."""
+    older("nisa.tensor_copy_dynamic_dst(dst, src) is now nisa.tensor_copy(dst.ap(..., scalar_offset=...), src)")
+    return tensor_copy(dst, src, engine, name=name)
+
+
+@instruction
+def tensor_copy_predicated(dst: NkiTensor, src: float | NkiTensor, predicate: NkiTensor, reverse_pred: object) -> None:
+    """dst = src where predicate is not 0 (with ``reverse_pred``: is 0); src is a tile or a number."""
+    op = "tensor_copy_predicated"
+    require(isinstance(predicate, NkiTensor) and predicate.dtype in (UINT8, UINT16, UINT32),
+            f"{op} predicate must be uint8, uint16 or uint32")
+    with low.writing(dst, op, reads=True) as out:
+        if isinstance(src, NkiTensor):
+            require(src.dtype is out.dtype, f"{op} src is {src.dtype}, dst is {out.dtype}; they must be equal")
+            target, source, chosen = low.paired(op, dst=out, src=src, predicate=predicate)
+        else:
+            target, chosen = low.paired(op, dst=out, predicate=predicate)
+            row = low.allocate((target.shape[0], 1), out.dtype)
+            creation.memset(low.core_view(row), float(src))
+            source = low.scalar(op, "src", row, target)
+        emit(elementwise.TensorCopyPredicatedOp, {"dst": target, "src": source, "predicate": chosen},
+             reverse_pred=bool(reverse_pred))
+
+
+@instruction
+def memset(dst: NkiTensor, value: float, engine: e.engine) -> None:
+    """dst = value, which an integer tile rounds to the nearest even integer."""
+    target = low.is_tensor(dst, "memset", "dst")
+    if target.dtype in MICROSCALING and target.dtype.is_integer:
+        require(value == 0, f"memset of {target.dtype} takes only 0, got {value}")
+    if target.dtype.is_integer and isinstance(value, (float, np.floating)):
+        require(np.isfinite(value), f"memset of {target.dtype} takes a finite number, got {value!r}")
+        older(f"memset of {target.dtype} takes an integer, got {value!r}")
+    with low.operands("memset", dst) as (view,):
+        emit(movement.MemsetOp, {"dst": view}, value=float(value), engine=e.engine_name(engine))
+
+
+@instruction
+def dropout(dst: NkiTensor, data: NkiTensor, prob: float | NkiTensor) -> None:
+    """dst = data, set to zero with probability ``prob``; nothing is rescaled."""
+    require(isinstance(prob, NkiTensor) or 0 <= prob <= 1, f"dropout prob {prob} is no probability")
+    with low.operands("dropout", dst, data=data) as (target, source):
+        require(target.dtype is source.dtype,
+                f"dropout dst is {target.dtype}, data is {source.dtype}; they must be equal")
+        tile, number = low.number_and_tile("dropout", "prob", prob, source)
+        emit(DropoutOp, {"dst": target, "state": functions.generator_state(), "src": source, "prob": tile}, imm=number)
+
+
+# -- reductions --------------------------------------------------------------------------------------------------------
+@instruction
+def tensor_reduce(dst: NkiTensor, op: object, data: NkiTensor, axis: object, negate: object, keepdims: object) -> None:
+    """dst = data reduced over the last free axes, times -1 with ``negate``."""
+    source = low.reading(low.is_tensor(data, "tensor_reduce", "data"))
+    axes = low.free_axes("tensor_reduce", source, axis)
+    kept = reduced_shape(tuple(source.shape), axes)
+    with low.writing(dst, "tensor_reduce", flat=True) as out:
+        require(out.shape[0] == kept[0] and out.size == prod(kept),
+                f"tensor_reduce dst has shape {list(out.shape)}, which must hold {kept[0]} x {prod(kept[1:])}")
+        target = low.core_view(out.reshape(kept))
+        emit(reduction.TensorReduceOp, {"dst": target, "src": low.core_view(source)}, axes=axes, negate=bool(negate),
+             op=alu(op, "tensor_reduce op"))
+
+
+@instruction
+def tensor_partition_reduce(dst: NkiTensor, op: object, data: NkiTensor) -> None:
+    """dst[0, ...] = data reduced over its partitions."""
+    kind = "tensor_partition_reduce"
+    source = low.flat_tile(kind, "data", data)
+    low.in_sbuf(kind, dst=dst, data=data)
+    token = alu(op, f"{kind} op")
+    with low.writing(dst, kind, flat=True) as out:
+        target = low.flat_view(out)
+        emit(reduction.TensorPartitionReduceOp, {"dst": target, "src": source},
+             op="add" if token == "average" else token)
+        if token == "average":
+            emit(elementwise.TensorScalarOp, {"dst": target, "src": target}, op0="multiply", imm0=1.0 / source.shape[0])
+
+
+# -- accumulation registers --------------------------------------------------------------------------------------------
+COMMANDS = dict.fromkeys(("activation", "activate2"), ("idle", "reset", "reduce", "reset_reduce")) | dict.fromkeys(
+    ("tensor_scalar_reduce", "tensor_scalar_cumulative"), ("reset_reduce", "reduce", "load_reduce")) | dict.fromkeys(
+    ("range_select", "select_reduce"), ("idle", "reduce", "reset_reduce")) | {
+    "exponential": ("idle", "reduce", "reset_reduce", "load_reduce")}
+
+
+def rows_of(op: str, reduce_res: NkiTensor) -> View:
+    """A [P, 1] result."""
+    require(reduce_res.size == reduce_res.shape[0], f"{op} reduce_res has shape {list(reduce_res.shape)}, not [P, 1]")
+    return low.flat_tile(op, "reduce_res", reduce_res)
+
+
+def accumulated(op: str, cls: type[Op], dst: View, views: dict[str, Any], engine: str, reduce_res: NkiTensor | None,
+                command: str, **attributes: object) -> None:
+    """Emit an instruction with the registers, and the tile that reads them where one is given."""
+    views = {"dst": dst, "accumulator": core.registers(engine, dst.shape[0]), **views}
+    if reduce_res is None:
+        emit(cls, views, reduce_cmd=command, **attributes)
+        return
+    with low.writing(reduce_res, op, "reduce_res") as rows:
+        emit(cls, {**views, "reduce_res": rows_of(op, rows)}, reduce_cmd=command, **attributes)
+
+
+def command_of(op: str, command: e.reduce_cmd) -> str:
+    """A ``reduce_cmd`` argument, which is one of those that the instruction has."""
+    require(command.name in COMMANDS[op], f"{op} has no reduce_cmd {command.name}",
+            fix=f"one of {', '.join(f'nisa.reduce_cmd.{c}' for c in COMMANDS[op])}")
+    return str(command.name)
+
+
+def loaded(op: str, command: str, init: object, partitions: int) -> str:
+    """The command; ``load_reduce`` puts its value into the registers first and then is a reduce."""
+    if command != "load_reduce":
+        require(init is None or (not isinstance(init, NkiTensor) and init == 0),
+                f"{op} has an initial value only with reduce_cmd load_reduce, not with {command}")
+        return command
+    held = core.registers("vector", partitions)
+    if init is None:
+        invalid(f"{op} with load_reduce needs reduce_init")
+    core.load_registers(held, *low.number_and_tile(op, "reduce_init", init, held))
+    return "reduce"
+
+
+# -- activations -------------------------------------------------------------------------------------------------------
+def activation_operands(op: str, fn: str, bias: Any, scale: object,
+                        beside: View) -> tuple[dict[str, View | None], dict[str, float | str]]:
+    """An activation's bias, made a float tile where it is none, and scale as operands; its attributes."""
+    scale = low.scalar(op, "scale", scale, beside)
+    if bias is not None and not isinstance(bias, NkiTensor) and float(bias) == 0:
+        bias = None
+    if bias is not None and not isinstance(bias, NkiTensor):
+        require_generation(3, f"{op} with a bias that is a number", "give it as a tile")
+        made = low.allocate((beside.shape[0], 1), FLOAT32)
+        creation.memset(low.core_view(made), float(bias))
+        bias = made
+    if bias is not None:
+        require(bias.dtype is not TFLOAT32, f"{op} bias cannot be tfloat32")
+        if not bias.dtype.is_float or bias.itemsize == 1:
+            bias = low.copied(bias, FLOAT32)
+        bias = low.scalar(op, "bias", bias, beside)
+    tiles, number = core.activation_operands(fn, bias, scale, beside.shape)
+    return tiles, {"fn": fn, "imm": number}
+
+
+@instruction
+def activation(dst: NkiTensor, op: object, data: NkiTensor, bias: float | NkiTensor | None, scale: object,
+               reduce_op: object, reduce_res: NkiTensor | None, reduce_cmd: e.reduce_cmd) -> None:
+    """dst = op(data * scale + bias); the registers follow ``reduce_cmd`` and are read into ``reduce_res``."""
+    fn = activation_name(op, "activation op")
+    require(fn != "prelu", "activation op prelu is for nisa.activate2")
+    command = command_of("activation", reduce_cmd)
+    plain = command == "idle" and reduce_res is None
+    with low.operands("activation", dst, data=data, scratch=not plain) as (target, source):
+        tiles, attributes = activation_operands("activation", fn, bias, scale, source)
+        if plain:
+            emit(elementwise.ActivationOp, {"dst": target, "src": source, **tiles}, **attributes)
+            return
+        check_sum(reduce_op)
+        accumulated("activation", ActivationAccumulateOp, target, {"src": source, **tiles}, "scalar", reduce_res,
+                    command, reduce_op="add", **attributes)
+
+
+def check_sum(reduce_op: object) -> None:
+    require(reduce_op is None or alu(reduce_op, "activation reduce_op") == "add", "activation reduces by nl.add only")
+
+
+@instruction
+def activation_reduce(dst: NkiTensor, op: object, data: NkiTensor, reduce_op: object, reduce_res: NkiTensor,
+                      bias: object, scale: float) -> None:
+    """dst = op(data * scale + bias), and its sum over the free axes into ``reduce_res``."""
+    kind = "activation_reduce"
+    fn, token = activation_name(op, f"{kind} op"), alu(reduce_op, f"{kind} reduce_op")
+    with low.operands(kind, dst, data=data, scratch=True) as (target, source):
+        tiles, attributes = activation_operands(kind, fn, bias, scale, source)
+        if reduce_res is None:
+            check_sum(reduce_op)
+            accumulated(kind, ActivationAccumulateOp, target, {"src": source, **tiles}, "scalar", None, "reset_reduce",
+                        reduce_op="add", **attributes)
+            return
+        with low.writing(reduce_res, kind, "reduce_res") as rows:
+            result = low.scalar(kind, "reduce_res", rows, source)
+            emit(reduction.ActivationReduceOp, {"dst": target, "reduce_res": result, "src": source, **tiles},
+                 reduce_op=token, **attributes)
+
+
+# -- instructions that are no more than their operation ----------------------------------------------------------------
+FP32_MIN = -3.4028235e38
+TEXTS: dict[str, regular.Convert] = {
+    "operator": lambda token, name, parameter: alu(token, f"{name} {parameter}"),
+    "fn": lambda token, name, parameter: activation_name(token, f"{name} {parameter}"),
+    "reduce_cmd": lambda command, name, parameter: command_of(name, command)}
+
+
+def writing(name: str, cls: type[Op], entry: regular.Regular) -> object:
+    """Write ``dst``: tiles of one shape are paired with it, others are rows of any lengths."""
+    flat, rule = entry.shape is not None, RULES.get(name)
+    reads = any(tile.name == "dst" and tile.reads for tile in cls.tiles)
+    accumulates = any(tile.name == "accumulator" for tile in cls.tiles)
+    paired, rows = ({}, entry.tiles | entry.rows) if flat else (entry.tiles, entry.rows)
+    scalars = [(p, tile, number) for p, (tile, number) in entry.scalars.items()]
+
+    def write(given: dict[str, Any], attributes: dict[str, Any]) -> None:
+        if rule is not None:
+            rule(given, attributes)
+        with low.writing(given["dst"], name, reads=reads, flat=flat, scratch=accumulates) as out:
+            if flat:
+                views = {"dst": low.flat_view(out)}
+            else:
+                views = dict(zip(("dst", *paired.values()),
+                                 low.paired(name, dst=out, **{p: given[p] for p in paired})))
+            views |= {tile: low.flat_tile(name, p, given[p]) for p, tile in rows.items()}
+            for parameter, tile, number in scalars:
+                value = 0.0 if given[parameter] is None else given[parameter]
+                views[tile], attributes[number] = low.number_and_tile(name, parameter, value, views["dst"])
+            if not accumulates:
+                emit(cls, views, **attributes)
+                return
+            command = attributes.pop("reduce_cmd")
+            if entry.initial in given:
+                command = loaded(name, command, given[entry.initial], out.shape[0])
+            accumulated(name, cls, views.pop("dst"), views, cls.engines[0].value, given.get("reduce_res"), command,
+                        **attributes)
+    return write
+
+
+# -- rules of this generation ------------------------------------------------------------------------------------------
+def check_activate2(given: dict[str, object], attributes: dict[str, object]) -> None:
+    for label, token in (("imm0", "op0"), ("imm1", "op1")):
+        require(given[label] is not None or attributes[token] == "bypass", f"activate2 {label} is missing")
+
+
+def check_nc_n_gather(given: dict[str, object], attributes: dict[str, object]) -> None:
+    op = "nc_n_gather"
+    low.in_sbuf(op, **given)
+    dst, data, indices = (low.is_tensor(given[label], op, label) for label in ("dst", "data", "indices"))
+    require(indices.dtype is UINT32, f"{op} indices must be uint32")
+    require(data.dtype is dst.dtype, f"{op} dst is {dst.dtype}, data is {data.dtype}; they must be equal")
+
+
+def check_tensor_scalar_reduce(given: dict[str, object], attributes: dict[str, Any]) -> None:
+    op, reduce_op = "tensor_scalar_reduce", attributes["reduce_op"]
+    given["operand0"] = unary_operand(op, attributes["op0"], given["operand0"], "operand0")
+    require(reduce_op in ("add", "multiply", "maximum", "minimum"),
+            f"{op} reduce_op {reduce_op} is not add, multiply, max or min")
+
+
+def check_tensor_scalar_cumulative(given: dict[str, object], attributes: dict[str, object]) -> None:
+    op = "tensor_scalar_cumulative"
+    for label in ("dst", "src"):
+        kind = low.is_tensor(given[label], op, label).dtype
+        require(not kind.is_integer or kind.itemsize < 4, f"{op} {label} cannot be {kind}")
+
+
+def check_range_select(given: dict[str, Any], attributes: dict[str, object]) -> None:
+    op, tile, start = "range_select", given["on_true_tile"], given["range_start"]
+    if given["on_false_value"] != FP32_MIN:
+        warn(f"range_select on_false_value is always {FP32_MIN}; {given['on_false_value']} has no effect")
+    attributes["fill"] = FP32_MIN
+    require(attributes["reduce_op"] == "maximum", f"{op} reduce_op is maximum")
+    kind = low.is_tensor(tile, op, "on_true_tile").dtype
+    require(kind.is_float, f"{op} on_true_tile must be a float type, it is {kind}")
+    last = start + tile.size // tile.shape[0]
+    require(abs(start) < EXACT and last < EXACT, f"{op} counts from {start} to {last}, beyond 2**24")
+    if attributes["reduce_cmd"] == "idle" and given["reduce_res"] is not None:  # the first release's default, replaced
+        older("range_select(reduce_res=) with reduce_cmd idle is now range_select(reduce_cmd=reduce_cmd.reset_reduce)")
+        attributes["reduce_cmd"] = "reset_reduce"
+
+
+def check_select_reduce(given: dict[str, object], attributes: dict[str, object]) -> None:
+    op, predicate, reduce_res = "select_reduce", given["predicate"], given["reduce_res"]
+    require(attributes["reduce_op"] == "maximum", f"{op} reduce_op is maximum")
+    require(isinstance(predicate, NkiTensor) and predicate.dtype.is_integer and predicate.itemsize <= 2,
+            f"{op} predicate must be an integer of 8 or 16 bits")
+    kind = low.is_tensor(given["on_true"], op, "on_true").dtype
+    require(kind not in (INT32, UINT32, TFLOAT32), f"{op} on_true cannot be {kind}")
+    require(not isinstance(reduce_res, NkiTensor) or reduce_res.dtype.is_float, f"{op} reduce_res must be a float type")
+
+
+RULES: dict[str, Callable[[dict[str, object], dict[str, object]], None]] = {
+    "activate2": check_activate2, "nc_n_gather": check_nc_n_gather, "tensor_scalar_reduce": check_tensor_scalar_reduce,
+    "tensor_scalar_cumulative": check_tensor_scalar_cumulative, "range_select": check_range_select,
+    "select_reduce": check_select_reduce}

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""On-chip memory as release 0.2 wrote it: ``nl.sbuf[partitions, bytes].view(dtype, shape)``, ``sbuf.ptr``; bare names.
+
+A place that ``ptr`` makes is one memory: its views, and those of places in it, are of the same bytes. Every kernel has
+``sbuf``, ``psum`` and ``hbm`` without an import: while its Python runs, the names are globals of the modules whose
+functions use them and do not define them.
+"""
+
+import builtins
+import dis
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from math import prod
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from nki_mlir.dialects.access import dense
+from nki_mlir.frontend.builder import active
+from nki_mlir.frontend.locations import is_users
+from nki_mlir.frontend.state import is_bound
+from nki_mlir.frontend.wrapping import underlying
+from nki_mlir.language.current import lowering as low
+from nki_mlir.language.current.calls import dtype_argument, reported
+from nki_mlir.language.current.creation import check_address, ndarray
+from nki_mlir.language.current.errors import NkiTypeError, integer, pair, require
+from nki_mlir.language.current.memory import MemoryRegion, Storage, hbm, machine, psum, sbuf
+from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.signatures.kinds import is_shape
+from nki_mlir.scalar.dtypes import UINT8, DType
+
+WORD = 4                # bytes: rows of a memory are whole words, so that views of every dtype have whole rows
+
+
+@dataclass(eq=False)
+class WindowMemory:
+    """Partitions and bytes that views share; allocated with the dtype of the first of them."""
+
+    buffer: MemoryRegion
+    size: tuple[int, int]
+    start: tuple[int, int] | None               # None: where the allocator wants
+    storages: list[Storage] = field(default_factory=list)
+
+    def storage(self, dtype: DType) -> Storage:
+        if not self.storages:
+            row = -(-self.size[1] // WORD) * WORD
+            kind = dtype if row % dtype.itemsize == 0 else UINT8
+            shape = self.size[0], row // kind.itemsize
+            address = check_address(self.start, self.buffer, shape, kind)
+            self.storages.append(low.allocate(shape, kind, self.buffer, address=address).storage)
+        return self.storages[0]
+
+
+@dataclass(frozen=True)
+class Window:
+    """A rectangle of SBUF or PSUM: where it begins (partition, byte) and its size; in a memory, if it is of one."""
+
+    buffer: MemoryRegion
+    start: tuple[int, int]
+    size: tuple[int, int]
+    memory: WindowMemory | None = None
+
+    def ptr(self, size: object = None, offset: object = (0, 0)) -> "Window":
+        """A part of this place."""
+        start = pair(offset, "ptr offset")
+        extent = (self.size[0] - start[0], self.size[1] - start[1]) if size is None else pair(size, "ptr size")
+        require(_holds((0, 0), self.size, start, extent),
+                f"a region of {extent[0]} partitions and {extent[1]} bytes from {start} on is outside of one of "
+                f"{self.size[0]} partitions and {self.size[1]} bytes")
+        moved = self.start[0] + start[0], self.start[1] + start[1]
+        if self.memory is None:
+            return ptr(self.buffer, extent, moved)
+        return Window(self.buffer, moved, extent, self.memory)
+
+    @reported
+    def view(self, dtype: object, shape: Sequence[int], name: str = "") -> NkiTensor:
+        """A tensor in this place."""
+        kind = dtype_argument(dtype)
+        require(is_shape(shape), f"view shape: expecting 'sequence' of integers, got {shape!r}")
+        extents = tuple(integer(n, "shape") for n in shape)
+        size = prod(extents[1:]) * kind.itemsize
+        require(extents[0] <= self.size[0], f"{extents[0]} partitions do not fit in a region of {self.size[0]}")
+        require(size <= self.size[1], f"shape has size {size} (bytes), which is too large for buffer of size "
+                                      f"{self.size[1]} (bytes)")
+        if self.memory is None:
+            return ndarray(extents, dtype, self.buffer, name, self.start)
+        partition, byte = self.start
+        require(byte % kind.itemsize == 0, f"byte {byte} is no place of a {kind}")
+        storage = self.memory.storage(kind)
+        row = storage.row(kind)
+        strides, start = (row, *dense(extents[1:])), partition * row + byte // kind.itemsize
+        return NkiTensor(storage, extents, strides, start, kind)
+
+
+def _holds(start: tuple[int, int], size: tuple[int, int], inner: tuple[int, int], extent: tuple[int, int]) -> bool:
+    return all(s <= i and i + e <= s + n for s, n, i, e in zip(start, size, inner, extent))
+
+
+def _bytes_of(buffer: MemoryRegion) -> int:
+    """Bytes of a partition."""
+    return (machine().sbuf_bytes_per_partition if buffer is MemoryRegion.sbuf
+            else machine().psum_banks * machine().psum_bank_bytes)
+
+
+# -- methods of memories -----------------------------------------------------------------------------------------------
+def window(buffer: MemoryRegion, key: object) -> Window:
+    """``nl.sbuf[partitions, bytes]``: a place for ``.view(dtype, shape)``."""
+    require(buffer.space != "hbm", f"{buffer.value} has no partitions: only nl.sbuf and nl.psum are sliced")
+    keys = key if isinstance(key, tuple) else (key,)
+    extents = machine().partitions, _bytes_of(buffer)
+    if len(keys) > 2 or not all(isinstance(k, slice) for k in keys):
+        raise NkiTypeError(f"expecting one or two slices, got {key!r}").here()
+    (p0, p1, pstep), (b0, b1, bstep) = (
+        k.indices(n) for k, n in zip((*keys, *[slice(None)] * (2 - len(keys))), extents, strict=True))
+    require(pstep == bstep == 1, "a region of memory is sliced with step 1")
+    require(p0 < p1 and b0 < b1, f"a region of {p1 - p0} partitions and {b1 - b0} bytes is empty")
+    require(b0 % 2 == 0, f"a region begins at an even byte, got {b0}")
+    return Window(buffer, (p0, b0), (p1 - p0, b1 - b0))
+
+
+def ptr(buffer: MemoryRegion, size: object, offset: object = None) -> Window:
+    """``nl.sbuf.ptr(size, offset)``: a memory of its own, or a part of one that was made before."""
+    require(buffer.space != "hbm", f"{buffer.value} has no partitions: only nl.sbuf and nl.psum have regions")
+    size, start = pair(size, "ptr size"), None if offset is None else pair(offset, "ptr offset")
+    require(min(size) > 0, f"a region of {size[0]} partitions and {size[1]} bytes is empty")
+    if start is None:
+        return Window(buffer, (0, 0), size, WindowMemory(buffer, size, None))
+    known: list[WindowMemory] = active("sbuf.ptr").properties.setdefault("memories", [])
+    for memory in known:
+        if memory.buffer is buffer and memory.start is not None and _holds(memory.start, memory.size, start, size):
+            return Window(buffer, (start[0] - memory.start[0], start[1] - memory.start[1]), size, memory)
+    known.append(WindowMemory(buffer, size, start))
+    return Window(buffer, (0, 0), size, known[-1])
+
+
+def view(buffer: MemoryRegion, dtype: object, shape: object, name: str = "") -> NkiTensor:
+    """``nl.sbuf.view(dtype, shape)``: a tensor somewhere in a memory."""
+    return ndarray(shape, dtype, buffer, name)
+
+
+MemoryRegion.__getitem__, MemoryRegion.ptr, MemoryRegion.view = window, ptr, view
+
+
+# -- names without an import -------------------------------------------------------------------------------------------
+NAMES: dict[str, MemoryRegion] = {"sbuf": sbuf, "psum": psum, "hbm": hbm}
+
+_lock = threading.Lock()
+_uses: Counter[tuple[int, str]] = Counter()          # kernels that run with a name in the globals with that id
+
+
+@contextmanager
+def bare_names(function: object) -> Iterator[None]:
+    """The names, for the kernel's function and those that it sees."""
+    wanted = list(missing(function))
+    with _lock:
+        for scope, name in wanted:
+            _uses[id(scope), name] += 1
+            scope.setdefault(name, NAMES[name])
+    try:
+        yield
+    finally:
+        with _lock:
+            for scope, name in wanted:
+                key = id(scope), name
+                _uses[key] -= 1
+                if not _uses[key]:
+                    del _uses[key]
+                    if scope.get(name) is NAMES[name]:
+                        del scope[name]
+
+
+def missing(function: Any) -> Iterator[tuple[dict[str, object], str]]:
+    """(globals, name) of each of the names that a function, or one that it sees, uses and its module has not."""
+    pending, seen = [underlying(function)], set()
+    while pending:
+        inner = pending.pop()
+        if inner is None or inner.__code__ in seen:
+            continue
+        seen.add(inner.__code__)
+        scope = inner.__globals__
+        used, attributes = names_of(inner.__code__)
+        for name in NAMES.keys() & used:
+            if (name not in scope or (id(scope), name) in _uses) and not hasattr(builtins, name):
+                yield scope, name
+        found = [scope.get(name) for name in used]
+        found += [cell.cell_contents for cell in inner.__closure__ or () if is_bound(cell)]
+        for module in [m for m in found if type(m) is ModuleType]:
+            found += [vars(module).get(name) for name in attributes]
+        for value in found:
+            helper = value if isinstance(value, FunctionType) else getattr(value, "func", None)
+            if isinstance(helper, FunctionType) and is_users(helper.__code__.co_filename, helper.__globals__):
+                pending.append(helper)
+
+
+@cache
+def names_of(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """(globals, attributes) that code and the functions inside it read."""
+    used, attributes = set(), set()
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            used.add(instruction.argval)
+        elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            attributes.add(instruction.argval)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            more = names_of(inner)
+            used |= more[0]
+            attributes |= more[1]
+    return frozenset(used), frozenset(attributes)
