@@ -187,11 +187,9 @@ def expected_errors(text: str) -> list[tuple[int | None, str]]:
     found: list[tuple[int | None, str]] = []
     for number, line in enumerate(text.split("\n"), 1):
         for offset, message in EXPECTED.findall(line):
-            shift = {"below": 1, "above": -1, "": 0}.get(offset)
-            if offset == "unknown":
-                found.append((None, message))
-            else:
-                found.append((number + (int(offset) if shift is None else shift), message))
+            shift = {"below": 1, "above": -1, "": 0, "unknown": 0}.get(offset)
+            at = number + (int(offset) if shift is None else shift)
+            found.append((None if offset == "unknown" else at, message))
     return found
 
 

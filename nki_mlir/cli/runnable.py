@@ -41,6 +41,7 @@ class Runnable(ABC):
 
     executors: ClassVar[tuple[str, ...]]
     runs_on_plugins: ClassVar[bool] = False         # also on executors of plugins
+    what: ClassVar[str] = ""                        # in words, where it has no module
 
     @abstractmethod
     def run(self, on: str) -> Results:
@@ -50,9 +51,9 @@ class Runnable(ABC):
     def streams(self, options: "Emission") -> "list[Program]":
         """Its instruction streams, made with options of the emission: a program for each core that it takes."""
 
-    @abstractmethod
     def module(self) -> "tuple[Module, list[np.ndarray]]":
-        """A module at the nki, linalg or nisa level, and the inputs of its function."""
+        """A module at the nki, linalg or nisa level, and the inputs of its function; raises ``NotVerified``."""
+        raise NotVerified(what=self.what)
 
 
 class NotTaken(NkiMlirError):
@@ -164,7 +165,7 @@ class ModuleSource(Runnable):
 class GraphSource(Runnable):
     """A StableHLO module whose kernels are linked."""
 
-    executors = ("jit", "isa")
+    executors, what = ("jit", "isa"), "a graph"
 
     def __init__(self, text: str, positional: list[object], name: str) -> None:
         self.text, self.positional, self.name = text, positional, name
@@ -178,14 +179,11 @@ class GraphSource(Runnable):
         from nki_mlir.frameworks import stablehlo  # start-up: loads MLIR
         return stablehlo.linked_streams(self.text, options, self.name)
 
-    def module(self) -> "tuple[Module, list[np.ndarray]]":
-        raise NotVerified(what="a graph")
-
 
 class StreamsSource(Runnable):
     """Instruction streams, one program a core; inputs given or random. The cores share inputs and outputs."""
 
-    executors = ("isa",)
+    executors, what = ("isa",), "instruction streams"
 
     def __init__(self, programs: "list[Program]", positional: list[object], keywords: dict[str, object]) -> None:
         self.programs = programs
@@ -203,9 +201,6 @@ class StreamsSource(Runnable):
 
     def streams(self, options: "Emission") -> "list[Program]":
         return self.programs
-
-    def module(self) -> "tuple[Module, list[np.ndarray]]":
-        raise NotVerified(what="instruction streams")
 
 
 def inputs_for(wanted: Sequence[tuple[str, tuple[int, ...], Any]], positional: list[object],

@@ -44,16 +44,15 @@ def load_libraries(files: list[str]) -> None:
 
 @dataclass
 class Diagnostic:
-    """One message of the bindings, with the place it points at."""
+    """One error of the bindings, with the place it points at."""
 
     file: str
     line: int
     column: int
-    severity: str
     message: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.severity}: {self.message}"
+        return f"{self.file}:{self.line}:{self.column}: error: {self.message}"
 
 
 class MalformedInput(NkiMlirError):
@@ -136,9 +135,9 @@ def parse_module(text: str, context: "Context", name: str) -> "Module":
         except ir.MLIRError as error:
             found = [diagnostic(d, name) for d in error.error_diagnostics]
             raise MalformedInput([d for d in found if d.message] or [
-                Diagnostic(name, 1, 1, "error", str(error).splitlines()[0])]) from None
+                Diagnostic(name, 1, 1, str(error).splitlines()[0])]) from None
         except ValueError as error:
-            raise MalformedInput([Diagnostic(name, 1, 1, "error", str(error))]) from None
+            raise MalformedInput([Diagnostic(name, 1, 1, str(error))]) from None
     return module
 
 
@@ -146,7 +145,7 @@ def diagnostic(raw: Any, name: str) -> Diagnostic:
     """A diagnostic of the bindings as ours."""
     match = re.search(r'"(.*?)":(\d+):(\d+)', str(raw.location))
     file, line, column = (match[1], int(match[2]), int(match[3])) if match else (name, 1, 1)
-    return Diagnostic(name if file in ("-", "") else file, line, column, "error", raw.message.replace("\0", ""))
+    return Diagnostic(name if file in ("-", "") else file, line, column, raw.message.replace("\0", ""))
 
 
 def load_kernel(source: str, target: str | None = None, grid: tuple[int, ...] = ()) -> "Kernel":

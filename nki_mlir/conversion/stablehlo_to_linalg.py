@@ -19,16 +19,15 @@ from nki_mlir.conversion.arith_to_scalar import ArithToScalar
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.creation import buffer_type, declared
-from nki_mlir.graph.carried import keep_in_buffers
-from nki_mlir.graph.counted import rewrite_counted_loops
 from nki_mlir.graph.functions import (
     copies_as_structured,
     insert_kernels,
+    keep_in_buffers,
     restore_signs,
     results_as_arguments,
 )
 from nki_mlir.graph.numbers import count
-from nki_mlir.graph.rewrites import rewrite_concatenations, rewrite_extremes
+from nki_mlir.graph.rewrites import rewrite_concatenations, rewrite_counted_loops, rewrite_extremes
 from nki_mlir.graph.upstream import (
     SIGNLESS,
     TO_LINALG,

@@ -22,10 +22,9 @@ from nki_mlir.analysis.effects import effects_of, has_uses, memory_of
 from nki_mlir.bindings import Module, Operation, ir, operations_of
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.source_locations import errors_at
-from nki_mlir.graph.loads import load_on_chip
 from nki_mlir.graph.nests import in_hbm, read_nest
 from nki_mlir.graph.placement import Placement
-from nki_mlir.graph.tile_cache import drop_unread
+from nki_mlir.graph.tiles import drop_unread, load_on_chip
 from nki_mlir.machine import machine_named
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass

@@ -17,12 +17,25 @@ from nki_mlir.customop import faults
 from nki_mlir.customop.build import build_library, recipe
 from nki_mlir.customop.findings import Fault, KernelWarning
 from nki_mlir.customop.library import Library, Operator, open_library
-from nki_mlir.customop.named import Named
 from nki_mlir.customop.settings import captured_printf, engine
 from nki_mlir.dialects import programs
+from nki_mlir.dialects.programs import Program
 
 __all__ = ["Fault", "KernelWarning", "Library", "Operator", "captured_printf", "engine", "faults", "load",
            "load_library"]
+
+
+class Named:
+    """Finds what instructions and graphs name among the libraries of this process."""
+
+    def program(self, library: str, function: str) -> Program:
+        from nki_mlir.customop.kernel_binding import program  # start-up: loads the language
+        return program(library, function)
+
+    def record(self, said: dict[str, object]) -> object:
+        from nki_mlir.customop.graph_binding import record_from  # start-up: loads MLIR
+        return record_from(said)
+
 
 programs.register(Named())
 

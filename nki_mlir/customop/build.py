@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Builds ``lib<name>.so`` from a user's sources and the emulated engine.
+"""Builds ``lib<name>.so`` from a user's sources and the emulated engine, with the host's C++ compiler.
 
 A library is built in a folder of its own and moved to its place when it is whole, under a lock for the name, so that
 builds of several processes do not meet. Beside it lies a list of the content hashes of all that went into it: where
@@ -12,25 +12,22 @@ import hashlib
 import json
 import os
 import re
+import shlex
+import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from nki_mlir.customop.abi import ABI
-from nki_mlir.customop.errors import (
-    BadFlags,
-    BadName,
-    BadSources,
-    BadStackSize,
-    MissingSource,
-    UnwritableDirectory,
-)
-from nki_mlir.customop.toolchain import HERE, INCLUDE, Compiler, find_compiler
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.files import cache_folder, shown, write_file
 
+HERE = Path(__file__).parent
+INCLUDE = HERE / "include"
 STACK_MAX = 400_000                 # bytes
 # In two parts that take equally long; the files of one are compiled at once, which reads the standard headers once.
 ENGINE_PARTS = (("core", "engine", "streams", "tcm"), ("functions", "instrumentation", "memory"))
@@ -38,6 +35,147 @@ ENGINE_FILES = tuple(sorted((HERE / "engine").iterdir()))
 ENGINE_FLAGS = ("-std=c++17", "-O1", "-fPIC", "-ffp-contract=off")
 
 
+class NoCompiler(NkiMlirError, RuntimeError):
+    code = "NKI-CUSTOMOP-COMPILER"
+    message = "custom operators are built with a C++ compiler, and {tried} is not found"
+    why = "only this part of nki_mlir needs one"
+    fix = "install g++ (Debian, Ubuntu: apt install g++), or set CXX to a compiler"
+
+
+class CompilationFailed(NkiMlirError, RuntimeError):
+    code = "NKI-CUSTOMOP-COMPILE"
+    message = "{what}\n{output}"
+
+
+class BadName(NkiMlirError, ValueError):
+    code = "NKI-CUSTOMOP-NAME"
+    message = "'{name}' cannot be the name of a library"
+    why = "the name becomes the file lib<name>.so; 'builtin' is reserved"
+    fix = "use letters, digits, '-' and '_'"
+
+
+class BadSources(NkiMlirError, TypeError):
+    code = "NKI-CUSTOMOP-SOURCES"
+    message = "{parameter} is {given}"
+    fix = "give a list of at least one file name: {parameter}=['kernel.cpp']"
+
+
+class MissingSource(NkiMlirError, FileNotFoundError):
+    code = "NKI-CUSTOMOP-SOURCE"
+    message = "there is no source file {file}"
+    fix = "paths in compute_srcs and shape_srcs are relative to the current directory, {directory}"
+
+
+class BadFlags(NkiMlirError, TypeError):
+    code = "NKI-CUSTOMOP-FLAGS"
+    message = "{parameter} is {given}"
+    fix = "give a list: {parameter}={wanted}"
+
+
+class BadStackSize(NkiMlirError, ValueError):
+    code = "NKI-CUSTOMOP-STACK"
+    message = "STACK_SIZE is {given}"
+    fix = "declare at most {limit} bytes: extra_cflags=['-DSTACK_SIZE=20000']"
+
+
+class UnwritableDirectory(NkiMlirError, PermissionError):
+    code = "NKI-CUSTOMOP-DIRECTORY"
+    message = "the library cannot be written to {directory}: {reason}"
+    fix = "give another build_directory"
+
+
+# -- the compiler ------------------------------------------------------------------------------------------------------
+WRAPPED = ("printf", "vprintf", "puts", "putchar", "putc")                 # what kernels print goes to a ring buffer
+CLANG_CALLS = ("instrumentation-with-call-threshold=0", "stack=0", "globals=0")
+WRAPPED_CHECKED = ("memcpy", "memmove", "memset")
+
+# file:line:column: error: text, and the linker's file:line: undefined reference to ...
+MESSAGE = re.compile(r"^(?:.*?\s)?(?P<file>/[^:\n]+):(?P<line>\d+):(?:(?P<column>\d+):)?\s*"
+                     r"(?P<kind>fatal error|error|required from|note: (?=in instantiation)|undefined reference)",
+                     re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler: its command and what it says of its version."""
+
+    command: tuple[str, ...]
+    version: str
+
+    @property
+    def is_clang(self) -> bool:
+        return "clang" in self.version
+
+    def kernel_flags(self, checked: bool) -> list[str]:
+        """Flags for the user's sources. Where a function ends without its result a call of ours is, and in the
+        checked build before loads, stores and divisions."""
+        flags = ["-std=c++14", "-fPIC", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-g1", "-O1" if checked else "-O3",
+                 "-fsanitize=return"]
+        if self.is_clang:                       # as GCC does: sizes in braces may be of type size_t
+            flags.append("-Wno-error=c++11-narrowing")
+        if checked:
+            flags += ["-fsanitize=kernel-address", "-fsanitize=integer-divide-by-zero"]
+            if self.is_clang:                   # what GCC does for a kernel: calls, never shadow memory
+                flags += ["-gdwarf-4", *(word for option in CLANG_CALLS for word in ("-mllvm", f"-asan-{option}"))]
+        return flags
+
+    def link_flags(self, checked: bool) -> list[str]:
+        """``-Bsymbolic``: names of the library are its own, also where the process has PyTorch's of the same name."""
+        wrapped = WRAPPED + (WRAPPED_CHECKED if checked else ())
+        return ["-shared", "-Wl,-Bsymbolic", "-Wl,--no-undefined", *(f"-Wl,--wrap={name}" for name in wrapped),
+                "-pthread"]
+
+    def run(self, arguments: Sequence[str], what: str, verbose: bool = False) -> None:
+        """Run it; raises ``CompilationFailed`` with its message, at the user's line that it names."""
+        command = [*self.command, *arguments]
+        if verbose:
+            print(shlex.join(command), flush=True)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        except FileNotFoundError:
+            raise NoCompiler(tried=self.command[0]) from None
+        if done.returncode:
+            raise CompilationFailed(what=what, output=readable(done.stderr)).located(blamed(done.stderr))
+        if verbose and done.stderr.strip():
+            print(readable(done.stderr), flush=True)
+
+
+def readable(output: str) -> str:
+    """A compiler's message with file names as the user writes them."""
+    try:
+        here = os.path.join(os.getcwd(), "")
+    except OSError:                         # the directory is gone
+        return output.rstrip()
+    return re.sub(rf"(?<![^\s:]){re.escape(here)}", "", output.rstrip())
+
+
+def blamed(output: str) -> Location | None:
+    """The first line of the user's own file that a message names; errors inside our headers were caused there."""
+    found = [m for m in MESSAGE.finditer(output)
+             if not Path(m["file"]).is_relative_to(HERE) and Path(m["file"]).is_file()]
+    first = next((m for m in found if m["kind"].endswith("error")), found[0] if found else None)
+    if first is None:
+        return None
+    column = int(first["column"] or 1) - 1
+    return Location(shown(first["file"]), int(first["line"]), column)
+
+
+def find_compiler() -> Compiler:
+    """``CXX``, or the first of g++, c++ and clang++; raises ``NoCompiler``."""
+    return _find(os.environ.get("CXX", ""), os.environ.get("PATH", ""))
+
+
+@cache
+def _find(wanted: str, path: str) -> Compiler:
+    choices = [tuple(shlex.split(wanted))] if wanted.strip() else [("g++",), ("c++",), ("clang++",)]
+    for command in choices:
+        if shutil.which(command[0], path=path or None):
+            done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+            return Compiler(command, done.stdout.split("\n")[0])
+    raise NoCompiler(tried=" or ".join(c[0] for c in choices))
+
+
+# -- libraries ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Recipe:
     """What a library is built from, and how."""

@@ -6,12 +6,18 @@ the device runs on, with a result that is not what was meant; ``warnings.simplef
 an error. ``faults`` has a class for each kind.
 """
 
+import linecache
+import shutil
+import subprocess
+import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
-from nki_mlir.customop.abi import CORES, DTYPES
-from nki_mlir.customop.errors import line_of
+from nki_mlir.customop.abi import CORES, DTYPES, Report, SourceRecord
+from nki_mlir.customop.build import HERE
 from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.files import shown
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,8 @@ class FoundError(NkiMlirError):
         """The exception that a finding is."""
         made = cls.classes[found.kind]
         values = {name: made.shown(name, value) for name, value in zip(made.fields, found.values)}
-        other = "{}:{}".format(*_position(found.other)) if found.other else "a place that is not known"
+        place = line_of(*found.other) if found.other else None
+        other = f"{place.file}:{place.line}" if place else "a place that is not known"
         error = made(**values, other=other, text=found.text, found=found)
         return error.located(line_of(*found.at) if found.at else None)      # type: ignore[return-value]
 
@@ -75,9 +82,12 @@ class FoundError(NkiMlirError):
         return f"{value:,}" if abs(value) >= 10_000 else value
 
 
-def _position(place: tuple[str, int]) -> tuple[str, int]:
-    at: Location = line_of(*place)
-    return at.file, at.line
+def line_of(file: str, line: int) -> Location:
+    """A whole line of a source file, where the column is not known."""
+    name = shown(file)
+    linecache.checkcache(name)
+    text = linecache.getline(name, line).rstrip("\n")
+    return Location(name, line, len(text) - len(text.lstrip()), len(text) or None)
 
 
 def cores_text(mask: int, of: int) -> str:
@@ -139,3 +149,57 @@ class KernelWarning(FoundError, UserWarning):
 
     def full_text(self) -> str:
         return super().full_text().replace("error: ", "warning: ", 1)
+
+
+# -- reports -----------------------------------------------------------------------------------------------------------
+# Reads what a call reports: faults are raised, the rest becomes Python warnings at lines of C++ sources.
+
+_shown: dict[str | tuple[str, type[Warning], int], int] = {}      # the warnings shown, as Python keeps it for a module
+
+
+def findings(report: Report, library: Path, base: int, function: int | None, cores: int) -> list[FoundError]:
+    """The findings of a report, in the order in which the cores met them.
+
+    Those that concern the operator's function as a whole are at its first line; ``function`` is its address.
+    """
+    made = []
+    for k in range(report.count):
+        raw = report.findings[k]
+        after = raw.pc or (function and function + 1)
+        at = _source_line(raw.at) or (place_of_code(library, after - base) if after else None)
+        made.append(FoundError.of(Found(raw.kind.decode(), at, _source_line(raw.other), tuple(raw.values),
+                                        (raw.text or b"").decode(errors="replace"), raw.count, raw.cores, cores)))
+    return made
+
+
+def tell(found: list[FoundError]) -> None:
+    """Raise the first fault with all other findings; without one, warn of each."""
+    faults = [f for f in found if isinstance(f, Fault)]
+    if faults:
+        faults[0].others = tuple(f for f in found if f is not faults[0])
+        raise faults[0]
+    for warning in found:
+        file, line = (warning.at.file, warning.at.line) if warning.at else ("<custom operator>", 0)
+        try:
+            warnings.warn_explicit(warning, type(warning), file, line, registry=_shown)     # type: ignore[call-overload]
+        except KernelWarning as error:              # filters make it an error
+            error.raised = True
+            raise
+
+
+def _source_line(place: SourceRecord) -> tuple[str, int] | None:
+    return (place.file.decode(), place.line) if place.file else None
+
+
+def place_of_code(library: Path, after: int) -> tuple[str, int] | None:
+    """The user's line of the instruction before an offset in a library; None without binutils."""
+    tool = shutil.which("addr2line")
+    if tool is None:
+        return None
+    done = subprocess.run([tool, "-i", "-e", str(library), hex(after - 1)], capture_output=True, text=True, check=False)
+    for text in done.stdout.split("\n"):            # what was inlined comes first
+        file, _, line = text.partition(" ")[0].rpartition(":")
+        if file.startswith("/") and line.isdecimal() and not Path(file).is_relative_to(HERE) \
+                and not file.startswith("/usr/"):
+            return file, int(line)
+    return None

@@ -19,10 +19,10 @@ import numpy as np
 from nki_mlir.bindings import Module
 from nki_mlir.customop import kernel_binding
 from nki_mlir.customop.abi import ABI, CODES, DTYPES
-from nki_mlir.customop.errors import GraphAbi, OperatorChanged, OperatorRefuses
 from nki_mlir.customop.findings import Fault
 from nki_mlir.customop.library import DenseArray, Operator, loaded_library
 from nki_mlir.customop.settings import current_engine
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import ArgumentSpec, KernelFunction, the_kernel
 from nki_mlir.frameworks.registry import Callee, PlainResults, callees, record_of
 from nki_mlir.graph.custom_call import OPERATOR_TARGET, CallForm, Fixed, KernelRecord, Slot
@@ -30,6 +30,24 @@ from nki_mlir.language.kernel import Kernel, describe_array
 from nki_mlir.scalar.dtypes import dtype_of
 
 Kind = tuple[int, tuple[int, ...]]          # code of a dtype, shape
+
+
+class GraphAbi(NkiMlirError, ValueError):
+    code = "NKI-CUSTOMOP-GRAPH-ABI"
+    message = ("the graph calls operator {operator} of library {library} for version {found} of the emulated engine, "
+               "this is version {version}")
+    fix = "make the graph again, with a library that is built again"
+
+
+class OperatorChanged(NkiMlirError, TypeError):
+    code = "NKI-CUSTOMOP-CHANGED"
+    message = "operator {operator} of the loaded library {library} {what} {found}, in the graph it {what} {wanted}"
+    fix = "load the library that the graph was made with, or make the graph again"
+
+
+class OperatorRefuses(NkiMlirError, TypeError):
+    code = "NKI-CUSTOMOP-REFUSES"
+    message = "operator {operator} of the loaded library {library} refuses the operands:\n{what}"
 
 
 @dataclass(frozen=True)

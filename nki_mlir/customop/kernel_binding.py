@@ -15,7 +15,6 @@ import numpy as np
 
 from nki_mlir.customop import cost
 from nki_mlir.customop.abi import DTYPES
-from nki_mlir.customop.errors import EmptyTensor, TooManyTensors
 from nki_mlir.customop.findings import Fault, KernelWarning
 from nki_mlir.customop.library import DenseArray, Operator, loaded_library
 from nki_mlir.customop.settings import CallSettings, current_engine
@@ -28,6 +27,17 @@ from nki_mlir.language import operations
 from nki_mlir.scalar.dtypes import dtype_of
 
 QUIET = CallSettings(threads=False, printf_bytes=0)
+
+
+class TooManyTensors(NkiMlirError, TypeError):
+    code = "NKI-CUSTOMOP-TENSORS"
+    message = "{signature} is called in a kernel or a linked graph; the instruction for it has at most {limit} tensors"
+
+
+class EmptyTensor(NkiMlirError, ValueError):
+    code = "NKI-CUSTOMOP-EMPTY"
+    message = "{signature} is called in a kernel or a linked graph, and an operand or the result has no elements"
+    why = "an instruction's tensors have elements"
 
 
 def call(operator: Operator, arguments: Sequence[object]) -> object:
@@ -47,7 +57,7 @@ def instruction(operator: Operator, arguments: Sequence[Any]) -> View:
         if not isinstance(tensor, View):
             operator.refuse(place, tensor, "a tensor of the kernel")
     numbers = tuple(float(a) for a, p in zip(arguments, operator.parameters) if p != "T")
-    kinds = [tensor_kind(operator, place, tensor) for place, tensor in enumerate(tensors)]
+    kinds = [(operator.code_of(place, t.dtype.numpy), tuple(t.shape)) for place, t in enumerate(tensors)]
     shape, code = operator.infer(merged(operator, [DenseArray(0, *kind) for kind in kinds], numbers))
     try:
         check_instruction(operator, [*(s for _, s in kinds), shape])
@@ -68,11 +78,6 @@ def check_instruction(operator: Operator, shapes: Sequence[tuple[int, ...]]) -> 
         raise TooManyTensors(signature=operator.signature, limit=len(SOURCES))
     if any(0 in shape for shape in shapes):
         raise EmptyTensor(signature=operator.signature)
-
-
-def tensor_kind(operator: Operator, place: int, tensor: View) -> tuple[int, tuple[int, ...]]:
-    """The code of a tensor's dtype, and its shape."""
-    return operator.code_of(place, tensor.dtype.numpy), tuple(tensor.shape)
 
 
 def program(library: str, function: str) -> Program:

@@ -10,12 +10,9 @@ import hashlib
 import importlib
 import numbers
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
 import threading
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,22 +23,9 @@ import numpy as np
 
 from nki_mlir.customop import abi, cost
 from nki_mlir.customop.abi import ABI, CODES, DTYPES, OPERATORS_MAX, PARAMETERS
-from nki_mlir.customop.errors import (
-    AbiMismatch,
-    KernelNotFound,
-    KernelSignature,
-    NoLibraryBlock,
-    NotALibrary,
-    RepeatedOperator,
-    TooManyOperators,
-    UnknownOperator,
-    WrongArgument,
-    WrongArgumentDtype,
-    WrongArity,
-)
-from nki_mlir.customop.findings import Fault, Found, FoundError, KernelWarning
+from nki_mlir.customop.findings import findings, tell
 from nki_mlir.customop.settings import CallSettings, current_engine
-from nki_mlir.customop.toolchain import HERE
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.programs import NotLoaded
 from nki_mlir.files import shown
 from nki_mlir.targets.cpu.object_file import OF_LINKER, read
@@ -50,6 +34,74 @@ from nki_mlir.targets.cpu.object_file import OF_LINKER, read
 TENSORS = (("torch", "Tensor", "torch_binding"), ("jax", "Array", "jax_binding"),
            ("nki_mlir.frontend.tensor", "View", "kernel_binding"),
            ("nki_mlir.language.current.tensor", "NkiTensor", "kernel_binding"))
+
+
+class NotALibrary(NkiMlirError, OSError):
+    code = "NKI-CUSTOMOP-LOAD"
+    message = "{file} is no library of custom operators: {reason}"
+    fix = "build it with custom_op.load"
+
+
+class AbiMismatch(NkiMlirError, OSError):
+    code = "NKI-CUSTOMOP-ABI"
+    message = "{file} was built for version {found} of the emulated engine, this is version {version}"
+    fix = "build it again with custom_op.load"
+
+
+class UnknownOperator(NkiMlirError, AttributeError):
+    code = "NKI-CUSTOMOP-UNKNOWN"
+    message = "library {library} has no operator {operator}; it has {known}"
+    name: str | None = None                 # type: ignore[assignment]      # Python sets it on attribute errors
+
+
+class TooManyOperators(NkiMlirError, ValueError):
+    code = "NKI-CUSTOMOP-COUNT"
+    message = "library {library} defines {count} operators"
+    why = "a library has at most {limit} functions"
+    fix = "build two libraries"
+
+
+class RepeatedOperator(NkiMlirError, ValueError):
+    code = "NKI-CUSTOMOP-REPEATED"
+    message = "library {library} defines operator {name} twice"
+    fix = "give each m.def another name"
+
+
+class NoLibraryBlock(NkiMlirError, ValueError):
+    code = "NKI-CUSTOMOP-REGISTER"
+    message = "the sources have {count} NEURON_LIBRARY blocks"
+    fix = 'write one in a shape source: NEURON_LIBRARY(my_ops, m) {{ m.def("relu", &relu_shape, "relu"); }}'
+
+
+class KernelNotFound(NkiMlirError, ValueError):
+    code = "NKI-CUSTOMOP-KERNEL"
+    message = "operator {name} names kernel '{kernel}', which no compute source defines"
+    why = "{others}"
+    fix = "the third argument of m.def is the name of a function that is neither static nor in a namespace"
+
+
+class KernelSignature(NkiMlirError, TypeError):
+    code = "NKI-CUSTOMOP-SIGNATURE"
+    message = "kernel {kernel} and the shape function of operator {name} have different parameters"
+    why = "the shape function has ({expected}), the kernel is {given}"
+    fix = "give both the same parameters: const torch::Tensor&, torch::Scalar, double or int64_t"
+
+
+class WrongArity(NkiMlirError, TypeError):
+    code = "NKI-CUSTOMOP-ARITY"
+    message = "{signature} is called with {given} arguments; it takes {wanted}"
+
+
+class WrongArgument(NkiMlirError, TypeError):
+    code = "NKI-CUSTOMOP-ARGUMENT"
+    message = "argument {place} of {signature} is {given}"
+    fix = "pass {wanted}"
+
+
+class WrongArgumentDtype(NkiMlirError, TypeError):
+    code = "NKI-CUSTOMOP-DTYPE"
+    message = "argument {place} of {signature} has dtype {given}"
+    fix = "custom operators have {known}"
 
 
 class DenseArray(NamedTuple):
@@ -360,57 +412,3 @@ def opened(path: Path) -> ctypes.CDLL:
         raise AbiMismatch(file=shown(path), found=version, version=ABI)
     abi.declare(dll)
     return dll
-
-
-# -- reports -----------------------------------------------------------------------------------------------------------
-# Reads what a call reports: faults are raised, the rest becomes Python warnings at lines of C++ sources.
-
-_shown: dict[str | tuple[str, type[Warning], int], int] = {}      # the warnings shown, as Python keeps it for a module
-
-
-def findings(report: abi.Report, library: Path, base: int, function: int | None, cores: int) -> list[FoundError]:
-    """The findings of a report, in the order in which the cores met them.
-
-    Those that concern the operator's function as a whole are at its first line; ``function`` is its address.
-    """
-    made = []
-    for k in range(report.count):
-        raw = report.findings[k]
-        after = raw.pc or (function and function + 1)
-        at = _position(raw.at) or (place_of_code(library, after - base) if after else None)
-        made.append(FoundError.of(Found(raw.kind.decode(), at, _position(raw.other), tuple(raw.values),
-                                        (raw.text or b"").decode(errors="replace"), raw.count, raw.cores, cores)))
-    return made
-
-
-def tell(found: list[FoundError]) -> None:
-    """Raise the first fault with all other findings; without one, warn of each."""
-    faults = [f for f in found if isinstance(f, Fault)]
-    if faults:
-        faults[0].others = tuple(f for f in found if f is not faults[0])
-        raise faults[0]
-    for warning in found:
-        file, line = (warning.at.file, warning.at.line) if warning.at else ("<custom operator>", 0)
-        try:
-            warnings.warn_explicit(warning, type(warning), file, line, registry=_shown)     # type: ignore[call-overload]
-        except KernelWarning as error:              # filters make it an error
-            error.raised = True
-            raise
-
-
-def _position(place: abi.SourceRecord) -> tuple[str, int] | None:
-    return (place.file.decode(), place.line) if place.file else None
-
-
-def place_of_code(library: Path, after: int) -> tuple[str, int] | None:
-    """The user's line of the instruction before an offset in a library; None without binutils."""
-    tool = shutil.which("addr2line")
-    if tool is None:
-        return None
-    done = subprocess.run([tool, "-i", "-e", str(library), hex(after - 1)], capture_output=True, text=True, check=False)
-    for text in done.stdout.split("\n"):            # what was inlined comes first
-        file, _, line = text.partition(" ")[0].rpartition(":")
-        if file.startswith("/") and line.isdecimal() and not Path(file).is_relative_to(HERE) \
-                and not file.startswith("/usr/"):
-            return file, int(line)
-    return None

@@ -11,10 +11,16 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
-from nki_mlir.customop.errors import BadQueueSize
+from nki_mlir.diagnostics import NkiMlirError
 
 PRINTF_MAX = 131_072
 LEVELS = ("TRACE", "DEBUG", "INFO")                     # of NEURON_RT_LOG_LEVEL, that show what kernels print
+
+
+class BadQueueSize(NkiMlirError, ValueError):
+    code = "NKI-CUSTOMOP-PRINTF"
+    message = "NEURON_RT_GPSIMD_STDOUT_QUEUE_SIZE_BYTES is {given}"
+    fix = "set it to a power of two up to {limit}, or to 0 for no output"
 
 
 @dataclass(frozen=True)

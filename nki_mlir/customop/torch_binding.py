@@ -14,14 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 from nki_mlir import customop
 from nki_mlir.customop.abi import DTYPES, PARAMETERS
-from nki_mlir.customop.errors import NotDifferentiable
 from nki_mlir.customop.library import DenseArray, Library, Operator
 from nki_mlir.customop.settings import current_engine
+from nki_mlir.diagnostics import NkiMlirError
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["load", "load_library"]
+
+
+class NotDifferentiable(NkiMlirError, RuntimeError):
+    code = "NKI-CUSTOMOP-GRADIENT"
+    message = "operator {name} is differentiated, and a custom operator has no derivative"
+    fix = "call it in a torch.autograd.Function whose backward calls another operator"
 
 
 def load(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[str | Path],

@@ -10,6 +10,7 @@ import os
 import re
 import threading
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,6 @@ class Lowering(threading.local):
 
 
 _lowering = Lowering()
-_listener = threading.Lock()
-_registered: list[object] = []
 
 
 def write_when_lowered(module: Module) -> None:
@@ -62,11 +61,14 @@ def write_when_lowered(module: Module) -> None:
     if not wanted():
         return
     _lowering.module = module
-    with _listener:
-        if not _registered:
-            import jax.monitoring  # an optional package
-            jax.monitoring.register_event_duration_secs_listener(_on_event)
-            _registered.append(_on_event)
+    _listen()
+
+
+@alone
+@cache
+def _listen() -> None:
+    import jax.monitoring  # an optional package
+    jax.monitoring.register_event_duration_secs_listener(_on_event)
 
 
 def _on_event(event: str, duration_secs: float, **details: object) -> None:

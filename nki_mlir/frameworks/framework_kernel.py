@@ -165,10 +165,9 @@ class FrameworkKernel:
         """The kernel with this object's grid and target. Captures are kept on the function, if they are kept."""
         kernel = unwrap(self.func)
         cache = kernel.func.__dict__.setdefault(CACHE, Recent()) if self.enable_cache else Recent()
-        by_reference = None if self.kernel_return is None else not self.kernel_return
+        by_reference = kernel.by_reference if self.kernel_return is None else not self.kernel_return
         return replace(kernel, grid=self.grid, has_grid=True, target=self.platform_target or kernel.target,
-                       by_reference=by_reference if by_reference is not None else kernel.by_reference,
-                       specializations=cache)
+                       by_reference=by_reference, specializations=cache)
 
     def _describe(self, tensor: object) -> tuple[tuple[int, ...], DType]:
         shape, dtype = self.map_framework_tensor(tensor)

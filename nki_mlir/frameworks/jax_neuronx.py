@@ -9,10 +9,9 @@ import jax
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.nisa.require_written import OutputNotWritten
-from nki_mlir.frameworks.calls import callee_for
 from nki_mlir.frameworks.jax import describe, is_tensor
 from nki_mlir.frameworks.jax_primitive import bind
-from nki_mlir.frameworks.registry import PlainResults
+from nki_mlir.frameworks.registry import PlainResults, callee_for
 from nki_mlir.language.kernel import Kernel, flat_grid, unwrap
 
 

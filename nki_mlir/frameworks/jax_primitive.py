@@ -19,9 +19,8 @@ from jax.interpreters import ad, batching, mlir
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.debug_output import write_when_lowered
-from nki_mlir.frameworks.on_arrays import run_on_arrays, storage
 from nki_mlir.frameworks.process_state import once
-from nki_mlir.frameworks.registry import Callee
+from nki_mlir.frameworks.registry import Callee, run_on_arrays, storage
 from nki_mlir.frameworks.xla_handler import Handler, UnsupportedFfi, handler
 from nki_mlir.graph.custom_call import TARGETS
 

@@ -14,8 +14,7 @@ from typing import Any
 from nki_mlir.alone import alone
 from nki_mlir.bindings import Context, ir, load
 from nki_mlir.frameworks.hlo import configs_of_proto, configs_of_text
-from nki_mlir.frameworks.on_arrays import checked, run_on_arrays, storage
-from nki_mlir.frameworks.registry import Callee, callee_from
+from nki_mlir.frameworks.registry import Callee, callee_from, checked, run_on_arrays, storage
 from nki_mlir.graph.custom_call import TARGET, KernelRecord
 from nki_mlir.graph.upstream import BadModule, graph_context
 from nki_mlir.language.kernel import default_executor

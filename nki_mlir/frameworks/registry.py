@@ -4,19 +4,82 @@
 A kernel in a graph is known by the hash of its content and call form, never by a number of this process alone, so that
 caches and exported modules name the same kernel everywhere. Nothing is ever released: executables of a framework may
 outlive every Python object.
+
+The entry is the kernel's program as a C function, ``int32_t entry(void** data)``: ``data`` has the addresses of the
+inputs in order, then of the shared outputs in order. It runs the whole grid and returns 0, or a status that ``error``
+turns into the exception. Programs of the JIT are such functions already; for every other executor a callback wraps the
+memory in NumPy arrays. No exception crosses the boundary.
 """
 
+import ctypes
 import hashlib
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 from nki_mlir.alone import ALONE, alone, made_alone
 from nki_mlir.analysis.effects import ArgumentEffects
-from nki_mlir.frameworks.native import NativeEntry, Program, native_entry
+from nki_mlir.diagnostics import InternalError, NkiMlirError
+from nki_mlir.dialects.kernel_function import ArgumentSpec
 from nki_mlir.frameworks.process_state import once
 from nki_mlir.graph.custom_call import CallForm, KernelRecord, effects_of, read_record
+from nki_mlir.language.arguments import Bound, map_leaves
+from nki_mlir.language.eager_run import executed
+from nki_mlir.language.kernel import Kernel, default_executor
+from nki_mlir.language.results import check_written
 from nki_mlir.language.specialization import Specialization, executor
+from nki_mlir.recycled import array_at
+
+C_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+FAILURES_KEPT = 256                 # exceptions that wait to be asked for
+
+Program = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]
+
+
+@dataclass(frozen=True, eq=False)
+class NativeEntry:
+    """The function's address, the exception of a status, and whatever must live as long as the address is used."""
+
+    address: int
+    error: Callable[[int], BaseException]
+    keep: object
+
+    def __call__(self, pointers: Sequence[int]) -> None:
+        """Call it with data addresses; raises the kernel's exception."""
+        status = C_ENTRY(self.address)((ctypes.c_void_p * len(pointers))(*pointers))
+        if status:
+            raise self.error(status)
+
+
+def callback_entry(program: Program, inputs: Sequence[ArgumentSpec], shared: Sequence[ArgumentSpec]) -> NativeEntry:
+    """An entry that calls Python."""
+    failures: dict[int, BaseException] = {}
+    statuses = itertools.count(1)
+    plan = [(a.shape, a.dtype.numpy) for a in (*inputs, *shared) if a.dtype is not None]
+    count = len(inputs)
+
+    def run(data: int) -> int:
+        try:
+            pointers = (ctypes.c_void_p * len(plan)).from_address(data)
+            arrays = [array_at(p or 0, shape, dtype) for p, (shape, dtype) in zip(pointers, plan)]
+            program(arrays[:count], arrays[count:])
+            return 0
+        except BaseException as error:              # it would end in the frames of a foreign caller
+            status = next(statuses) & 0x7FFFFFFF
+            failures[status] = error
+            failures.pop(status - FAILURES_KEPT, None)
+            return status
+
+    def error(status: int) -> BaseException:
+        return failures.pop(status, None) or InternalError(f"a kernel returned the unknown status {status}")
+    function = C_ENTRY(run)
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None
+    return NativeEntry(address, error, function)
 
 
 @dataclass(eq=False)
@@ -40,8 +103,11 @@ class Callee:
 
     @made_alone
     def entry(self) -> NativeEntry:
-        """Compiled on first use."""
-        return native_entry(self.load(), self.record.inputs, self.record.shared)
+        """Compiled on first use. The program is ``run(inputs, shared)`` on arrays, or is such a function itself."""
+        program: Any = self.load()
+        if hasattr(program, "address"):
+            return NativeEntry(program.address, program.error, program)
+        return callback_entry(program, self.record.inputs, self.record.shared)
 
     def __repr__(self) -> str:
         return f"{self.record.name}:{self.key[:8]}"
@@ -112,3 +178,87 @@ def program_of(record: KernelRecord, on: str) -> Program:
     from nki_mlir.frontend.capture import Captured, Variant  # start-up: loads MLIR
     variants = {fixed: Variant(module, [], record.structure, 0) for fixed, module in record.modules.items()}
     return executor("interpreter" if on == "eager" else on)(Captured(variants, 0, {}), record.grid)
+
+
+# -- from a kernel and a framework's arguments -------------------------------------------------------------------------
+class NumberAsTensor(NkiMlirError, TypeError):
+    code = "NKI-NUMBER"
+    message = "argument {argument} of kernel {kernel} is a number in an array"
+    why = "numbers are constants of a kernel, which is compiled for them"
+    fix = "pass a Python number: x.item(); in jax.jit name it in static_argnames, or bind it with functools.partial"
+
+
+class SymbolicShape(NkiMlirError, TypeError):
+    code = "NKI-SYMBOLIC-SHAPE"
+    message = "kernel {name} is called with {what}: sizes cannot stay open"
+    why = "a kernel is compiled for its shapes"
+    fix = "export the program once for each size; {instead}"
+
+
+def callee_for(kernel: Kernel, bound: Bound, plain: PlainResults = PlainResults()) -> Callee:
+    """The callee for bound arguments; the kernel is captured if these shapes and constants are new."""
+    for tensor in bound.specs:
+        if not tensor.shape:
+            raise NumberAsTensor(argument=tensor.name, kernel=kernel.__name__).here()
+    spec = kernel.specialize(bound)
+    on = kernel.executor or default_executor()
+    return callee_of(spec, on, plain, eager_program(kernel, bound, spec) if on == "eager" else None)
+
+
+class _TensorSlot:
+    """Stands for a tensor in arguments that are kept."""
+
+
+def eager_program(kernel: Kernel, bound: Bound, spec: Specialization) -> Program:
+    """The kernel's own Python on concrete numbers, as ``run(inputs, shared)``. Keeps no tensor of the call."""
+    values = {n: map_leaves(v, bound.is_tensor, lambda _: _TensorSlot) for n, v in bound.values.items()}
+    kept = Bound(bound.names, values, bound.specs)
+    kept.is_tensor, kept.call = lambda value: value is _TensorSlot, bound.call
+
+    def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
+        programs = executed(kernel, kept, list(inputs), kernel.eager_program(), lambda checks, programs: None)
+        check_written(programs, kernel.location, kernel.must_write)
+        for result, buffer in zip(spec.results, programs[-1].buffers):
+            if result.shared is not None:
+                shared[result.shared][...] = buffer.handle
+    return run
+
+
+# -- on NumPy arrays ---------------------------------------------------------------------------------------------------
+class BadArguments(NkiMlirError, TypeError):
+    code = "NKI-STABLEHLO-ARGUMENTS"
+    message = "argument {number} is {found}; @{function} takes {expected}"
+    fix = "give one array for each parameter, of its shape and dtype"
+
+
+def checked(arguments: Sequence[object], wanted: Sequence[tuple[tuple[int, ...], np.dtype]], function: str
+            ) -> list[np.ndarray]:
+    """Arguments as arrays; raises ``BadArguments`` where one has not the shape and dtype that its parameter takes."""
+    count = len(arguments)
+    if count != len(wanted):
+        raise BadArguments(number=count, found="missing" if count < len(wanted) else "extra", function=function,
+                           expected=f"{len(wanted)} arrays")
+    arrays = [np.asarray(value, order="C") for value in arguments]
+    for number, (array, (shape, dtype)) in enumerate(zip(arrays, wanted)):
+        if array.shape != shape or array.dtype != dtype:
+            raise BadArguments(number=number, found=f"{array.shape} {array.dtype}", function=function,
+                               expected=f"{shape} {dtype}")
+    return arrays
+
+
+def storage(spec: ArgumentSpec) -> np.dtype:
+    """The dtype of arrays for a buffer."""
+    assert spec.dtype is not None
+    return np.dtype(spec.dtype.numpy.type)
+
+
+def run_on_arrays(callee: Callee, arrays: Sequence[object]) -> list[np.ndarray]:
+    """Run a callee on its operands; the new arrays of all results of the call."""
+    record = callee.record
+    operands = [np.asarray(v, order="C") for v in arrays]
+    results = [np.zeros(r.shape, storage(r)) for r in record.results]
+    for operand, result in record.form.aliases.items():
+        results[result][...] = operands[operand]
+    memory = {"operand": operands, "result": results}
+    callee.entry([memory[kind][n].ctypes.data for kind, n in map(record.form.source, record.slots)])
+    return results

@@ -2,35 +2,42 @@
 """Runs StableHLO modules that call kernels: the kernels are linked, the graph around them is compiled for the CPU.
 
 Kernels and graph become one kernel function, which the kernels' compiler takes as it takes any other. What it has no
-form of runs with the upstream passes alone, around calls of the kernels (``native_calls``).
+form of runs around calls of the kernels (``NativeCalls``): it goes through linalg, bufferization and loops to LLVM with
+the upstream passes alone, and a kernel's function gets as its body a call of the kernel's entry on the buffers.
 """
 
+import ctypes
+import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nki_mlir import recycled
 from nki_mlir.alone import ALONE
-from nki_mlir.bindings import Module, Type, cloned, ir, load
+from nki_mlir.bindings import Module, Type, cloned, ir, load, operations_of
+from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
 from nki_mlir.conversion.stablehlo_to_linalg import StablehloToLinalg
 from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.creation import declared
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.source_locations import name_operations
-from nki_mlir.frameworks.native_calls import NativeCalls
-from nki_mlir.frameworks.on_arrays import checked
+from nki_mlir.frameworks.registry import Callee, callee_from, checked
 from nki_mlir.frontend.capture import Captured, Variant
-from nki_mlir.graph.upstream import BadModule, first_operation, graph_context, public_function
+from nki_mlir.graph import upstream
+from nki_mlir.graph.sequential import rewrite_sequential, saturate_conversions
+from nki_mlir.graph.upstream import BadModule, graph_context, named, public_function, refuse_leftovers, run_pipeline
 from nki_mlir.language.kernel import default_executor
 from nki_mlir.passes.pass_manager import run_passes
 from nki_mlir.passes.pipelines import passes_to
 from nki_mlir.passes.safety import check_safe
 from nki_mlir.scalar.dtypes import BY_MLIR
 from nki_mlir.transforms.fuse_graph import FuseGraph
+from nki_mlir.transforms.link_kernels import Linked, link
 
 if TYPE_CHECKING:
     from nki_mlir.targets.neuron.codegen.emission import Emission
-
 
 class LinkedProgram:
     """A linked and compiled module. Call it with arrays; it returns the list of results.
@@ -159,7 +166,7 @@ def read_graph(source: str | bytes) -> Module:
     except (ir.MLIRError, ValueError) as error:
         raise BadModule(what=f"it does not parse: {str(error).splitlines()[0]}") from None
     check_safe(module)
-    if first_operation(module, ("nki.", "nisa.")):
+    if operations_of(module, lambda name: name.startswith(("nki.", "nisa."))):
         raise BadModule(what="its kernels are linked already; give the module that has the custom calls")
     return module
 
@@ -174,6 +181,153 @@ def array_type(kind: Type) -> tuple[tuple[int, ...], np.dtype]:
         return tuple(tensor.shape), np.dtype(np.float64) if element == "f64" else BY_MLIR[element].numpy
     except (ValueError, KeyError):
         raise BadModule(what=f"a parameter or result is a {kind}") from None
+
+
+# -- around calls of the native entries of kernels, for what their own compiler has no form of -------------------------
+TO_BUFFERS = f"builtin.module({upstream.BUFFERS}canonicalize)"
+OUT_PARAMETERS = (
+    "builtin.module(buffer-results-to-out-params{hoist-static-allocs=1 add-result-attr=1 modify-public-functions=1},"
+    "buffer-deallocation-pipeline,canonicalize,cse)")
+TO_LLVM = (
+    "builtin.module(func.func(convert-linalg-to-loops),expand-strided-metadata,lower-affine,convert-scf-to-cf,"
+    "convert-math-to-llvm,convert-math-to-libm,convert-arith-to-llvm,finalize-memref-to-llvm,"
+    "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-cf-to-llvm,reconcile-unrealized-casts)")
+
+
+_engines: list[object] = []            # code is never unloaded
+
+
+class NativeCalls:
+    """A graph's executable. Call it with the addresses of the arguments and of the results."""
+
+    def __init__(self, module: Module) -> None:
+        name = public_function(module).attributes["sym_name"].value
+        linked = link(module)
+        self.callees = [callee_from(one.record.config, default_executor()) for one in linked]
+        self.statuses = np.zeros(len(linked) + 1, np.int32)
+        self.lock = threading.Lock()            # over the statuses
+        engine = self.compile(module, linked)
+        _engines.append(engine)
+        self.entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.raw_lookup(name))
+
+    def compile(self, module: Module, linked: list[Linked]) -> Any:
+        for one in linked:
+            declare(module, one)
+        run_pipeline(module, upstream.TO_STABLEHLO)
+        rewrite_sequential(module)
+        ControlFlowToScf().run(module)
+        run_pipeline(module, upstream.TO_LINALG)
+        run_pipeline(module, upstream.SIGNLESS)
+        saturate_conversions(module)
+        refuse_leftovers(module)
+        keep_whole(module)
+        for k, one in enumerate(linked):
+            define(module, one, self.callees[k], self.statuses.ctypes.data + 4 * k)
+        upstream.to_buffers(module, TO_BUFFERS)
+        results_apart(module)
+        run_pipeline(module, OUT_PARAMETERS)
+        copies_to_linalg(module)
+        run_pipeline(module, TO_LLVM)
+        return load("execution_engine").ExecutionEngine(module, opt_level=3)
+
+    def __call__(self, arrays: list[np.ndarray], results: list[np.ndarray]) -> None:
+        pointers = (ctypes.c_void_p * (len(arrays) + len(results)))(*(a.ctypes.data for a in (*arrays, *results)))
+        first = ctypes.addressof(pointers)
+        with self.lock:
+            self.statuses[:] = 0
+            self.entry((ctypes.c_void_p * len(pointers))(*range(first, first + 8 * len(pointers), 8)))
+            failed = np.flatnonzero(self.statuses)
+            if len(failed):
+                raise self.callees[failed[0]].entry.error(int(self.statuses[failed[0]]))
+
+
+def declare(module: Module, one: Linked) -> None:
+    """Leave only the type of a linked kernel: passes over tensors change it, and its body comes when they are done."""
+    function = named(module, one.name)
+    kind = function.attributes["function_type"]
+    for name in (one.name, *one.parts):
+        named(module, name).erase()
+    with ir.InsertionPoint(module.body):
+        declared(ir.StringAttr.get(one.name), kind)
+
+
+def define(module: Module, one: Linked, callee: Callee, status: int) -> None:
+    """The function of a linked kernel as a call of its entry, which leaves a status other than 0 at an address."""
+    declared = named(module, one.name)
+    kind = declared.attributes["function_type"].value
+    operands, results = ([str(t).removeprefix("tensor") for t in types] for types in (kind.inputs, kind.results))
+    text = native_text(one.name, callee, operands, results, status)
+    declared.erase()
+    defined = ir.Module.parse(text, module.context)
+    with ir.InsertionPoint(module.body):
+        for op in defined.body.operations:
+            op.operation.clone()
+
+
+def native_text(name: str, callee: Callee, operands: list[str], results: list[str], status: int) -> str:
+    """``operands`` and ``results`` are the types without their first word: ``<4x4xf32>``."""
+    record = callee.record
+    operand_of = {result: operand for operand, result in record.form.aliases.items()}
+    lines = []
+    for k, body in enumerate(operands):
+        lines.append(f"%operand{k} = bufferization.to_buffer %o{k} read_only : tensor{body} to memref{body}")
+    for n, body in enumerate(results):
+        lines.append(f"%result{n} = memref.alloc() {{alignment = 64 : i64}} : memref{body}")
+        if n in operand_of:
+            lines.append(f"memref.copy %operand{operand_of[n]}, %result{n} : memref{body} to memref{body}")
+        elif record.starts_from_zero(record.form.results[n]):
+            size = prod(record.results[n].shape) * record.results[n].dtype.itemsize         # type: ignore[union-attr]
+            lines += [f"%zi{n} = memref.extract_aligned_pointer_as_index %result{n} : memref{body} -> index",
+                      f"%za{n} = arith.index_cast %zi{n} : index to i64",
+                      f"%zp{n} = llvm.inttoptr %za{n} : i64 to !llvm.ptr",
+                      f"%zb{n} = arith.constant 0 : i8", f"%zs{n} = arith.constant {size} : i64",
+                      f'"llvm.intr.memset"(%zp{n}, %zb{n}, %zs{n}) <{{isVolatile = false}}>'
+                      " : (!llvm.ptr, i8, i64) -> ()"]
+    slots = [record.form.source(slot) for slot in record.slots]
+    lines.append(f"%data = memref.alloca() : memref<{len(slots)}xindex>")
+    for place, (kind, n) in enumerate(slots):
+        body = (operands if kind == "operand" else results)[n]
+        lines += [f"%a{place} = memref.extract_aligned_pointer_as_index %{kind}{n} : memref{body} -> index",
+                  f"%c{place} = arith.constant {place} : index",
+                  f"memref.store %a{place}, %data[%c{place}] : memref<{len(slots)}xindex>"]
+    lines += [f"%di = memref.extract_aligned_pointer_as_index %data : memref<{len(slots)}xindex> -> index",
+              "%da = arith.index_cast %di : index to i64", "%dp = llvm.inttoptr %da : i64 to !llvm.ptr",
+              f"%ea = arith.constant {callee.entry.address} : i64", "%ep = llvm.inttoptr %ea : i64 to !llvm.ptr",
+              f"%sa = arith.constant {status} : i64", "%sp = llvm.inttoptr %sa : i64 to !llvm.ptr",
+              "%new = llvm.call %ep(%dp) : !llvm.ptr, (!llvm.ptr) -> i32",
+              "%old = llvm.load %sp : !llvm.ptr -> i32", "%both = arith.ori %old, %new : i32",
+              "%zero = arith.constant 0 : i32", "%first = arith.cmpi eq, %old, %zero : i32",
+              "%kept = arith.select %first, %both, %old : i32", "llvm.store %kept, %sp : i32, !llvm.ptr"]
+    for n, body in enumerate(results):
+        lines.append(f"%t{n} = bufferization.to_tensor %result{n} restrict writable : memref{body} to tensor{body}")
+    parameters = ", ".join(f"%o{k}: tensor{body}" for k, body in enumerate(operands))
+    types = ", ".join(f"tensor{body}" for body in results)
+    values = ", ".join(f"%t{n}" for n in range(len(results)))
+    return (f'func.func private @"{name}"({parameters}) -> ({types}) attributes {{no_inline}} {{\n  '
+            + "\n  ".join(lines) + f"\n  return {values} : {types}\n}}")
+
+
+def results_apart(module: Module) -> None:
+    """One buffer as two results of a function ends the process in the pass that makes results parameters."""
+    memref = load("dialects.memref")
+    for end in operations_of(module, lambda name: name == "func.return"):
+        seen = []
+        for k, value in enumerate(end.operands):
+            if value in seen:
+                with ir.InsertionPoint(end), end.location:
+                    again = memref.alloc(value.type, [], [])
+                    memref.copy(value, again)
+                end.operands[k] = again
+            seen.append(value)
+
+
+def copies_to_linalg(module: Module) -> None:
+    """A strided ``memref.copy`` becomes a call of a runtime function that the bindings do not have."""
+    linalg = load("dialects.linalg")
+    for op in operations_of(module, lambda name: name == "memref.copy"):
+        with ir.InsertionPoint(op), op.location:
+            linalg.copy(op.operands[0], outs=[op.operands[1]])
+        op.erase()
 
 
 __all__ = ["LinkedProgram", "run_linked", "simulate_linked"]

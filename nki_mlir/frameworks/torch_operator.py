@@ -1,24 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The PyTorch operators that stand for every kernel: ``nki::call``, and ``nki::call_``, which writes given tensors.
 
-``nki::updated`` is ``nki::call_`` in programs of values: it returns what that writes.
+``nki::updated`` is ``nki::call_`` in programs of values: it returns what that writes. ``nki::map`` is ``torch.vmap`` of
+a call: one loop of calls, because a kernel is compiled for its shapes. Tensors that are mapped have the batch as their
+first axis. The loop runs over addresses, so nothing is copied to take the batch apart or to put results together.
+Updates under ``vmap`` are written to each part of the batch.
+
 ``kernel`` is the callee's key, or, in programs that leave the process, its config, which has the kernel in it. Memory
-is passed by address: nothing is copied unless a tensor is not contiguous. Neither operator has a derivative: results
+is passed by address: nothing is copied unless a tensor is not contiguous. No operator has a derivative: results
 are detached, as those of the device's own operator are.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from math import prod
+from typing import Any
 
 import torch
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.process_state import once
 from nki_mlir.frameworks.registry import Callee, callee_from, callees
-from nki_mlir.frameworks.torch_values import TORCH_DTYPE
-from nki_mlir.frameworks.torch_xla import custom_call
+from nki_mlir.graph.custom_call import KernelRecord
 from nki_mlir.language.kernel import default_executor
+from nki_mlir.scalar import dtypes
+
+NKI_DTYPE = {torch.float32: dtypes.FLOAT32, torch.float16: dtypes.FLOAT16, torch.bfloat16: dtypes.BFLOAT16,
+             torch.float8_e4m3fn: dtypes.FLOAT8_E4M3FN, torch.float8_e5m2: dtypes.FLOAT8_E5M2,
+             torch.float8_e8m0fnu: dtypes.FLOAT8_E8M0FNU,
+             torch.int8: dtypes.INT8, torch.int16: dtypes.INT16, torch.int32: dtypes.INT32, torch.int64: dtypes.INT64,
+             torch.uint8: dtypes.UINT8, torch.uint16: dtypes.UINT16, torch.uint32: dtypes.UINT32,
+             torch.uint64: dtypes.UINT64, torch.bool: dtypes.BOOL}
+TORCH_DTYPE = {nki: own for own, nki in NKI_DTYPE.items()} | {dtypes.TFLOAT32: torch.float32}
+
+
+def operands_of(record: KernelRecord, written: Sequence[object], tensors: Sequence[object]) -> list[Any]:
+    """The operands of the custom call from those of the operators."""
+    places, plain = dict(zip(record.form.aliases, written)), iter(tensors)
+    return [places[k] if k in places else next(plain) for k in range(len(record.operands))]
+
+
+def results_of(record: KernelRecord, results: Sequence[object]) -> list[Any]:
+    """The custom call's results in the order of the operators: what is updated, then what is made."""
+    updated = list(record.form.aliases.values())
+    return [results[n] for n in (*updated, *(n for n in range(len(results)) if n not in updated))]
 
 
 class NoTorchDtype(NkiMlirError, TypeError):
@@ -149,29 +175,97 @@ def update_functionally(written: Sequence[torch.Tensor], tensors: Sequence[torch
         given.copy_(new)
 
 
-def call_on_xla(tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tensor]:
-    """On tensors of ``torch_xla``, which is installed if there are any."""
-    return new_values_on_xla([], tensors, kernel)
-
-
 def new_values_on_xla(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
                       kernel: str) -> list[torch.Tensor]:
+    """On tensors of ``torch_xla``, which is installed if there are any."""
+    from nki_mlir.frameworks.torch_xla import custom_call  # start-up: with lazy tensors only
     return custom_call(callee_named(kernel).record, written, tensors)
 
 
+# -- torch.vmap --------------------------------------------------------------------------------------------------------
+def map_on_cpu(tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: int, kernel: str) -> list[torch.Tensor]:
+    """The kernel on each of ``size`` parts; of the tensors those that are ``mapped`` have the batch as first axis."""
+    callee = callee_named(kernel)
+    layout, used = layout_of(callee), [t.contiguous() for t in tensors]
+    results = [(torch.zeros if zero else torch.empty)((size, *shape), dtype=dtype, device="cpu")
+               for shape, dtype, zero in layout.results]
+    places = []                             # of each slot of the entry: its first address and the bytes to the next
+    for group, n in layout.order:
+        memory, steps = (used[n], mapped[n]) if group == "tensors" else (results[n], True)
+        places.append((memory.data_ptr(), prod(memory.shape[1:]) * memory.element_size() if steps else 0))
+    for k in range(size):
+        callee.entry([first + k * step for first, step in places])
+    return results
+
+
+def map_abstractly(tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: int,
+                   kernel: str) -> list[torch.Tensor]:
+    """What ``map_on_cpu`` returns, without values."""
+    return [tensors[0].new_empty((size, *shape), dtype=dtype)
+            for shape, dtype, _ in layout_of(callee_named(kernel)).results]
+
+
+def map_by_calls(tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: int,
+                 kernel: str) -> list[torch.Tensor]:
+    """The same as calls, one for each part, for graphs that have no such operator."""
+    runs = [torch.ops.nki.call([t[k] if each else t for t, each in zip(tensors, mapped)], kernel) for k in range(size)]
+    return [torch.stack(parts) for parts in zip(*runs)]
+
+
+def call_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], kernel: str) -> object:
+    """``vmap`` of a call: ``map`` over the batch, which comes first in each result."""
+    first = [t if axis is None else t.movedim(axis, 0) for t, axis in zip(tensors, axes[0])]
+    made = torch.ops.nki.map(first, [axis is not None for axis in axes[0]], info.batch_size, kernel)
+    return made, [0] * len(made)
+
+
+def map_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: int,
+                kernel: str) -> object:
+    """``vmap`` of ``vmap``: one loop over both batches."""
+    given = []
+    for tensor, axis, each in zip(tensors, axes[0], mapped):
+        if axis is None and not each:
+            given.append(tensor)
+            continue
+        whole = tensor.unsqueeze(0) if axis is None else tensor.movedim(axis, 0)
+        whole = whole if each else whole.unsqueeze(1)
+        given.append(whole.expand(info.batch_size, size, *whole.shape[2:]).flatten(0, 1))
+    now = [axis is not None or each for axis, each in zip(axes[0], mapped)]
+    made = torch.ops.nki.map(given, now, info.batch_size * size, kernel)
+    return [m.unflatten(0, (info.batch_size, size)) for m in made], [0] * len(made)
+
+
+def update_batched(info: Any, axes: Any, written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
+                   kernel: str) -> object:
+    """``vmap`` of an update: a call for each part, on views of what is written."""
+    if any(axis is None for axis in axes[0]):
+        raise RuntimeError("vmap: a kernel updates a tensor that is not mapped, once for each part of the batch; "
+                           "map the tensor as well, or expand and clone it for each part")
+    for k in range(info.batch_size):
+        def part(tensor: torch.Tensor, axis: int | None, k: int = k) -> torch.Tensor:
+            return tensor if axis is None else tensor.select(axis, k)
+        torch.ops.nki.call_(list(map(part, written, axes[0])), list(map(part, tensors, axes[1])), kernel)
+    return None, None
+
+
+# -- definitions -------------------------------------------------------------------------------------------------------
 def _define() -> torch.library.Library:
     library = torch.library.Library("nki", "DEF")
     library.define("call(Tensor[] tensors, str kernel) -> Tensor[]")
     library.define("call_(Tensor(a!)[] written, Tensor[] tensors, str kernel) -> ()")
     library.define("updated(Tensor[] written, Tensor[] tensors, str kernel) -> Tensor[]")
+    library.define("map(Tensor[] tensors, bool[] mapped, SymInt size, str kernel) -> Tensor[]")
     for name, keys, abstract in (
-            ("call", {"CPU": call_on_cpu, "XLA": call_on_xla}, call_abstractly),
+            ("call", {"CPU": call_on_cpu, "XLA": partial(new_values_on_xla, [])}, call_abstractly),
             ("call_", {"CPU": update_on_cpu, "Functionalize": update_functionally}, update_abstractly),
-            ("updated", {"CPU": new_values, "XLA": new_values_on_xla}, new_values_abstractly)):
+            ("updated", {"CPU": new_values, "XLA": new_values_on_xla}, new_values_abstractly),
+            ("map", {"CPU": map_on_cpu, "XLA": map_by_calls}, map_abstractly)):
         for key, real in keys.items():
             library.impl(name, real, key)
         library.impl(name, torch.library.fallthrough_kernel, "Autograd")
         torch.library.register_fake(f"nki::{name}", abstract, lib=library)
+    for name, rule in (("call", call_batched), ("call_", update_batched), ("map", map_batched)):
+        torch.library.register_vmap(f"nki::{name}", rule, lib=library)
     return library
 
 

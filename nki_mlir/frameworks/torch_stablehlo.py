@@ -11,7 +11,8 @@ casts to builtin tensors; the casts fold when the upstream pipelines lower every
 import re
 import sys
 import warnings
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,10 +23,9 @@ from nki_mlir.alone import ALONE
 from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Module, Operation, Value, ir, load, operations_of
 from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.creation import value_of
 from nki_mlir.frameworks.debug_output import write_exported
-from nki_mlir.frameworks.torch_decompositions import OWN, numbers_of_floats
-from nki_mlir.frameworks.torch_operator import callee_named
-from nki_mlir.frameworks.torch_values import operands_of, results_of
+from nki_mlir.frameworks.torch_operator import callee_named, map_by_calls, operands_of, results_of
 from nki_mlir.graph.custom_call import KernelRecord
 from nki_mlir.graph.upstream import public_function
 from nki_mlir.scalar.dtypes import BY_MLIR
@@ -150,9 +150,8 @@ def constants_in_place() -> object:
             kind = "x".join([*map(str, literal.shape), str(element)])
             attribute = ir.Attribute.parse(f"dense<{elements(literal)}> : tensor<{kind}>")
             shape = ",".join(map(str, literal.shape))
-            return ir.Operation.create(
-                "torch.vtensor.literal", results=[ir.Type.parse(f"!torch.vtensor<[{shape}],{element}>")],
-                attributes={"value": attribute}).result
+            return value_of("torch.vtensor.literal", ir.Type.parse(f"!torch.vtensor<[{shape}],{element}>"),
+                            value=attribute)
     return Hooks()
 
 
@@ -185,26 +184,20 @@ def custom_operators() -> dict[str, object]:
 
 def replace_operator(op: Operation, custom: Any) -> None:
     """One call of a custom C++ operator. Its numbers are constants of the program."""
-    from nki_mlir.customop.graph_binding import callee  # start-up: loads MLIR
-    arguments = [described(value) if kind == "T" else number(value, custom)
+    from nki_mlir.customop.graph_binding import DescribedArray, callee  # start-up: for custom operators only
+    arguments = [DescribedArray(*described(value)) if kind == "T" else number(value, custom)
                  for value, kind in zip(op.operands, custom.parameters)]
     record = callee(custom, arguments).record
     with ir.InsertionPoint(op), op.location:
         result, = custom_call(record, [v for v, kind in zip(op.operands, custom.parameters) if kind == "T"])
-        cast = ir.Operation.create("torch_c.from_builtin_tensor", results=[op.results[0].type], operands=[result])
-        op.results[0].replace_all_uses_with(cast.result)
+        op.results[0].replace_all_uses_with(value_of("torch_c.from_builtin_tensor", op.results[0].type, result))
     op.erase()
 
 
-class DescribedValue(NamedTuple):
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-
-def described(value: Value) -> DescribedValue:
+def described(value: Value) -> tuple[tuple[int, ...], np.dtype]:
     """Shape and dtype of a tensor of PyTorch's dialect: ``!torch.vtensor<[2,3],si32>``."""
     sizes, element = re.fullmatch(r"!torch\.vtensor<\[(.*)\],(\w+)>", str(value.type)).groups()      # type: ignore[union-attr]
-    return DescribedValue(tuple(map(int, filter(None, sizes.split(",")))), BY_MLIR[element.removeprefix("s")].numpy)
+    return tuple(map(int, filter(None, sizes.split(",")))), BY_MLIR[element.removeprefix("s")].numpy
 
 
 def number(value: Value, custom: Any) -> float:
@@ -224,8 +217,7 @@ def replace(op: Operation) -> None:
         results = results_of(record, custom_call(record, operands_of(record, written, tensors)))
         for unpack in [use.owner for use in op.results[0].uses]:
             for old, result in zip(unpack.results, results):
-                cast = ir.Operation.create("torch_c.from_builtin_tensor", results=[old.type], operands=[result])
-                old.replace_all_uses_with(cast.result)
+                old.replace_all_uses_with(value_of("torch_c.from_builtin_tensor", old.type, result))
             unpack.erase()
     op.erase()
 
@@ -233,8 +225,7 @@ def replace(op: Operation) -> None:
 def custom_call(record: KernelRecord, operands: list[Value]) -> list[ir.Value]:
     """The call on values of PyTorch's dialect; its results are builtin tensors."""
     types = [ir.Type.parse(tensor_type(spec)) for spec in record.operands]
-    values = [ir.Operation.create("torch_c.to_builtin_tensor", results=[kind], operands=[value]).result
-              for kind, value in zip(types, operands)]
+    values = [value_of("torch_c.to_builtin_tensor", kind, value) for kind, value in zip(types, operands)]
     attributes = {"call_target_name": ir.StringAttr.get(record.target),
                   "backend_config": ir.StringAttr.get(record.config),
                   "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 2)}
@@ -248,6 +239,106 @@ def custom_call(record: KernelRecord, operands: list[Value]) -> list[ir.Value]:
     made = ir.Operation.create("stablehlo.custom_call", results=[
         ir.Type.parse(tensor_type(spec)) for spec in record.results], operands=values, attributes=attributes)
     return list(made.results)
+
+
+# -- operators that the upstream passes to StableHLO change or refuse, in terms of those that they take ----------------
+aten = torch.ops.aten
+
+
+def same_dtype(a: Any, b: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both as tensors of the dtype of their result."""
+    dtype = torch.result_type(a, b)
+    first, second = (x.to(dtype) if isinstance(x, torch.Tensor) else torch.full((), x, dtype=dtype) for x in (a, b))
+    return first, second
+
+
+def remainder(a: object, b: Any) -> torch.Tensor:
+    """With the sign of the divisor; the remainder of StableHLO has that of the dividend."""
+    negative = b < 0
+    a, b = same_dtype(a, b)
+    left = aten.fmod.Tensor(a, b)
+    return torch.where((left != 0) & ((left < 0) != negative), left + b, left)
+
+
+def fmod(a: torch.Tensor, b: object) -> torch.Tensor:
+    return aten.fmod.Tensor(*same_dtype(a, b))
+
+
+def sign(a: torch.Tensor) -> torch.Tensor:
+    """Upstream compares with an integer, which is wrong where the tensor is constant."""
+    return (a > 0).to(a.dtype) - (a < 0).to(a.dtype)
+
+
+def roll(a: torch.Tensor, shifts: list[int], dims: Sequence[int] = ()) -> torch.Tensor:
+    """For any shift: upstream takes no slice out of an axis of one element."""
+    if not dims:
+        return roll(a.flatten(), shifts, [0]).reshape(a.shape)
+    for shift, axis in zip(shifts, dims):
+        size = a.shape[axis]
+        if size and (first := shift % size):
+            a = torch.cat([a.narrow(axis, size - first, first), a.narrow(axis, 0, size - first)], axis)
+    return a.clone()
+
+
+def of_bytes(op: Callable[..., object]) -> Callable[..., object]:
+    """Computed as int32 where all tensors are of bytes, which upstream takes for integers with a sign here."""
+    def found(*arguments: object, **keywords: object) -> Any:
+        if any(isinstance(a, torch.Tensor) and a.dtype != torch.uint8 for a in arguments):
+            return NotImplemented
+        made = op(*(a.to(torch.int32) if isinstance(a, torch.Tensor) else a for a in arguments), **keywords)
+        several = made if isinstance(made, tuple) else (made,)
+        results = tuple(r.to(torch.uint8) if r.dtype == torch.int32 else r for r in several)
+        return results if isinstance(made, tuple) else results[0]
+    return found
+
+
+def truth(op: Any) -> Callable[..., object]:
+    """``any`` and ``all`` of bytes, which are bytes: upstream takes the bits together."""
+    def found(a: torch.Tensor, *arguments: object, **keywords: object) -> object:
+        return op(a != 0, *arguments, **keywords).to(a.dtype) if a.dtype == torch.uint8 else NotImplemented
+    return found
+
+
+def absolute(a: torch.Tensor) -> object:
+    return a.clone() if a.dtype == torch.uint8 else NotImplemented
+
+
+def shift(op: Callable[..., torch.Tensor]) -> Callable[[torch.Tensor, object], torch.Tensor]:
+    return lambda a, b: op(*same_dtype(a, b))
+
+
+BYTES = (aten.amax.default, aten.amin.default, aten.max.default, aten.min.default, aten.max.dim, aten.min.dim,
+         aten.argmax.default, aten.argmin.default, aten.bitwise_right_shift.Tensor)
+TRUTHS = (aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims)
+OWN: dict[object, Callable[..., object]] = {
+    torch.ops.nki.map.default: map_by_calls,
+    aten.remainder.Tensor: remainder,
+    aten.remainder.Scalar: remainder,
+    aten.remainder.Scalar_Tensor: remainder,
+    aten.fmod.Scalar: fmod,
+    aten.sign.default: sign,
+    aten.roll.default: roll,
+    aten.abs.default: absolute,
+    aten.__lshift__.Scalar: shift(aten.bitwise_left_shift.Tensor),
+    aten.__lshift__.Tensor: shift(aten.bitwise_left_shift.Tensor),
+    aten.__rshift__.Scalar: shift(aten.bitwise_right_shift.Tensor),
+    aten.__rshift__.Tensor: shift(aten.bitwise_right_shift.Tensor),
+    **{op: of_bytes(op) for op in BYTES},
+    **{op: truth(op) for op in TRUTHS},
+}
+
+
+def numbers_of_floats(graph: torch.fx.Graph) -> None:
+    """Integers beside floating-point tensors as floats: upstream, a negative one is a great one when it folds."""
+    for node in graph.nodes:
+        if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
+            continue
+        tensors = [a.meta["val"] for a in node.all_input_nodes if isinstance(a.meta.get("val"), torch.Tensor)]
+        if not tensors or not all(t.is_floating_point() for t in tensors):
+            continue
+        for place, (value, slot) in enumerate(zip(node.args, node.target._schema.arguments)):
+            if type(value) is int and str(slot.type) in ("Tensor", "number"):
+                node.update_arg(place, float(value))
 
 
 __all__ = ["stablehlo_of"]

@@ -1,16 +1,293 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reads a graph's operations on HBM buffers as loop nests, with bodies that engines can compute."""
+"""Reads a graph's operations on HBM buffers as loop nests, with bodies of the functions that engines have.
 
-from collections.abc import Sequence
+Integers are computed in int32 and wrapped; one without a sign is the int32 of its value, or of its 32 bits. A truth
+value is a bool; as an operand it is the number 0 or 1.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Operation, Value, ir
-from nki_mlir.diagnostics import Unsupported
+from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.access import HBM, Linear, dense, full_tile
-from nki_mlir.graph.bodies import GATHERED, GraphBody
+from nki_mlir.dialects.buffer_types import element_dtype
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.functions import allocated
-from nki_mlir.waist.tile_nest import Node, TileNest, TileOperand, forms_of, inputs_of, walked
-from nki_mlir.waist.tile_reader import NestReader
+from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, FLOAT32, INT32, UINT32, DType, Encoding
+from nki_mlir.waist.tile_nest import (
+    Activation,
+    Alu,
+    Constant,
+    Convert,
+    Input,
+    Node,
+    Position,
+    TileNest,
+    TileOperand,
+    alu,
+    converted,
+    forms_of,
+    inputs_of,
+    rebuilt,
+    walked,
+)
+from nki_mlir.waist.tile_reader import BodyReader, NestReader
+
+INDEX_ARITHMETIC = {"arith.addi": "add", "arith.subi": "subtract", "arith.muli": "multiply", "arith.maxsi": "maximum",
+                    "arith.minsi": "minimum"}
+COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+LOGIC = {"bitwise_and": "minimum", "bitwise_or": "maximum", "bitwise_xor": "not_equal"}        # of truth values
+EXACT = ("add", "subtract", "multiply", "negative", "abs", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift",
+         "right_shift", "arith_shift_right")
+HALFWAY = 12582912.0            # 1.5 * 2^23: adding it rounds a float32 to an integer
+LEAST = -(1 << 31)
+GATHERED = -1000                # inputs from here down are gathered elements
+
+
+def numbers(value: float, dtype: DType) -> Constant:
+    return Constant(dtype, float(value) if dtype.is_float else int(value))
+
+
+def not_zero(value: Node) -> Node:
+    """A number as a truth value."""
+    return converted(alu("not_equal", value, numbers(0, value.dtype)), BOOL)
+
+
+def chosen(condition: Node, on_true: Node, on_false: Node) -> Node:
+    return alu("select", converted(condition, on_true.dtype), on_true, on_false)
+
+
+def unsigned(value: Node, bits: int) -> Node:
+    """The int32 that holds an integer's bits as a number without sign; of 32 bits, as the bits are."""
+    wide = converted(value, INT32)
+    return wide if bits >= 32 or value.dtype is BOOL else alu("bitwise_and", wide, numbers((1 << bits) - 1, INT32))
+
+
+def wrapped(value: Node, dtype: DType) -> Node:
+    """An int32 as an integer of fewer bits: the low ones."""
+    if dtype is INT32:
+        return value
+    if dtype is BOOL:
+        return not_zero(alu("bitwise_and", value, numbers(1, INT32)))
+    sign = numbers(1 << (dtype.bits - 1), INT32)
+    low = alu("bitwise_and", value, numbers((1 << dtype.bits) - 1, INT32))
+    return converted(alu("subtract", alu("bitwise_xor", low, sign), sign), dtype)
+
+
+class GraphBody(BodyReader):
+    """Reads a body. ``loads`` are elements of buffers that it reads itself: the buffer and linear subscripts."""
+
+    def __init__(self, op: Operation, outside: Callable[[Value], Linear]) -> None:
+        super().__init__(op, outside)
+        self.loads: list[tuple[Value, list[Linear]]] = []
+        self.gathers: list[tuple[Value, Node, list[Linear]]] = []     # the buffer, its row, the other subscripts
+
+    def read(self, value: ir.Value, op: ir.Operation) -> Node:
+        if op.name == "memref.load":
+            return self.loaded(op)
+        if not op.name.startswith("scalar."):
+            return super().read(value, op)
+        name = op.attributes["fn"].value if "fn" in op.attributes else op.name
+        for kind in (value.type, *(v.type for v in op.operands)):
+            if str(kind) not in BY_MLIR or BY_MLIR[str(kind)].bits > 32:
+                raise refused(op, f"'{name}' on {kind}")
+        last, result = (BY_MLIR[str(v.type)] for v in (op.operands[len(op.operands) - 1], value))
+        operands = [self.value(v) for v in op.operands]
+        match op.name:
+            case "scalar.convert":
+                return self.convert(op, operands[0], last, result)
+            case "scalar.wrap":
+                return self.wrap(op, operands[0], last, result)
+            case "scalar.activation":
+                return Activation(result, "sin_reduced" if name == "sin" else name, operands[0])
+            case "scalar.alu" if name == "select":
+                return chosen(*operands)
+            case "scalar.alu" if last.is_float:
+                return alu(name, *operands)
+            case "scalar.alu":
+                return of_integers(op, name, last, operands)
+            case "scalar.math" if last.is_float:
+                return floating(name, operands, lambda: refused(op, f"'{name}'"))
+            case "scalar.math" if name == "quotient" and last is not UINT32:
+                return wrapped(divided(*(converted(v, INT32) for v in operands))[0], held(last))
+        raise refused(op, f"'{name}' on {last.mlir}")
+
+    def convert(self, op: ir.Operation, value: Node, frm: DType, to: DType) -> Node:
+        """The value in another type, rounded and saturated."""
+        if to is BOOL and isinstance(value, Convert) and value.value.dtype is BOOL:
+            return value.value
+        if frm is UINT32 and value.dtype is INT32:
+            if to is BOOL:
+                return not_zero(value)
+            if not to.is_float:
+                raise refused(op, f"'{op.name}' of ui32 to {to.mlir}")
+            number = converted(value, FLOAT32)
+            above = alu("add", number, numbers(2.0 ** 32, FLOAT32))
+            return converted(chosen(alu("less", number, numbers(0, FLOAT32)), above, number), to)
+        if to is UINT32 and frm.is_float:
+            whole = alu("maximum", converted(value, FLOAT32), numbers(0, FLOAT32))
+            above = alu("minimum", alu("subtract", whole, numbers(2.0 ** 32, FLOAT32)), numbers(-1, FLOAT32))
+            return chosen(alu("less", whole, numbers(2.0 ** 31, FLOAT32)), converted(whole, INT32),
+                          converted(above, INT32))
+        return converted(converted(value, to), held(to))
+
+    def wrap(self, op: Operation, value: Node, frm: DType, to: DType) -> Node:
+        """The low bits of an integer."""
+        source = op.operands[0].owner
+        if not isinstance(source, ir.Block) and source.name == "scalar.wrap" and source.operands[0].type == (
+                op.results[0].type) and to.bits <= frm.bits:
+            return self.value(source.operands[0])
+        if frm is BOOL or (to.bits > frm.bits and to.kind is Encoding.SIGNED):
+            return converted(value, held(to))
+        return unsigned(value, to.bits) if to.kind is Encoding.UNSIGNED else wrapped(converted(value, INT32), to)
+
+    def loaded(self, op: ir.Operation) -> Node:
+        """An element of a buffer as one more input: at linear subscripts, or in a row that is computed from data."""
+        buffer, *subscripts = op.operands
+        dtype = element_dtype(op.results[0].type)
+        try:
+            self.loads.append((buffer, [self.index(v) for v in subscripts]))
+            return Input(dtype, -len(self.loads))
+        except Unsupported:
+            pass
+        try:
+            self.gathers.append((buffer, self.position(subscripts[0]), [self.index(v) for v in subscripts[1:]]))
+        except Unsupported:
+            raise refused(op, "a subscript that is computed from data, other than the first of a gather") from None
+        return Input(dtype, GATHERED - len(self.gathers))
+
+    def position(self, value: ir.Value) -> Node:
+        """An index value that is computed from data, as an int32."""
+        op = defining(value)
+        if op is not None and op.name == "arith.index_cast":
+            return converted(self.value(op.operands[0]), INT32)
+        if op is not None and op.name in INDEX_ARITHMETIC:
+            return alu(INDEX_ARITHMETIC[op.name], *(self.position(v) for v in op.operands))
+        form = self.index(value)
+        return Position(form) if form.axes or form.symbols else numbers(form.const, INT32)
+
+
+def refused(op: Operation, what: str) -> NkiMlirError:
+    return Unsupported(feature=f"{what} in the body of a graph's operation as engine instructions",
+                       instead="run this program on the CPU").located(location_of(op))
+
+
+def flipped(value: Node, bits: int) -> Node:
+    """Numbers without sign of 32 bits in an order that int32 has."""
+    return alu("bitwise_xor", value, numbers(LEAST, INT32)) if bits == 32 else value
+
+
+def small(value: Node) -> bool:
+    """Whether an integer is one that float32 holds: of few bits, a position, or a small number."""
+    match value:
+        case Constant(value=number):
+            return abs(number) <= 1 << 24
+        case Convert(value=inner):
+            return inner.dtype.is_integer and (inner.dtype.bits <= 16 or small(inner))
+        case Alu(fn="bitwise_and", args=(_, Constant(value=number))):
+            return 0 <= number <= 1 << 24
+    return isinstance(value, Position) or value.dtype.bits <= 16
+
+
+def compared(fn: str, a: Node, b: Node) -> Node:
+    """A comparison of int32 values in float32, exact: the sign of their difference does not get lost in rounding."""
+    a, b = converted(a, INT32), converted(b, INT32)
+    if small(a) and small(b):
+        return converted(alu(fn, converted(a, FLOAT32), converted(b, FLOAT32)), BOOL)
+
+    def difference(part: str, by: int) -> Node:
+        return alu("subtract", *(converted(alu(part, v, numbers(by, INT32)), FLOAT32) for v in (a, b)))
+    total = alu("add", alu("multiply", difference("arith_shift_right", 16), numbers(65536, FLOAT32)),
+                difference("bitwise_and", 65535))
+    return converted(alu(fn, total, numbers(0, FLOAT32)), BOOL)
+
+
+def with_exact_extremes(node: Node) -> Node:
+    """The expression with extremes of integers, which engines compute in float32, as comparisons and choices."""
+    def change(one: Node) -> Node | None:
+        if isinstance(one, Alu) and one.fn in ("maximum", "minimum") and one.dtype is INT32:
+            a, b = map(with_exact_extremes, one.args)
+            return chosen(compared("greater" if one.fn == "maximum" else "less", a, b), a, b)
+        return None
+    return rebuilt(node, change)
+
+
+def divided(a: Node, b: Node) -> tuple[Node, Node]:
+    """Quotient and remainder of int32 values, rounded towards 0: by float32, with what that leaves divided again."""
+    zero = numbers(0, INT32)
+
+    def quotient(x: Node) -> Node:
+        ratio = alu("divide", converted(x, FLOAT32), converted(b, FLOAT32))
+        return converted(Activation(FLOAT32, "trunc", ratio), INT32)
+
+    def rest(q: Node) -> Node:
+        return alu("subtract", a, alu("multiply", q, b))
+
+    def sign(x: Node) -> Node:
+        return chosen(compared("less", x, zero), numbers(-1, INT32), numbers(1, INT32))
+    first = quotient(a)
+    whole = alu("add", first, quotient(rest(first)))
+    left = rest(whole)
+    wrong = converted(alu("logical_and", converted(compared("not_equal", left, zero), FLOAT32), converted(
+        compared("less", alu("multiply", sign(left), sign(a)), zero), FLOAT32)), BOOL)
+    step = alu("multiply", sign(a), sign(b))
+    return (alu("subtract", whole, chosen(wrong, step, zero)),
+            alu("add", left, chosen(wrong, alu("multiply", step, b), zero)))
+
+
+def held(dtype: DType) -> DType:
+    """The type in which a value of a type is held."""
+    return INT32 if dtype.kind is Encoding.UNSIGNED else dtype
+
+
+def of_integers(op: Operation, name: str, dtype: DType, operands: list[Node]) -> Node:
+    """A function of integers of one type, or of truth values."""
+    bits, signed = dtype.bits, dtype.kind is Encoding.SIGNED
+    if name in COMPARISONS:
+        a, b = operands if signed else (flipped(v, bits) for v in operands)
+        return converted(compared(name, a, b), held(dtype))
+    if dtype is BOOL and name in LOGIC:
+        return converted(alu(LOGIC[name], *(converted(v, FLOAT32) for v in operands)), BOOL)
+    if name in ("maximum", "minimum"):
+        if signed:
+            return converted(alu(name, *(converted(v, INT32) for v in operands)), dtype)
+        return chosen(compared("greater" if name == "maximum" else "less", *(flipped(v, bits) for v in operands)),
+                      *operands)
+    if name == "fmod" and dtype is not UINT32:
+        return wrapped(divided(*(converted(v, INT32) for v in operands))[1], held(dtype))
+    if name not in EXACT:
+        raise refused(op, f"'{name}' on {dtype.mlir}")
+    computed = alu(name, *(unsigned(v, bits) if name == "right_shift" else converted(v, INT32) for v in operands))
+    return converted(computed, held(dtype)) if name.startswith("bitwise") else (
+        wrapped(computed, dtype) if signed else unsigned(computed, bits))
+
+
+def away_from_zero(value: Node, whole: Node) -> Node:
+    """The nearest integer, halves away from zero. Adding a half first would round numbers that are whole already."""
+    more = alu("greater_equal", alu("abs", alu("subtract", value, whole)), numbers(0.5, FLOAT32))
+    return alu("add", whole, chosen(alu("less", value, numbers(0, FLOAT32)), alu("negative", more), more))
+
+
+def floating(name: str, x: list[Node], otherwise: Callable[[], NkiMlirError]) -> Node:
+    """A function of float32 values that engines have no instruction for."""
+    one = numbers(1, FLOAT32)
+    match name:
+        case "log1p":
+            return Activation(FLOAT32, "log", alu("add", x[0], one))
+        case "expm1":
+            return alu("subtract", Activation(FLOAT32, "exp", x[0]), one)
+        case "roundeven":
+            halfway = numbers(HALFWAY, FLOAT32)
+            return chosen(alu("less", alu("abs", x[0]), numbers(2.0 ** 22, FLOAT32)),
+                          alu("subtract", alu("add", x[0], halfway), halfway), x[0])
+        case "round":
+            return away_from_zero(x[0], Activation(FLOAT32, "trunc", x[0]))
+        case "copysign":
+            size = alu("abs", x[0])
+            return chosen(alu("less", x[1], numbers(0, FLOAT32)), alu("negative", size), size)
+    raise otherwise()
 
 
 class GraphNestReader(NestReader):

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``stablehlo.sort`` and ``stablehlo.scatter``, which upstream has no lowering of, as loops over elements.
+"""What the upstream passes lack: ``stablehlo.sort`` and ``stablehlo.scatter`` as loops, conversions that saturate.
 
-Each becomes a call of a function of its own; the region that compares or combines becomes a function, too. A sort is a
-merge sort from runs of one element on, so that equal elements keep their order. A scatter makes its updates one by one;
-those that fall outside are left out.
+Loops over elements become a call of a function of their own; the region that compares or combines becomes a function,
+too. A sort is a merge sort from runs of one element on, so that equal elements keep their order. A scatter makes its
+updates one by one; those that fall outside are left out.
+
+Conversions saturate: floats that an integer type does not hold become the nearest that it does, NaN 0, as XLA and the
+engines have it.
+
+before:  %n = arith.fptosi %x : f32 to i8            (undefined outside of -129 < %x < 128)
+after:   the same between comparisons of %x with the ends of the type, which choose -128, 127 or 0
 """
 
 from collections.abc import Callable, Sequence
 
-from nki_mlir.bindings import Module, Operation, ir, load, operations_of
-from nki_mlir.dialects.creation import declared, terminator
+from nki_mlir.bindings import Module, Operation, Value, ir, load, operations_of
+from nki_mlir.dialects.creation import declared, terminator, value_of
 from nki_mlir.graph.upstream import exchange_for_call
 
 
@@ -219,3 +225,29 @@ def index_parts(op: Operation, text: Lines) -> list[list[str]]:
     for d, window in zip([d for d in range(target.rank) if d not in fixed], windows):
         parts[d].append(f"%d{window}")
     return parts
+
+
+# -- conversions that saturate -----------------------------------------------------------------------------------------
+UNORDERED, NOT_BELOW, BELOW = 14, 3, 4          # predicates of arith.cmpf
+
+
+def saturate_conversions(module: Module) -> None:
+    """Rewrite ``arith.fptosi`` and ``arith.fptoui``."""
+    for op in operations_of(module, lambda name: name in ("arith.fptosi", "arith.fptoui")):
+        if isinstance(op.operands[0].type, ir.FloatType):
+            with ir.InsertionPoint(op), op.location:
+                op.results[0].replace_all_uses_with(_saturated(op))
+            op.erase()
+
+
+def _saturated(op: Operation) -> Value:
+    arith, x, kind = load("dialects.arith"), op.operands[0], op.results[0].type
+    bits = kind.width
+    low, end = (-(1 << (bits - 1)), 1 << (bits - 1)) if op.name == "arith.fptosi" else (0, 1 << bits)
+    value = value_of(op.name, kind, x)
+    for predicate, other, chosen in ((NOT_BELOW, end, end - 1), (BELOW, low, low), (UNORDERED, None, 0)):
+        limit = x if other is None else arith.constant(x.type, ir.FloatAttr.get(x.type, float(other)))
+        bits_of = chosen - (1 << bits) if chosen >> (bits - 1) == 1 else chosen         # as a signed number
+        instead = arith.constant(kind, ir.IntegerAttr.get(kind, bits_of))
+        value = arith.select(arith.cmpf(predicate, x, limit), instead, value)
+    return value

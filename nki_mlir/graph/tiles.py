@@ -1,15 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes nests on tiles: buffers in SBUF and PSUM, copies between them and HBM, and expressions."""
+"""Writes nests on tiles: buffers in SBUF and PSUM, copies between them and HBM, and expressions.
+
+A cache knows which tiles on chip have the elements of HBM buffers, so that what follows in a graph need not load them
+again. What an operation writes is no longer what was loaded before; a kernel needs the memory for itself. ``bytes`` of
+each partition are kept at most, those that were used last.
+
+Integers in HBM that decide where a graph goes on or what it reads are loaded to registers from memory on chip:
+
+before:  %n = memref.load %x[] : memref<i32, "hbm">
+after:   %t = memref.alloc() : memref<1x1xi32, "sbuf">; linalg.generic ins(%x) outs(%t); %n = memref.load %t[%c0, %c0]
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from nki_mlir.bindings import Operation, Value
-from nki_mlir.dialects.access import SBUF, Tile
+from nki_mlir.analysis.effects import VIEWS, effects_of, memory_of, own_effects, users_through_views
+from nki_mlir.bindings import Block, Operation, Value, ir, operations_of
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.access import HBM, SBUF, Access, Linear, Tile
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.op import NisaOp
-from nki_mlir.graph.bodies import with_exact_extremes
-from nki_mlir.graph.tile_cache import TileCache, elements_of
-from nki_mlir.scalar.dtypes import DType
+from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.graph.nests import chosen, compared, numbers, unsigned, with_exact_extremes
+from nki_mlir.scalar.dtypes import BOOL, INT32, DType
 from nki_mlir.waist.tile_nest import (
     Activation,
     Alu,
@@ -21,9 +34,101 @@ from nki_mlir.waist.tile_nest import (
     Position,
     TileNest,
     TileOperand,
+    converted,
     forms_of,
 )
+from nki_mlir.waist.tile_reader import NestReader
 from nki_mlir.waist.writer import IterationSpace, OperandView, ScalarBody, Writer
+
+HARMLESS = (*VIEWS, "memref.get_global", "arith.", "affine.apply", "memref.load")
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Elements of an HBM buffer, in order; ``terms`` (values with their factors) are added to where they start."""
+
+    buffer: ir.Value
+    access: Access
+    terms: frozenset[tuple[Value, int]]
+
+    def span(self) -> tuple[int, int]:
+        """The first byte, and the one behind the last."""
+        (low, high), start, size = self.access.reach(), self.access.free.const, self.access.dtype.itemsize
+        return (start + low) * size, (start + high + 1) * size
+
+    def may_meet(self, other: "Elements") -> bool:
+        (low, high), (least, most) = self.span(), other.span()
+        return self.buffer == other.buffer and (self.terms != other.terms or (low < most and least < high))
+
+
+def elements_of(tile: Tile, symbols: tuple[Value, ...]) -> Elements:
+    free = tile.access.free
+    terms = frozenset((symbols[position], c) for position, c in free.symbols)
+    return Elements(memory_of(tile.handle), replace(tile.access, free=Linear(free.const)), terms)
+
+
+class TileCache:
+    """The tiles at the place of one operation of the graph after the other."""
+
+    def __init__(self, bytes: int) -> None:
+        self.bytes = bytes
+        self.tiles: dict[Elements, Tile] = {}               # the least recently used first
+        self.block: Block | None = None
+        self.following: list[Operation] = []
+
+    def begin(self, op: Operation) -> None:
+        """Go on to an operation: forget what those in between change."""
+        if self.block is None or op.block != self.block or op not in self.following:
+            self.tiles, self.block = {}, op.block
+            self.following = [one.operation for one in op.block.operations]
+        else:
+            for between in self.following[1:self.following.index(op)]:
+                self.pass_by(between)
+        self.following = self.following[self.following.index(op):]
+
+    def pass_by(self, op: Operation) -> None:
+        if op.name in ("linalg.generic", "linalg.fill", "memref.alloc") and all(
+                in_memory(v) for v in (*op.operands, *op.results)):
+            for buffer in effects_of(op).writes:
+                self.forget(buffer)
+        elif not op.name.startswith(HARMLESS):
+            self.tiles = {}
+
+    def forget(self, buffer: Value) -> None:
+        memory = memory_of(buffer)
+        self.tiles = {have: tile for have, tile in self.tiles.items() if have.buffer != memory}
+
+    def find(self, wanted: Elements) -> Tile | None:
+        found = self.tiles.pop(wanted, None)
+        if found is not None:
+            self.tiles[wanted] = found
+        return found
+
+    def stored(self, elements: Elements, tile: Tile) -> None:
+        """A tile was written to elements, which others may have, too."""
+        self.tiles = {have: other for have, other in self.tiles.items() if not have.may_meet(elements)}
+        self.keep(elements, tile)
+
+    def keep(self, elements: Elements, tile: Tile) -> None:
+        self.tiles[elements] = tile
+        while sum(t.free_elements * t.dtype.itemsize for t in self.tiles.values()) > self.bytes:
+            del self.tiles[next(iter(self.tiles))]
+
+
+def in_memory(value: Value) -> bool:
+    return not isinstance(value.type, ir.MemRefType) or (
+        ir.MemRefType(value.type).memory_space == ir.StringAttr.get(HBM))
+
+
+def drop_unread(function: Operation) -> None:
+    """Erase what writes buffers in HBM that nobody reads any more."""
+    for alloc in reversed(operations_of(function, lambda name: name == "memref.alloc")):
+        if not in_memory(alloc.results[0]):
+            continue
+        buffer, users = alloc.results[0], users_through_views(alloc.results[0])
+        if all(op.name in ("linalg.generic", "linalg.fill") and buffer not in own_effects(op).reads for op in users):
+            for op in users:
+                op.erase()
 
 
 class Tiles:
@@ -45,15 +150,13 @@ class Tiles:
 
     def copy(self, dst: Tile, src: Tile, order: tuple[int, ...] = ()) -> None:
         """dst = src, converted; dim k of src goes along dim ``order[k]`` of dst."""
+        self.apply(dst, src, converted(Input(src.dtype, 0), dst.dtype), order)
+
+    def apply(self, dst: Tile, src: Tile, body: Node, order: tuple[int, ...] = ()) -> None:
+        """dst = body, of each element of src, whose dim k goes along dim ``order[k]`` of dst."""
         axes = tuple(range(len(dst.shape)))
         self.writer.generic(IterationSpace(len(axes)), [self.view(src, order or axes)], [self.view(dst, axes)],
-                            dst.dtype, lambda s, ins, outs: [s.convert(ins[0], src.dtype, dst.dtype)])
-
-    def apply(self, dst: Tile, src: Tile, body: Node) -> None:
-        """dst = body, of each element of src."""
-        axes = tuple(range(len(dst.shape)))
-        self.writer.generic(IterationSpace(len(axes)), [self.view(src, axes)], [self.view(dst, axes)], body.dtype,
-                            lambda s, ins, outs: [expression(body, s, ins, outs, {})])
+                            body.dtype, lambda s, ins, outs: [expression(body, s, ins, outs, {})])
 
     def fill(self, dst: Tile, value: float, axes: tuple[int, ...]) -> None:
         """Start a fold, whose result goes along ``axes``: both have one view of it."""
@@ -117,3 +220,49 @@ def expression(node: Node, s: ScalarBody, ins: Sequence[Value], outs: Sequence[V
                 value = s.alu(fn, *(expression(a, s, ins, outs, known) for a in args))
         known[node] = value
     return known[node]
+
+
+# -- registers ---------------------------------------------------------------------------------------------------------
+GREATEST = (1 << 31) - 1
+UNSIGNED = ("arith.index_castui", "arith.extui")
+
+
+def load_on_chip(load: Operation, tiles: Tiles) -> None:
+    """Rewrite one load."""
+    kind = load.results[0].type
+    if not isinstance(kind, ir.IntegerType) or kind.width > 32:
+        raise Unsupported(feature=f"a choice or an index of type {kind} in a graph as engine instructions",
+                          instead="use an int32").located(location_of(load))
+    reader = NestReader(load)
+    view = reader.view(load.operands[0])
+    access = view.tile.access
+    for d, subscript in zip(view.dims, list(load.operands)[1:]):
+        access = access.moved(d, reader.form(subscript))
+    tiles.at(load, tuple(reader.numbering.values))
+    tile = tiles.buffer((1, 1), access.dtype)
+    tiles.copy(tile, replace(view.tile, access=replace(access, dims=((1, 1), (1, 1)))))
+    casts = [use.owner.operation for use in load.results[0].uses if use.owner.name in UNSIGNED]
+    if casts and tile.dtype is not BOOL:
+        number = without_sign(tile, tiles)
+        for cast in casts:
+            cast.results[0].replace_all_uses_with(tiles.writer.create(
+                "arith.index_cast", [number], [cast.results[0].type]).results[0])
+    load.results[0].replace_all_uses_with(loaded(tile, tiles))
+    load.erase()
+
+
+def without_sign(tile: Tile, tiles: Tiles) -> Value:
+    """A number whose highest bit is no sign. It is at most the greatest int32, which is behind all places, too."""
+    number = tiles.buffer((1, 1), INT32)
+    value, zero = unsigned(Input(tile.dtype, 0), tile.dtype.bits), numbers(0, INT32)
+    tiles.apply(number, tile, chosen(compared("less", value, zero), numbers(GREATEST, INT32), value))
+    return loaded(number, tiles)
+
+
+def loaded(tile: Tile, tiles: Tiles) -> Value:
+    """The number in a tile of one element."""
+    write = tiles.writer
+    zero = write.create("arith.constant", [], [write.make.index], {
+        "value": ir.IntegerAttr.get(write.make.index, 0)}).results[0]
+    kind = ir.MemRefType(tile.handle.type).element_type
+    return write.create("memref.load", [tile.handle, zero, zero], [kind]).results[0]

@@ -89,12 +89,6 @@ def refuse_leftovers(module: Module | Operation) -> None:
                           ).located(location_of(found[0]))
 
 
-def first_operation(module: Module, prefixes: tuple[str, ...]) -> str | None:
-    """The name of the first operation whose name begins so."""
-    found = operations_of(module, lambda name: name.startswith(prefixes))
-    return found[0].name if found else None
-
-
 def public_function(module: Module) -> Operation:
     """The module's one public function."""
     functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]

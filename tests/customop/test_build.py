@@ -12,8 +12,30 @@ import numpy as np
 import pytest
 
 from nki_mlir import customop
-from nki_mlir.customop import errors
 from nki_mlir.customop.abi import ABI
+from nki_mlir.customop.build import (
+    BadFlags,
+    BadName,
+    BadSources,
+    BadStackSize,
+    CompilationFailed,
+    MissingSource,
+    NoCompiler,
+    UnwritableDirectory,
+)
+from nki_mlir.customop.library import (
+    AbiMismatch,
+    KernelNotFound,
+    KernelSignature,
+    NoLibraryBlock,
+    NotALibrary,
+    RepeatedOperator,
+    TooManyOperators,
+    UnknownOperator,
+    WrongArgument,
+    WrongArgumentDtype,
+    WrongArity,
+)
 
 ROOT = Path(__file__).parent.parent.parent
 KERNEL = """#include <torch/torch.h>
@@ -164,22 +186,22 @@ assert (library.twice(np.ones(3, np.float32)) == 2).all()
 # -- what a user gives -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["builtin", "", "a/b", "a b"])
 def test_bad_name(files, name):
-    with pytest.raises(errors.BadName, match=re.escape(f"error: {name!r} cannot be the name of a library")):
+    with pytest.raises(BadName, match=re.escape(f"error: {name!r} cannot be the name of a library")):
         load(name)
 
 
 def test_bad_sources(files):
-    with pytest.raises(errors.MissingSource, match=f"there is no source file other.cpp.*\n.*{files}"):
+    with pytest.raises(MissingSource, match=f"there is no source file other.cpp.*\n.*{files}"):
         customop.load("twice", ["other.cpp"], ["shape.cpp"])
-    with pytest.raises(errors.BadSources, match=r"compute_srcs is 'kernel.cpp'"):
+    with pytest.raises(BadSources, match=r"compute_srcs is 'kernel.cpp'"):
         customop.load("twice", "kernel.cpp", ["shape.cpp"])
-    with pytest.raises(errors.BadSources, match=r"shape_srcs is \[\]"):
+    with pytest.raises(BadSources, match=r"shape_srcs is \[\]"):
         customop.load("twice", ["kernel.cpp"], [])
 
 
 @pytest.mark.parametrize("option, given", [("extra_cflags", "-O2"), ("extra_include_paths", ".")])
 def test_flags__that_are_no_list(files, option, given):
-    with pytest.raises(errors.BadFlags, match=rf"{option} is '{given}'.*\n  fix: give a list: {option}=\['{given}'\]"):
+    with pytest.raises(BadFlags, match=rf"{option} is '{given}'.*\n  fix: give a list: {option}=\['{given}'\]"):
         load(**{option: given})
 
 
@@ -192,18 +214,18 @@ def test_sizes__of_type_size_t(files):
 
 @pytest.mark.parametrize("size", ["400001", "0", "much"])
 def test_bad_stack_size(files, size):
-    with pytest.raises(errors.BadStackSize, match=f"STACK_SIZE is {size}"):
+    with pytest.raises(BadStackSize, match=f"STACK_SIZE is {size}"):
         load(extra_cflags=[f"-DSTACK_SIZE={size}"])
 
 
 # -- the compiler ------------------------------------------------------------------------------------------------------
 def test_compiler__that_is_missing(files, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(errors.NoCompiler, match="no-such-compiler is not found"):
+    with pytest.raises(NoCompiler, match="no-such-compiler is not found"):
         load()
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", str(files))
-    with pytest.raises(errors.NoCompiler, match=r"g\+\+ or c\+\+ or clang\+\+ is not found"):
+    with pytest.raises(NoCompiler, match=r"g\+\+ or c\+\+ or clang\+\+ is not found"):
         load()
 
 
@@ -225,7 +247,7 @@ def test_compiler__named_with_options(files, monkeypatch, compiler):
 @pytest.mark.parametrize("checked", [True, False])
 def test_compilation__that_fails_shows_the_message_at_the_users_line(files, text, line, said, checked):
     (files / "kernel.cpp").write_text(text)
-    with pytest.raises(errors.CompilationFailed) as raised:
+    with pytest.raises(CompilationFailed) as raised:
         load(checked=checked)
     error = raised.value
     assert (error.at.file, error.at.line) == ("kernel.cpp", line)
@@ -243,14 +265,14 @@ def test_directory__whose_name_compilers_quote(files, monkeypatch):
     changed = (folder / "libtwice.so").stat().st_mtime_ns
     assert load() and (folder / "libtwice.so").stat().st_mtime_ns == changed
     (folder / "kernel.cpp").write_text(KERNEL.replace("torch::mul(x, 2)", "nothing(x)"))
-    with pytest.raises(errors.CompilationFailed) as raised:
+    with pytest.raises(CompilationFailed) as raised:
         load()
     assert (raised.value.at.file, raised.value.at.line) == ("kernel.cpp", 2) and "folder" not in str(raised.value)
 
 
 def test_registration__with_a_parameter_that_operators_do_not_have(files):
     (files / "shape.cpp").write_text(SHAPE.replace("torch::Tensor x)", "torch::Tensor x, float by)"))
-    with pytest.raises(errors.CompilationFailed, match="the parameters of an operator are const torch::Tensor&") as raised:
+    with pytest.raises(CompilationFailed, match="the parameters of an operator are const torch::Tensor&") as raised:
         load()
     assert (raised.value.at.file, raised.value.at.line) == ("shape.cpp", 5)
 
@@ -258,35 +280,35 @@ def test_registration__with_a_parameter_that_operators_do_not_have(files):
 def test_failed_build__leaves_the_library_that_was_there(files):
     library = load()
     (files / "kernel.cpp").write_text("nonsense")
-    with pytest.raises(errors.CompilationFailed, match=r"^kernel.cpp:1:1: error: .*does not compile\n.*nonsense"):
+    with pytest.raises(CompilationFailed, match=r"^kernel.cpp:1:1: error: .*does not compile\n.*nonsense"):
         load()
     assert customop.load_library("libtwice.so") is library
 
 
 @pytest.mark.parametrize("directory", ["kernel.cpp", "kernel.cpp/below", "/proc/none"])
 def test_directory__that_cannot_be_written(files, directory):
-    with pytest.raises(errors.UnwritableDirectory, match=f"cannot be written to {directory}: "):
+    with pytest.raises(UnwritableDirectory, match=f"cannot be written to {directory}: "):
         load(build_directory=directory)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_directory__without_permission(files):
     (files / "locked").mkdir(mode=0o500)
-    with pytest.raises(errors.UnwritableDirectory, match="Permission denied"):
+    with pytest.raises(UnwritableDirectory, match="Permission denied"):
         load(build_directory="locked")
 
 
 # -- registrations -----------------------------------------------------------------------------------------------------
 def test_kernel__that_is_not_there(files):
     (files / "shape.cpp").write_text(SHAPE.replace('"twice");', '"twise");'))
-    with pytest.raises(errors.KernelNotFound, match="names kernel 'twise'") as raised:
+    with pytest.raises(KernelNotFound, match="names kernel 'twise'") as raised:
         load()
     assert "functions that take tensors: twice, twice_shape" in str(raised.value)
 
 
 def test_kernel__that_is_static(files):
     (files / "kernel.cpp").write_text(KERNEL.replace("torch::Tensor twice", "static torch::Tensor twice"))
-    with pytest.raises(errors.KernelNotFound, match="neither static nor in a namespace"):
+    with pytest.raises(KernelNotFound, match="neither static nor in a namespace"):
         load()
 
 
@@ -294,7 +316,7 @@ def test_kernel__that_is_static(files):
 def test_kernel__with_other_parameters(files, parameters):
     (files / "kernel.cpp").write_text(KERNEL.replace("const torch::Tensor& x", parameters).replace(
         "torch::mul(x, 2)", "torch::zeros({1}, torch::kFloat)"))
-    with pytest.raises(errors.KernelSignature, match=r"the shape function has \(torch::Tensor\), the kernel is twice\("):
+    with pytest.raises(KernelSignature, match=r"the shape function has \(torch::Tensor\), the kernel is twice\("):
         load()
 
 
@@ -319,41 +341,41 @@ def test_registration__blocks_and_counts(files):
     (files / "shape.cpp").write_text(SHAPE.replace(line, "".join(line.replace('"twice",', f'"op{k}",') for k in range(10))))
     assert len(load().operators) == 10
     (files / "shape.cpp").write_text(SHAPE.replace(line, "".join(line.replace('"twice",', f'"op{k}",') for k in range(11))))
-    with pytest.raises(errors.TooManyOperators, match="defines 11 operators"):
+    with pytest.raises(TooManyOperators, match="defines 11 operators"):
         load()
     (files / "shape.cpp").write_text(SHAPE.replace(line, 2 * line))
-    with pytest.raises(errors.RepeatedOperator, match="defines operator twice twice"):
+    with pytest.raises(RepeatedOperator, match="defines operator twice twice"):
         load()
     (files / "shape.cpp").write_text(SHAPE + "NEURON_LIBRARY(more, m) {}\n")
-    with pytest.raises(errors.NoLibraryBlock, match="the sources have 2 NEURON_LIBRARY blocks"):
+    with pytest.raises(NoLibraryBlock, match="the sources have 2 NEURON_LIBRARY blocks"):
         load()
     (files / "shape.cpp").write_text(SHAPE.partition("NEURON_LIBRARY")[0])
-    with pytest.raises(errors.NoLibraryBlock, match="the sources have no NEURON_LIBRARY blocks"):
+    with pytest.raises(NoLibraryBlock, match="the sources have no NEURON_LIBRARY blocks"):
         load()
 
 
 # -- files that are no library -----------------------------------------------------------------------------------------
 def test_load_library__of_what_is_none(files):
-    with pytest.raises(errors.NotALibrary, match=r"none\.so is no library of custom operators: No such file"):
+    with pytest.raises(NotALibrary, match=r"none\.so is no library of custom operators: No such file"):
         customop.load_library("none.so")
     (files / "text.so").write_text("text")
-    with pytest.raises(errors.NotALibrary, match=r"text\.so is no library of custom operators"):
+    with pytest.raises(NotALibrary, match=r"text\.so is no library of custom operators"):
         customop.load_library("text.so")
     (files / "other.c").write_text("int other;")
     subprocess.run(["g++", "-shared", "-o", "other.so", "other.c"], check=True)
-    with pytest.raises(errors.NotALibrary, match="it has no operators"):
+    with pytest.raises(NotALibrary, match="it has no operators"):
         customop.load_library("other.so")
 
 
 def test_load_library__of_another_version(files):
     (files / "old.cpp").write_text('extern "C" long gpsimd_abi() { return 77; }')
     subprocess.run(["g++", "-shared", "-fPIC", "-o", "old.so", "old.cpp"], check=True)
-    with pytest.raises(errors.AbiMismatch, match=f"old.so was built for version 77 of the emulated engine, this is version {ABI}"):
+    with pytest.raises(AbiMismatch, match=f"old.so was built for version 77 of the emulated engine, this is version {ABI}"):
         customop.load_library("old.so")
 
 
 def test_version__is_the_headers():
-    from nki_mlir.customop.toolchain import INCLUDE
+    from nki_mlir.customop.build import INCLUDE
     assert f"#define GPSIMD_ABI {ABI} " in (INCLUDE / "gpsimd" / "abi.h").read_text()
 
 
@@ -363,20 +385,20 @@ def test_calls__that_are_wrong_run_nothing(files):
     (files / "shape.cpp").write_text(SHAPE.replace("x)", "x, double d, int64_t i)", 1))
     twice = load().twice
     assert twice.signature == "my_ops.twice(Tensor, float, int)"
-    with pytest.raises(errors.WrongArity, match="called with 2 arguments; it takes 3"):
+    with pytest.raises(WrongArity, match="called with 2 arguments; it takes 3"):
         twice(X, 1)
-    with pytest.raises(errors.WrongArgumentDtype, match=r"argument 0 .* float64 .*\n  fix: custom operators have bfloat16, "):
+    with pytest.raises(WrongArgumentDtype, match=r"argument 0 .* float64 .*\n  fix: custom operators have bfloat16, "):
         twice(X.astype(np.float64), 1, 1)
-    with pytest.raises(errors.WrongArgumentDtype, match="int64"):
+    with pytest.raises(WrongArgumentDtype, match="int64"):
         twice(np.arange(3), 1, 1)
-    with pytest.raises(errors.WrongArgument, match=r"argument 0 .* is 3 .*\n.*pass an array"):
+    with pytest.raises(WrongArgument, match=r"argument 0 .* is 3 .*\n.*pass an array"):
         twice(3, 1, 1)
-    with pytest.raises(errors.WrongArgument, match=r"argument 1 .* is 'a' .*\n.*pass a number"):
+    with pytest.raises(WrongArgument, match=r"argument 1 .* is 'a' .*\n.*pass a number"):
         twice(X, "a", 1)
     for number in (1.5, float("nan"), float("inf")):
-        with pytest.raises(errors.WrongArgument, match=rf"argument 2 .* is {number} .*\n.*pass a whole number"):
+        with pytest.raises(WrongArgument, match=rf"argument 2 .* is {number} .*\n.*pass a whole number"):
             twice(X, 1, number)
-    with pytest.raises(errors.UnknownOperator, match="library my_ops has no operator thrice; it has twice"):
+    with pytest.raises(UnknownOperator, match="library my_ops has no operator thrice; it has twice"):
         customop.load_library("libtwice.so").thrice  # noqa: B018
     assert not hasattr(customop.load_library("libtwice.so"), "thrice")
 

@@ -13,8 +13,8 @@ import pytest
 
 from nki_mlir import customop
 from nki_mlir.customop import faults
+from nki_mlir.customop.build import HERE
 from nki_mlir.customop.findings import Fault, FoundError, KernelWarning, cores_text
-from nki_mlir.customop.toolchain import HERE
 from tests.customop.conftest import SOURCES, marked
 
 NAMES = re.findall(r"\w+", re.search(r"all\[\].*?= \{(.*?)\};", (SOURCES / "faults.cpp").read_text(), re.S)[1])

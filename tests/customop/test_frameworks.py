@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from nki_mlir import customop
-from nki_mlir.customop.errors import NotDifferentiable, WrongArgumentDtype
 from nki_mlir.customop.faults import CheckFailed, Leaked
+from nki_mlir.customop.library import WrongArgumentDtype
+from nki_mlir.customop.torch_binding import NotDifferentiable
 from tests.customop.conftest import SOURCES
 
 

@@ -12,8 +12,9 @@ import pytest
 
 from nki_mlir import customop
 from nki_mlir.customop import cost
-from nki_mlir.customop.errors import EmptyTensor, GraphAbi, OperatorChanged, OperatorRefuses, UnknownOperator
-from nki_mlir.customop.graph_binding import callee
+from nki_mlir.customop.graph_binding import GraphAbi, OperatorChanged, OperatorRefuses, callee
+from nki_mlir.customop.kernel_binding import EmptyTensor
+from nki_mlir.customop.library import UnknownOperator
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.programs import NotLoaded
 from nki_mlir.frameworks.stablehlo import LinkedProgram, run_linked, simulate_linked

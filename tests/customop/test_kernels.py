@@ -8,7 +8,8 @@ import pytest
 
 from nki_mlir import customop
 from nki_mlir.customop import cost
-from nki_mlir.customop.errors import TooManyTensors, WrongArgument, WrongArgumentDtype, WrongArity
+from nki_mlir.customop.kernel_binding import TooManyTensors
+from nki_mlir.customop.library import WrongArgument, WrongArgumentDtype, WrongArity
 from nki_mlir.dialects.programs import PROGRAMS
 from nki_mlir.dialects.verifier import WrongMemory
 from nki_mlir.language.beta import language as nl

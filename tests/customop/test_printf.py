@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from nki_mlir import customop
-from nki_mlir.customop.errors import BadQueueSize
 from nki_mlir.customop.faults import PrintedOnCore
+from nki_mlir.customop.settings import BadQueueSize
 from tests.customop.conftest import marked
 
 X = np.zeros((8, 8), np.float32)

@@ -13,9 +13,9 @@ import jax.numpy as jnp  # noqa: E402
 
 from nki_mlir.diagnostics import NkiMlirError  # noqa: E402
 from nki_mlir.dialects.nisa.require_written import OutputNotWritten  # noqa: E402
-from nki_mlir.frameworks.calls import NumberAsTensor  # noqa: E402
 from nki_mlir.frameworks.jax_neuronx import NoOutShape, nki_call  # noqa: E402
 from nki_mlir.frameworks.jax_primitive import KernelNotDifferentiable  # noqa: E402
+from nki_mlir.frameworks.registry import NumberAsTensor  # noqa: E402
 from nki_mlir.language.arguments import BadArgument  # noqa: E402
 from nki_mlir.language.beta import language as nl  # noqa: E402
 from nki_mlir.language.beta import nki  # noqa: E402

@@ -9,8 +9,7 @@ jax = pytest.importorskip("jax")
 
 import numpy as np  # noqa: E402
 
-from nki_mlir.frameworks.jax import partitioned  # noqa: E402
-from nki_mlir.frameworks.jax_partition import PartitionRule  # noqa: E402
+from nki_mlir.frameworks.jax import PartitionRule, partitioned  # noqa: E402
 from nki_mlir.frameworks.jax_primitive import KernelNotDifferentiable  # noqa: E402
 
 from . import kernels  # noqa: E402

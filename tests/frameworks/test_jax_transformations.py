@@ -10,8 +10,8 @@ jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
 
-from nki_mlir.frameworks.calls import NumberAsTensor, SymbolicShape  # noqa: E402
 from nki_mlir.frameworks.jax_primitive import KernelNotDifferentiable  # noqa: E402
+from nki_mlir.frameworks.registry import NumberAsTensor, SymbolicShape  # noqa: E402
 
 from . import kernels  # noqa: E402
 

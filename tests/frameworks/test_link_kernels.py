@@ -14,7 +14,7 @@ import jax.numpy as jnp  # noqa: E402
 from nki_mlir.bindings import ir  # noqa: E402
 from nki_mlir.diagnostics import Unsupported  # noqa: E402
 from nki_mlir.dialects.verifier import OutOfBounds  # noqa: E402
-from nki_mlir.frameworks.on_arrays import BadArguments  # noqa: E402
+from nki_mlir.frameworks.registry import BadArguments  # noqa: E402
 from nki_mlir.frameworks.stablehlo import LinkedProgram, run_linked  # noqa: E402
 from nki_mlir.graph.custom_call import BadConfig  # noqa: E402
 from nki_mlir.graph.upstream import BadModule, graph_context  # noqa: E402

@@ -10,8 +10,8 @@ import pytest
 
 from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.kernel_function import ArgumentSpec
-from nki_mlir.frameworks.native import C_ENTRY, FAILURES_KEPT, array_at, callback_entry
 from nki_mlir.frameworks.process_state import once
+from nki_mlir.frameworks.registry import C_ENTRY, FAILURES_KEPT, array_at, callback_entry
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 
 

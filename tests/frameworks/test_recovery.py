@@ -15,8 +15,8 @@ from jax.interpreters import mlir  # noqa: E402
 from nki_mlir.bindings import ir  # noqa: E402
 from nki_mlir.frameworks.hlo import fields, message, varint  # noqa: E402
 from nki_mlir.frameworks.jax import export_checks  # noqa: E402
-from nki_mlir.frameworks.on_arrays import BadArguments  # noqa: E402
 from nki_mlir.frameworks.recovery import kernels_in  # noqa: E402
+from nki_mlir.frameworks.registry import BadArguments  # noqa: E402
 from nki_mlir.graph.custom_call import BadConfig  # noqa: E402
 from nki_mlir.graph.upstream import BadModule, graph_context  # noqa: E402
 

@@ -10,8 +10,7 @@ torch = pytest.importorskip("torch")
 
 from nki_mlir.diagnostics import NkiMlirError  # noqa: E402
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds  # noqa: E402
-from nki_mlir.frameworks.torch import _PLANS, NotOnCpu  # noqa: E402
-from nki_mlir.frameworks.torch_launch import _LAUNCHES  # noqa: E402
+from nki_mlir.frameworks.torch import _LAUNCHES, _PLANS, NotOnCpu  # noqa: E402
 from nki_mlir.frameworks.torch_neuronx import get_platform_target, nki_jit, wrap_nki  # noqa: E402
 from nki_mlir.frameworks.torch_operator import NoTorchDtype, UnknownCallee  # noqa: E402
 from nki_mlir.language.arguments import BadArgument, NoDerivative  # noqa: E402

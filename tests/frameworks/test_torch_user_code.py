@@ -9,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from nki_mlir.frameworks.calls import NumberAsTensor  # noqa: E402
+from nki_mlir.frameworks.registry import NumberAsTensor  # noqa: E402
 from nki_mlir.frameworks.stablehlo import run_linked  # noqa: E402
-from nki_mlir.frameworks.torch_launch import UpdatesWithGradient  # noqa: E402
+from nki_mlir.frameworks.torch import UpdatesWithGradient  # noqa: E402
 from nki_mlir.frameworks.torch_stablehlo import stablehlo_of  # noqa: E402
 
 from . import kernels  # noqa: E402

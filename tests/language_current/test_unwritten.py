@@ -158,8 +158,7 @@ def test_nothing_is_added_for_what_is_written_for_certain():
 
 @pytest.mark.parametrize("executor", ["interpreter", "jit", "isa"])
 def test_a_program_that_was_read_from_text(executor):
-    from nki_mlir.frameworks.on_arrays import run_on_arrays
-    from nki_mlir.frameworks.registry import PlainResults, callee_from, callee_of
+    from nki_mlir.frameworks.registry import PlainResults, callee_from, callee_of, run_on_arrays
     chosen = nki.jit(by_fori_loop)
     bound = chosen.bind((X, count(0)), {}, lambda v: isinstance(v, np.ndarray), chosen.describe)
     record = callee_of(chosen.specialize(bound), executor, PlainResults()).record
