@@ -36,9 +36,8 @@ from nki_mlir.machine import Engine, machine_named
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.selection.emitter import Emitter
-from nki_mlir.selection.folds import own_fold
 from nki_mlir.selection.masks import MaskedInstruction
-from nki_mlir.selection.selector import Selector
+from nki_mlir.selection.selector import Selector, own_fold
 from nki_mlir.waist.builder import StructuredBuilder, Template
 from nki_mlir.waist.reader import structure_key
 from nki_mlir.waist.tile_nest import Constant, Convert, TileNest, TileOperand, is_copy

@@ -215,14 +215,11 @@ class Emitter:
         """A PSUM tile in SBUF, at the same partitions if an engine cannot begin at its own."""
         one_lane = tile.patterned(dims=((1, 1), *tile.access.dims[1:]))
         source = one_lane if tile.access.dims[0][0] == 0 else tile
-        if self.reachable(source):
-            target = self.buffer_like(source, tile.dtype)
-            self.copy(target, source)
-            return target.patterned(dims=(tile.access.dims[0], *target.access.dims[1:]))
-        everything = self.from_first_partition(source)
-        target = self.buffer_like(everything, tile.dtype)
-        self.copy(target, everything)
-        return target.patterned(partition=tile.access.partition, dims=(tile.access.dims[0], *target.access.dims[1:]))
+        copied = source if self.reachable(source) else self.from_first_partition(source)
+        target = self.buffer_like(copied, tile.dtype)
+        self.copy(target, copied)
+        own = target.patterned(dims=(tile.access.dims[0], *target.access.dims[1:]))
+        return own if copied is source else own.patterned(partition=tile.access.partition)
 
     def finish(self, tile: Tile, value: Tile) -> None:
         """Copy a result to where the engine could not write it."""

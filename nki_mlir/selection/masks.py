@@ -118,10 +118,15 @@ def in_boxes(emitter: Emitter, mask: Mask, extents: Sequence[int], limit: int,
 
     Axis ``last`` is cut after all others, so that its boxes at one place of the others are one.
     """
-    planned = list(_cases(emitter.ranges, mask, extents, limit, last))
-    if sum(len(found) for _, found in planned) > limit:
-        raise Unsupported(feature=f"a transfer or product under a mask of more than {limit} boxes",
-                          instead="raise pieces= of linalg-to-nisa, or select on chip")
+    planned, left = [], limit
+    for values, known in cases(emitter.ranges, mask):
+        found = list(itertools.islice(_boxes(known, extents, limit, last), left + 1))
+        left -= len(found)
+        if left < 0:
+            raise Unsupported(feature=f"a transfer or product under a mask of more than {limit} boxes",
+                              instead="raise pieces= of linalg-to-nisa, or select on chip")
+        if found:
+            planned.append((values, found))
     for values, found in planned:
         with emitter.where(values):
             for starts, counts in found:
@@ -136,21 +141,8 @@ def cases(ranges: Ranges, mask: Mask) -> Iterator[tuple[dict[int, int], Mask]]:
         yield given, tuple(Constraint(Linear(c.form.at(given), (), c.form.axes), c.equal) for c in mask)
 
 
-def _cases(ranges: Ranges, mask: Mask, extents: Sequence[int], limit: int, last: int
-           ) -> Iterator[tuple[dict[int, int], list[Corner]]]:
-    """Values of the symbols in a mask, with the boxes that they leave; ends soon after the limit."""
-    made = 0
-    for given, known in cases(ranges, mask):
-        found = list(_boxes(known, extents, limit, last))
-        if found:
-            yield given, found
-        made += len(found)
-        if made > limit:
-            return
-
-
 def _boxes(mask: Mask, extents: Sequence[int], limit: int, last: int) -> Iterator[Corner]:
-    """Boxes that hold the active elements and no others; at most one more than the limit."""
+    """Boxes that hold the active elements and no others; those of a part are looked for up to the limit."""
     box = box_of(mask, extents, lambda form: (form.const, form.const))
     if box is None:
         return
@@ -159,19 +151,15 @@ def _boxes(mask: Mask, extents: Sequence[int], limit: int, last: int) -> Iterato
         return
     axis = min((a for c in box.rest for a, _ in c.form.axes), key=lambda a: (a == last, a))
     open_boxes: dict[Corner, list[int]] = {}       # (starts, counts) elsewhere -> start and count along the axis
-    made = 0
     for position in range(box.counts[axis]):
         at = [position if a == axis else 0 for a in range(len(extents))]
         fixed = tuple(Constraint(_without(c.form.moved(at), axis), c.equal) for c in box.rest)
         counts = [1 if a == axis else n for a, n in enumerate(box.counts)]
-        inner = {(s, n) for s, n in _boxes(fixed, counts, limit, last)}
+        inner = set(itertools.islice(_boxes(fixed, counts, limit, last), limit + 1))
         for key in [k for k in open_boxes if k not in inner]:
             yield _along(box, axis, key, open_boxes.pop(key))
-            made += 1
         for key in sorted(inner):
             open_boxes.setdefault(key, [position, 0])[1] += 1
-        if made > limit:
-            return
     for key, run in open_boxes.items():
         yield _along(box, axis, key, run)
 

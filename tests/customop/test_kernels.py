@@ -120,9 +120,8 @@ def test_cost__is_the_operators(giou, scaled):
 
 
 def test_text_and_binary__come_back(giou, scaled, monkeypatch):
-    from nki_mlir.targets.neuron.format.assembly import print_program
+    from nki_mlir.targets.neuron.format.assembly import parse_program, print_program
     from nki_mlir.targets.neuron.format.container import decode_program, encode_program
-    from nki_mlir.targets.neuron.format.parser import parse_program
     from nki_mlir.targets.neuron.simulator import simulate
     text = print_program(program_of(scaled, BOXES, BOXES))
     assert print_program(parse_program(text)) == text

@@ -18,7 +18,7 @@ from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, symbol_range
 from nki_mlir.dialects.op import Op
-from nki_mlir.targets.interpreter.scalars import is_scalar, scalar_function
+from nki_mlir.targets.interpreter.scalars import SCALAR_OPERATIONS, scalar_function
 
 MOST_ELEMENTS = 1 << 26         # of an output that is looked at
 MOST_POINTS = 1 << 22           # of one write under conditions
@@ -197,6 +197,6 @@ class OperationPoints:
 
     def computed(self, value: ir.Value) -> np.ndarray:
         operation = defining(value)
-        if operation is None or operation.name == "memref.load" or not is_scalar(operation.name):
+        if operation is None or operation.name not in SCALAR_OPERATIONS:
             raise UndecidedWrites
         return np.asarray(scalar_function(operation)(*[self.value(v) for v in operation.operands]))

@@ -33,10 +33,6 @@ def scalar_function(op: Operation) -> Function:
     return function_of(step, [scalar_dtype(v.type) for v in op.operands])
 
 
-def is_scalar(name: str) -> bool:
-    return name in NAMES
-
-
 def function_of(step: Step, kinds: Sequence[DType | None]) -> Function:
     """What a step computes from values of these dtypes."""
     dtype = step.dtype or INT64                                 # an index is computed in int64
@@ -118,12 +114,12 @@ _INDEX: dict[str, Callable[[Operation], Function]] = {
     "arith.cmpi": lambda op: _COMPARISONS[op.attributes["predicate"].value],
     **dict.fromkeys(_ARITHMETIC, lambda op: _ARITHMETIC[op.name]),
     **dict.fromkeys([f"arith.{name}" for name in ("index_cast", "index_castui", "extsi", "extui", "trunci")], _cast)}
-NAMES = frozenset({*(f"scalar.{name}" for name in ("convert", "wrap", "bitcast", "alu", "activation", "math")),
-                   "arith.constant", *_INDEX})
+OF_BODIES = ("convert", "wrap", "bitcast", "alu", "activation", "math")
+SCALAR_OPERATIONS = frozenset({*(f"scalar.{name}" for name in OF_BODIES), "arith.constant", *_INDEX})
 
 
 # -- outside of bodies -------------------------------------------------------------------------------------------------
-@executes(*NAMES)
+@executes(*SCALAR_OPERATIONS)
 def _scalar_step(code: FunctionCompiler, op: Operation) -> Run:
     function, out = scalar_function(op), code.slot(op.results[0])
     operands = [code.slot(v) for v in op.operands]

@@ -17,9 +17,8 @@ from nki_mlir.bindings import Operation, ir
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.integer_sums import reduced
 from nki_mlir.targets.interpreter.execute import active_part, check_limits
-from nki_mlir.targets.interpreter.module import Env, FunctionCompiler, Step, executes
+from nki_mlir.targets.interpreter.module import Env, FunctionCompiler, IterationWindow, Step, executes
 from nki_mlir.targets.interpreter.scalars import function_of
-from nki_mlir.targets.interpreter.views import IterationWindow
 from nki_mlir.waist.nest import Nest, factors_of, fold_of, of_integers, source_of
 from nki_mlir.waist.reader import Structured
 

@@ -163,7 +163,7 @@ def is_assembly(data: bytes) -> bool:
 @alone
 def programs_of_assembly(text: str, file: str = "<assembly>") -> list[Program]:
     """The program of each core; errors name the file, line and column."""
-    from nki_mlir.targets.neuron.format.parser import parse_program  # start-up: needed where it is asked for
+    from nki_mlir.targets.neuron.format.assembly import parse_program  # start-up: needed where it is asked for
     found, lines = [], 0
     for part in text.split(SEPARATOR):
         found.append(parse_program("\n" * lines + part, file))
@@ -180,8 +180,8 @@ def simulate(programs: Sequence[Program], inputs: Sequence[np.ndarray], outputs:
 @alone
 def assemble(text: str, file: str = "<assembly>") -> bytes:
     """Assembly text as a binary container; errors name the file, line and column."""
-    from nki_mlir.targets.neuron.format.container import encode_program  # start-up: needed where it is asked for
-    from nki_mlir.targets.neuron.format.parser import parse_program
+    from nki_mlir.targets.neuron.format.assembly import parse_program  # start-up: needed where it is asked for
+    from nki_mlir.targets.neuron.format.container import encode_program
     return encode_program(parse_program(text, file))
 
 

@@ -20,23 +20,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Tile
-from nki_mlir.dialects.isa.instruction import (
-    ARITHMETIC,
-    COMPARISONS,
-    COMPLETIONS,
-    REGISTERS,
-    SEMAPHORE_MAX,
-    CompareBranch,
-    Control,
-    Instruction,
-    Move,
-    RangeClear,
-    Register,
-    RegisterAlu,
-    TensorLoad,
-    Update,
-    signed,
-)
+from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import Program, Variable
 from nki_mlir.dialects.meeting import MEMBERS, PROGRAMS
 from nki_mlir.dialects.nisa.meeting import Meeting
@@ -51,7 +35,7 @@ from nki_mlir.targets.small_products import on_one_thread
 T = TypeVar("T")
 
 POISON = 0xFF
-ALL_ENGINES = (1 << COMPLETIONS) - 1            # DMA engines, a bit each
+ALL_ENGINES = (1 << isa.COMPLETIONS) - 1        # DMA engines, a bit each
 OF_COMPILER = re.compile(r"internal(_\d+)?")       # names of HBM variables that are no tensors of a kernel
 Agent = tuple[int, Engine | int]    # of that core: an engine, or a queue by its number
 
@@ -80,7 +64,7 @@ class Transfer:
     ``reported``: a bit for each DMA engine that has done its part, which may be before others have begun.
     """
 
-    instruction: Instruction
+    instruction: isa.Instruction
     starts: list[int]
     meeting: "Waits | None" = None
     moved: bool = False
@@ -126,7 +110,7 @@ class Core:
         self.semaphores = [0] * len(program.semaphores)
         self.streams = {e: s for e, s in program.streams.items() if s}
         self.pc = dict.fromkeys(self.streams, 0)
-        self.registers = {e: [0] * REGISTERS for e in self.streams}
+        self.registers = {e: [0] * isa.REGISTERS for e in self.streams}
         self.queues: list[list[Transfer]] = [[] for _ in program.queues]
         self.executed = 0
         self.held = 0                               # transfers that have come to a meeting with other cores
@@ -165,7 +149,7 @@ class Core:
         self.pc[engine] += 1
         self.executed += 1
         op = instruction.op
-        if isinstance(op, Control):
+        if isinstance(op, isa.Control):
             self.control(op, engine)
         else:
             registers = self.registers[engine]
@@ -210,31 +194,31 @@ class Core:
             raise Waits(exchange, what)
         return self.exchanges.take(self.number, key, exchange)
 
-    def control(self, op: Control, engine: Engine) -> None:
+    def control(self, op: isa.Control, engine: Engine) -> None:
         registers = self.registers[engine]
 
-        def value(scalar: int | Register) -> int:
-            return registers[scalar.number] if isinstance(scalar, Register) else scalar
+        def value(scalar: int | isa.Register) -> int:
+            return registers[scalar.number] if isinstance(scalar, isa.Register) else scalar
 
         match op:
-            case Move():
+            case isa.Move():
                 registers[op.dst.number] = value(op.value)
-            case RegisterAlu():
-                registers[op.dst.number] = signed(ARITHMETIC[op.op](value(op.lhs), value(op.rhs)))
-            case TensorLoad():
-                registers[op.dst.number] = signed(element(op.src, self.array(op.src)))
-            case CompareBranch():
-                if COMPARISONS[op.op](value(op.lhs), value(op.rhs)):
+            case isa.RegisterAlu():
+                registers[op.dst.number] = isa.signed(isa.ARITHMETIC[op.op](value(op.lhs), value(op.rhs)))
+            case isa.TensorLoad():
+                registers[op.dst.number] = isa.signed(element(op.src, self.array(op.src)))
+            case isa.CompareBranch():
+                if isa.COMPARISONS[op.op](value(op.lhs), value(op.rhs)):
                     self.pc[engine] = int(op.target)
-            case RangeClear():
+            case isa.RangeClear():
                 for number in range(op.first, op.last + 1):
                     self.semaphores[number] = 0
 
-    def update(self, update: Update) -> None:
+    def update(self, update: isa.Update) -> None:
         value = self.semaphores[update.semaphore] + update.amount
-        if not 0 <= value <= SEMAPHORE_MAX:
+        if not 0 <= value <= isa.SEMAPHORE_MAX:
             raise SemaphoreRange(number=update.semaphore, name=self.program.semaphores[update.semaphore].name,
-                                 value=value, limit=SEMAPHORE_MAX)
+                                 value=value, limit=isa.SEMAPHORE_MAX)
         self.semaphores[update.semaphore] = value
 
     # -- queues --------------------------------------------------------------------------------------------------------
@@ -261,8 +245,8 @@ class Core:
             return
         transfer.reported = reported
         update = transfer.instruction.update
-        if update.amount == COMPLETIONS:
-            self.update(Update(update.semaphore, 1))
+        if update.amount == isa.COMPLETIONS:
+            self.update(isa.Update(update.semaphore, 1))
         elif reported == ALL_ENGINES:
             self.update(update)
         if reported == ALL_ENGINES:
@@ -286,7 +270,7 @@ class Core:
 
     def reporting(self, queue: int) -> list[int]:
         """The DMA engines that can report something of a queue."""
-        found = ((engine, self.unreported(queue, engine)) for engine in range(COMPLETIONS))
+        found = ((engine, self.unreported(queue, engine)) for engine in range(isa.COMPLETIONS))
         return [engine for engine, transfer in found if transfer is not None and transfer.free]
 
     def agents(self) -> list[Agent]:
@@ -329,8 +313,8 @@ class Core:
 
     def absent(self) -> list[tuple[Waits, Location | None]]:
         """The instructions that wait for other cores."""
-        transfers = [t for entries in self.queues for t in entries if isinstance(t, Transfer)]
-        found = [*self.meetings.values(), *((t.meeting, t.instruction.location) for t in transfers if t.meeting)]
+        found = [*self.meetings.values(),
+                 *((t.meeting, t.instruction.location) for queue in self.queues for t in queue if t.meeting)]
         return [(meeting, location) for meeting, location in found if not meeting.exchange.complete]
 
 

@@ -12,6 +12,6 @@ def test_an_operation_is_registered_once():
     with pytest.raises(InternalError) as caught:
         executes("memref.load")(lambda code, op: None)
     assert str(caught.value).splitlines()[0] == (
-        "error: internal error: 'memref.load' is compiled by nki_mlir.targets.interpreter.views._element and "
+        "error: internal error: 'memref.load' is compiled by nki_mlir.targets.interpreter.module._element and "
         "tests.targets.interpreter.test_steps.test_an_operation_is_registered_once.<locals>.<lambda> [NKI-INTERNAL]")
     assert steps()["memref.load"] is before

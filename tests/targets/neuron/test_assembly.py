@@ -4,7 +4,8 @@
 import pytest
 
 from nki_mlir.targets.neuron import assemble, disassemble
-from nki_mlir.targets.neuron.format.parser import AssemblyError, parse_program
+from nki_mlir.targets.neuron.format.assembly import parse_program
+from nki_mlir.targets.neuron.format.assembly_operation import AssemblyError
 
 HEADER = """\
 .nki_isa 1

@@ -14,9 +14,8 @@ from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.targets.neuron import lowered, streams, timed
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores
-from nki_mlir.targets.neuron.format.assembly import print_program
+from nki_mlir.targets.neuron.format.assembly import parse_program, print_program
 from nki_mlir.targets.neuron.format.container import decode_program, encode_program
-from nki_mlir.targets.neuron.format.parser import parse_program
 from nki_mlir.targets.neuron.simulator import simulate_cores
 
 

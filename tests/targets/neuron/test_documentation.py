@@ -8,10 +8,9 @@ from pathlib import Path
 from nki_mlir.dialects.isa.instruction import COMPARISONS, CONTROLS, REGISTERS, SEMAPHORE_MAX
 from nki_mlir.machine import machine_named
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT
-from nki_mlir.targets.neuron.format.assembly import header
+from nki_mlir.targets.neuron.format.assembly import header, parse_program
 from nki_mlir.targets.neuron.format.container import PREAMBLE, SECTION
 from nki_mlir.targets.neuron.format.encoding import DESCRIPTOR, DTYPES, HEADER, SLOT, TERM, UPDATE, WAIT, WAITS
-from nki_mlir.targets.neuron.format.parser import parse_program
 
 TEXT = (Path(__file__).parents[3] / "docs" / "isa.md").read_text()
 

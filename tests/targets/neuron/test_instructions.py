@@ -14,9 +14,9 @@ from nki_mlir.dialects.op import REGISTRY, In, NisaOp, Out, changed
 from nki_mlir.machine import machine_named
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
-from nki_mlir.targets.neuron.format.assembly import instruction_text, operation_text, print_program
+from nki_mlir.targets.neuron.format.assembly import instruction_text, parse_program, print_program
+from nki_mlir.targets.neuron.format.assembly_operation import operation_text
 from nki_mlir.targets.neuron.format.container import decode_program, encode_program
-from nki_mlir.targets.neuron.format.parser import parse_program
 from nki_mlir.targets.neuron.simulator import Core
 from nki_mlir.targets.neuron.simulator import run as run_cores
 from tests.dialects.samples import SAMPLES, arrays_of, run

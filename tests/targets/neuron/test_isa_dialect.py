@@ -10,8 +10,7 @@ from nki_mlir.dialects.isa.module import program_text, read_program, write_progr
 from nki_mlir.dialects.isa.ops import load_isa
 from nki_mlir.passes.levels import IllegalAtLevel, Level, check_level
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
-from nki_mlir.targets.neuron.format.assembly import print_program
-from nki_mlir.targets.neuron.format.parser import parse_program
+from nki_mlir.targets.neuron.format.assembly import parse_program, print_program
 
 from .random_code import RandomCode
 from .test_assembly import PROGRAM

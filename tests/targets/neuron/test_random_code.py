@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
-from nki_mlir.targets.neuron.format.assembly import print_program
+from nki_mlir.targets.neuron.format.assembly import parse_program, print_program
 from nki_mlir.targets.neuron.format.container import decode_program, encode_program
-from nki_mlir.targets.neuron.format.parser import parse_program
 from nki_mlir.targets.neuron.simulator import simulate
 
 from .code_builder import Builder

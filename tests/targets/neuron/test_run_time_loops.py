@@ -20,10 +20,9 @@ from nki_mlir.scalar.dtypes import FLOAT32, INT32
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code, emit_module
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code
-from nki_mlir.targets.neuron.format.assembly import print_program
+from nki_mlir.targets.neuron.format.assembly import parse_program, print_program
+from nki_mlir.targets.neuron.format.assembly_operation import AssemblyError
 from nki_mlir.targets.neuron.format.container import decode_program, encode_program
-from nki_mlir.targets.neuron.format.operation_parser import AssemblyError
-from nki_mlir.targets.neuron.format.parser import parse_program
 from nki_mlir.targets.neuron.simulator import simulate
 from nki_mlir.targets.neuron.validate import BadProgram, check_program
 

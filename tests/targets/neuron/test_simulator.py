@@ -7,7 +7,7 @@ import pytest
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.targets.neuron.deadlock import Deadlock
-from nki_mlir.targets.neuron.format.parser import parse_program
+from nki_mlir.targets.neuron.format.assembly import parse_program
 from nki_mlir.targets.neuron.simulator import SemaphoreRange, StepLimit, WrongArrays, simulate
 
 HEADER = """\

@@ -168,6 +168,7 @@ GENEROUS = 32                   # bytes: rows that start so are read without par
 LONG = 8                        # a buffer that is needed for this part of the code, or longer, is placed first
 BEHIND, LOWEST, TIGHTEST, ENDS = "behind", "lowest", "tightest", "ends"     # which room is taken
 Interval = tuple[int, int]      # first byte, byte after the last
+Placed = tuple[Lifetime, int, int]      # a buffer that has its interval
 
 
 def packed(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Lifetime],
@@ -176,13 +177,14 @@ def packed(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Lifet
     needed = peak(lives)[0]
     if needed > memory.limit:
         return None
-    for found in attempts(memory, lives, fixed, needed, thorough):
+    there = [(life, *occupied(life)) for life in fixed]
+    for found in attempts(memory, lives, there, needed, thorough):
         if found is not None:
             return found
     return None
 
 
-def attempts(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Lifetime], needed: int,
+def attempts(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Placed], needed: int,
              thorough: bool) -> Iterator[list[int] | None]:
     """Ways to place buffers, roomy ones first."""
     if memory.bank:
@@ -214,31 +216,28 @@ class Packing:
     alignment: int
     room: str
 
-    def in_order(self, lives: Sequence[Lifetime], fixed: Sequence[Lifetime]) -> list[int] | None:
+    def in_order(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
         """Addresses of buffers that are sorted by first use; None where one has no room."""
-        found = self.beside(lives, [(life, *occupied(life)) for life in fixed])
+        found = self.beside(lives, fixed)
         return None if found is None else [first for _, first, _ in found]
 
-    def long_first(self, lives: Sequence[Lifetime], fixed: Sequence[Lifetime]) -> list[int] | None:
+    def long_first(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
         """The same with buffers first that are needed for long."""
         long = max((life.last for life in lives), default=0) // LONG
-        kept = self.beside([life for life in lives if life.last - life.first > long],
-                           [(life, *occupied(life)) for life in fixed])
+        kept = self.beside([life for life in lives if life.last - life.first > long], fixed)
         if kept is None:
             return None
-        others = self.beside([life for life in lives if life.last - life.first <= long],
-                             [*kept, *((life, *occupied(life)) for life in fixed)])
+        others = self.beside([life for life in lives if life.last - life.first <= long], [*kept, *fixed])
         if others is None:
             return None
         found = {life: first for life, first, _ in (*kept, *others)}
         return [found[life] for life in lives]
 
-    def beside(self, lives: Sequence[Lifetime], placed: Sequence[tuple[Lifetime, int, int]],
-               ) -> list[tuple[Lifetime, int, int]] | None:
+    def beside(self, lives: Sequence[Lifetime], placed: Sequence[Placed]) -> list[Placed] | None:
         """Buffers in order of first use with their intervals, beside those that have theirs."""
         there = sorted(placed, key=lambda one: one[0].first)
-        active: list[tuple[Lifetime, int, int]] = []
-        found: list[tuple[Lifetime, int, int]] = []
+        active: list[Placed] = []
+        found: list[Placed] = []
         sizes = sorted({life.buffer.bytes_per_partition for life in lives})
         large = sizes[len(sizes) // 2] if sizes else 0
         cursor = 0
@@ -291,9 +290,9 @@ class Packing:
         step = self.step(life)
         return max(first, at // step * step)
 
-    def by_size(self, lives: Sequence[Lifetime], fixed: Sequence[Lifetime]) -> list[int] | None:
+    def by_size(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
         """The same with large buffers first, which leaves smaller gaps."""
-        found: dict[Lifetime, Interval] = {life: occupied(life) for life in fixed}
+        found: dict[Lifetime, Interval] = {life: (first, after) for life, first, after in fixed}
         for life in sorted(lives, key=lambda life: -life.buffer.bytes_per_partition):
             taken = sorted(interval for other, interval in found.items() if other.meets(life))
             address = self.gap(life, taken, 0)

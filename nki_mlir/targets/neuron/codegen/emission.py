@@ -141,14 +141,10 @@ def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission =
 
     Programs of the grid come in row-major order.
     """
-    codes: dict[int, Code] = {}
-    first: Code | None = None
-    for module in variants.values():
-        if id(module) not in codes:
-            codes[id(module)] = read_code(the_kernel(module), like=first)
-            first = first or codes[id(module)]
-    assert first is not None
-    if len(codes) == 1:
+    module, *others = {id(module): module for module in variants.values()}.values()
+    first = read_code(the_kernel(module))
+    codes = {id(module): first, **{id(other): read_code(the_kernel(other), like=first) for other in others}}
+    if not others:
         return emit_code(with_grid(first), options)
     programs = []
     for point in product(*(range(n) for n in grid)):

@@ -60,7 +60,9 @@ class Liveness:
                 self._loops.append((len(self.steps), set()))
                 for inner in sub_blocks(node):
                     self._block(inner)
-                self._close()
+                _, outside = self._loops.pop()
+                for buffer in outside:
+                    self.of[buffer].last = max(self.of[buffer].last, len(self.steps) - 1)
             else:
                 for inner in sub_blocks(node):
                     self._block(inner)
@@ -75,11 +77,6 @@ class Liveness:
             first, outside = self._loops[depth]
             life.first = min(life.first, first)
             outside.add(buffer)
-
-    def _close(self) -> None:
-        _, outside = self._loops.pop()
-        for buffer in outside:
-            self.of[buffer].last = max(self.of[buffer].last, len(self.steps) - 1)
 
 
 def peak(lives: Sequence[Lifetime],

@@ -39,7 +39,6 @@ class Computed:
     op: str
     lhs: "Value"
     rhs: "Value"
-    __match_args__ = ("op", "lhs", "rhs")
 
 
 Value = int | LoopVariable | Computed

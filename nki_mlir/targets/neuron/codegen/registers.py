@@ -40,10 +40,9 @@ class RegisterFile:
         if value in self.computed:
             self.computed[value] = self.computed.pop(value)
             return self.computed[value]
-        sides: list[Register | int] = []
-        for side in (value.lhs, value.rhs):
-            sides.append(side if isinstance(side, int) else self.get(side, (*keep, value.lhs, value.rhs), emit))
-        register = self._free((*keep, value.lhs, value.rhs))
+        needed = *keep, value.lhs, value.rhs
+        sides = [side if isinstance(side, int) else self.get(side, needed, emit) for side in (value.lhs, value.rhs)]
+        register = self._free(needed)
         emit(RegisterAlu(value.op, register, *sides))
         self.computed[value] = register
         return register

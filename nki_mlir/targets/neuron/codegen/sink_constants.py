@@ -84,14 +84,11 @@ def first_use(node: object, constants: list[InstructionStep]) -> tuple[object, l
     op: Any = node.op
     if isinstance(op, NcMatmulOp) and op.accumulate and len(constants) == 1:
         zeros: Any = constants[0].op
-        if zeros.value == 0 and zeros.dst.handle is op.dst.handle and same_place(op.dst, zeros.dst):
+        if zeros.value == 0 and zeros.dst.handle is op.dst.handle and (
+                covers(op.dst, zeros.dst) and covers(zeros.dst, op.dst)):
             return InstructionStep(changed(op, lambda tile: tile, accumulate=False), node.location), []
     read = {tile.handle for _, tile in op.sources()}
     written = [tile for _, tile in op.targets()]
     return node, [s for s in constants if s.op.dst.handle in read                       # type: ignore[attr-defined]
                   or not any(w.handle is s.op.dst.handle and covers(w, s.op.dst)        # type: ignore[attr-defined]
                              for w in written)]
-
-
-def same_place(a: Tile, b: Tile) -> bool:
-    return covers(a, b) and covers(b, a)

@@ -14,27 +14,8 @@ from collections.abc import Iterator, Sequence
 
 from nki_mlir.bindings import Module, ir
 from nki_mlir.diagnostics import Location, NkiMlirError
-from nki_mlir.dialects.access import HBM, Access, Linear, Tile
-from nki_mlir.dialects.isa.instruction import (
-    COMPLETIONS,
-    ENGINE_NAMES,
-    SEMAPHORE_MAX,
-    ActTableLoad,
-    CompareBranch,
-    Control,
-    EventSemaphore,
-    Instruction,
-    Label,
-    Move,
-    RangeClear,
-    Register,
-    RegisterAlu,
-    TensorLoad,
-    Update,
-    Wait,
-    check_encodable,
-    is_dma,
-)
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Linear, Tile
+from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.module import write_program
 from nki_mlir.dialects.isa.program import Program, Queue, Semaphore, Variable, hbm_tile, on_chip_tile
 from nki_mlir.dialects.kernel_function import the_kernel
@@ -102,9 +83,9 @@ class _Emitter:
         self.program = Program(plain(code.name), code.machine.name, list(self.variables.values()),
                                notes=list(code.notes))
         self.engines = [e for e in ENGINES if any(s.op.runs_on is e for s in steps)]
-        self.groups = sorted({group_of(s) for s in steps if is_dma(type(s.op))}, key=lambda g: (g[0].value, g[1]))
+        self.groups = sorted({group_of(s) for s in steps if isa.is_dma(type(s.op))}, key=lambda g: (g[0].value, g[1]))
         self.parts = {block: list(self.segments(block)) for block in blocks(code.body)}
-        self.program.semaphores = [Semaphore(ENGINE_NAMES[e]) for e in self.engines]
+        self.program.semaphores = [Semaphore(isa.ENGINE_NAMES[e]) for e in self.engines]
         self.queue_of: dict[int, int] = {}              # by lane: the queue's number
         self.name_queues()
         self.data_semaphores = len(self.program.semaphores)
@@ -122,7 +103,7 @@ class _Emitter:
         for number, (engine, _) in enumerate(self.groups):
             for n in range(max(len(plan.used[number]) for plan in plans)):
                 self.queue_of[len(self.engines) + QUEUES * number + n] = len(self.program.queues)
-                name = f"q{ENGINE_NAMES[engine]}IO{numbers.get(engine, 0)}"
+                name = f"q{isa.ENGINE_NAMES[engine]}IO{numbers.get(engine, 0)}"
                 numbers[engine] = numbers.get(engine, 0) + 1
                 self.program.queues.append(Queue(name, engine, len(self.program.semaphores)))
                 self.program.semaphores.append(Semaphore(name))
@@ -168,8 +149,8 @@ class _Emitter:
                 yield node
                 run, counts = [], {}
                 continue
-            lane: object = group_of(node) if is_dma(type(node.op)) else node.op.runs_on
-            limit = SEMAPHORE_MAX // COMPLETIONS if isinstance(lane, tuple) else SEMAPHORE_MAX
+            lane: object = group_of(node) if isa.is_dma(type(node.op)) else node.op.runs_on
+            limit = isa.SEMAPHORE_MAX // isa.COMPLETIONS if isinstance(lane, tuple) else isa.SEMAPHORE_MAX
             if counts.get(lane, 0) >= limit:
                 yield self.planned(run)
                 run, counts = [], {}
@@ -180,25 +161,25 @@ class _Emitter:
 
     def planned(self, steps: Sequence[InstructionStep]) -> SegmentWaits:
         """Straight-line code with its waits."""
-        issuers = [(self.engines.index(s.op.runs_on), self.groups.index(group_of(s)) if is_dma(type(s.op)) else None)
-                   for s in steps]
+        groups = [self.groups.index(group_of(s)) if isa.is_dma(type(s.op)) else None for s in steps]
+        issuers = [(self.engines.index(s.op.runs_on), group) for s, group in zip(steps, groups)]
         return SegmentWaits(steps, issuers, len(self.engines), len(self.groups))
 
     def loop(self, loop: Loop) -> None:
         tables = self.enter(loop.body)
         heads: dict[Engine, int] = {}
-        registers: dict[Engine, Register] = {}
+        registers: dict[Engine, isa.Register] = {}
         for engine in self.engines:
             self.registers[engine].forget()
             registers[engine] = self.registers[engine].pin(loop.variable)
-            self.control(engine, Move(registers[engine], loop.span[0]))
+            self.control(engine, isa.Move(registers[engine], loop.span[0]))
             heads[engine] = len(self.stream(engine))
         self.block(loop.body)
         for engine in self.engines:
             register = registers[engine]
             self.registers[engine].forget()             # what was computed from the variable's last value
-            self.control(engine, RegisterAlu("add", register, register, loop.span.step))
-            self.control(engine, CompareBranch("le", register, loop.span[-1], Label(heads[engine])))
+            self.control(engine, isa.RegisterAlu("add", register, register, loop.span.step))
+            self.control(engine, isa.CompareBranch("le", register, loop.span[-1], isa.Label(heads[engine])))
             self.registers[engine].release(loop.variable)
         self.leave(tables)
 
@@ -214,7 +195,7 @@ class _Emitter:
         self.release([n.variable for n in loop.test.nodes if isinstance(n, Load) and n.variable in needed])
         self.block(loop.body)
         for engine in self.engines:
-            self.control(engine, CompareBranch("eq", 0, 0, Label(heads[engine])))
+            self.control(engine, isa.CompareBranch("eq", 0, 0, isa.Label(heads[engine])))
             self.registers[engine].forget()
             self.aim(engine, ends[engine])
         self.leave(tables)
@@ -224,10 +205,10 @@ class _Emitter:
         match condition:
             case Computed(op, lhs, rhs) if op in OPPOSITE:
                 left, right = (n if isinstance(n, int) else self.register(engine, n, (lhs, rhs)) for n in (lhs, rhs))
-                branch = CompareBranch(OPPOSITE[op], left, right, Label(0))
+                branch = isa.CompareBranch(OPPOSITE[op], left, right, isa.Label(0))
             case _:
-                branch = CompareBranch("eq", condition if isinstance(condition, int) else self.register(
-                    engine, condition), 0, Label(0))
+                value = condition if isinstance(condition, int) else self.register(engine, condition)
+                branch = isa.CompareBranch("eq", value, 0, isa.Label(0))
         self.registers[engine].forget()
         return self.control(engine, branch)
 
@@ -235,7 +216,7 @@ class _Emitter:
         """Every engine reads the number into a register of its own. Nothing is in flight."""
         for engine in self.engines:
             register = self.registers[engine].pin(load.variable)
-            self.control(engine, TensorLoad(register, self.tile(load.tile)))
+            self.control(engine, isa.TensorLoad(register, self.tile(load.tile)))
 
     def release(self, variables: Sequence[LoopVariable]) -> None:
         for registers in self.registers.values():
@@ -252,7 +233,7 @@ class _Emitter:
         for engine in self.engines:
             self.registers[engine].forget()
             if branch.otherwise.nodes:
-                ends[engine] = self.control(engine, CompareBranch("eq", 0, 0, Label(0)))
+                ends[engine] = self.control(engine, isa.CompareBranch("eq", 0, 0, isa.Label(0)))
             self.aim(engine, starts[engine])
         self.block(branch.otherwise)
         self.table = after if self.table == after else ""
@@ -262,9 +243,10 @@ class _Emitter:
 
     def aim(self, engine: Engine, at: int) -> None:
         """Let the branch at ``at`` go to what comes next."""
-        branch = self.stream(engine)[at].op
-        assert isinstance(branch, CompareBranch)
-        self.stream(engine)[at].op = CompareBranch(branch.op, branch.lhs, branch.rhs, Label(len(self.stream(engine))))
+        stream = self.stream(engine)
+        branch = stream[at].op
+        assert isinstance(branch, isa.CompareBranch)
+        stream[at].op = isa.CompareBranch(branch.op, branch.lhs, branch.rhs, isa.Label(len(stream)))
 
     # -- tables of functions -------------------------------------------------------------------------------------------
     def enter(self, *repeated: Block) -> set[str]:
@@ -282,7 +264,7 @@ class _Emitter:
 
     def load_table(self, table: str, location: Location | None = None) -> None:
         if table and table != self.table:
-            self.stream(Engine.SCALAR).append(Instruction(ActTableLoad(table), location=location))
+            self.stream(Engine.SCALAR).append(isa.Instruction(isa.ActTableLoad(table), location=location))
             self.table = table
 
     # -- segments ------------------------------------------------------------------------------------------------------
@@ -293,25 +275,25 @@ class _Emitter:
         counted = [0] * len(waits.totals)
         for planned in waits.planned:
             lane = planned.lane
-            signals = COMPLETIONS if lane != planned.engine else int((lane, planned.count) in awaited)
+            signals = isa.COMPLETIONS if lane != planned.engine else int((lane, planned.count) in awaited)
             counted[lane] += signals
             values[lane, planned.count] = counted[lane]
-            self.step(planned, [Wait(self.semaphore(p), values[p, count]) for p, count in planned.waits],
-                      Update(self.semaphore(lane), signals) if signals else None)
+            self.step(planned, [isa.Wait(self.semaphore(p), values[p, count]) for p, count in planned.waits],
+                      isa.Update(self.semaphore(lane), signals) if signals else None)
         for lane, number in self.queue_of.items():
             queue = self.program.queues[number]
             if waits.unknown(self.engines.index(queue.engine), lane):
-                self.control(queue.engine, EventSemaphore(), Wait(queue.semaphore, counted[lane]))
+                self.control(queue.engine, isa.EventSemaphore(), isa.Wait(queue.semaphore, counted[lane]))
 
-    def step(self, planned: Planned, waits: list[Wait], update: Update | None) -> None:
+    def step(self, planned: Planned, waits: list[isa.Wait], update: isa.Update | None) -> None:
         step, engine = planned.step, self.engines[planned.engine]
         self.load_table(step.op.function_set, step.location)
         symbols = tuple(self.register(engine, s, keep=step.op.symbols) for s in step.op.symbols)
         for wait in waits[:-WAITS]:
-            self.control(engine, EventSemaphore(), wait)
+            self.control(engine, isa.EventSemaphore(), wait)
         op = changed(step.op, self.tile, symbols=symbols, ranges=(), engine=engine.value,
                      extra={FRESH: True} if FRESH in step.op.extra else {})
-        self.stream(engine).append(Instruction(op, tuple(waits[-WAITS:]), update, self.queue_of.get(planned.lane),
+        self.stream(engine).append(isa.Instruction(op, tuple(waits[-WAITS:]), update, self.queue_of.get(planned.lane),
                                                step.location, step.work))
 
     def tile(self, tile: Tile) -> Tile:
@@ -335,7 +317,7 @@ class _Emitter:
             access.dtype, access.partition.plus(Linear(partition)),
             access.free.plus(Linear(byte // access.dtype.itemsize)), dims), self.machine)
 
-    def register(self, engine: Engine, value: Computed | LoopVariable, keep: Sequence[Value] = ()) -> Register:
+    def register(self, engine: Engine, value: Computed | LoopVariable, keep: Sequence[Value] = ()) -> isa.Register:
         """A register that holds the value; code that computes it where none does."""
         return self.registers[engine].get(value, keep, lambda op: self.control(engine, op))
 
@@ -350,35 +332,35 @@ class _Emitter:
         first, *others = self.engines
         arrived, go = self.data_semaphores, {e: self.data_semaphores + 1 + k for k, e in enumerate(others)}
         for engine in others:
-            self.control(engine, EventSemaphore(), update=Update(arrived, 1))
+            self.control(engine, isa.EventSemaphore(), update=isa.Update(arrived, 1))
         if others:
-            self.control(first, EventSemaphore(), Wait(arrived, len(others)))
-        self.control(first, RangeClear(0, arrived if others else arrived - 1))
+            self.control(first, isa.EventSemaphore(), isa.Wait(arrived, len(others)))
+        self.control(first, isa.RangeClear(0, arrived if others else arrived - 1))
         for engine in others:
-            self.control(first, EventSemaphore(), update=Update(go[engine], 1))
-            self.control(engine, EventSemaphore(), Wait(go[engine], 1), Update(go[engine], -1))
+            self.control(first, isa.EventSemaphore(), update=isa.Update(go[engine], 1))
+            self.control(engine, isa.EventSemaphore(), isa.Wait(go[engine], 1), isa.Update(go[engine], -1))
 
     def finish(self) -> None:
         program = self.program
         if self.meets:
             program.semaphores.append(Semaphore("Barrier"))
-            program.semaphores += [Semaphore(f"Go{ENGINE_NAMES[e]}") for e in self.engines[1:]]
+            program.semaphores += [Semaphore(f"Go{isa.ENGINE_NAMES[e]}") for e in self.engines[1:]]
         if len(program.semaphores) > self.machine.semaphores:
             raise TooManySemaphores(needed=len(program.semaphores), machine=self.machine.name,
                                     limit=self.machine.semaphores)
+        ends: dict[str, int] = {}
         for buffer in {t.handle: None for step in steps_in(self.code.body) for _, t in step.op.operands()}:
-            end = (buffer.address[1] + buffer.bytes_per_partition) if buffer.address else 0
-            if buffer.space == "sbuf":
-                program.sbuf_bytes = max(program.sbuf_bytes, end)
-            elif buffer.space == "psum":
-                program.psum_bytes = max(program.psum_bytes, end)
+            if buffer.address:
+                ends[buffer.space] = max(ends.get(buffer.space, 0), buffer.address[1] + buffer.bytes_per_partition)
+        program.sbuf_bytes, program.psum_bytes = ends.get(SBUF, 0), ends.get(PSUM, 0)
 
-    def stream(self, engine: Engine) -> list[Instruction]:
+    def stream(self, engine: Engine) -> list[isa.Instruction]:
         return self.program.streams[engine]
 
-    def control(self, engine: Engine, op: Control, wait: Wait | None = None, update: Update | None = None) -> int:
+    def control(self, engine: Engine, op: isa.Control, wait: isa.Wait | None = None, update: isa.Update | None = None
+                ) -> int:
         """Append a control instruction; its place."""
-        self.stream(engine).append(Instruction(op, (wait,) if wait else (), update))
+        self.stream(engine).append(isa.Instruction(op, (wait,) if wait else (), update))
         return len(self.stream(engine)) - 1
 
 
@@ -400,7 +382,7 @@ def numbers_used(part: object) -> Iterator[LoopVariable]:
 
 def check(step: InstructionStep) -> None:
     """The operation has an instruction, its buffers have addresses."""
-    check_encodable(type(step.op))
+    isa.check_encodable(type(step.op))
     for _, tile in step.op.operands():
         if tile.space != HBM and tile.handle.address is None:
             raise NoAddress(name=tile.handle.name).located(tile.handle.location)

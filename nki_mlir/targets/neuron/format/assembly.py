@@ -1,38 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs as assembly text. ``parser`` reads exactly this text back; docs/isa.md describes it.
+"""Programs as assembly text, printed and read back; docs/isa.md describes it.
 
-An instruction is printed from its class: mnemonic, attributes that differ from their defaults, tiles by field name.
+Errors are ``FILE:LINE:COL: error: ...``.
 """
 
-import json
-import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import HBM, PSUM, Linear, Tile
-from nki_mlir.dialects.isa.instruction import Control, Instruction, Label, Register, check_encodable, is_dma
-from nki_mlir.dialects.isa.program import (
-    PARTITION_STRIDE,
-    PSUM_BASE,
-    Program,
-    Variable,
-    descriptors,
-    linear_address,
-    scaled,
+from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.dialects.isa.instruction import BY_ASM, Control, Instruction, Update, Wait, by_mnemonic
+from nki_mlir.dialects.isa.program import KINDS, Program, Queue, Semaphore, Variable
+from nki_mlir.machine import Engine, machine_named
+from nki_mlir.machine.description import Machine
+from nki_mlir.targets.neuron.format.assembly_operation import (
+    NAME,
+    Line,
+    OperationReader,
+    Text,
+    TileReader,
+    element_type,
+    operation_text,
+    read_control,
 )
-from nki_mlir.dialects.op import Op
-from nki_mlir.machine import machine_named
+from nki_mlir.targets.neuron.validate import Validator
 
 VERSION = 1
 DATA_LINE = 64                  # bytes of a constant on one line
-WORD = re.compile(r"[\w.+-]+")
-
-
-class NotEmittable(NkiMlirError):
-    code = "NKI-EMIT"
-    message = "'{op}' cannot be an instruction: {what}"
-    fix = "run the passes that lower to the isa level"
 
 
 def print_program(program: Program) -> str:
@@ -90,101 +82,190 @@ def amount_text(amount: int) -> str:
     return f"+={amount}" if amount > 0 else f"-={-amount}"
 
 
-def operation_text(op: Op | Control, queue: int | None = None) -> str:
-    """Mnemonic and fields."""
-    if isinstance(op, Control):
-        fields = [f"{name}={scalar_text(value)}" for name, value in op.values().items()]
-        return " ".join([op.mnemonic, *fields])
-    check_plain(op)
-    parts = [op.mnemonic] if queue is None else [op.mnemonic, f"queue={queue}"]
-    for name, kind in op.attributes.items():
-        value = getattr(op, name)
-        if name == "engine":
-            continue
-        text = attribute_text(value, kind, op.symbols)
-        # As text, because -0.0 is not 0.0.
-        if name not in op.defaults or text != attribute_text(op.defaults[name], kind, ()):
-            parts.append(f"{name}={text}")
-    channels = next((t.partitions for _, t in op.operands() if t.on_chip), None)
-    parts += [f"{f.name}={tile_text(t, op.symbols, channels)}" for f, t in op.operands()]
-    if channels is not None:
-        parts.append(f"channels={channels}")
-    if is_dma(type(op)) and (runs := descriptors(op)) is not None:
-        parts.append("descriptors={}*{}".format(*runs))
-    return " ".join(parts)
+# -- reading -----------------------------------------------------------------------------------------------------------
+def parse_program(text: str, file: str = "<assembly>") -> Program:
+    """The program that a text stands for; raises ``AssemblyError``."""
+    return _Parser(text, file).program
 
 
-def check_plain(op: Op) -> None:
-    """What an instruction cannot carry: masks, and bounds left to run time."""
-    check_encodable(type(op))
-    if op.mask or op.limits:
-        raise NotEmittable(op=op.full_name(), what="it has a mask that is no box")
+class _Parser:
+    def __init__(self, text: str, file: str) -> None:
+        self.program = Program("", "trn2")
+        self.variables: dict[str, Variable] = {}
+        self.engine: Engine | None = None
+        self.lines: dict[tuple[Engine, int], Line] = {}
+        self.declared: dict[str, Line] = {}
+        line = Line("", file, 1)
+        for number, content in enumerate(text.split("\n"), 1):
+            line = Line(content.rstrip("\r"), file, number)
+            if not line.skip().ended and not line.accept("//"):
+                self.line(line)
+        for required in ("nki_isa", "kernel", "target"):
+            if required not in self.declared:
+                raise line.fail(f"the text has no .{required} line", 0)
+        self.finish()
 
+    def line(self, line: Line) -> None:
+        directive = line.accept(r"\.(\w+)")
+        if directive is None:
+            return self.instruction(line)
+        name = directive[1]
+        handler = self.variable if name in KINDS else getattr(self, f"directive_{name}", None)
+        if handler is None:
+            raise line.fail(f"there is no directive .{name}")
+        if name in ("nki_isa", "kernel", "target", "sbuf", "psum"):
+            if name in self.declared:
+                raise line.fail(f".{name} stands twice")
+            self.declared[name] = line
+        handler(line)
+        return line.end()
 
-def scalar_text(value: object) -> str:
-    if isinstance(value, Tile):
-        return tile_text(value, (), None)
-    return f"{value:04d}" if isinstance(value, Label) else str(value)
+    # -- header --------------------------------------------------------------------------------------------------------
+    def directive_nki_isa(self, line: Line) -> None:
+        if int(line.expect(r"\d+", "a version")[0]) != VERSION:
+            raise line.fail(f"the text is of another version; this reads version {VERSION}")
 
+    def directive_kernel(self, line: Line) -> None:
+        self.program.kernel = line.expect(NAME, "a name")[0]
 
-def attribute_text(value: Any, kind: type, symbols: tuple[Register, ...]) -> str:
-    """One attribute. Text that is no plain word stands in quotation marks, as in JSON."""
-    if kind is Linear:
-        return linear_text(value, symbols)
-    if kind is tuple:
-        return f"({','.join(map(str, value))})"
-    if kind is float:
-        return repr(float(value))
-    if kind is str:
-        return value if WORD.fullmatch(value) else json.dumps(value)
-    return str(int(value)) if kind is bool else str(value)
+    def directive_target(self, line: Line) -> None:
+        self.program.target = line.expect(r"\w+", "a target")[0]
+        try:
+            self.machine = machine_named(self.program.target)
+        except NkiMlirError as error:
+            raise line.fail(error.headline) from None
 
+    def _capacity(self, line: Line, limit: int) -> int:
+        used = int(line.expect(r"\d+", "a number of bytes")[0])
+        if int(line.expect(r"of (\d+)", f"'of {limit}'")[1]) != limit:
+            raise line.fail(f"this target has {limit} bytes per partition")
+        return used
 
-def linear_text(form: Linear, symbols: tuple[Register, ...]) -> str:
-    """``3+4*d0-2*r1``: axes are d, registers r."""
-    axes = "".join(f"{c:+d}*d{axis}" for axis, c in form.axes)
-    return f"{form.const}{axes}{register_terms(form, symbols)}"
+    def _machine(self, line: Line) -> Machine:
+        if "target" not in self.declared:
+            raise line.fail("the .target must come first")
+        return self.machine
 
+    def directive_sbuf(self, line: Line) -> None:
+        self.program.sbuf_bytes = self._capacity(line, self._machine(line).sbuf_bytes_per_partition)
 
-def register_terms(form: Linear, symbols: tuple[Register, ...], unit: str = "") -> str:
-    """``+64*r1``, in the order of the registers."""
-    terms = sorted((symbols[k].number, c) for k, c in form.symbols)
-    return "".join(f"{c:+d}*r{number}{unit}" for number, c in terms)
+    def directive_psum(self, line: Line) -> None:
+        self.program.psum_bytes = self._capacity(line, self._machine(line).psum_bytes_per_partition)
 
+    def variable(self, line: Line) -> None:
+        kind = line.text[line.start + 1:line.at]
+        name = line.expect(NAME, "a name")[0]
+        if name in self.variables:
+            raise line.fail(f"variable {name} is declared twice")
+        dtype = element_type(line, line.expect(r"(\w+)\[", "a type such as fp32[128,512]")[1])
+        extents = line.expect(r"([\d,]*)\]", "extents")[1]
+        try:
+            shape = tuple(int(n) for n in extents.split(",")) if extents else ()
+        except ValueError:
+            raise line.fail(f"'{extents}' are not extents") from None
+        place = int(line.expect(r"\d+", "a place")[0])
+        self.variables[name] = Variable(name, kind, place, shape, dtype)
+        self.program.variables.append(self.variables[name])
 
-# -- tiles -------------------------------------------------------------------------------------------------------------
-def tile_text(tile: Tile, symbols: tuple[Register, ...], channels: int | None) -> str:
-    """``fp32@0x28000[1,64][64,4]``: dtype, address, steps and counts innermost first, in elements."""
-    dims = tile.access.free_dims[::-1]
-    steps, counts = (",".join(str(d[k]) for d in dims) for k in (0, 1))
-    lanes = ""
-    if tile.on_chip:
-        broadcast = tile.access.dims[0][0] == 0
-        if broadcast or tile.partitions != channels:
-            lanes = f"*{tile.partitions}{'b' if broadcast else ''}"
-    return f"{tile.dtype.asm}@{address_text(tile, symbols)}[{steps}][{counts}]{lanes}"
+    def directive_data(self, line: Line) -> None:
+        if not self.program.variables:
+            raise line.fail("data follow a .constant")
+        self.program.variables[-1].data.extend(bytes.fromhex(line.expect(r"(?:[0-9a-f]{2})+", "hexadecimal bytes")[0]))
 
+    def _numbered(self, line: Line, known: Sequence[object]) -> None:
+        if int(line.expect(r"\d+", "a number")[0]) != len(known):
+            raise line.fail(f"the next number is {len(known)}")
 
-def address_text(tile: Tile, symbols: tuple[Register, ...]) -> str:
-    """The start, then what registers add: bytes, or partitions where a term ends in p."""
-    free = scaled(tile.access.free, tile.dtype.itemsize)
-    terms = []
-    if tile.space == HBM:
-        assert isinstance(tile.handle, Variable)
-        text = tile.handle.name
-        if free.const:
-            terms.append(byte_text(free.const))
-    else:
-        partition = tile.access.partition
-        assert partition is not None
-        inside = 0 <= partition.const < tile.base_shape[0] and 0 <= free.const < PARTITION_STRIDE
-        text = hex(linear_address(tile.space, partition.const, free.const) if inside
-                   else PSUM_BASE if tile.space == PSUM else 0)
-        if not inside:
-            terms += [f"{partition.const:+d}p", byte_text(free.const)]
-        terms.append(register_terms(partition, symbols, "p"))
-    return text + "".join(terms) + register_terms(free, symbols)
+    def directive_note(self, line: Line) -> None:
+        self.program.notes.append(line.expect(r".+", "a text")[0])
 
+    def directive_semaphore(self, line: Line) -> None:
+        self._numbered(line, self.program.semaphores)
+        self.program.semaphores.append(Semaphore(line.expect(r"\w+", "a name")[0]))
 
-def byte_text(offset: int) -> str:
-    return f"{'-' if offset < 0 else '+'}{abs(offset):#x}"
+    def directive_queue(self, line: Line) -> None:
+        self._numbered(line, self.program.queues)
+        name, engine = line.expect(r"\w+", "a name")[0], self.engine_named(line)
+        self.program.queues.append(Queue(name, engine, int(line.expect(r"\d+", "a semaphore")[0])))
+
+    def engine_named(self, line: Line) -> Engine:
+        name = line.expect(r"\w+", "an engine")[0]
+        if name not in BY_ASM:
+            raise line.fail(f"there is no engine {name}; there are {', '.join(BY_ASM)}")
+        return BY_ASM[name]
+
+    def directive_stream(self, line: Line) -> None:
+        self.engine = self.engine_named(line)
+        if self.program.streams[self.engine]:
+            raise line.fail(f"the stream of {self.engine.asm} stands twice")
+
+    # -- instructions --------------------------------------------------------------------------------------------------
+    def instruction(self, line: Line) -> None:
+        if self.engine is None:
+            raise line.fail("an instruction stands before the first .stream", line.at)
+        self._machine(line)
+        engine, stream = self.engine, self.program.streams[self.engine]
+        line.expect(rf"{engine.asm}\b", f"'{engine.asm}'")
+        if int(line.expect(r"(\d+):", "a place such as 0012:")[1]) != len(stream):
+            raise line.fail(f"the place of this instruction is {len(stream):04d}")
+        waits = []
+        while (number := self.semaphore(line)) is not None:
+            waits.append(Wait(number, int(line.expect(r">=(\d+)", ">= and a value")[1])))
+        mnemonic = line.expect(r"[A-Z]\w*", "a mnemonic")[0]
+        line.named = line.start
+        cls = by_mnemonic().get(mnemonic)
+        if cls is None:
+            raise line.fail(f"there is no instruction {mnemonic}")
+        fields = self.fields(line)
+        update = None
+        if (number := self.semaphore(line)) is not None:
+            update = Update(number, self.amount(line))
+        location = self.location(line)
+        line.end()
+        self.lines[engine, len(stream)] = line
+        queue = fields.pop("queue").number() if "queue" in fields else None
+        op = (read_control(line, cls, fields, TileReader(self.machine, self.variables)) if issubclass(cls, Control)
+              else OperationReader(line, cls, fields, engine, self.machine, self.variables).op)
+        stream.append(Instruction(op, tuple(waits), update, queue, location))
+
+    def semaphore(self, line: Line) -> int | None:
+        match = line.accept(r"S\[(\d+)\] \((\w+)\)")
+        if match is None:
+            return None
+        number, known = int(match[1]), self.program.semaphores
+        if number >= len(known):
+            raise line.fail(f"there is no semaphore {number}")
+        if known[number].name != match[2]:
+            raise line.fail(f"semaphore {number} is {known[number].name}, not {match[2]}")
+        return number
+
+    def amount(self, line: Line) -> int:
+        match = line.expect(r"(\+\+|--|\+=|-=)(\d*)@complete", "an update such as ++@complete")
+        if (match[1] in ("++", "--")) == bool(match[2]):
+            raise line.fail(f"'{match[0]}' is no update")
+        size = int(match[2] or 1)
+        return size if match[1][0] == "+" else -size
+
+    def location(self, line: Line) -> Location | None:
+        match = line.accept(r"// (.*):(\d+)$")
+        return Location(match[1], int(match[2]), 0) if match else None
+
+    def fields(self, line: Line) -> dict[str, Text]:
+        found: dict[str, Text] = {}
+        while (match := line.accept(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')) is not None:
+            if match[1] in found:
+                raise line.fail(f"{match[1]} is given twice")
+            found[match[1]] = Text(match[2], line, match.start(2))
+        return found
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+    def finish(self) -> None:
+        program, header = self.program, self.declared["kernel"]
+        validator = Validator(program)
+        try:
+            validator.header()
+        except NkiMlirError as error:
+            raise header.fail(error.headline, 0) from None
+        for engine in program.streams:
+            for pc, found in validator.stream(engine):
+                raise self.lines[engine, pc].fail(found.headline, 0)

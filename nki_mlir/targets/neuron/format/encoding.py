@@ -16,7 +16,7 @@ from nki_mlir.dialects.isa.program import Variable, hbm_tile, on_chip_tile, scal
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import ENGINES, Engine, Machine
 from nki_mlir.scalar.dtypes import ALL, MICROSCALING
-from nki_mlir.targets.neuron.format.assembly import check_plain
+from nki_mlir.targets.neuron.format.assembly_operation import check_plain
 
 SLOT = 64
 HEADER = struct.Struct("<BBBBBBHI")         # opcode, flags, engine, slots, waits, queue, present tiles, location

@@ -16,7 +16,7 @@ from tempfile import TemporaryFile
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.files import write_file
-from nki_mlir.targets.neuron.profile.advice import advice
+from nki_mlir.targets.neuron.profile.advice import advice_of
 from nki_mlir.targets.neuron.profile.document import Document, document_of
 from nki_mlir.targets.neuron.profile.perfetto import trace
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
@@ -41,7 +41,7 @@ def profile_of(programs: Sequence[Program], mode: str = "optimized") -> Document
     if count > ADVISED:
         made["notes"].append(f"no advice is given on {count} instructions: each rule would run them again.")
         return made
-    return made | {"advice": advice(run)}
+    return made | {"advice": advice_of(run)}
 
 
 def check_folder(folder: str | Path) -> Path:

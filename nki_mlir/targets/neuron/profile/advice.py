@@ -1,29 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Advice: what would make a kernel faster, and by how much. Each rule is a class in ``rules``.
+"""Advice: what would make a kernel faster, and by how much.
 
-A rule says which instructions of a run would cost less, and how much less; the timed machine runs the streams again
-with these costs. So what a sentence promises is what the whole kernel would gain, not what the instructions take.
+A rule says which instructions of a run would cost less if the kernel were written otherwise, and how much less; the
+timed machine runs the streams again with these costs. So what a sentence promises is what the whole kernel would gain,
+not what the instructions take.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from nki_mlir.diagnostics import Location
-from nki_mlir.dialects.isa.instruction import Control, Instruction
-from nki_mlir.dialects.isa.program import Program
+from nki_mlir.dialects.access import HBM, PSUM, Tile
+from nki_mlir.dialects.isa.instruction import ActTableLoad, Control, Instruction
+from nki_mlir.dialects.isa.program import Program, descriptors
+from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp
 from nki_mlir.dialects.op import Op
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Machine, Work
+from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.targets.neuron.profile.occupancy import Footprint, Use, Where, footprint_of, readers_of
 from nki_mlir.targets.neuron.timing.columns import TRANSFER, WORK, Entry
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.result import timing_of
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
-
-WORTH = 0.03                    # of the time that advice saves at least
-
-Where = tuple[int, int]         # agent and place in its stream
 
 
 class Costed(NamedTuple):
@@ -46,8 +47,8 @@ class Change:
     """What instructions would cost instead, and why: ``text`` is the sentence without what it saves, of source lines
     of which the first is the one to go to. ``end``: when the streams would end, where another order is what changes."""
 
-    text: str
-    lines: list[Location]
+    text: str = ""
+    lines: list[Location] = field(default_factory=list)
     entries: dict[Where, Entry] = field(default_factory=dict)
     transfers: dict[Where, TimedTransfer] = field(default_factory=dict)
     end: float | None = None
@@ -77,44 +78,60 @@ class Evidence:
                                            detail if isinstance(detail, TimedTransfer) else None))
 
     @property
-    def transfers(self) -> Iterator[Costed]:
-        """Those that the DMA engines move; collectives are not among them."""
-        return (s for s in self.steps if s.transfer is not None and s.entry[0] == TRANSFER and not s.transfer.under_way)
+    def transfers(self) -> Iterator[tuple[Costed, TimedTransfer]]:
+        """Those that the DMA engines move, and what of each; collectives are not among them."""
+        return ((s, s.transfer) for s in self.steps
+                if s.transfer is not None and s.entry[0] == TRANSFER and not s.transfer.under_way)
 
     @property
     def work(self) -> Iterator[Costed]:
         return (s for s in self.steps if s.transfer is None)
 
 
-class Rule(ABC):
-    """One piece of advice. ``name`` tells them apart in the JSON form."""
-
-    name: ClassVar[str]
-    rules: ClassVar[list[type["Rule"]]] = []
-
-    def __init_subclass__(cls) -> None:
-        Rule.rules.append(cls)
-
-    @abstractmethod
-    def change(self, seen: Evidence) -> Change | None:
-        """What would be otherwise, if there is something to say."""
+def lines_of(steps: Sequence[Costed]) -> list[Location]:
+    """The source lines of instructions, those with most time first."""
+    found: dict[tuple[str, int], tuple[float, Location]] = {}
+    for step in steps:
+        if step.location is not None:
+            key = step.location.file, step.location.line
+            took = step.entry[1] + (max(step.transfer.parts) if step.transfer else 0.0)
+            found[key] = found.get(key, (0.0, step.location))[0] + took, step.location
+    return [location for _, location in sorted(found.values(), key=lambda item: -item[0])]
 
 
-def advice(run: TimedMachine) -> list[dict[str, Any]]:
+def named(lines: Sequence[Location]) -> str:
+    """Lines in a sentence: the first three."""
+    texts = [f"{PurePath(at.file).name}:{at.line}" for at in lines[:3]]
+    return ", ".join(texts) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
+
+
+WORTH = 0.03                    # of the time that advice saves at least
+SHORT = 512                     # bytes of a run, under which transfers are slow (guide to DMA bandwidth)
+TURNS = 4                       # loads into one tile that are a loop
+LARGE = 1 << 18                 # bytes of a transfer that is large enough
+
+Rule = Callable[[Evidence], Change | None]      # what would be otherwise, if there is something to say
+RULES: dict[str, Rule] = {}                     # by the name that tells them apart in the JSON form
+
+
+def rule(name: str) -> Callable[[Rule], Rule]:
+    """Decorator of a piece of advice."""
+    return lambda change: RULES.setdefault(name, change)
+
+
+def advice_of(run: TimedMachine) -> list[dict[str, Any]]:
     """What would save at least ``WORTH`` of the time of a run that has come to its end, the largest first."""
-    from nki_mlir.targets.neuron.profile import rules  # circle: they derive from Rule
-    assert rules
     programs, timing = [core.columns.program for core in run.cores], timing_of(run)
     total, busy = timing.total_ns, timing.slowest.busy_ns
     seen, found = Evidence(run, total, busy), []
-    for rule in Rule.rules:
-        change = rule().change(seen)
+    for name, rule_of in RULES.items():
+        change = rule_of(seen)
         if change is None or not change.lines:
             continue
         saved = run.end - end_with(programs, change)
         if saved >= WORTH * total:
             where = change.lines[0]
-            found.append({"rule": rule.name, "file": where.file, "line": where.line, "saves_ns": saved,
+            found.append({"rule": name, "file": where.file, "line": where.line, "saves_ns": saved,
                           "ratio": total / (total - saved),
                           "text": f"{change.text}: {total / (total - saved):.2f}x ({saved / total:.0%} of the time)"})
     return sorted(found, key=lambda one: -float(one["saves_ns"]))
@@ -133,18 +150,267 @@ def end_with(programs: Sequence[Program], change: Change) -> float:
     return again.end
 
 
-def lines_of(steps: Sequence[Costed]) -> list[Location]:
-    """The source lines of instructions, those with most time first."""
-    found: dict[tuple[str, int], tuple[float, Location]] = {}
+def hbm_source(step: Costed) -> Tile | None:
+    """What a transfer to the chip reads."""
+    sources = [t for _, t in step.op.sources()]
+    loads = any(t.on_chip for _, t in step.op.targets())
+    return sources[0] if loads and len(sources) == 1 and sources[0].space == HBM else None
+
+
+# -- transfers ---------------------------------------------------------------------------------------------------------
+@rule("repeated-loads")
+def repeated_loads(seen: Evidence) -> Change | None:
+    """The same bytes of HBM are loaded again: keep them in SBUF."""
+    made, again, nbytes = Change(), [], 0
+    known, names = Counter[object](), set[str]()
+    for step, transfer in seen.transfers:
+        source = hbm_source(step)
+        if source is None or source.access.free.symbols:
+            continue
+        key = id(source.handle), source.access.dims, source.access.free.const, source.dtype
+        known[key] += 1
+        if known[key] > 1:
+            made.gone(step.where)
+            again.append(step)
+            names.add(f"`{source.handle.name}`")
+            nbytes += transfer.hbm_bytes
+    if not again:
+        return None
+    made.lines = lines_of(again)
+    made.text = (f"{' and '.join(sorted(names))}: {nbytes / 1e6:.2f} MB are loaded again, up to {max(known.values())} "
+                 f"times ({named(made.lines)}); load once, outside of the loop, and keep the tiles in SBUF")
+    return made
+
+
+@rule("short-runs")
+def short_runs(seen: Evidence) -> Change:
+    """Descriptors of few bytes: the DMA engines spend their time on overhead."""
+    made, short, least = Change(), [], SHORT
+    each = seen.machine.costs.dma.descriptor(SHORT) / seen.machine.dma_engines
+    for step, transfer in seen.transfers:
+        count, nbytes = descriptors(step.op) or (0, SHORT)
+        moved = count * nbytes / SHORT * each
+        if nbytes < SHORT and moved * 2 <= max(transfer.parts):
+            short.append(step)
+            least = min(least, nbytes)
+            made.transfers[step.where] = replace(transfer, parts=(moved,) * len(transfer.parts))
+    made.lines = lines_of(short)
+    made.text = (f"{len(short)} transfers ({named(made.lines)}) move runs of {least} bytes; make the last axis of what "
+                 f"is moved contiguous in HBM, in runs of {SHORT} bytes or more")
+    return made
+
+
+@rule("one-issuer")
+def one_issuer(seen: Evidence) -> Change | None:
+    """One engine triggers many small transfers, which takes it longer than they move."""
+    by_line: dict[object, list[tuple[Costed, int]]] = defaultdict(list)
+    for step, transfer in seen.transfers:
+        if step.location is not None and transfer.hbm_bytes < LARGE:
+            by_line[step.where[0], step.location.file, step.location.line].append((step, transfer.hbm_bytes))
+    made, some = Change(), []
+    for steps in by_line.values():
+        together = LARGE + 1                    # bytes that go with one transfer
+        for step, nbytes in steps:
+            together += nbytes
+            if together > LARGE:
+                together = nbytes
+                continue
+            some.append(step)
+            made.busy(step, 0.0)
+    if not some:
+        return None
+    made.lines = lines_of(some)
+    engine = max(dict.fromkeys(s.engine for s in some), key=lambda e: seen.busy.get(e, 0.0))
+    share = seen.busy.get(engine, 0.0) / seen.total
+    issue = float(seen.machine.costs.dma.issue_ns)
+    made.text = (f"the {engine.value} engine is busy {share:.0%}, {issue:.0f} ns for each transfer that it triggers "
+                 f"({named(made.lines)}); move several of these tiles with one load or store, of up to "
+                 f"{LARGE >> 10} KiB")
+    return made
+
+
+@rule("no-overlap")
+def no_overlap(seen: Evidence) -> Change | None:
+    """Loads wait until the tiles that they go to are free: compute and transfers take turns."""
+    by_line: dict[object, list[Costed]] = defaultdict(list)
+    for step, _ in seen.transfers:
+        if hbm_source(step) is not None and step.location is not None:
+            by_line[step.location.file, step.location.line].append(step)
+    in_turn = [own for own in by_line.values()
+               if len(own) >= TURNS and len({footprint_of(t.op.targets()[0][1]) for t in own}) == 1]
+    steps = [step for own in in_turn for step in own]
+    if not steps:
+        return None
+    dma = seen.machine.costs.dma
+    # What is busiest is busy all the time, but for the way of the first load in and of the last store out.
+    way = 2 * float(dma.trigger_ns + dma.notify_ns) + 2 * max(max(s.transfer.parts) for s in steps if s.transfer)
+    lines = lines_of(steps)
+    busy = max([*seen.busy.values(), *(core.dma.busy for core in seen.run.cores)])
+    return Change(f"{len(steps)} loads ({named(lines)}) go to one tile, each when it is no longer used: engines and "
+                  f"transfers take turns, and the busiest of them is busy {busy / seen.total:.0%}; give each iteration "
+                  "a tile of its own", lines, end=busy + way)
+
+
+# -- engines -----------------------------------------------------------------------------------------------------------
+BOTH = Engine.VECTOR, Engine.SCALAR     # engines that can do each other's elementwise work
+
+
+def evicts(step: Costed) -> bool:
+    """Whether an instruction only moves a result from PSUM."""
+    sources, targets = step.op.sources(), step.op.targets()
+    return step.engine in BOTH and len(sources) == 1 and sources[0][1].space == PSUM and targets[0][1].space != PSUM
+
+
+def shared_out(seen: Evidence, evictions: bool, text: str) -> Change | None:
+    """Let the less busy of two engines do as much of the other's work, of one sort, as makes both busy for as long.
+
+    ``text`` is given the busy engine, the other one, and the share of the work that goes to it.
+    """
+    loaded = max(BOTH, key=lambda e: seen.busy.get(e, 0.0))
+    other = BOTH[1 - BOTH.index(loaded)]
+    busy, idle = (seen.busy.get(engine, 0.0) for engine in (loaded, other))
+    costs = seen.machine.costs.engines[other]
+    steps = [s for s in seen.work if s.engine is loaded and other in type(s.op).engines and evicts(s) is evictions
+             and (costs.other is not None or s.op.work().law in costs.laws)]
+    own_ns = sum(s.entry[1] for s in steps)
+    both_ns = own_ns + sum(seen.machine.cost(other, s.op.work()).busy for s in steps)
+    gap = min(own_ns, busy - idle)              # other work may be at another time
+    if both_ns <= 0.0 or gap <= 0.0:
+        return None
+    share, made = min(1.0, gap / both_ns), Change(lines=lines_of(steps))
     for step in steps:
-        if step.location is not None:
-            key = step.location.file, step.location.line
-            took = step.entry[1] + (max(step.transfer.parts) if step.transfer else 0.0)
-            found[key] = found.get(key, (0.0, step.location))[0] + took, step.location
-    return [location for _, location in sorted(found.values(), key=lambda item: -item[0])]
+        made.busy(step, step.entry[1] * (1 - share))
+    made.text = text.format(loaded=loaded.value, other=other.value, busy=busy / seen.total, idle=idle / seen.total,
+                            share=share, count=len(steps), lines=named(made.lines))
+    return made
 
 
-def named(lines: Sequence[Location]) -> str:
-    """Lines in a sentence: the first three."""
-    texts = [f"{PurePath(at.file).name}:{at.line}" for at in lines[:3]]
-    return ", ".join(texts) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
+@rule("imbalance")
+def imbalance(seen: Evidence) -> Change | None:
+    """One engine has the elementwise work, another one could do it as well and is idle. Of copies from PSUM another
+    rule speaks."""
+    return shared_out(seen, False, "the {loaded} engine is busy {busy:.0%}, the {other} engine {idle:.0%}; let the "
+                                   "{other} engine do {share:.0%} of what both can do ({lines}), with engine=")
+
+
+@rule("psum-eviction")
+def psum_eviction(seen: Evidence) -> Change | None:
+    """Results wait in PSUM for one engine to copy them."""
+    return shared_out(seen, True, "the {loaded} engine empties PSUM in {count} copies ({lines}), for which products "
+                                  "wait, and is busy {busy:.0%}, the {other} engine {idle:.0%}; let the {other} engine "
+                                  "do {share:.0%} of them, with engine=")
+
+
+@rule("weight-loads")
+def weight_loads(seen: Evidence) -> Change:
+    """Products whose moving side is narrow: loading weights takes as long as using them."""
+    widest = seen.machine.moving_free_max
+    made, narrow, columns = Change(), [], widest
+    for step in seen.work:
+        work = step.op.work()
+        if work.law.startswith("product") and work.elements * 2 <= widest:
+            narrow.append(step)
+            columns = min(columns, int(work.elements))
+            full = seen.machine.cost(step.engine, Work(work.law, widest)).busy
+            made.busy(step, full * work.elements / widest)
+    made.lines = lines_of(narrow)
+    made.text = (f"{len(narrow)} products ({named(made.lines)}) move {columns} columns for each load of weights; let "
+                 f"the moving side have {widest} columns")
+    return made
+
+
+@rule("dtype")
+def slow_dtype(seen: Evidence) -> Change | None:
+    """Products of float32 take several passes."""
+    made, steps, passes = Change(), [], 1
+    operands: set[Footprint] = set()
+    for step in seen.work:
+        work = step.op.work()
+        if work.law in ("product.float32", "transpose.float32"):
+            steps.append(step)
+            law = work.law.partition(".")[0]
+            made.busy(step, seen.machine.cost(step.engine, Work(law, work.elements)).busy)
+            passes = max(passes, seen.machine.costs.engines[step.engine].law(work.law).passes)
+            operands.update(footprint_of(t) for name, t in step.op.sources() if name != "dst")
+    if not steps:
+        return None
+    for step, transfer in seen.transfers:
+        source = hbm_source(step)
+        if source is not None and source.dtype is FLOAT32:
+            target = footprint_of(step.op.targets()[0][1])
+            if any(o.space == target.space and o.b0 < target.b1 and target.b0 < o.b1 for o in operands):
+                made.transfers[step.where] = replace(transfer, parts=tuple(p / 2 for p in transfer.parts),
+                                                     hbm_bytes=transfer.hbm_bytes // 2)
+    made.lines = lines_of(steps)
+    made.text = (f"{len(steps)} products ({named(made.lines)}) are of float32, in {passes} passes; with operands of "
+                 "bfloat16 they take one, and loads half of the bytes (sums stay float32, operands have 8 bits)")
+    return made
+
+
+@rule("partitions")
+def few_partitions(seen: Evidence) -> Change:
+    """Tiles that fill part of the partitions: lanes and DMA engines are idle."""
+    full = fewest = seen.machine.partitions
+    made, steps = Change(), []
+    for step in seen.steps:
+        lanes = max((t.partitions for _, t in step.op.operands() if t.on_chip), default=full)
+        if lanes * 2 > full or step.engine is Engine.TENSOR:
+            continue
+        steps.append(step)
+        fewest = min(fewest, lanes)
+        transfer = step.transfer
+        if transfer is None or (step.entry[0] == TRANSFER and not transfer.under_way):
+            made.busy(step, step.entry[1] * lanes / full)
+            if transfer is not None:
+                even = sum(transfer.parts) / len(transfer.parts)
+                made.transfers[step.where] = replace(transfer, parts=(even,) * len(transfer.parts))
+    made.lines = lines_of(steps)
+    made.text = (f"{len(steps)} instructions ({named(made.lines)}) work on {fewest} of {full} partitions; put more "
+                 "rows into the partition axis of a tile")
+    return made
+
+
+WITHIN = ("multiply", "bypass"), ("add", "bypass"), ("multiply", "add")     # what an activation does first
+
+
+def takes(op: Op, before: TensorScalarOp, use: Use) -> bool:
+    """Whether an activation that reads what an instruction of ``WITHIN`` wrote has room for what this does."""
+    return (isinstance(op, ActivationOp) and use.field == "src" and footprint_of(before.dst) == use.region
+            and op.scale is None and op.imm == 1.0 and (op.bias is None or "add" not in (before.op0, before.op1)))
+
+
+@rule("fuse-activation")
+def fuse_activation(seen: Evidence) -> Change:
+    """A scale or a bias by itself, before an activation that has a place for it."""
+    some = [(s, s.op) for s in seen.work if isinstance(s.op, TensorScalarOp) and (s.op.op0, s.op.op1) in WITHIN]
+    readers = readers_of(seen.run) if some else {}
+    ops = {s.where: s.op for s in seen.steps}
+    alone = [s for s, op in some if (uses := readers.get(s.where))
+             and all([takes(ops[use.where], op, use) for use in uses])]
+    lines = lines_of(alone)
+    made = Change(f"{len(alone)} instructions ({named(lines)}) multiply or add before an activation; give it the "
+                  "factor as scale=, the summand as bias=", lines)
+    for step in alone:
+        made.gone(step.where)
+    return made
+
+
+@rule("table-loads")
+def table_loads(seen: Evidence) -> Change:
+    """Functions of several sets take turns on the scalar engine, which has one set at hand."""
+    made, tables, needed = Change(), Counter[str](), Counter[Location]()
+    for agent in seen.run.agents:
+        for place, instruction in enumerate(agent.stream.instructions):
+            op = instruction.op
+            if not isinstance(op, ActTableLoad):
+                continue
+            tables[op.table] += 1
+            if tables[op.table] > 1 and instruction.location is not None:
+                made.gone((agent.number, place))
+                needed[instruction.location] += 1
+    made.lines = [location for location, _ in needed.most_common()]
+    names = [f"`{name}`" for name, _ in tables.most_common()]
+    made.text = (f"the scalar engine loads functions {tables.total()} times, which takes "
+                 f"{seen.machine.costs.control.table_load_ns:.0f} ns each: {' and '.join(names)} take turns "
+                 f"({named(made.lines)}); apply one to all tiles before the next one")
+    return made

@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A profile as one JSON document, which the page and the summary show. docs/profile.md has its schema.
 
-Tables are columns: lists of one length. Times are ns from the launch.
+Tables are columns: lists of one length. Times are ns from the launch. The roofline has how many operations instructions
+are, by the loops of the source that they belong to.
 """
 
-from collections.abc import Sequence
+import ast
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path, PurePath
 from typing import Any
 
 from nki_mlir.dialects.access import PSUM, SBUF
+from nki_mlir.dialects.isa.instruction import Control, Instruction
 from nki_mlir.dialects.source_locations import KERNEL
 from nki_mlir.files import shown
+from nki_mlir.machine import Engine, Machine
 from nki_mlir.targets.neuron.profile.occupancy import Occupant, held_of, levels
 from nki_mlir.targets.neuron.profile.slices import QUEUE, Slices, slices_of
-from nki_mlir.targets.neuron.profile.work import ceilings, points
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.record import critical_path
 from nki_mlir.targets.neuron.timing.result import LAUNCH, timing_of
@@ -203,3 +209,100 @@ def _bandwidth(slices: Slices, total: float) -> Document:
             share = inside / (end - begin) if end > begin else 1.0 / (last - first + 1)
             rate[k] += nbytes * share / width
     return {"bin_ns": width, "bytes_per_ns": rate}
+
+
+# -- the roofline ------------------------------------------------------------------------------------------------------
+def operations(instruction: Instruction) -> int:
+    """Multiplications and additions of a product; of other work one for each element; of a transfer none."""
+    op = instruction.op
+    if isinstance(op, Control) or instruction.queue is not None:
+        return 0
+    tiles = {f.name: t for f, t in op.operands()}
+    if op.work().law.startswith("product") and {"stationary", "moving"} <= tiles.keys():
+        return 2 * prod(tiles["stationary"].shape) * prod(tiles["moving"].shape[1:])
+    return max((prod(t.shape) for t in tiles.values()), default=0)
+
+
+@dataclass(frozen=True)
+class SourceLoop:
+    """A loop of the source, or a whole function: its lines, first and last."""
+
+    name: str
+    file: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class RooflinePoint:
+    """Of the roofline: operations, bytes to and from HBM, and ns in which something of it ran."""
+
+    name: str
+    location: str
+    operations: int
+    hbm_bytes: int
+    ns: float
+
+
+def loops_of(file: str, lines: Iterable[int]) -> list[SourceLoop]:
+    """The loops of a source file that have one of the lines in them; none of what is no Python."""
+    wanted = set(lines)
+    try:
+        tree = ast.parse(Path(file).read_text())
+    except (OSError, SyntaxError, ValueError):
+        return []
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For):
+            last = node.end_lineno or node.lineno
+            if any(node.lineno <= line <= last for line in wanted):
+                name = f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}"
+                found.append(SourceLoop(name, file, node.lineno, last))
+    return sorted(found, key=lambda loop: (loop.first, -loop.last))
+
+
+def points(run: TimedMachine, slices: Slices, total: float) -> list[RooflinePoint]:
+    """The kernel's, then those of its loops."""
+    computed, moved = Counter[tuple[str, int]](), Counter[tuple[str, int]]()        # by line
+    for (agent, place), times in Counter(zip(run.record.agent, run.record.position)).items():
+        stream = run.agents[agent].stream
+        instruction = stream.instructions[place]
+        at = instruction.location
+        line = (at.file, at.line) if at is not None else ("", 0)
+        computed[line] += times * operations(instruction)
+        moved[line] += times * getattr(stream.details.get(place), "hbm_bytes", 0)
+    found = [RooflinePoint(run.cores[0].columns.program.kernel, "", computed.total(), moved.total(), total)]
+    for file in sorted({file for file, _ in computed if file}):
+        own = [line for line in computed if line[0] == file]
+        for loop in loops_of(file, [number for _, number in own]):
+            inside = [line for line in own if loop.first <= line[1] <= loop.last]
+            found.append(RooflinePoint(loop.name, f"{file}:{loop.first}", sum(computed[line] for line in inside),
+                                       sum(moved[line] for line in inside), covered(_spans(slices, loop))))
+    return found
+
+
+def _spans(slices: Slices, loop: SourceLoop) -> list[tuple[float, float]]:
+    inside = [i.location is not None and i.location.file == loop.file and loop.first <= i.location.line <= loop.last
+              for i in slices.instructions]
+    return [(b, e) for b, e, i in zip(slices.begin, slices.end, slices.instruction) if inside[i]]
+
+
+def covered(spans: Sequence[tuple[float, float]]) -> float:
+    """ns that at least one of the spans covers."""
+    total = until = 0.0
+    for begin, end in sorted(spans):
+        if end > until:
+            total += end - max(begin, until)
+            until = end
+    return total
+
+
+def ceilings(machine: Machine, cores: int) -> dict[str, float]:
+    """Operations a ns of the tensor engine, by what one pass takes, and of the vector engine; bytes a ns of HBM."""
+    tensor = machine.costs.engines[Engine.TENSOR]
+    peak = 2 * machine.partitions * machine.stationary_free_max * machine.clocks[Engine.TENSOR] * cores
+    found = {"tensor": peak}
+    if "product.float32" in tensor.laws:
+        found["tensor float32"] = peak / tensor.laws["product.float32"].passes
+    found["vector"] = machine.partitions * machine.clocks[Engine.VECTOR] * cores
+    return {**found, "hbm_bytes_per_ns": float(machine.costs.dma.hbm_bytes_per_ns) * cores}

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from nki_mlir.dialects.access import PSUM, SBUF, Tile
 from nki_mlir.dialects.op import Op
-from nki_mlir.targets.neuron.profile.advice import Where
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 
+Where = tuple[int, int]         # agent and place in its stream
 BUCKET = 2048                   # bytes of a partition whose values are looked through together
 
 
@@ -122,12 +122,8 @@ class _Memory:
         self.live: dict[tuple[str, int], list[Occupant]] = {}
 
     def _overlapping(self, region: Footprint) -> list[Occupant]:
-        found: list[Occupant] = []
-        for bucket in buckets_of(region):
-            for held in self.live.get(bucket, ()):
-                if held.region.meets(region) and not any(held is other for other in found):
-                    found.append(held)
-        return found
+        return list({id(held): held for bucket in buckets_of(region) for held in self.live.get(bucket, ())
+                     if held.region.meets(region)}.values())
 
     def read(self, region: Footprint, end: float) -> None:
         for held in self._overlapping(region):

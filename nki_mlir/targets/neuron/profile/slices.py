@@ -7,13 +7,11 @@ from the launch, which is in front of everything.
 
 from array import array
 from dataclasses import dataclass, field
-from pathlib import PurePath
 
 import numpy as np
 
 from nki_mlir.diagnostics import Location
-from nki_mlir.dialects.isa.instruction import Control
-from nki_mlir.targets.neuron.format.assembly import operation_text
+from nki_mlir.targets.neuron.format.assembly_operation import operation_text
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.record import SEMAPHORE
 from nki_mlir.targets.neuron.timing.result import kinds_of, stall_causes
@@ -41,18 +39,11 @@ class Executed:
     text: str
     location: Location | None
     transfer_bytes: int = 0
-    control: bool = False
 
     @property
     def line(self) -> str:
         """FILE:LINE, empty where the instruction is of no line."""
         return f"{self.location.file}:{self.location.line}" if self.location is not None else ""
-
-    @property
-    def label(self) -> str:
-        """What a slice of it is called."""
-        where = f" {PurePath(self.location.file).name}:{self.location.line}" if self.location is not None else ""
-        return self.name + where
 
 
 @dataclass
@@ -142,8 +133,7 @@ def _instructions(run: TimedMachine, made: Slices) -> list[list[int]]:
         for place, instruction in enumerate(agent.stream.instructions):
             nbytes = getattr(agent.stream.details.get(place), "hbm_bytes", 0)
             text = operation_text(instruction.op, instruction.queue)        # as in assembly, without waits and signal
-            one = Executed(core, agent.stream.engine.value, instruction.op.mnemonic, text, instruction.location, nbytes,
-                           isinstance(instruction.op, Control))
+            one = Executed(core, agent.stream.engine.value, instruction.op.mnemonic, text, instruction.location, nbytes)
             own.append(known.setdefault(one, len(known)))
         numbers.append(own)
     made.instructions = list(known)

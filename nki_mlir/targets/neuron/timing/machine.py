@@ -13,20 +13,7 @@ from heapq import heappop, heappush
 from math import inf
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.isa.instruction import (
-    ARITHMETIC,
-    COMPARISONS,
-    REGISTERS,
-    CompareBranch,
-    Move,
-    RangeClear,
-    Register,
-    RegisterAlu,
-    Scalar,
-    TensorLoad,
-    Wait,
-    signed,
-)
+from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.machine import Engine, Machine, machine_named
 from nki_mlir.targets.neuron.deadlock import Deadlock, Waiter, deadlock
@@ -126,7 +113,7 @@ class Agent:
         self.at = 0
         self.free = self.last = self.due = self.ready = 0.0
         self.event = self.last_event = -1
-        self.registers: list[int | None] = [0] * REGISTERS
+        self.registers: list[int | None] = [0] * isa.REGISTERS
         self.loaded: Iterator[int] | None = iter(loaded) if loaded is not None else None
         self.branched: dict[int, int] = {}          # how often an undecided branch was met, by place
         self.waits_for: TimedSemaphore | None = None
@@ -136,8 +123,8 @@ class Agent:
                       core.semaphores, self.recent)     # what ``advance`` looks at each time
         self.why, self.cause = BEGIN, -1            # of the wait that it is in
 
-    def value(self, scalar: Scalar) -> int | None:
-        return self.registers[scalar.number] if isinstance(scalar, Register) else scalar
+    def value(self, scalar: isa.Scalar) -> int | None:
+        return self.registers[scalar.number] if isinstance(scalar, isa.Register) else scalar
 
 
 class Gathering:
@@ -288,7 +275,7 @@ class TimedMachine:
                 return None if any([reads_result(instructions[at], other) for other in nearer]) else result
         return None
 
-    def come_back(self, agent: Agent, waits: Sequence[Wait]) -> None:
+    def come_back(self, agent: Agent, waits: Sequence[isa.Wait]) -> None:
         """Let an engine look at its instruction when it is free, or later, when a semaphore is known to have its
         value."""
         for wait in waits:
@@ -332,18 +319,18 @@ class TimedMachine:
     def control(self, agent: Agent, place: int, now: float) -> None:
         """What a control instruction does besides signalling; the engine's place is already behind it."""
         match agent.stream.details[place]:
-            case Move() as op:
+            case isa.Move() as op:
                 agent.registers[op.dst.number] = agent.value(op.value)
-            case RegisterAlu() as op:
+            case isa.RegisterAlu() as op:
                 lhs, rhs = agent.value(op.lhs), agent.value(op.rhs)
                 known = lhs is not None and rhs is not None
-                agent.registers[op.dst.number] = signed(ARITHMETIC[op.op](lhs, rhs)) if known else None   # type: ignore[arg-type]
-            case TensorLoad() as op:
+                agent.registers[op.dst.number] = isa.signed(isa.ARITHMETIC[op.op](lhs, rhs)) if known else None   # type: ignore[arg-type]
+            case isa.TensorLoad() as op:
                 agent.registers[op.dst.number] = next(agent.loaded, None) if agent.loaded is not None else None
-            case CompareBranch() as op if self.taken(agent, place, op):
+            case isa.CompareBranch() as op if self.taken(agent, place, op):
                 agent.at = int(op.target)
                 agent.free += self.machine.costs.control.refill_ns
-            case RangeClear() as op:
+            case isa.RangeClear() as op:
                 for semaphore in agent.core.semaphores[op.first:op.last + 1]:
                     semaphore.settle(now)
                     semaphore.clear()
@@ -351,11 +338,11 @@ class TimedMachine:
             raise EventLimit(limit=self.limit)
 
     @staticmethod
-    def taken(agent: Agent, place: int, op: CompareBranch) -> bool:
+    def taken(agent: Agent, place: int, op: isa.CompareBranch) -> bool:
         """Whether a branch is taken: as its sides say, else in turn."""
         lhs, rhs = agent.value(op.lhs), agent.value(op.rhs)
         if lhs is not None and rhs is not None:
-            return COMPARISONS[op.op](lhs, rhs)
+            return isa.COMPARISONS[op.op](lhs, rhs)
         met = agent.branched.get(place, 0)
         agent.branched[place] = met + 1
         return met % 2 == 1

@@ -7,8 +7,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nki_mlir.targets.neuron.profile import profile_of, rules
-from nki_mlir.targets.neuron.profile.advice import WORTH, Evidence, Rule
+from nki_mlir.targets.neuron.profile import advice, profile_of
+from nki_mlir.targets.neuron.profile.advice import RULES, WORTH, Evidence
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from tests.targets.neuron.profile import advice_pairs
 from tests.targets.neuron.profile.kernels import streams
@@ -64,7 +64,7 @@ def test_what_others_read__is_not_fused():
 def test_what_an_activation_has_room_for__is_fused():
     run = TimedMachine(streams(FILE + "some_fit", "128x8xf32"))
     run.run()
-    change = rules.Fusable().change(Evidence(run, run.end, {}))
+    change = advice.fuse_activation(Evidence(run, run.end, {}))
     text = Path(advice_pairs.__file__).read_text().splitlines()
     expected = {k for k, line in enumerate(text, 1) if line.endswith("# fits")}
     assert {at.line for at in change.lines} == expected and len(change.entries) == len(expected) == 3
@@ -77,7 +77,7 @@ def test_copies_from_psum_are_spoken_of_once():
 
 
 def test_every_rule_has_a_pair():
-    assert {rule.name for rule in Rule.rules} == {name.split()[0] for name in PAIRS}
+    assert set(RULES) == {name.split()[0] for name in PAIRS}
 
 
 def small(rule):
@@ -106,8 +106,8 @@ def test_both_layouts_compute_the_same():
 def test_rules_look_at_each_load_a_few_times(monkeypatch):
     """Their cost is linear: a kernel of ten thousand loads is one of an everyday size."""
     looked = []
-    exact = rules.footprint_of
-    monkeypatch.setattr(rules, "footprint_of", lambda tile: looked.append(tile) or exact(tile))
+    exact = advice.footprint_of
+    monkeypatch.setattr(advice, "footprint_of", lambda tile: looked.append(tile) or exact(tile))
     made = streams(FILE + "many_small", "128x32768xf32")
     assert profile_of(made)["advice"]
     assert 256 <= len(looked) <= 4 * sum(map(len, made[0].streams.values()))

@@ -10,9 +10,8 @@ import pytest
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.targets.neuron import profile as profile_package
 from nki_mlir.targets.neuron.profile import check_folder, document, profile_of, write_profile
-from nki_mlir.targets.neuron.profile.document import document_of, thinned
+from nki_mlir.targets.neuron.profile.document import covered, document_of, thinned
 from nki_mlir.targets.neuron.profile.occupancy import Footprint, Occupant, _Memory, levels
-from nki_mlir.targets.neuron.profile.work import covered
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from tests.targets.neuron.profile.kernels import ROOT, streams
 

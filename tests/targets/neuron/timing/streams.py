@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 
 from nki_mlir.dialects.isa.program import Program
-from nki_mlir.targets.neuron.format.parser import parse_program
+from nki_mlir.targets.neuron.format.assembly import parse_program
 from nki_mlir.targets.neuron.timing.machine import Loaded, TimedMachine
 
 HEADER = """\

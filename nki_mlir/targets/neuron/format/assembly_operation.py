@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reads one instruction's operation: the fields its class declares, from the text of each."""
+"""One instruction's operation as assembly text: mnemonic and fields, those that its class declares.
+
+Printed are attributes that differ from their defaults, and tiles by field name.
+"""
 
 import json
 import re
@@ -7,15 +10,32 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nki_mlir.diagnostics import Location, NkiMlirError
-from nki_mlir.dialects.access import HBM, Access, Linear, Tile
-from nki_mlir.dialects.isa.instruction import REGISTERS, Control, Label, Register, Scalar, is_dma
-from nki_mlir.dialects.isa.program import Variable, descriptors, hbm_tile, on_chip_tile, split_address
+from nki_mlir.dialects.access import HBM, PSUM, Access, Linear, Tile
+from nki_mlir.dialects.isa.instruction import REGISTERS, Control, Label, Register, Scalar, check_encodable, is_dma
+from nki_mlir.dialects.isa.program import (
+    PARTITION_STRIDE,
+    PSUM_BASE,
+    Variable,
+    descriptors,
+    hbm_tile,
+    linear_address,
+    on_chip_tile,
+    scaled,
+    split_address,
+)
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import BY_ASM, DType
 
 NAME = r"[A-Za-z_][\w.]*"
 INTEGER = r"-?\d+"
+WORD = re.compile(r"[\w.+-]+")
+
+
+class NotEmittable(NkiMlirError):
+    code = "NKI-EMIT"
+    message = "'{op}' cannot be an instruction: {what}"
+    fix = "run the passes that lower to the isa level"
 
 
 class AssemblyError(NkiMlirError):
@@ -23,6 +43,108 @@ class AssemblyError(NkiMlirError):
     message = "{what}"
 
 
+# -- printing ----------------------------------------------------------------------------------------------------------
+def operation_text(op: Op | Control, queue: int | None = None) -> str:
+    """Mnemonic and fields."""
+    if isinstance(op, Control):
+        fields = [f"{name}={scalar_text(value)}" for name, value in op.values().items()]
+        return " ".join([op.mnemonic, *fields])
+    check_plain(op)
+    parts = [op.mnemonic] if queue is None else [op.mnemonic, f"queue={queue}"]
+    for name, kind in op.attributes.items():
+        value = getattr(op, name)
+        if name == "engine":
+            continue
+        text = attribute_text(value, kind, op.symbols)
+        # As text, because -0.0 is not 0.0.
+        if name not in op.defaults or text != attribute_text(op.defaults[name], kind, ()):
+            parts.append(f"{name}={text}")
+    channels = next((t.partitions for _, t in op.operands() if t.on_chip), None)
+    parts += [f"{f.name}={tile_text(t, op.symbols, channels)}" for f, t in op.operands()]
+    if channels is not None:
+        parts.append(f"channels={channels}")
+    if is_dma(type(op)) and (runs := descriptors(op)) is not None:
+        parts.append("descriptors={}*{}".format(*runs))
+    return " ".join(parts)
+
+
+def check_plain(op: Op) -> None:
+    """What an instruction cannot carry: masks, and bounds left to run time."""
+    check_encodable(type(op))
+    if op.mask or op.limits:
+        raise NotEmittable(op=op.full_name(), what="it has a mask that is no box")
+
+
+def scalar_text(value: object) -> str:
+    if isinstance(value, Tile):
+        return tile_text(value, (), None)
+    return f"{value:04d}" if isinstance(value, Label) else str(value)
+
+
+def attribute_text(value: Any, kind: type, symbols: tuple[Register, ...]) -> str:
+    """One attribute. Text that is no plain word stands in quotation marks, as in JSON."""
+    if kind is Linear:
+        return linear_text(value, symbols)
+    if kind is tuple:
+        return f"({','.join(map(str, value))})"
+    if kind is float:
+        return repr(float(value))
+    if kind is str:
+        return value if WORD.fullmatch(value) else json.dumps(value)
+    return str(int(value)) if kind is bool else str(value)
+
+
+def linear_text(form: Linear, symbols: tuple[Register, ...]) -> str:
+    """``3+4*d0-2*r1``: axes are d, registers r."""
+    axes = "".join(f"{c:+d}*d{axis}" for axis, c in form.axes)
+    return f"{form.const}{axes}{register_terms(form, symbols)}"
+
+
+def register_terms(form: Linear, symbols: tuple[Register, ...], unit: str = "") -> str:
+    """``+64*r1``, in the order of the registers."""
+    terms = sorted((symbols[k].number, c) for k, c in form.symbols)
+    return "".join(f"{c:+d}*r{number}{unit}" for number, c in terms)
+
+
+# -- tiles -------------------------------------------------------------------------------------------------------------
+def tile_text(tile: Tile, symbols: tuple[Register, ...], channels: int | None) -> str:
+    """``fp32@0x28000[1,64][64,4]``: dtype, address, steps and counts innermost first, in elements."""
+    dims = tile.access.free_dims[::-1]
+    steps, counts = (",".join(str(d[k]) for d in dims) for k in (0, 1))
+    lanes = ""
+    if tile.on_chip:
+        broadcast = tile.access.dims[0][0] == 0
+        if broadcast or tile.partitions != channels:
+            lanes = f"*{tile.partitions}{'b' if broadcast else ''}"
+    return f"{tile.dtype.asm}@{address_text(tile, symbols)}[{steps}][{counts}]{lanes}"
+
+
+def address_text(tile: Tile, symbols: tuple[Register, ...]) -> str:
+    """The start, then what registers add: bytes, or partitions where a term ends in p."""
+    free = scaled(tile.access.free, tile.dtype.itemsize)
+    terms = []
+    if tile.space == HBM:
+        assert isinstance(tile.handle, Variable)
+        text = tile.handle.name
+        if free.const:
+            terms.append(byte_text(free.const))
+    else:
+        partition = tile.access.partition
+        assert partition is not None
+        inside = 0 <= partition.const < tile.base_shape[0] and 0 <= free.const < PARTITION_STRIDE
+        text = hex(linear_address(tile.space, partition.const, free.const) if inside
+                   else PSUM_BASE if tile.space == PSUM else 0)
+        if not inside:
+            terms += [f"{partition.const:+d}p", byte_text(free.const)]
+        terms.append(register_terms(partition, symbols, "p"))
+    return text + "".join(terms) + register_terms(free, symbols)
+
+
+def byte_text(offset: int) -> str:
+    return f"{'-' if offset < 0 else '+'}{abs(offset):#x}"
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
 class Line:
     """One line of the text and how far it has been read."""
 
