@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import HBM, Access, Layout, Linear, Tile
 from nki_mlir.dialects.verifier import OutOfBounds, PartitionAccess, TooManyPartitions
-from nki_mlir.frontend.errors import (
-    BadReshape,
-    BlockTensorNotTile,
-    MaskedView,
-    MixedIndexing,
-    RankTooSmall,
-)
+from nki_mlir.frontend.errors import BadReshape, BlockTensorNotTile, MaskedView, MixedIndexing, RankTooSmall
 from nki_mlir.frontend.index import DynamicSlice, Index, Mask, Symbol, broadcast_shape, check_placed
 from nki_mlir.frontend.strides import (
     ONE_MORE,

@@ -8,18 +8,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.scalar.alu import ALU, ALU_BY_ASM, AluOperator
-from nki_mlir.scalar.dtypes import (
-    FLOAT32,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    UINT8,
-    UINT16,
-    UINT32,
-    UINT64,
-    DType,
-)
+from nki_mlir.scalar.dtypes import FLOAT32, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, DType
 
 from .conftest import VECTOR, Loops
 from .samples import assert_same, of_dtype, ulp_error

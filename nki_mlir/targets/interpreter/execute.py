@@ -171,13 +171,12 @@ def active_part(mask: Mask, extents: Sequence[int], values: Values
     return None if active is not None and not active.any() else (starts, counts, active)
 
 
-Patterns = dict[str, tuple[Pattern, int, DType]]        # of an operand, with its number and dtype
+Patterns = dict[str, tuple[Pattern, int]]       # of an operand, with its number
 
 
 def _masked(op: Op) -> Runner:
     iteration = op.iteration()
-    operands = op.operands()
-    patterns = {f.name: (Pattern(t), k, t.dtype) for k, (f, t) in enumerate(operands)}
+    patterns = {f.name: (Pattern(t), k) for k, (f, t) in enumerate(op.operands())}
     boxes: dict[tuple[object, ...], Runner] = {}
 
     def run(arrays: Arrays, values: Values) -> None:
@@ -266,7 +265,7 @@ def _gathered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, coordi
 
     def elements(name: str) -> np.ndarray:
         """Flat indices of an operand's elements, in the operand's dims."""
-        pattern, place, _ = patterns[name]
+        pattern, place = patterns[name]
         axes = iteration.axes[name]
         own = []
         for axis, extent in zip(axes, pattern.shape):
@@ -278,14 +277,14 @@ def _gathered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, coordi
 
     sources = []
     for name, tile in op.sources():
-        value = flat_view(arrays[patterns[name][1]], patterns[name][2].numpy)[elements(name)]
+        value = flat_view(arrays[patterns[name][1]], tile.dtype.numpy)[elements(name)]
         sources.append(convert(value, compute, tile.dtype) if compute is not None else value)
     sources += [p.astype((compute or op.operands()[0][1].dtype).numpy) for p in positions]
     # Gathered elements without reduction lie in one dimension: there is nothing to transpose, as the reference would.
     by_body = not reduced and hasattr(op, "body")
     result = op.body(ArrayScalars(compute), *sources) if by_body else op.reference(*sources)    # type: ignore[attr-defined]
     for (name, tile), value in zip(op.targets(), result if isinstance(result, tuple) else (result,)):
-        flat_view(arrays[patterns[name][1]], patterns[name][2].numpy)[elements(name)] = convert(
+        flat_view(arrays[patterns[name][1]], tile.dtype.numpy)[elements(name)] = convert(
             np.asarray(value), tile.dtype, _result_dtype(value, compute))
 
 
@@ -299,15 +298,15 @@ def _filled(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: Act
     starts, counts, active = box
     iteration, compute = op.iteration(), op.compute
     (source, tile), = op.sources()
-    pattern, place, dtype = patterns[source]
+    pattern, place = patterns[source]
     flat = pattern.elements(arrays[place], values, np.argwhere(active).T + np.array(starts)[:, None])
-    given = flat_view(arrays[place], dtype.numpy)[flat]
+    given = flat_view(arrays[place], tile.dtype.numpy)[flat]
     given = convert(given, compute, tile.dtype) if compute is not None else given
-    filled = np.full(tuple(counts), ALU[op.op].identity(compute or dtype), given.dtype)     # type: ignore[attr-defined]
+    filled = np.full(tuple(counts), ALU[op.op].identity(compute or tile.dtype), given.dtype)     # type: ignore[attr-defined]
     filled[active] = given
     value = op.reference(filled)
     (name, tile), = op.targets()
-    pattern, place, _ = patterns[name]
+    pattern, place = patterns[name]
     kept = [(0, 1) if k in iteration.reduced else (s, n) for k, (s, n) in enumerate(zip(starts, counts))]
     target = pattern.box(arrays[place], values, [s for s, _ in kept], [n for _, n in kept])
     touched = active.any(axis=tuple(iteration.reduced), keepdims=True)

@@ -37,9 +37,7 @@ from .searches import (
     nc_stream_shuffle,
     sequence_bounds,
 )
-from .searches import (
-    nisa_dropout as dropout,
-)
+from .searches import nisa_dropout as dropout
 
 
 class engine(Enum):

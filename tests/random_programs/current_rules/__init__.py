@@ -4,15 +4,4 @@
 A rule gives False where there is nothing for it here.
 """
 
-from . import (  # noqa: F401
-    elementwise,
-    functions,
-    less_used,
-    memory,
-    patterns,
-    products,
-    programs,
-    reductions,
-    searches,
-    transfers,
-)
+from . import elementwise, functions, less_used, memory, patterns, products, programs, reductions, searches, transfers  # noqa: F401

@@ -75,8 +75,7 @@ def test_each_wait__is_needed_for_the_values():
 
 
 def test_long_code__meets_before_a_semaphore_overflows(monkeypatch):
-    monkeypatch.setattr("nki_mlir.targets.neuron.codegen.synchronize_engines.SEMAPHORE_MAX", 47)
-    monkeypatch.setattr("nki_mlir.targets.neuron.simulator.SEMAPHORE_MAX", 47)
+    monkeypatch.setattr("nki_mlir.dialects.isa.instruction.SEMAPHORE_MAX", 47)      # of the emission and the simulator
     made = RandomCode(3, 60)
     expected = made.expected()
     program = emit_code(made.code, Emission())

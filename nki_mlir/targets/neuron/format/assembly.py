@@ -16,10 +16,8 @@ from nki_mlir.targets.neuron.format.assembly_operation import (
     Line,
     OperationReader,
     Text,
-    TileReader,
     element_type,
     operation_text,
-    read_control,
 )
 from nki_mlir.targets.neuron.validate import Validator
 
@@ -224,8 +222,8 @@ class _Parser:
         line.end()
         self.lines[engine, len(stream)] = line
         queue = fields.pop("queue").number() if "queue" in fields else None
-        op = (read_control(line, cls, fields, TileReader(self.machine, self.variables)) if issubclass(cls, Control)
-              else OperationReader(line, cls, fields, engine, self.machine, self.variables).op)
+        reader = OperationReader(line, fields, self.machine, self.variables)
+        op = reader.control(cls) if issubclass(cls, Control) else reader.operation(cls, engine)
         stream.append(Instruction(op, tuple(waits), update, queue, location))
 
     def semaphore(self, line: Line) -> int | None:

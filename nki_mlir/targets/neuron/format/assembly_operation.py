@@ -224,40 +224,17 @@ def none_left(cls: "type[Op | Control]", fields: Fields) -> None:
         raise text.fail(f"{cls.mnemonic} has no field {name}")
 
 
-def read_control(line: Line, cls: type[Control], fields: Fields, tiles: "TileReader") -> Control:
-    """A control operation from its fields."""
-    values: dict[str, Any] = {}
-    for name, kind in cls.kinds().items():
-        if name not in fields:
-            raise line.fail(f"{cls.mnemonic} needs {name}=", line.named)
-        text = fields.pop(name)
-        if kind is str:
-            values[name] = text.value
-        elif kind is Tile:
-            values[name] = tiles.tile(text, None)
-            if tiles.registers:
-                raise text.fail("expected a fixed place")
-        elif kind in (Register, Scalar) and text.value.startswith("r"):
-            values[name] = register(text, text.match(r"r(\d+)", "a register")[1])
-        elif kind is Register:
-            raise text.fail("expected a register")
-        else:
-            values[name] = Label(text.number()) if kind is Label else text.number()
-    none_left(cls, fields)
-    return cls(**values)
-
-
 def register(text: Text, number: str) -> Register:
     if int(number) >= REGISTERS:
         raise text.fail(f"there are registers r0 to r{REGISTERS - 1}")
     return Register(int(number))
 
 
-class TileReader:
-    """Tiles of one instruction, its registers numbered as they come."""
+class OperationReader:
+    """One instruction's operation by what its class declares; its registers are numbered as they come."""
 
-    def __init__(self, machine: Machine, variables: Mapping[str, Variable]) -> None:
-        self.machine, self.variables = machine, variables
+    def __init__(self, line: Line, fields: Fields, machine: Machine, variables: Mapping[str, Variable]) -> None:
+        self.line, self.fields, self.machine, self.variables = line, fields, machine, variables
         self.registers: dict[Register, int] = {}
 
     def symbol(self, text: Text, number: str) -> int:
@@ -314,12 +291,30 @@ class TileReader:
                 Linear(byte // size, tuple(sorted((k, c // size) for k, c in terms))))
 
 
-class OperationReader(TileReader):
-    """One tile operation: its fields by the class's declarations."""
+    # -- operations ----------------------------------------------------------------------------------------------------
+    def control(self, cls: type[Control]) -> Control:
+        line, fields, values = self.line, self.fields, dict[str, Any]()
+        for name, kind in cls.kinds().items():
+            if name not in fields:
+                raise line.fail(f"{cls.mnemonic} needs {name}=", line.named)
+            text = fields.pop(name)
+            if kind is str:
+                values[name] = text.value
+            elif kind is Tile:
+                values[name] = self.tile(text, None)
+                if self.registers:
+                    raise text.fail("expected a fixed place")
+            elif kind in (Register, Scalar) and text.value.startswith("r"):
+                values[name] = register(text, text.match(r"r(\d+)", "a register")[1])
+            elif kind is Register:
+                raise text.fail("expected a register")
+            else:
+                values[name] = Label(text.number()) if kind is Label else text.number()
+        none_left(cls, fields)
+        return cls(**values)
 
-    def __init__(self, line: Line, cls: type[Op], fields: Fields, engine: Engine, machine: Machine,
-                 variables: Mapping[str, Variable]) -> None:
-        super().__init__(machine, variables)
+    def operation(self, cls: type[Op], engine: Engine) -> Op:
+        line, fields = self.line, self.fields
         channels = fields.pop("channels").number() if "channels" in fields else None
         runs = fields.pop("descriptors", None)
         values: dict[str, Any] = {"engine": engine.value} if "engine" in cls.attributes else {}
@@ -334,14 +329,16 @@ class OperationReader(TileReader):
             elif not field.optional:
                 raise line.fail(f"{cls.mnemonic} needs {field.name}=", line.named)
         none_left(cls, fields)
-        self.op = cls(symbols=tuple(self.registers), **values)
+        op = cls(symbols=tuple(self.registers), **values)
         if runs is not None:
-            self.check_descriptors(runs)
+            self.check_descriptors(runs, op)
+        return op
 
-    def check_descriptors(self, text: Text) -> None:
+    @staticmethod
+    def check_descriptors(text: Text, op: Op) -> None:
         """What the text says of a transfer follows from its tiles; it must not say something else."""
         try:
-            found = descriptors(self.op) if is_dma(type(self.op)) else None
+            found = descriptors(op) if is_dma(type(op)) else None
         except (LookupError, AttributeError):
             found = None
         expected = "{}*{}".format(*found) if found else "none"

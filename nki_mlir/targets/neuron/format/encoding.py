@@ -223,8 +223,8 @@ class Decoder:
         if any(comparison for _, comparison, _ in conditions):
             raise BadBinary(what=f"{code.what} has an unknown comparison at byte {start}")
         signal = code.take(UPDATE)
-        op = (self.control(cls, code) if issubclass(cls, Control)
-              else _TileOperation(self, cls, code, present, engine).op)
+        reader = _OperationReader(self, cls, code)
+        op = reader.control(cls) if issubclass(cls, Control) else reader.operation(cls, present, engine)
         if not code.at <= start + slots * SLOT <= len(code.data):
             raise BadBinary(what=f"{code.what} has an instruction of a wrong length at byte {start}")
         code.at = start + slots * SLOT
@@ -239,32 +239,9 @@ class Decoder:
             raise BadBinary(what=f"there is no semaphore operation {kind}")
         return Update(semaphore, -value if kind in (DEC, SUB) else value)
 
-    def control(self, cls: type[Control], code: Bytes) -> Control:
-        values: dict[str, object] = {}
-        for name, kind in cls.kinds().items():
-            if kind is str:
-                values[name] = entry(cls.choices[name], code.take(_BOOL)[0], name)
-            elif kind is Register:
-                values[name] = Register(code.take(_BOOL)[0])
-            elif kind is Tile:
-                values[name] = self.fixed_tile(cls, code, name)
-            elif kind == Scalar:
-                is_register, number = code.take(_SCALAR)
-                values[name] = Register(number) if is_register else number
-            else:
-                values[name] = (Label if kind is Label else int)(code.take(_WORD)[0])
-        return cls(**values)
 
-    def fixed_tile(self, cls: type[Control], code: Bytes, label: str) -> Tile:
-        reader = _TileReader(self, cls, code)
-        tile = reader.tile(label)
-        if reader.registers:
-            raise BadBinary(what=f"a descriptor of {code.what} is malformed")
-        return tile
-
-
-class _TileReader:
-    """Descriptors of one instruction; its registers are numbered as they come."""
+class _OperationReader:
+    """One instruction's operation; its registers are numbered as they come."""
 
     def __init__(self, decoder: Decoder, cls: type[Op | Control], code: Bytes) -> None:
         self.decoder, self.cls, self.code = decoder, cls, code
@@ -296,12 +273,25 @@ class _TileReader:
         lane = (0 if lanes & BROADCAST else 1, count)
         return on_chip_tile(where, Access(dtype, partition, free, (lane, *pairs)), self.decoder.machine, label)
 
+    def control(self, cls: type[Control]) -> Control:
+        code, values = self.code, dict[str, object]()
+        for name, kind in cls.kinds().items():
+            if kind is str:
+                values[name] = entry(cls.choices[name], code.take(_BOOL)[0], name)
+            elif kind is Register:
+                values[name] = Register(code.take(_BOOL)[0])
+            elif kind is Tile:
+                values[name] = self.tile(name)
+                if self.registers:
+                    raise BadBinary(what=f"a descriptor of {code.what} is malformed")
+            elif kind == Scalar:
+                is_register, number = code.take(_SCALAR)
+                values[name] = Register(number) if is_register else number
+            else:
+                values[name] = (Label if kind is Label else int)(code.take(_WORD)[0])
+        return cls(**values)
 
-class _TileOperation(_TileReader):
-    """One tile operation."""
-
-    def __init__(self, decoder: Decoder, cls: type[Op], code: Bytes, present: int, engine: Engine) -> None:
-        super().__init__(decoder, cls, code)
+    def operation(self, cls: type[Op], present: int, engine: Engine) -> Op:
         values: dict[str, Any] = {"engine": engine.value} if "engine" in cls.attributes else {}
         for k, field in enumerate(cls.tiles):
             if present >> k & 1:
@@ -311,7 +301,7 @@ class _TileOperation(_TileReader):
         for name, kind in cls.attributes.items():
             if name != "engine":
                 values[name] = self.attribute(kind)
-        self.op = cls(symbols=tuple(self.registers), **values)
+        return cls(symbols=tuple(self.registers), **values)
 
     def attribute(self, kind: type) -> object:
         code = self.code

@@ -21,9 +21,9 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.neuron.profile.occupancy import Footprint, Use, Where, footprint_of, readers_of
-from nki_mlir.targets.neuron.timing.columns import TRANSFER, WORK, Entry
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.result import timing_of
+from nki_mlir.targets.neuron.timing.streams import TRANSFER, WORK, Entry
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
 
 
@@ -116,12 +116,15 @@ RULES: dict[str, Rule] = {}                     # by the name that tells them ap
 
 def rule(name: str) -> Callable[[Rule], Rule]:
     """Decorator of a piece of advice."""
-    return lambda change: RULES.setdefault(name, change)
+    def register(change: Rule) -> Rule:
+        RULES[name] = change
+        return change
+    return register
 
 
 def advice_of(run: TimedMachine) -> list[dict[str, Any]]:
     """What would save at least ``WORTH`` of the time of a run that has come to its end, the largest first."""
-    programs, timing = [core.columns.program for core in run.cores], timing_of(run)
+    programs, timing = [core.program for core in run.cores], timing_of(run)
     total, busy = timing.total_ns, timing.slowest.busy_ns
     seen, found = Evidence(run, total, busy), []
     for name, rule_of in RULES.items():

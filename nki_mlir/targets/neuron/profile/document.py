@@ -271,7 +271,7 @@ def points(run: TimedMachine, slices: Slices, total: float) -> list[RooflinePoin
         line = (at.file, at.line) if at is not None else ("", 0)
         computed[line] += times * operations(instruction)
         moved[line] += times * getattr(stream.details.get(place), "hbm_bytes", 0)
-    found = [RooflinePoint(run.cores[0].columns.program.kernel, "", computed.total(), moved.total(), total)]
+    found = [RooflinePoint(run.cores[0].program.kernel, "", computed.total(), moved.total(), total)]
     for file in sorted({file for file, _ in computed if file}):
         own = [line for line in computed if line[0] == file]
         for loop in loops_of(file, [number for _, number in own]):

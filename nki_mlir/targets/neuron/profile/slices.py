@@ -109,7 +109,7 @@ def _transfers(run: TimedMachine, made: Slices, numbers: list[list[int]], launch
         core, place = run.cores.index(agent.core), run.record.position[event]
         queue = agent.stream.instructions[place].queue
         assert queue is not None
-        name = agent.core.columns.program.queues[queue].name
+        name = agent.core.program.queues[queue].name
         found = lanes.setdefault((core, name), [])
         begin, end = launch + movement.begin, launch + movement.end
         lane = next((k for k, (until, _) in enumerate(found) if until <= begin + ROUNDING), len(found))

@@ -17,20 +17,6 @@ from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.machine import Engine, Machine, machine_named
 from nki_mlir.targets.neuron.deadlock import Deadlock, Waiter, deadlock
-from nki_mlir.targets.neuron.timing.columns import (
-    CONTROL,
-    NEAR,
-    PSUM_PORT,
-    SBUF_PORT,
-    TRANSFER,
-    WORK,
-    Columns,
-    Occasion,
-    Stream,
-    columns_of,
-    reads_result,
-)
-from nki_mlir.targets.neuron.timing.columns import MEETING as MEETING_KIND
 from nki_mlir.targets.neuron.timing.record import (
     BEGIN,
     MEETING,
@@ -42,6 +28,19 @@ from nki_mlir.targets.neuron.timing.record import (
     Movement,
     Record,
 )
+from nki_mlir.targets.neuron.timing.streams import (
+    CONTROL,
+    NEAR,
+    PSUM_PORT,
+    SBUF_PORT,
+    TRANSFER,
+    WORK,
+    Occasion,
+    Stream,
+    reads_result,
+    streams_of,
+)
+from nki_mlir.targets.neuron.timing.streams import MEETING as MEETING_KIND
 from nki_mlir.targets.neuron.timing.transfers import DmaEngines, TimedTransfer
 
 Change = tuple[float, int, int]                 # when, by how much, by which event
@@ -93,10 +92,10 @@ Loaded = Mapping[tuple[int, Engine], Sequence[int]]     # what an engine of a co
 class CoreState:
     """What the engines of a core share."""
 
-    def __init__(self, columns: Columns) -> None:
-        self.columns = columns
-        self.semaphores = [TimedSemaphore() for _ in range(columns.semaphores)]
-        self.dma = DmaEngines(columns.machine)
+    def __init__(self, program: Program, machine: Machine) -> None:
+        self.program = program
+        self.semaphores = [TimedSemaphore() for _ in program.semaphores]
+        self.dma = DmaEngines(machine)
         self.ports = [(0.0, -1)] * (PSUM_PORT + SBUF_PORT + 1)      # free from when on, after which event
         self.hbm_bytes = 0
 
@@ -152,10 +151,10 @@ class TimedMachine:
         self.mode, self.limit = mode, EVENT_LIMIT if limit is None else limit
         self.machine: Machine = machine_named(programs[0].target)
         self.record = Record()
-        self.cores = [CoreState(columns_of(p, self.machine, k, len(programs))) for k, p in enumerate(programs)]
+        self.cores = [CoreState(program, self.machine) for program in programs]
         self.agents: list[Agent] = []
         for number, core in enumerate(self.cores):
-            for stream in core.columns.streams:
+            for stream in streams_of(core.program, self.machine, number, len(programs)):
                 given = loaded.get((number, stream.engine)) if loaded else None
                 self.agents.append(Agent(len(self.agents), core, stream, given))
         self.heap: list[tuple[float, int]] = [(0.0, agent.number) for agent in self.agents]
@@ -410,7 +409,7 @@ class TimedMachine:
             for agent in self.agents:
                 if agent.core is core and agent.at < len(agent.stream.entries):
                     waiters.append(self.waiter(agent))
-        return deadlock(waiters, [core.columns.program for core in self.cores])
+        return deadlock(waiters, [core.program for core in self.cores])
 
     def waiter(self, agent: Agent) -> Waiter:
         number, value, shown = -1, 0, 0

@@ -12,10 +12,10 @@ import numpy as np
 
 from nki_mlir.diagnostics import Location
 from nki_mlir.machine import ENGINES, Engine
-from nki_mlir.targets.neuron.timing.columns import CONTROL as KIND
-from nki_mlir.targets.neuron.timing.columns import TABLE_LOAD, TRANSFER
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.record import MEETING, OWN_RESULT, PORT, SEMAPHORE, pieces_of
+from nki_mlir.targets.neuron.timing.streams import CONTROL as KIND
+from nki_mlir.targets.neuron.timing.streams import TABLE_LOAD, TRANSFER
 
 VERSION = 1
 LAUNCH, CONTROL, END, CORES, TABLE = "launch", "control", "end", "other cores", "table load"
@@ -133,7 +133,7 @@ def timing_of(run: TimedMachine) -> Timing:
         cores.append(CoreTiming({engine: time.busy for engine, time in own},
                                 {engine: time.stalls for engine, time in own},
                                 core.dma.busy, core.hbm_bytes, {engine: time.instructions for engine, time in own}))
-    program = run.cores[0].columns.program
+    program = run.cores[0].program
     path = _shares(run, pieces_of(run.record))
     path.append(Share(ns=launch, engine="", instruction="", what=LAUNCH, location=""))
     return Timing(program.kernel, program.target, total, launch, cores, sorted(path, key=lambda s: -s["ns"]), run.mode)

@@ -6,7 +6,6 @@ result, and until the engine itself may read it; the ports that it holds. Instru
 tuple. What else a kind needs is beside it in ``details``.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
@@ -74,21 +73,10 @@ class Stream:
         self.meetings: dict[int, Occasion] = {}
 
 
-@dataclass
-class Columns:
-    """A program of one core. ``semaphores``: how many there are."""
-
-    program: Program
-    machine: Machine
-    streams: list[Stream]
-    semaphores: int
-
-
-def columns_of(program: Program, machine: Machine, number: int, cores: int) -> Columns:
+def streams_of(program: Program, machine: Machine, number: int, cores: int) -> list[Stream]:
     """The streams of core ``number`` of ``cores`` as numbers."""
     made = _Builder(program, machine, number, cores)
-    streams = [made.stream(engine, program.streams[engine]) for engine in ENGINES if program.streams[engine]]
-    return Columns(program, machine, streams, len(program.semaphores))
+    return [made.stream(engine, program.streams[engine]) for engine in ENGINES if program.streams[engine]]
 
 
 class _Builder:
