@@ -56,7 +56,7 @@ def _without_classes(dialect: str) -> None:
             del sys.modules[module]
 
 
-for _dialect in ("arith", "linalg", "llvm", "math", "memref"):
+for _dialect in ("arith", "func", "linalg", "llvm", "math", "memref", "scf"):
     _without_classes(_dialect)
 
 class LateDialect:

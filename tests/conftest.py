@@ -36,7 +36,7 @@ def order_of_streams(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 
 
 CPU = "nki_mlir.targets.cpu"
-THRESHOLDS = {"kernel.WORTH_ROLLING": 1, "kernel.WORTH_FUSING": 1, "read_in_place.LEAST": 1, "row_chunks.LARGE": 1 << 8,
+THRESHOLDS = {"lowering.WORTH_ROLLING": 1, "lowering.WORTH_FUSING": 1, "read_in_place.LEAST": 1, "row_chunks.LARGE": 1 << 8,
               "row_chunks.CHUNK": 1 << 7, "row_chunks.LEAST": 1, "packed_products.WORTH_PACKING": 1}
 
 

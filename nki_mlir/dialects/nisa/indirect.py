@@ -27,11 +27,16 @@ class IndirectOutOfBounds(OutOfBounds):
         return self
 
 
-def no_row(row: int, table: Tile) -> IndirectOutOfBounds:
-    """The error of a number that is no row of a table."""
-    step = math.prod(table.shape[1:]) if table.on_chip else table.access.dims[0][0]
-    size = math.prod(table.shape) if table.on_chip else table.row
-    return IndirectOutOfBounds(index=row * step, size=size, row=row, rows=table.shape[0])
+def rows_of(table: Tile) -> tuple[int, int, int]:
+    """How many elements it is from a row of a table to the next, how many there are, and how many rows."""
+    if table.on_chip:
+        return math.prod(table.shape[1:]), math.prod(table.shape), table.shape[0]
+    return table.access.dims[0][0], table.row, table.shape[0]
+
+
+def no_row(row: int, step: int, size: int, rows: int) -> IndirectOutOfBounds:
+    """The error of a number that is no row of a table, of which ``rows_of`` has the rest."""
+    return IndirectOutOfBounds(index=row * step, size=size, row=row, rows=rows)
 
 
 def checked_rows(index: np.ndarray, table: Tile, mode: str) -> tuple[np.ndarray, np.ndarray]:
@@ -42,7 +47,7 @@ def checked_rows(index: np.ndarray, table: Tile, mode: str) -> tuple[np.ndarray,
     rows = index.reshape(-1).astype(np.int64)
     inside = (rows >= 0) & (rows < table.shape[0])
     if mode == "error" and not inside.all():
-        raise no_row(int(rows[~inside][0]), table)
+        raise no_row(int(rows[~inside][0]), *rows_of(table))
     return rows, inside
 
 

@@ -32,7 +32,7 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]
     from nki_mlir.targets.cpu.kernel import NativeKernel  # start-up: needed where it is asked for
     try:
         kernel = NativeKernel(captured, grid)
-        return kernel.on_threads if kernel.hosts.meets else kernel
+        return kernel.on_threads if kernel.meets else kernel
     except Unsupported as error:
         from nki_mlir.targets import interpreter  # start-up: needed where it is asked for
         program = interpreter.load(captured, grid)
@@ -44,5 +44,5 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]
 def lower_to(level: str, module: "Module", observer: "PassObserver | None" = None) -> str:
     """What the JIT makes of a module, as text: its program in comments, its routines as vector code (``vector``) or in
     the LLVM dialect (``llvm``)."""
-    from nki_mlir.targets.cpu.kernel import listing  # start-up: needed where it is asked for
+    from nki_mlir.targets.cpu.lowering import listing  # start-up: needed where it is asked for
     return listing(module, level == "vector", observer)

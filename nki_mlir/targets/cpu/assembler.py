@@ -5,25 +5,25 @@ Loops and branches become the machine's, structured operations calls of routines
 form of slots.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from math import prod
 
 import numpy as np
 
 from nki_mlir.analysis.effects import RESHAPES, effects_of
 from nki_mlir.bindings import Operation, Value, ir, operations_of
-from nki_mlir.diagnostics import InternalError, Location, NkiMlirError, Unsupported
+from nki_mlir.diagnostics import InternalError, Unsupported
 from nki_mlir.dialects.access import Constraint, Linear
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
-from nki_mlir.dialects.nisa.indirect import no_row
+from nki_mlir.dialects.nisa.indirect import rows_of
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.symbol_ranges import CASTS
-from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.host_operations import HostOperations
+from nki_mlir.targets.cpu.image import PYTHON, SITE_BITS, Site
 from nki_mlir.targets.cpu.loops import addressed, can_stream
 from nki_mlir.targets.cpu.packed_products import PackedProducts
 from nki_mlir.targets.cpu.program import (
@@ -42,43 +42,37 @@ from nki_mlir.targets.cpu.program import (
 )
 from nki_mlir.targets.cpu.proofs import ByteInterval, FreshBuffers, OpenBlock, RuntimeCheck, independent, open_checks
 from nki_mlir.targets.cpu.read_in_place import ReadInPlace, find_fields
-from nki_mlir.targets.cpu.routines import SITE_BITS, Limits, row_copies_of
+from nki_mlir.targets.cpu.routines import Limits, row_copies_of
 from nki_mlir.targets.cpu.row_chunks import RowChunks
 from nki_mlir.targets.cpu.schedule import cost_of, dims_of, parts_of, reach_of
 from nki_mlir.targets.cpu.values import ARITHMETIC, MemrefView, Values
-from nki_mlir.targets.interpreter.execute import MaskTooWeak
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.reader import Reader, Structured, layout_of
 
-WORTH_WAKING = 50_000               # nanoseconds of work below which the pool's threads are not asked
 MUCH = 8                            # part of the last cache that is worth keeping free for others
 TERMINATORS = {"scf.yield", "scf.condition", "func.return"}
 
-Failure = Callable[[int], NkiMlirError]         # by how much a check failed -> the error
-
-
 @dataclass
-class Sites:
-    """The places that can fail, by number from 1 on. The number has few bits: those beyond share the last."""
+class CommonParts:
+    """What all programs of a kernel share: the places that can fail, constants, operations that the host runs."""
 
-    failures: list[tuple[Location | None, Failure]] = field(default_factory=list)
+    sites: list[Site] = field(default_factory=list)
+    constants: list[np.ndarray] = field(default_factory=list)
+    hosts: HostOperations = field(default_factory=HostOperations)
 
-    def add(self, place: Location | None, failure: Failure = lambda excess: MaskTooWeak(excess=excess)) -> Linear:
-        if len(self.failures) < (1 << SITE_BITS) - 1:
-            self.failures.append((place, failure))
-        return Linear(len(self.failures))
-
-    def error(self, site: int, excess: int) -> NkiMlirError:
-        place, failure = self.failures[site - 1]
-        return failure(excess).located(place)
+    def site(self, op: Operation, rule: str = "mask", *values: object) -> Linear:
+        """The number of an operation's place, from 1 on. It has few bits: places beyond share the last."""
+        if len(self.sites) < (1 << SITE_BITS) - 1:
+            self.sites.append(Site(location_of(op), rule, values))
+        return Linear(len(self.sites))
 
 
 class Assembler:
-    """One function. ``hosts`` and ``sites`` are shared by all functions of a kernel."""
+    """One function."""
 
-    def __init__(self, kernel: KernelFunction, axes: int, reader: Reader, hosts: HostOperations, sites: Sites) -> None:
-        self.kernel, self.reader, self.hosts, self.sites = kernel, reader, hosts, sites
-        self.code = Assembly(FIRST_ID + axes + len(kernel.inputs) + len(kernel.shared))
+    def __init__(self, kernel: KernelFunction, axes: int, reader: Reader, common: CommonParts) -> None:
+        self.kernel, self.reader, self.common, self.hosts = kernel, reader, common, common.hosts
+        self.code = Assembly(FIRST_ID + axes + len(kernel.inputs) + len(kernel.shared), common.constants)
         self.values = Values(kernel, axes, self.code)
         self.lives = LiveBuffers()
         self.fresh = FreshBuffers()
@@ -176,7 +170,7 @@ class Assembler:
         cost, self.times, hosts = self.cost, self.times * len(span), len(self.hosts.runners)
         self.inside(operations, OpenBlock(variable, span))
         private = {buffer for buffer, where in self.code.buffers if where == memory}
-        if (self.cost - cost >= WORTH_WAKING and len(self.hosts.runners) == hosts
+        if (self.cost - cost >= host.WORTH_WAKING and len(self.hosts.runners) == hosts
                 and independent(self.accesses, variable, span, self.values.ranges, private)):
             first = RoutineCall("nki_parallel", (
                 slot_value(SELF), slot_value(CODE), start, Linear(variable), Linear(span[0]), Linear(span.step),
@@ -281,7 +275,7 @@ class Assembler:
         view, offset = self.values.element(op)
         for low in (offset, Linear(view.size - dtype.itemsize).plus(offset, -1)):
             if self.values.interval(low)[0] < 0:
-                self.code.emit("nki_check", low, self.sites.add(location_of(op), partial(_outside, view, 1, False)))
+                self.code.emit("nki_check", low, self.outside(op, view, 1, False))
         address = view.base.plus(offset)
         self.values.forms[op.results[0]] = self.values.compute(f"load_{dtype.numpy.kind}{dtype.bits}", address)
         if self.accesses is not None:
@@ -347,7 +341,7 @@ class Assembler:
     def is_large(self, nest: Nest) -> bool:
         """Whether one operation is worth several threads, which nothing around it uses."""
         alone = self.accesses is None and prod(self.kernel.grid) == 1
-        return alone and cost_of(nest) >= WORTH_WAKING and host.threads() > 1
+        return alone and cost_of(nest) >= host.WORTH_WAKING and host.threads() > 1
 
     def spread(self, nest: Nest, part: Nest, count: int, extent: int, places: list[Linear], symbols: list[Linear],
                streams: bool) -> None:
@@ -360,7 +354,7 @@ class Assembler:
 
     def check(self, op: Operation, read: Structured, symbols: list[Linear]) -> None:
         """The bounds that were left to run time, before the operation runs."""
-        site = self.sites.add(location_of(op))
+        site = self.common.site(op)
         nest = read.nest                            # over the axes that the limits are over
         if nest.mask:
             self.code.emit(Limits(nest.extents, nest.mask, read.limits, len(symbols)), *symbols, site)
@@ -371,11 +365,14 @@ class Assembler:
     def check_bounds(self, op: Operation, check: RuntimeCheck) -> None:
         """A bound of an operand that could not be proved."""
         if check.routine is not None:
-            self.code.emit(check.routine, *check.arguments, self.sites.add(location_of(op)))
+            self.code.emit(check.routine, *check.arguments, self.common.site(op))
             return
         assert check.value is not None
-        site = self.sites.add(location_of(op), partial(_outside, check.view, check.itemsize, check.upper))
-        self.code.emit("nki_check", check.value, site)
+        self.code.emit("nki_check", check.value, self.outside(op, check.view, check.itemsize, check.upper))
+
+    def outside(self, op: Operation, view: MemrefView, itemsize: int, upper: bool) -> Linear:
+        """The site of an access that may leave its memory."""
+        return self.common.site(op, "bounds", view.name, view.size // itemsize, itemsize, upper)
 
     def tile_operation(self, op: Operation) -> None:
         """What is no structured operation: rows that move by their numbers, and what the interpreter does."""
@@ -391,14 +388,11 @@ class Assembler:
                   for (field, tile), view in zip(read.operands(), views)}
         table = read.table                     # type: ignore[attr-defined]
         piece, source = read.piece_field, read.addressed_by_data            # type: ignore[attr-defined]
-        record = np.zeros(2, np.int64)              # of one failure: threads that fail at once may show the other's
-
-        def failure(_: int) -> NkiMlirError:
-            return no_row(int(record[0]), table).counted_from(int(record[1]))
+        record = self.code.constant(np.zeros(2, np.int64))      # threads that fail at once may show the other's failure
+        site = self.common.site(op, "row", len(self.code.constants) - 1, *rows_of(table))
         start = Linear() if table.on_chip else _combined(table.access.free, symbols)
-        self.code.emit(rows, places["index"], places[source], places[piece], Linear(record.ctypes.data), start,
-                       self.sites.add(location_of(op), failure).plus(Linear(1 << SITE_BITS)))
-        self.values.globals.append(record)
+        self.code.emit(rows, places["index"], places[source], places[piece], record, start,
+                       site.plus(Linear(1 << SITE_BITS)))
         self.cost += self.times * (rows.count * cost_of(rows.row))
         if self.accesses is not None:
             written = {field.name for field, _ in read.operands() if field.writes}
@@ -410,11 +404,11 @@ class Assembler:
                                                   0 if tile is table else size))
 
     def on_host(self, op: Operation) -> None:
-        site = self.sites.add(location_of(op))
+        site = self.common.site(op)
         read, values = self.hosts.add(site.const, op)
         self.fresh.performed(read, [self.values.views[tile.handle] for _, tile in read.operands()])
         arguments = [self.use(v).address if v in self.values.views else self.values.form(v) for v in values]
-        self.code.emit(self.hosts.address, site, *arguments)
+        self.code.emit(PYTHON, site, *arguments)
 
 
 def _body_of(operations: Iterator[Operation]) -> list[Operation]:
@@ -441,13 +435,6 @@ def _carries_nothing(op: Operation) -> None:
 
 def _is_parallel(op: Operation) -> bool:
     return "nki.loop" in op.attributes and op.attributes["nki.loop"].value == "parallel"
-
-
-def _outside(view: MemrefView, itemsize: int, upper: bool, excess: int) -> NkiMlirError:
-    """The error of an access that leaves its memory by ``excess`` bytes."""
-    extent, by = view.size // itemsize, -(-excess // itemsize)
-    low, high = (0, extent - 1 + by) if upper else (-by, extent - 1)
-    return OutOfBounds(tensor=view.name or "a buffer", dim="0 (flat)", low=low, high=high, extent=extent)
 
 
 def _least(constraint: Constraint, extents: tuple[int, ...], symbols: list[Linear]) -> Linear:

@@ -15,6 +15,7 @@ MOST_THREADS = 256                  # places in the pool
 LINE = 64                           # bytes every buffer starts at a multiple of
 PAGE = 4096
 MOST_CACHE = 32 << 20               # bytes of the last cache, where it is not known
+WORTH_WAKING = 50_000               # nanoseconds of work below which the pool's threads are not asked
 
 
 class BadThreadCount(NkiMlirError, ValueError):

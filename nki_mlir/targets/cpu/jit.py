@@ -8,14 +8,17 @@ engine runs at level 0, which still selects instructions and allocates registers
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import Context, Module, ir, load
 from nki_mlir.diagnostics import InternalError
-from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.cpu import object_cache
 from nki_mlir.targets.cpu.object_file import NotLoadable, load_object
+
+if TYPE_CHECKING:
+    from nki_mlir.passes.pass_manager import PassObserver
 
 # What LLVM has no operation for becomes calls of the C library, a lane at a time; the rest is lowered before.
 PASSES = ("convert-scf-to-cf", "convert-to-llvm", "convert-math-to-libm", "convert-to-llvm",
@@ -30,6 +33,15 @@ llvm.func @f(%c: i1, %x: f32) {
 }
 """
 
+
+class Batch(NamedTuple):
+    """Functions that were compiled together: what their code is kept by, and where each of them is."""
+
+    key: str
+    addresses: tuple[int, ...]
+
+
+_batches: dict[str, Batch] = {}
 _engines: list[object] = []         # code is never unloaded: addresses of it are in programs, in frameworks, in threads
 _loaded: list[object] = []             # memory of code that the cache had
 
@@ -55,8 +67,9 @@ def _pass_managers() -> list[tuple[str, Any]]:
     return managers
 
 
-def lower(module: Module, observer: PassObserver | None = None) -> None:
+def lower(module: Module, observer: "PassObserver | None" = None) -> None:
     """Vector, scf and arith operations to the LLVM dialect, in place."""
+    from nki_mlir.passes.pass_manager import PassObserver  # start-up: code that is kept needs no passes
     observer = observer or PassObserver()
     for name, manager in _pass_managers():
         try:
@@ -67,21 +80,39 @@ def lower(module: Module, observer: PassObserver | None = None) -> None:
             raise InternalError(f"pass '{name}' failed on generated code: {error}") from None
 
 
-def compile_functions(make: Callable[[], Module], names: Sequence[str], description: str) -> dict[str, int]:
-    """The addresses of functions of a module, which stay valid for good.
+def compile_functions(make: Callable[[], Module], names: Sequence[str], description: str) -> Batch:
+    """The functions of a module in the order of ``names``. Their addresses stay valid for good.
 
     The module is made, lowered and compiled where the cache on disk has no code that was made of ``description``, which
     says all that it depends on but for sources and host. Its text must have had ``addresses_text(names)`` in it.
     """
-    image = object_cache.find(description)
-    if image is not None:
-        try:
-            entry, memory = load_object(image, f"_mlir_{ADDRESSES}")
-            _loaded.append(memory)
-            _keep_for_good(memory)
-            return _addresses(entry, names)
-        except NotLoadable:                     # it is compiled, and replaced
-            pass
+    key = object_cache.key_of(description.encode())
+    try:
+        return find_batch(key, len(names))
+    except NotLoadable:                         # it is compiled, and replaced
+        _batches[key] = Batch(key, _compiled(make, key, len(names)))
+        return _batches[key]
+
+
+def find_batch(key: str, count: int) -> Batch:
+    """So many functions that this process has, or the cache; raises ``NotLoadable`` where neither does."""
+    if key not in _batches:
+        image = object_cache.find(key)
+        if image is None:
+            raise NotLoadable("no code is kept")
+        entry, memory = load_object(image, f"_mlir_{ADDRESSES}")
+        _loaded.append(memory)
+        _keep_for_good(memory)
+        _batches[key] = Batch(key, _addresses(entry, count))
+    return _batches[key]
+
+
+def forget() -> None:
+    """Compile again what is needed from now on. Code that is in use stays."""
+    _batches.clear()
+
+
+def _compiled(make: Callable[[], Module], key: str, count: int) -> tuple[int, ...]:
     findings: list[str] = []
 
     def collect(diagnostic: object) -> bool:           # which would otherwise be printed
@@ -102,8 +133,22 @@ def compile_functions(make: Callable[[], Module], names: Sequence[str], descript
         raise InternalError("generated code does not link")
     _engines.append(engine)
     _keep_for_good(engine)
-    object_cache.keep(description, engine.dump_to_object_file)
-    return _addresses(entry, names)
+    _keep(key, engine)
+    return _addresses(entry, count)
+
+
+def _keep(key: str, engine: Any) -> None:
+    """Add the engine's code to the cache. Without room for it there is none: that is no error."""
+    if object_cache.folder() is None:
+        return
+    import tempfile  # start-up: code that is kept needs none
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "code.o"
+            engine.dump_to_object_file(str(file))
+            object_cache.keep(key, file.read_bytes())
+    except OSError:
+        pass
 
 
 def _keep_for_good(code: object) -> None:
@@ -111,13 +156,13 @@ def _keep_for_good(code: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
 
 
-def _addresses(entry: int, names: Sequence[str]) -> dict[str, int]:
+def _addresses(entry: int, count: int) -> tuple[int, ...]:
     """What the function at ``entry`` writes into a table."""
-    table = (ctypes.c_void_p * max(1, len(names)))()
+    table = (ctypes.c_void_p * count)()
     place = ctypes.c_void_p(ctypes.addressof(table))
     arguments = (ctypes.c_void_p * 1)(ctypes.addressof(place))      # the engine's way: addresses of arguments
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(entry)(ctypes.addressof(arguments))
-    return {name: address or 0 for name, address in zip(names, table)}
+    return tuple(address or 0 for address in table)
 
 
 def addresses_text(names: Sequence[str]) -> str:

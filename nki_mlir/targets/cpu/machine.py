@@ -104,7 +104,7 @@ class RoutineMachine:
 def _compiled(text: str, names: Sequence[str]) -> dict[str, int]:
     whole = text + addresses_text(names)
     with ALONE:
-        return compile_functions(lambda: ir.Module.parse(whole), names, whole)
+        return dict(zip(names, compile_functions(lambda: ir.Module.parse(whole), names, whole).addresses))
 
 
 def machine() -> RoutineMachine:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compiled code on disk, so that a later process need not compile it again.
+"""Compiled code and images of kernels on disk, so that a later process need not make them again.
 
 ``NKI_MLIR_CACHE_DIR`` is where (default: the user's cache directory), ``NKI_MLIR_CACHE=off`` is without. An entry is
-one file, written whole or not at all. Its name is a digest of what the code was made of, of this package's sources, of
-the bindings and of the host; its first bytes are a digest of the rest. What does not agree is compiled again and
+one file, written whole or not at all. Its name is a digest of what the entry was made of, of this package's sources,
+of the bindings and of the host; its first bytes are a digest of the rest. What does not agree is made again and
 replaced.
 """
 
@@ -11,8 +11,7 @@ import hashlib
 import os
 import stat
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -60,16 +59,21 @@ def states_of(directory: str, kinds: tuple[str, ...]) -> Iterator[tuple[str, int
                 yield one.path, status.st_size, status.st_mtime_ns
 
 
-def entry(description: str) -> Path | None:
+def key_of(description: bytes) -> str:
+    """What an entry is found by: a digest of what it is made of, besides sources and host."""
+    return hashlib.sha256(description).hexdigest()
+
+
+def entry(key: str) -> Path | None:
     where = folder()
     if where is None:
         return None
-    return where / (hashlib.sha256(fingerprint() + b"\0" + description.encode()).hexdigest() + SUFFIX)
+    return where / (hashlib.sha256(fingerprint() + b"\0" + key.encode()).hexdigest() + SUFFIX)
 
 
-def find(description: str) -> bytes | None:
-    """The object of code that was made of this, if there is one."""
-    file = entry(description)
+def find(key: str) -> bytes | None:
+    """What was kept under a key, if it is there."""
+    file = entry(key)
     if file is None:
         return None
     try:
@@ -85,17 +89,13 @@ def find(description: str) -> bytes | None:
     return content[DIGEST:]
 
 
-def keep(description: str, write: Callable[[str], None]) -> None:
-    """Add what ``write`` writes into a file. A cache that cannot be written to is none: that is no error."""
-    file = entry(description)
+def keep(key: str, content: bytes) -> None:
+    """Add an entry. A cache that cannot be written to is none: that is no error."""
+    file = entry(key)
     if file is None:
         return
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            written = Path(folder) / "code.o"
-            write(str(written))
-            image = written.read_bytes()
-        write_file(file, hashlib.sha256(image).digest() + image, 0o600)
+        write_file(file, hashlib.sha256(content).digest() + content, 0o600)
         if file.name[:2] == "00":               # of 256 new entries one looks at all
             make_room(file.parent)
     except OSError:

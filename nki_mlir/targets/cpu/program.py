@@ -95,6 +95,7 @@ class LiveBuffers:
 SELF, MEMORY, CODE, FIRST_ID = 0, 1, 2, 3           # slots of a frame
 MOST_ARGUMENTS = 64                                 # room in the machine's `run`
 BUFFERS = 1 << 32                                   # symbols from here on are buffers, by number
+CONSTANTS = -1                                      # symbols from here down are arrays, by number
 
 
 @dataclass(eq=False)
@@ -118,14 +119,22 @@ class CodeAddress:
     routine: Routine
 
 
-Argument = Linear | ProgramLabel | Extent | CodeAddress
+@dataclass(frozen=True)
+class ConstantAddress:
+    """Where the array of a number is, plus a form of slots."""
+
+    number: int
+    rest: Linear
+
+
+Argument = Linear | ProgramLabel | Extent | CodeAddress | ConstantAddress
 
 
 @dataclass
 class RoutineCall:
-    """``function`` is a routine, the name of one of the machine's functions, or an address."""
+    """``function`` is a routine, or the name of one of the machine's functions."""
 
-    function: Routine | str | int
+    function: Routine | str
     arguments: tuple[Argument, ...]
 
 
@@ -134,6 +143,7 @@ class Assembly:
     """Instructions and labels in order; slots and buffers as they are needed."""
 
     slots: int
+    constants: list[np.ndarray]                         # of all programs of the kernel
     items: list[RoutineCall | ProgramLabel | None] = field(default_factory=list)       # None: the end of a program
     buffers: list[tuple[ScratchBuffer, int]] = field(default_factory=list)             # with the slot of its memory
     storages: dict[int, ScratchMemory] = field(default_factory=dict)                  # by the slot of the memory
@@ -143,7 +153,7 @@ class Assembly:
         self.slots += 1
         return self.slots - 1
 
-    def emit(self, function: Routine | str | int, *arguments: Argument) -> None:
+    def emit(self, function: Routine | str, *arguments: Argument) -> None:
         if len(arguments) > MOST_ARGUMENTS:
             raise Unsupported(feature=f"an operation with {len(arguments)} operands on the CPU", instead="split it")
         self.items.append(RoutineCall(function, arguments))
@@ -161,6 +171,11 @@ class Assembly:
         self.buffers.append((buffer, memory))
         return slot_value(BUFFERS + len(self.buffers) - 1), buffer
 
+    def constant(self, array: np.ndarray) -> Linear:
+        """The address of an array."""
+        self.constants.append(array)
+        return slot_value(CONSTANTS - len(self.constants) + 1)
+
     @property
     def instructions(self) -> list[RoutineCall]:
         return [i for i in self.items if isinstance(i, RoutineCall)]
@@ -170,7 +185,7 @@ class Assembly:
         """The distinct ones, in order."""
         found: dict[Routine, None] = {}
         for i in self.instructions:
-            if not isinstance(i.function, str | int):
+            if not isinstance(i.function, str):
                 found[i.function] = None
             found |= dict.fromkeys(a.routine for a in i.arguments if isinstance(a, CodeAddress))
         return list(found)
@@ -191,8 +206,9 @@ class Assembly:
         self.sizes = {memory: storage.assign_offsets() for memory, storage in self.storages.items()}
         return self.sizes.get(MEMORY, 0)
 
-    def words(self, functions: dict[object, int]) -> np.ndarray:
-        """The program in words, after ``assign_offsets``; ``functions``: addresses of routines and named functions."""
+    def words(self) -> tuple[list[int], list[tuple[int, Routine | str | int]]]:
+        """The program in words, after ``assign_offsets``, and to which ones of them addresses are to be added: those of
+        routines, of named functions and of constants."""
         items = [i if not isinstance(i, RoutineCall) else RoutineCall(i.function, tuple(map(self._placed, i.arguments)))
                  for i in self.items]
         word = 0
@@ -202,21 +218,29 @@ class Assembly:
             else:
                 word += 1 if item is None else 2 + sum(_width(a) for a in item.arguments)
         words: list[int] = []
+        relocations: list[tuple[int, Routine | str | int]] = []
         for item in items:
             if item is None:
                 words.append(0)
             elif isinstance(item, RoutineCall):
-                function = item.function if isinstance(item.function, int) else functions[item.function]
-                words += [function, len(item.arguments)]
+                relocations.append((len(words), item.function))
+                words += [0, len(item.arguments)]
                 for argument in item.arguments:
-                    words += [functions[argument.routine], 0] if isinstance(argument, CodeAddress) else _words(argument)
-        return np.array([*words, 0], np.int64)
+                    if isinstance(argument, CodeAddress | ConstantAddress):
+                        target = argument.routine if isinstance(argument, CodeAddress) else argument.number
+                        relocations.append((len(words), target))
+                    words += _words(argument)
+        return [*words, 0], relocations
 
     def _placed(self, argument: Argument) -> Argument:
-        """The argument with buffers as offsets in their memory."""
+        """The argument with buffers as offsets in their memory, constants apart."""
         if isinstance(argument, Extent):
             return Linear(self.frame_bytes // 8 if argument.memory is None else self.sizes.get(argument.memory, 0))
-        if not isinstance(argument, Linear) or not argument.symbols or argument.symbols[-1][0] < BUFFERS:
+        if not isinstance(argument, Linear) or not argument.symbols:
+            return argument
+        if (first := argument.symbols[0][0]) <= CONSTANTS:
+            return ConstantAddress(CONSTANTS - first, Linear(argument.const, argument.symbols[1:]))
+        if argument.symbols[-1][0] < BUFFERS:
             return argument
         (number, _), rest = argument.symbols[-1], argument.symbols[:-1]
         buffer, memory = self.buffers[number - BUFFERS]
@@ -243,7 +267,10 @@ class Assembly:
                 return labels[argument]
             case CodeAddress(routine):
                 return name_of(routine)
-        return _form_text(self._placed(argument), names)
+        placed = self._placed(argument)
+        if isinstance(placed, ConstantAddress):
+            return f"constant{placed.number} + {_form_text(placed.rest, names)}"
+        return _form_text(placed, names)
 
 
 def slot_value(slot: int) -> Linear:
@@ -255,19 +282,20 @@ def slot_address(slot: int) -> Linear:
 
 
 def _width(argument: Argument) -> int:
-    return 2 + 2 * len(argument.symbols) if isinstance(argument, Linear) else 2
+    form = argument.rest if isinstance(argument, ConstantAddress) else argument
+    return 2 + 2 * len(form.symbols) if isinstance(form, Linear) else 2
 
 
 def _words(argument: Argument) -> list[int]:
-    if isinstance(argument, ProgramLabel):
-        return [argument.word, 0]
-    assert isinstance(argument, Linear)
-    return [argument.const, len(argument.symbols), *(n for term in argument.symbols for n in term)]
+    match argument:
+        case ProgramLabel():
+            return [argument.word, 0]
+        case Linear(const, symbols) | ConstantAddress(_, Linear(const, symbols)):
+            return [const, len(symbols), *(n for term in symbols for n in term)]
+    return [0, 0]
 
 
-def _function_text(function: Routine | str | int) -> str:
-    if isinstance(function, int):
-        return "python"                 # a call back into the interpreter
+def _function_text(function: Routine | str) -> str:
     return function if isinstance(function, str) else name_of(function)
 
 

@@ -17,8 +17,10 @@ from nki_mlir.dialects.nisa.indirect import DmaScatterOp, RowAddressed
 from nki_mlir.dialects.op import Op
 from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, INT64, DType
+from nki_mlir.targets.cpu import jit
 from nki_mlir.targets.cpu.contraction import Contraction, PanelProduct, product_of
-from nki_mlir.targets.cpu.jit import addresses_text, code_context, compile_functions, lower
+from nki_mlir.targets.cpu.image import MOST_EXCESS, SITE_BITS
+from nki_mlir.targets.cpu.jit import Batch, addresses_text, code_context, compile_functions, lower
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.loops import AddressedNest, Loops
 from nki_mlir.targets.cpu.schedule import schedule
@@ -123,9 +125,6 @@ def _steps(src: DType, dst: DType, sums: bool) -> tuple[tuple[Step, ...], int]:
     return tuple(steps), result
 
 
-SITE_BITS, MOST_EXCESS = 15, 65535          # of a status: which check, and by how much it failed
-
-
 @dataclass(frozen=True)
 class Limits:
     """Every ``limits`` form is ``>= 0`` at all elements where ``mask`` holds. The last argument is the site."""
@@ -177,7 +176,7 @@ _SHELL = """llvm.func internal @{name}(%arguments: !llvm.ptr) -> i64 {{
   llvm.return %fine : i64
 }}
 """
-_addresses: dict[Routine, int] = {}
+_compiled: dict[Routine, tuple[Batch, int]] = {}
 
 
 def name_of(routine: Routine) -> str:
@@ -186,22 +185,28 @@ def name_of(routine: Routine) -> str:
     return f"{routine.title}_{digest}"
 
 
-def addresses(routines: Iterable[Routine]) -> dict[Routine, int]:
-    """Where the routines' code is. Those that are new are compiled together."""
+def compiled(routines: Iterable[Routine]) -> dict[Routine, tuple[Batch, int]]:
+    """Which code of which batch each routine is. Those that are new are compiled together."""
     wanted = list(dict.fromkeys(routines))
     with ALONE:
-        new = [r for r in wanted if r not in _addresses]
+        new = [r for r in wanted if r not in _compiled]
         if new:
             names = [name_of(r) for r in new]
-            found = compile_functions(lambda: vector_code(new, addresses_text(names)), names, repr(new))
-            _addresses.update((r, found[name]) for r, name in zip(new, names))
-        return {r: _addresses[r] for r in wanted}
+            batch = compile_functions(lambda: vector_code(new, addresses_text(names)), names, repr(new))
+            _compiled.update((r, (batch, number)) for number, r in enumerate(new))
+        return {r: _compiled[r] for r in wanted}
+
+
+def addresses(routines: Iterable[Routine]) -> dict[Routine, int]:
+    """Where the routines' code is."""
+    return {routine: batch.addresses[number] for routine, (batch, number) in compiled(routines).items()}
 
 
 def forget() -> None:
     """Compile again what is needed from now on, for measurements. Code that is in use stays."""
     with ALONE:
-        _addresses.clear()
+        _compiled.clear()
+        jit.forget()
 
 
 def vector_code(routines: Sequence[Routine], more: str = "") -> Module:

@@ -60,7 +60,6 @@ class Values:
         self.ranges: dict[int, tuple[int, int]] = Ranges()
         self.facts: list[Linear] = []               # forms that are >= 0 where the next operation stands
         self.conditions: dict[object, tuple[tuple[Linear, bool], ...]] = {}    # i1 values: forms >= 0, or == 0
-        self.globals: list[np.ndarray] = []         # arrays whose addresses are in the program
         block = kernel.op.regions[0].blocks[0]
         for argument, spec in zip(block.arguments, kernel.arguments):
             if spec.kind == "program_id":
@@ -178,8 +177,7 @@ class Values:
 
     def constant(self, op: ir.Operation) -> None:
         array = np.ascontiguousarray(global_array(op))
-        self.globals.append(array)
-        self.views[op.results[0]] = MemrefView("constants", Linear(array.ctypes.data), array.nbytes, Linear())
+        self.views[op.results[0]] = MemrefView("constants", self.code.constant(array), array.nbytes, Linear())
 
     def part(self, op: Operation) -> MemrefView:
         """A view of a memref or a tile's: its offset is in elements of its own dtype."""

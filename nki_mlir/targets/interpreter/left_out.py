@@ -18,7 +18,6 @@ from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, symbol_range
 from nki_mlir.dialects.op import Op
-from nki_mlir.targets.interpreter.scalars import SCALAR_OPERATIONS, scalar_function
 
 MOST_ELEMENTS = 1 << 26         # of an output that is looked at
 MOST_POINTS = 1 << 22           # of one write under conditions
@@ -196,6 +195,7 @@ class OperationPoints:
         return self.known[value]
 
     def computed(self, value: ir.Value) -> np.ndarray:
+        from nki_mlir.targets.interpreter.scalars import SCALAR_OPERATIONS, scalar_function  # start-up: few need them
         operation = defining(value)
         if operation is None or operation.name not in SCALAR_OPERATIONS:
             raise UndecidedWrites

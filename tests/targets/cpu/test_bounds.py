@@ -11,7 +11,7 @@ from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.targets.cpu.kernel import NativeKernel
 
-from .compiled import compiled
+from .compiled import CompiledModule, compiled
 
 ROW = 'memref<4xf32, strided<[1], offset: ?>, "hbm">'
 FUNCTION = """
@@ -32,7 +32,7 @@ LOADED = """%v = memref.load %n[%c0, %c0] : memref<1x1xi32, "sbuf">
   """
 
 
-def kernel_of(before: str, after: str = "", grid: int = 1) -> NativeKernel:
+def kernel_of(before: str, after: str = "", grid: int = 1) -> CompiledModule:
     with shared_context(), ir.Location.unknown():
         return compiled(ir.Module.parse(FUNCTION.format(before=before, after=after, grid=grid)), (grid,))
 
@@ -43,9 +43,9 @@ def run(kernel: NativeKernel, number: int = 0) -> np.ndarray:
     return y
 
 
-def checks_of(kernel: NativeKernel) -> int:
+def checks_of(kernel: CompiledModule) -> int:
     names = [i.function if isinstance(i.function, str) else type(i.function).__name__
-             for i in kernel.programs[0].assembly.instructions]
+             for i in kernel.assembly.instructions]
     return names.count("nki_check") + names.count("Limits")
 
 
@@ -103,7 +103,7 @@ def test_static_offset__outside_fails_where_it_runs() -> None:
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
-def masked(mask: str, offset: int = 0) -> NativeKernel:
+def masked(mask: str, offset: int = 0) -> CompiledModule:
     view = f'memref<8x8xf32, strided<[8, 1], offset: {offset}>, "hbm">'
     text = f"""
 func.func @f(%x: memref<50xf32, "hbm"> {{nki.name = "x"}}, %y: memref<8x8xf32, "hbm">) {{

@@ -12,7 +12,7 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
-from nki_mlir.targets.cpu import kernel, read_in_place
+from nki_mlir.targets.cpu import lowering, read_in_place
 from nki_mlir.targets.cpu.loops import AddressedNest
 
 from .compiled import compiled
@@ -23,7 +23,7 @@ RNG = np.random.default_rng(0)
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
     monkeypatch.setattr(read_in_place, "LEAST", 16)
-    monkeypatch.setattr(kernel, "WORTH_FUSING", 16)
+    monkeypatch.setattr(lowering, "WORTH_FUSING", 16)
 
 
 def records(rows, count, step, dtype=np.float32):
@@ -65,7 +65,7 @@ def native(function, *arguments):
 
 def together(function, *arguments):
     """Which inputs are loaded with which one, and how far behind it they begin."""
-    functions = [i.function for i in native(function, *arguments).programs[0].assembly.instructions]
+    functions = [i.function for i in native(function, *arguments).assembly.instructions]
     return [sorted((offset, base) for _, base, offset in f.use.beside) for f in functions
             if isinstance(f, AddressedNest) and f.use.beside]
 
@@ -135,7 +135,7 @@ def statistics(x):
 def walks(function, *arguments):
     """How many inputs and outputs the folds over more than one element have."""
     functions = [getattr(i.function, "nest", i.function)
-                 for i in native(function, *arguments).programs[0].assembly.instructions]
+                 for i in native(function, *arguments).assembly.instructions]
     return [(len(f.inputs), len(f.outputs)) for f in functions if getattr(f, "reduced", None)]
 
 

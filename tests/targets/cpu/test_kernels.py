@@ -16,9 +16,11 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.targets.cpu import routines
 from nki_mlir.targets.cpu.kernel import NativeKernel
+from nki_mlir.targets.cpu.program import Assembly
 
 from ...scalar.samples import ulp_error
 from ...tolerances import assert_within, product_bound
+from .compiled import assemblies
 
 RNG = np.random.default_rng(0)
 
@@ -33,6 +35,13 @@ def program_of(kernel: Any, *arguments: Any) -> NativeKernel:
     program = spec.program("jit")
     assert isinstance(program, NativeKernel)
     return program
+
+
+def assembly_of(kernel: Any) -> Assembly:
+    """The program of a kernel that has run on some arguments."""
+    (spec,) = kernel.specializations.values()
+    assembly, = assemblies(spec.modules, spec.grid)
+    return assembly
 
 
 def check(kernel: Any, *arguments: Any, rtol: float = 0.0, atol: float = 0.0, within: Any = None) -> NativeKernel:
@@ -146,7 +155,7 @@ def test_program_ids__that_become_python_numbers_give_several_programs() -> None
         rows = slice(nl.program_id(0) * 16, nl.program_id(0) * 16 + 16)
         nl.store(out[rows, :], nl.load(x[rows, :]) * factor)
         return out
-    assert len(check(shifted[3], numbers(48, 40)).programs) == 3
+    assert len(check(shifted[3], numbers(48, 40)).image.programs) == 3
 
 
 def test_masks__triangular() -> None:
@@ -190,8 +199,8 @@ def test_loop_carried__sum_in_one_buffer_is_not_taken_apart() -> None:
             acc += nl.load(x[i * 128:(i + 1) * 128, :])
         nl.store(out, acc)
         return out
-    program = check(total, numbers(128 * 16, 512), rtol=1e-5, atol=1e-5)
-    assert "nki_parallel" not in {i.function for i in program.programs[0].assembly.instructions}
+    check(total, numbers(128 * 16, 512), rtol=1e-5, atol=1e-5)
+    assert "nki_parallel" not in {i.function for i in assembly_of(total).instructions}
 
 
 def test_parallel_loop__runs_on_the_pool_and_gives_the_same() -> None:
@@ -204,8 +213,8 @@ def test_parallel_loop__runs_on_the_pool_and_gives_the_same() -> None:
                 nl.store(out[i * 128:(i + 1) * 128, j * 512:(j + 1) * 512], nl.tanh(tile) * nl.exp(tile))
         return out
     x = numbers(128 * 16, 1024)
-    program = check(heavy, x, rtol=1e-5, atol=1e-6)
-    assert "nki_parallel" in {i.function for i in program.programs[0].assembly.instructions}
+    check(heavy, x, rtol=1e-5, atol=1e-6)
+    assert "nki_parallel" in {i.function for i in assembly_of(heavy).instructions}
     first = heavy.on("jit")(x)
     assert all(np.array_equal(first, heavy.on("jit")(x)) for _ in range(20))
 
@@ -276,8 +285,8 @@ def test_routines__are_shared_by_kernels(monkeypatch: pytest.MonkeyPatch) -> Non
         nl.store(out, (nl.load(y) + 1) * 2)
         return out
     x = numbers(19, 77)
-    program = check(first, x)
-    assert len(program.programs[0].assembly.routines) == 3      # copy, multiply, add
+    check(first, x)
+    assert len(assembly_of(first).routines) == 3      # copy, multiply, add
 
     def refuse(*arguments: Any) -> dict:
         raise AssertionError("compiled again")
@@ -311,8 +320,8 @@ def test_large_operations__are_spread_over_the_threads() -> None:
         quarters = tile[i, j + x.shape[1] // 4 * k]                     # another walk than that of the sum
         nl.store(out, nl.sum(tile[i, 4 * j + k], axis=2, keepdims=True) + nl.max(quarters, axis=2, keepdims=True))
         return out
-    program = check(pooled, numbers(128, 16384), rtol=1e-5, atol=1e-5)
-    functions = [i.function for i in program.programs[0].assembly.instructions]
+    check(pooled, numbers(128, 16384), rtol=1e-5, atol=1e-5)
+    functions = [i.function for i in assembly_of(pooled).instructions]
     assert functions.count("nki_spread") >= 3
 
 

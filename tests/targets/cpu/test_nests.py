@@ -24,7 +24,7 @@ from nki_mlir.scalar.dtypes import (
     DType,
     convert,
 )
-from nki_mlir.targets.cpu import contraction, host, routines
+from nki_mlir.targets.cpu import contraction, host, jit, routines
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 from .nest_reference import Memory, bits, converted, dense, reference, run
@@ -301,7 +301,8 @@ def strides(rng: np.random.Generator, extents: tuple[int, ...]) -> tuple[int, ..
 @pytest.mark.parametrize("lanes", (4, 8, 16))
 def test_random__with_lanes_of_every_host(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "lanes", lambda: lanes)
-    monkeypatch.setattr(routines, "_addresses", {})
+    monkeypatch.setattr(routines, "_compiled", {})
+    monkeypatch.setattr(jit, "_batches", {})
     nests = list(dict.fromkeys(random_nests(np.random.default_rng(lanes), 80)))
     check([n for n in nests if n.symbols], symbols=(2,))
     check([n for n in nests if not n.symbols])

@@ -13,7 +13,7 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.targets.cpu import host, packed_products
-from nki_mlir.targets.cpu.kernel import listing
+from nki_mlir.targets.cpu.lowering import listing
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 RNG = np.random.default_rng(0)

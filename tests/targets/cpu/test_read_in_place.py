@@ -10,7 +10,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.beta.typing import mutable_tensor
 from nki_mlir.targets.cpu import read_in_place
-from nki_mlir.targets.cpu.kernel import listing
+from nki_mlir.targets.cpu.lowering import listing
 from tests.language.generated import kernel_from_text
 
 RNG = np.random.default_rng(0)

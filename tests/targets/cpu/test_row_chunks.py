@@ -14,8 +14,8 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu import assembler, host, read_in_place, row_chunks
-from nki_mlir.targets.cpu.kernel import listing
+from nki_mlir.targets.cpu import host, read_in_place, row_chunks
+from nki_mlir.targets.cpu.lowering import listing
 from nki_mlir.targets.cpu.row_chunks import ChunkAccess, bytes_of, lie_apart
 from nki_mlir.waist.nest import Nest, Operand, Step
 
@@ -244,7 +244,7 @@ def normal_powers(x):
 @pytest.mark.parametrize("threads", [1, 3])
 def test_what_was_read_before__is_asked_for_in_the_iteration_that_the_thread_runs_next(monkeypatch, threads):
     monkeypatch.setattr(read_in_place, "LEAST", 64)
-    monkeypatch.setattr(assembler, "WORTH_WAKING", 0)
+    monkeypatch.setattr(host, "WORTH_WAKING", 0)
     monkeypatch.setattr(row_chunks, "LEAST", 1 << 4)
     monkeypatch.setenv("NKI_MLIR_NUM_THREADS", str(threads))
     x = np.random.default_rng(1).standard_normal((256, 96)).astype(np.float32)

@@ -366,9 +366,9 @@ def test_memory__holds_the_largest_frame_before_the_largest_memory():
     launched = nki.jit(kernel)[2]
     specialized = launched.specialize(launched.bind((x,), {}, is_array, describe_array))
     program = NativeKernel(specialized.captured, (2,))
-    large, loops = program.programs
-    assert large.memory > loops.memory and large.assembly.frame_bytes < loops.assembly.frame_bytes
-    assert program.bytes == large.memory + loops.assembly.frame_bytes
+    large, loops = program.image.programs
+    assert large.memory > loops.memory and large.frame_bytes < loops.frame_bytes
+    assert program.bytes == large.memory + loops.frame_bytes
     np.testing.assert_array_equal(launched.on("jit")(x), np.stack([np.zeros((8, 4)), np.full((8, 4), 27)]))
 
 

@@ -68,8 +68,8 @@ def native(kernel, *arrays):
 
 def streamed(kernel):
     """The outputs' extents of the routines that stream."""
-    functions = [i.function for i in kernel.programs[0].assembly.instructions]
-    functions += [a.routine for i in kernel.programs[0].assembly.instructions for a in i.arguments
+    functions = [i.function for i in kernel.assembly.instructions]
+    functions += [a.routine for i in kernel.assembly.instructions for a in i.arguments
                   if isinstance(a, CodeAddress)]
     return [f.nest.extents for f in functions if isinstance(f, AddressedNest) and f.use.streams]
 
