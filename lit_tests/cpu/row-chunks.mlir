@@ -12,7 +12,7 @@
 !square = memref<1024x1024xf32, "sbuf">
 
 // Buffers that nothing else uses have room for one chunk.
-// CHECK-LABEL: // @rows(x, y): 131{{[0-9]+}} bytes of memory
+// CHECK-LABEL: // @rows(x, y): 65{{[0-9]+}} bytes of memory
 // CHECK-NEXT:  //   nki_set(&%[[CHUNK:[0-9]+]], 0)
 // CHECK-NEXT:  // [[AGAIN:L[0-9]+]]:
 // CHECK-NEXT:  //   exp_[[N:[0-9]+]]_float32_{{.*}}(x + [[STEP:[0-9]+]] * %[[CHUNK]], memory)

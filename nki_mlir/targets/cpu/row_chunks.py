@@ -9,8 +9,9 @@ compared by the bytes they touch: of memory that is written, those of one chunk 
 buffer that nothing else uses is that of the first chunk for all of them, which stays in the cache.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from nki_mlir.dialects.access import Linear
@@ -23,15 +24,16 @@ from nki_mlir.targets.cpu.program import (
     ProgramLabel,
     RoutineCall,
     ScratchBuffer,
+    room,
     slot_address,
     slot_value,
 )
-from nki_mlir.targets.cpu.schedule import parts_of, reach_of, schedule
+from nki_mlir.targets.cpu.schedule import ORDERLESS, parts_of, reach_of, schedule
 from nki_mlir.targets.cpu.values import MemrefView
 from nki_mlir.waist.nest import Nest, Operand
 
 LARGE = 1 << 20                     # bytes that a run touches; smaller ones are in the cache as they are
-CHUNK = 1 << 19                     # bytes that a chunk should touch at most
+CHUNK = 1 << 18                     # bytes that a chunk should touch at most
 LEAST = 1 << 10                     # elements of a call on average; with fewer the calls cost more than they save
 MOST_CHUNKS = 64
 MOST_NESTS = 32                     # of a loop: all pairs of their operands are compared
@@ -259,7 +261,12 @@ class Run:
 
 @dataclass(eq=False)
 class ChunkLoop:
-    """A loop over chunks: calls of whole nests, each with what it is for a chunk. All chunks use ``common`` buffers."""
+    """A loop over chunks: calls of whole nests, each with what it is for a chunk. All chunks use ``common`` buffers.
+
+    Where its last call stores past the caches, the loop is a pipeline: that call runs with the heaviest one as one
+    routine, a chunk late, and so does a fold that reads the kernel's array first, a chunk early. Alone each of them
+    would wait for the memory; beside a function they cost little.
+    """
 
     code: Assembly
     count: int
@@ -268,41 +275,103 @@ class ChunkLoop:
     views: Sequence[Sequence[MemrefView]]
     routines: Sequence[Nest | AddressedNest]
     common: set[object]
+    halves: dict[object, int] = field(default_factory=dict)     # of these that two chunks need: how far they are apart
 
     def write(self) -> None:
+        heavy = self.heavy_call()
+        if heavy is None:
+            with self.repeated() as chunk:
+                for k, routine in enumerate(self.routines):
+                    self.code.emit(routine, *self.arguments(k, chunk))
+            return
+        early = self.early_call(heavy)
+        first = 0 if early is None else early + 1
+        for k in range(first):
+            self.code.emit(self.routines[k], *self.arguments(k, Linear()))
+        with self.repeated() as chunk:
+            turn = following = Linear()
+            if early is not None:
+                turn = self.computed("nki_andi", chunk, Linear(1))
+                following = self.computed("nki_minsi", chunk.plus(Linear(1)), Linear(self.count - 1))
+            for k in range(first, len(self.calls) - 1):
+                if k == heavy:
+                    self.together(heavy, early, chunk, turn, following)
+                else:
+                    self.code.emit(self.routines[k], *self.arguments(k, chunk, turn))
+        self.code.emit(self.routines[-1], *self.arguments(-1, Linear(self.count - 1)))
+
+    @contextmanager
+    def repeated(self) -> Iterator[Linear]:
         variable, again = self.code.slot(), self.code.label()
-        chunk, late = slot_value(variable), late_beside(self.routines)
-        if late is not None and not self.keeps_for_the_last(late[0]):
-            late = None
         self.code.emit("nki_set", slot_address(variable), Linear())
         self.code.mark(again)
-        for k, routine in enumerate(self.routines if late is None else self.routines[:-1]):
-            if late is not None and k == late[0]:
-                self.with_the_last(late, chunk)
-            else:
-                self.code.emit(routine, *self.arguments(k, chunk))
+        yield slot_value(variable)
         self.code.emit("nki_next", slot_address(variable), Linear(1), Linear(self.count), again)
-        if late is not None:
-            self.code.emit(self.routines[-1], *self.arguments(-1, Linear(self.count - 1)))
 
-    def with_the_last(self, late: tuple[int, AddressedNest], chunk: Linear) -> None:
-        """A call, and with it the last one of the chunk before where there is one."""
-        k, both = late
-        own, last = self.arguments(k, chunk), self.arguments(-1, chunk.plus(Linear(-1)))
-        a, b = len(self.parts[k].nest.inputs), len(self.parts[-1].nest.inputs)
-        first, end = self.code.label(), self.code.label()
-        self.code.emit("nki_unless", chunk, first)
-        self.code.emit(both, *own[:a], *last[:b], *own[a:], *last[b:])
+    def computed(self, function: str, *operands: Linear) -> Linear:
+        slot = self.code.slot()
+        self.code.emit(function, slot_address(slot), *operands)
+        return slot_value(slot)
+
+    def together(self, heavy: int, early: int | None, chunk: Linear, turn: Linear, following: Linear) -> None:
+        """The heaviest call, the last one of the chunk before where there is one, the early one of the chunk behind."""
+        own, last = (heavy, self.arguments(heavy, chunk, turn)), (-1, self.arguments(-1, chunk.plus(Linear(-1))))
+        behind = []
+        if early is not None:
+            other = Linear(1).plus(turn, -1)
+            for k in range(early):
+                self.code.emit(self.routines[k], *self.arguments(k, following, other))
+            behind = [(early, self.arguments(early, following, other))]
+        otherwise, end = self.code.label(), self.code.label()
+        self.code.emit("nki_unless", chunk, otherwise)
+        self.emit_joined([own, last, *behind])
         self.code.emit("nki_unless", Linear(), end)
-        self.code.mark(first)
-        self.code.emit(self.routines[k], *own)
+        self.code.mark(otherwise)
+        self.emit_joined([own, *behind])
         self.code.mark(end)
 
-    def arguments(self, k: int, chunk: Linear) -> list[Argument]:
-        """Of a call, for a chunk."""
-        starts = [a.plus(chunk, 0 if view.root in self.common else step)                      # type: ignore[union-attr]
+    def emit_joined(self, calls: Sequence[tuple[int, list[Argument]]]) -> None:
+        inputs = [(given, len(self.parts[k].nest.inputs)) for k, given in calls]
+        self.code.emit(self.joined([k for k, _ in calls]), *[a for given, n in inputs for a in given[:n]],
+                       *[a for given, n in inputs for a in given[n:]])
+
+    def joined(self, numbers: Sequence[int]) -> Nest | AddressedNest:
+        """Some calls as one routine. Of an array that the first and another one read, the latter is ahead and asks."""
+        first, *others = [with_memory(self.routines[k]) for k in numbers]
+        nest, use = first.nest, first.use
+        for k, other in zip(numbers[1:], others):
+            roots = [view.root for view in self.views[k][:len(other.nest.inputs)]]
+            ahead = [(len(nest.inputs) + roots.index(self.views[numbers[0]][n].root), step) if
+                     self.views[numbers[0]][n].root in roots else (n, step) for n, step in first.use.ahead]
+            use = replace(use, ahead=tuple(ahead),
+                          streams=(*use.streams, *(len(nest.outputs) + n for n in other.use.streams)))
+            nest = nest.beside(other.nest)
+        return AddressedNest(nest, use) if others else self.routines[numbers[0]]
+
+    def arguments(self, k: int, chunk: Linear, turn: Linear = Linear()) -> list[Argument]:
+        """Of a call, for a chunk that has the first half of divided buffers, or where ``turn`` is 1 the second."""
+        starts = [a.plus(turn, self.halves[view.root]) if view.root in self.halves else         # type: ignore[union-attr]
+                  a.plus(chunk, 0 if view.root in self.common else step)                        # type: ignore[union-attr]
                   for a, step, view in zip(self.calls[k].arguments, self.parts[k].steps, self.views[k])]
         return [*starts, *self.calls[k].arguments[len(starts):]]
+
+    # -- which calls ---------------------------------------------------------------------------------------------------
+    def heavy_call(self) -> int | None:
+        """The number of the call that the last one can run with, a chunk late."""
+        *others, last = map(with_memory, self.routines)
+        k = max(range(len(others)), key=lambda k: len(others[k].nest.steps))
+        heavy = others[k]
+        can_join = does_stream(last) and not heavy.use.streams and len(heavy.nest.steps) > len(last.nest.steps)
+        return k if can_join and self.can_be_joined([k, -1]) and self.keeps_for_the_last(k) else None
+
+    def can_be_joined(self, numbers: Sequence[int]) -> bool:
+        """Whether the first of some calls computes as before, in the order of its sums for example, with the others."""
+        nests = [with_memory(self.routines[k]).nest for k in numbers]
+        if any(n.mask or n.symbols or n.extents != nests[0].extents for n in nests):
+            return False
+        routine = with_memory(self.joined(numbers))
+        own, plan = (replace(schedule(n), carried=(), folds=()) for n in (nests[0], routine.nest))
+        return own == plan and can_stream(routine.nest, routine.use.streams)
 
     def keeps_for_the_last(self, k: int) -> bool:
         """Whether what the last call reads of a chunk is there until call ``k`` has the next one.
@@ -317,25 +386,25 @@ class ChunkLoop:
     def operands(self, k: int) -> list[tuple[MemrefView, Operand, Argument]]:
         return [*zip(self.views[k], self.parts[k].nest.operands, self.calls[k].arguments)]
 
+    def early_call(self, heavy: int) -> int | None:
+        """The number of the first call that reads what the heavy one asks for, if it and those before can run early.
 
-def late_beside(routines: Sequence[Nest | AddressedNest]) -> tuple[int, AddressedNest] | None:
-    """The number of a call with which the last one can run, a chunk later, and both as one.
-
-    Stores past the caches keep a thread waiting that does nothing else; beside a function they cost little. Nothing may
-    be computed otherwise than without them: the order of a sum, for example.
-    """
-    *others, last = map(with_memory, routines)
-    heavy = max(others, key=lambda r: len(r.nest.steps))
-    nest = heavy.nest
-    if not does_stream(last) or len(nest.steps) <= len(last.nest.steps) or nest.mask or (
-            nest.symbols or last.nest.symbols or nest.extents != last.nest.extents):
-        return None
-    both = nest.beside(last.nest)
-    streams = tuple([len(nest.outputs) + n for n in last.use.streams])
-    own, plan = (replace(schedule(n), carried=(), folds=()) for n in (nest, both))
-    if own != plan or heavy.use.streams or not can_stream(both, streams):
-        return None
-    return others.index(heavy), AddressedNest(both, replace(heavy.use, streams=streams))
+        Of the buffers that they write there are two from here on: nobody else keeps them for longer than a chunk.
+        """
+        asked = [self.views[heavy][k].root for k, _ in with_memory(self.routines[heavy]).use.ahead]
+        early = next((k for k in range(heavy) if asked and self.views[k][0].root == asked[0]), None)
+        if early is None or not all(f.fn in ORDERLESS for f in schedule(self.parts[early].nest).folds) or not (
+                self.parts[early].nest.reduced == self.parts[heavy].nest.reduced != frozenset()):
+            return None
+        used = [view.root for k in range(early + 1) for view in self.views[k] if view.root != asked[0]]
+        if not all(r in self.common and all(r is not view.root for view in self.views[-1]) for r in used) or not (
+                self.can_be_joined([heavy, early]) and self.can_be_joined([heavy, -1, early])):
+            return None
+        for buffer in dict.fromkeys(used):
+            assert isinstance(buffer, ScratchBuffer)
+            self.halves[buffer] = room(buffer)
+            buffer.size += room(buffer)
+        return early
 
 
 def bytes_of(nest: Nest, operand: int) -> int:

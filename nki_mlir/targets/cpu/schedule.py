@@ -13,6 +13,7 @@ from nki_mlir.waist.nest import FoldedOutput, Nest, Operand, fold_of, integer_su
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor",
                          "logical_and", "logical_or"})
 WITH_32_REGISTERS = 16              # lanes of a host that has so many
+ORDERLESS = frozenset({"maximum", "minimum"})       # of these any order gives the same; three instructions, not one
 LIGHT = 8                           # steps of a body that is cheap enough to be repeated in code
 UNROLLED = 4                        # partial results of a fold: they hide the latency of its operator
 
@@ -47,8 +48,7 @@ def schedule(nest: Nest) -> Schedule:
     lanes = lanes_for(nest, vector)
     if vector in nest.reduced:
         order = (*parallel, *(a for a in reduced if a != vector), vector)
-        waits = all(f.fn in ("maximum", "minimum") for f in folds or ())        # three instructions, not one
-        unroll = 2 * UNROLLED if waits else UNROLLED
+        unroll = 2 * UNROLLED if all(f.fn in ORDERLESS for f in folds or ()) else UNROLLED
         deep = nest.extents[vector] >= 2 * unroll * lanes and len(nest.steps) <= LIGHT
         return Schedule(order, vector, lanes, carried, folds or (), unroll if deep else 1)
     others = [a for a in parallel if a != vector]

@@ -208,21 +208,34 @@ def powers_and_lowest(x):
     return out
 
 
-@pytest.mark.parametrize("kernel, shape, is_late", [
-    (powers, (128, 96), True), (powers, (96, 128), True), (powers, (128, 131), False),
-    (powers_and_lowest, (128, 96), False)])
-def test_results_are_stored_past_the_caches__beside_what_is_computed_of_the_next_chunk(monkeypatch, kernel, shape, is_late):
+@nki.jit
+def powers_above_the_mean(x):
+    """The first fold is a sum, whose order counts."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    total = nl.ndarray((x.shape[0], 1), dtype=nl.float32, buffer=nl.sbuf)
+    below = nisa.tensor_reduce(np.add, tile, axis=1, negate=True, keepdims=True)
+    exponentials = nisa.activation_reduce(np.exp, tile, bias=below, reduce_op=np.add, reduce_res=total)
+    nl.store(out, nisa.tensor_scalar(exponentials, np.multiply, nisa.reciprocal(total)))
+    return out
+
+
+@pytest.mark.parametrize("kernel, shape, stages", [
+    (powers, (128, 96), 3), (powers, (96, 128), 3), (powers, (128, 131), 1), (powers_above_the_mean, (128, 96), 2),
+    (powers_and_lowest, (128, 96), 1)])
+def test_a_pipeline__stores_the_chunk_before_and_folds_the_one_behind(monkeypatch, kernel, shape, stages):
     """The bits are the same as without it. Rows of 131 elements are no whole vectors: they are stored as usual."""
     monkeypatch.setattr(read_in_place, "LEAST", 64)
     monkeypatch.setattr(host, "cache_bytes", lambda: 256)
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     x[5, 7], x[9, :] = np.nan, -np.inf
     module, results = kernel.lower(x).module("nisa"), []
-    for late in (is_late, False):
-        assert ("nki_unless" in listing(module).split("module {")[0]) is late
+    for expected in (stages, 1):
+        program = listing(module).split("module {")[0]
+        assert 1 + ("nki_unless" in program) + ("nki_minsi" in program) == expected
         results.append(aligned(shape))
         compiled(module)([x], results[-1:])
-        monkeypatch.setattr(row_chunks, "late_beside", lambda calls: None)
+        monkeypatch.setattr(row_chunks.ChunkLoop, "heavy_call", lambda self: None)
     np.testing.assert_array_equal(*(r.view(np.uint32) for r in results))
     np.testing.assert_allclose(results[0], kernel.on("interpreter")(x), rtol=1e-5)
 
