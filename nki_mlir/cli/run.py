@@ -104,12 +104,8 @@ def run(options: argparse.Namespace) -> int:
         from nki_mlir.cli.timing import time_all  # start-up: needed where it is asked for
         return time_all(options)
     source, = options.source
-    from nki_mlir.cli.arguments import parse_arguments, parse_grid  # start-up: needed where it is asked for
-    from nki_mlir.cli.runnable import check_executor, runnable
-    from nki_mlir.cli.source import load_libraries
-    positional, keywords = parse_arguments(options.arg)
-    load_libraries(options.load_library)
-    one = runnable(source, positional, keywords, options.target, parse_grid(options.grid))
+    from nki_mlir.cli.runnable import asked_for, check_executor  # start-up: needed where it is asked for
+    one = asked_for(source, options)
     if options.verify_each:
         return verify_each(one, options.tolerance)
     others = executors_to_compare(one, options)

@@ -5,6 +5,7 @@ Each has ``executors``, the names of those that take it; ``run(on)``, its result
 ``module()``, what ``--verify-each`` lowers, with its inputs.
 """
 
+import argparse
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,13 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from nki_mlir import extensions
-from nki_mlir.cli.arguments import fill
+from nki_mlir.cli.arguments import fill, parse_arguments, parse_grid
 from nki_mlir.cli.source import (
     SourceError,
     display_name,
     is_graph_text,
     is_kernel,
     load_kernel,
+    load_libraries,
     read_bytes,
     read_module,
 )
@@ -72,6 +74,13 @@ class TooManyArguments(NkiMlirError):
     code = "NKI-ARG"
     message = "{what}"
     fix = "the inputs are {names}"
+
+
+def asked_for(source: str, options: argparse.Namespace, values: bool = True) -> Runnable:
+    """What a command runs or times, as its options say. Without ``values`` tensors hold zeros."""
+    positional, keywords = parse_arguments(options.arg, values)
+    load_libraries(options.load_library)
+    return runnable(source, positional, keywords, options.target, parse_grid(options.grid))
 
 
 def runnable(source: str, positional: list[object], keywords: dict[str, object], target: str | None,

@@ -7,9 +7,7 @@ import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING, TypedDict
 
-from nki_mlir.cli.arguments import parse_arguments, parse_grid
-from nki_mlir.cli.runnable import runnable
-from nki_mlir.cli.source import load_libraries
+from nki_mlir.cli.runnable import asked_for
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.timing.result import duration
 
@@ -32,7 +30,6 @@ class Difference(TypedDict):
 
 def time_all(options: argparse.Namespace) -> int:
     """Time what the options name, and print it; two are compared."""
-    load_libraries(options.load_library)
     if options.profile is not None:
         return profile(options)
     found = [neuron.timed(streams(source, options), options.as_written) for source in options.source]
@@ -51,9 +48,7 @@ def time_all(options: argparse.Namespace) -> int:
 
 def streams(source: str, options: argparse.Namespace) -> "list[Program]":
     """Its programs, a core each."""
-    positional, keywords = parse_arguments(options.arg, values=False)
-    return runnable(source, positional, keywords, options.target, parse_grid(options.grid)).streams(
-        neuron.emission(options.as_written))
+    return asked_for(source, options, values=False).streams(neuron.emission(options.as_written))
 
 
 def profile(options: argparse.Namespace) -> int:

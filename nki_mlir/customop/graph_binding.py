@@ -156,10 +156,7 @@ class OperatorRecord(KernelRecord):
         return run
 
 
-@cache
-def record(operator: Operator, kinds: tuple[Kind, ...], numbers: tuple[float, ...]) -> OperatorRecord:
-    """The call's record; raises what the shape function finds wrong."""
-    return OperatorRecord(operator, kinds, numbers)
+record = cache(OperatorRecord)              # raises what the shape function finds wrong
 
 
 def callee(operator: Operator, arguments: Sequence[object]) -> Callee:

@@ -59,6 +59,11 @@ def describe(name: str, array: Any) -> tuple[tuple[int, ...], DType]:
         raise BadArgument(what=f"an array of dtype {array.dtype} is passed to a kernel: {error}").here() from None
 
 
+def is_described(value: object) -> bool:
+    """Whether an argument is an operand, or says the shape and dtype of one."""
+    return is_tensor(value) or isinstance(value, jax.ShapeDtypeStruct)
+
+
 class JaxKernel(FrameworkKernel):
     """``FrameworkKernel`` for JAX: arrays, tracers, and ``jax.ShapeDtypeStruct``, of which only the shape is asked.
 
@@ -68,7 +73,7 @@ class JaxKernel(FrameworkKernel):
     """
 
     def is_framework_tensor(self, t: object) -> bool:
-        return is_tensor(t) or isinstance(t, jax.ShapeDtypeStruct)
+        return is_described(t)
 
 
 def export_checks() -> list[object]:

@@ -9,7 +9,7 @@ import jax
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.nisa.require_written import OutputNotWritten
-from nki_mlir.frameworks.jax import describe, is_tensor
+from nki_mlir.frameworks.jax import describe, is_described
 from nki_mlir.frameworks.jax_primitive import bind
 from nki_mlir.frameworks.registry import PlainResults, callee_for
 from nki_mlir.language.kernel import Kernel, flat_grid, unwrap
@@ -62,7 +62,7 @@ def nki_call(func: Any, *args: object, grid: object = None, out_shape: object = 
         kernel = replace(kernel, target=platform_target)
     outputs, structure = jax.tree_util.tree_flatten(out_shape)
     outputs = [jax.ShapeDtypeStruct(o.shape, o.dtype) for o in outputs]     # one object each: found again by identity
-    bound = kernel.bind((*args, *outputs), kwargs, _is_tensor, partial(describe, kernel.__name__))
+    bound = kernel.bind((*args, *outputs), kwargs, is_described, partial(describe, kernel.__name__))
     places = [next(k for k, t in enumerate(bound.tensors) if t is output) for output in outputs]
     callee = callee_for(kernel, bound, PlainResults(tuple(places)))
     form = callee.record.form
@@ -75,10 +75,6 @@ def nki_call(func: Any, *args: object, grid: object = None, out_shape: object = 
                 for t in (bound.tensors[place] for place in form.operands)]
     results = bind(callee, operands)
     return jax.tree_util.tree_unflatten(structure, [results[form.results.index(("input", place))] for place in places])
-
-
-def _is_tensor(value: object) -> bool:
-    return is_tensor(value) or isinstance(value, jax.ShapeDtypeStruct)
 
 
 __all__ = ["nki_call"]
