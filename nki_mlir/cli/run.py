@@ -11,7 +11,7 @@ from nki_mlir import extensions
 from nki_mlir.cli.command import add_common, add_plugins, exit_status, load_plugins, of_plugins
 
 if TYPE_CHECKING:
-    from nki_mlir.cli.runnable import Runnable
+    from nki_mlir.cli.runnable import Results, Runnable
 
 EXECUTORS = ("eager", "interpreter", "jit", "isa")            # as in ``runnable``, which ``--help`` does not load
 
@@ -124,10 +124,10 @@ def executors_to_compare(one: "Runnable", options: argparse.Namespace) -> list[s
     return options.compare.split(",") if options.compare else []
 
 
-def timed(one: "Runnable", options: argparse.Namespace) -> list[tuple[str, object]]:
+def timed(one: "Runnable", options: argparse.Namespace) -> "Results":
     """Its results, printed with the time they took."""
     started = time.perf_counter()
-    results: list[tuple[str, Any]] = one.run(options.on)
+    results = one.run(options.on)
     first = time.perf_counter() - started
     if not options.quiet:
         for name, value in results:
@@ -158,7 +158,7 @@ def error_of(first: object, second: object) -> float:
     return float(np.where(np.isnan(off), np.inf, off).max())
 
 
-def compare(one: "Runnable", results: list[tuple[str, object]], others: list[str], options: argparse.Namespace) -> int:
+def compare(one: "Runnable", results: "Results", others: list[str], options: argparse.Namespace) -> int:
     """Run elsewhere, too, and print the largest error of each; 1 when one is over the tolerance."""
     status = 0
     for on in others:
@@ -172,7 +172,7 @@ def compare(one: "Runnable", results: list[tuple[str, object]], others: list[str
     return int(status)
 
 
-def largest_error(first: list[tuple[str, object]], second: list[tuple[str, object]]) -> float:
+def largest_error(first: "Results", second: "Results") -> float:
     """The largest error among results."""
     return max((error_of(a, b) for (_, a), (_, b) in zip(first, second, strict=True)), default=0.0)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from nki_mlir.targets.neuron.codegen.emission import Emission
 
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
-Results = list[tuple[str, Any]]
+Results = list[tuple[str, np.ndarray]]
 
 
 class Runnable(ABC):

@@ -12,12 +12,15 @@ import threading
 import warnings
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nki_mlir.alone import alone
 from nki_mlir.bindings import Module, ir
 from nki_mlir.files import write_file
 from nki_mlir.graph.custom_call import TARGETS, KernelRecord
+
+if TYPE_CHECKING:
+    from nki_mlir.frameworks.torch_recording import Recorder
 
 LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"         # JAX's event at the end of a lowering
 
@@ -36,7 +39,7 @@ def write(name: str, proto: bytes, text: str) -> Path:
     return path
 
 
-recorders: list[Any] = []           # that write whole programs where single calls would be written
+recorders: "list[Recorder]" = []           # that write whole programs where single calls would be written
 
 
 def write_call(record: KernelRecord) -> None:

@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from nki_mlir.alone import alone
-from nki_mlir.bindings import Context, ir, load
+from nki_mlir.bindings import Context, Module, ir, load
 from nki_mlir.frameworks.hlo import configs_of_proto, configs_of_text
 from nki_mlir.frameworks.registry import Callee, callee_from, checked, run_on_arrays, storage
 from nki_mlir.graph.custom_call import TARGET, KernelRecord
@@ -108,10 +108,11 @@ def configs_of_stablehlo(source: str | bytes) -> list[str]:
         return [config_of(call) for call in calls_of(module, TARGET)]
 
 
-def read(source: str | bytes, context: Context) -> Any:
+def read(source: str | bytes, context: Context) -> Module:
     """A module in any of MLIR's own forms; a portable artifact names its version where others name their producer."""
     if isinstance(source, bytes) and source[4:32].find(b"StableHLO_v") >= 0:
-        return load("_mlir_libs._stablehlo").deserialize_portable_artifact(context, source)
+        module: Module = load("_mlir_libs._stablehlo").deserialize_portable_artifact(context, source)
+        return module
     return ir.Module.parse(source, context)
 
 

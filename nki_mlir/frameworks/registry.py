@@ -17,7 +17,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -104,8 +103,8 @@ class Callee:
     @made_alone
     def entry(self) -> NativeEntry:
         """Compiled on first use. The program is ``run(inputs, shared)`` on arrays, or is such a function itself."""
-        program: Any = self.load()
-        if hasattr(program, "address"):
+        program = self.load()
+        if hasattr(program, "address") and hasattr(program, "error"):
             return NativeEntry(program.address, program.error, program)
         return callback_entry(program, self.record.inputs, self.record.shared)
 

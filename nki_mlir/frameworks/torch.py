@@ -33,6 +33,7 @@ from nki_mlir.language.kernel import Kernel, default_executor
 from nki_mlir.language.specialization import MOST, Recent
 from nki_mlir.scalar.dtypes import DType
 
+TensorKind = tuple[tuple[int, ...], torch.dtype, str]           # shape, dtype, type of its device
 DEVICES = {"cpu", "meta", "neuron", "xla"}        # tensors of ``torch_device`` are on the CPU, of ``torch_xla`` lazy
 
 
@@ -96,7 +97,7 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
     return put(structure, [tensors[n] if kind == "tensor" else made[n] for kind, n in returned])
 
 
-def refuse_symbols(kernel: Kernel, kinds: tuple[Any, ...]) -> None:
+def refuse_symbols(kernel: Kernel, kinds: tuple[TensorKind, ...]) -> None:
     """An error of dimensions of the exported program that have become numbers though they are to stay open; PyTorch's
     own says nothing of kernels. Where it may choose (``Dim.AUTO``) a warning."""
     mode = torch._guards.detect_fake_mode()
@@ -145,7 +146,7 @@ Plan = tuple[str, tuple[int, ...], tuple[int, ...], tuple[Any, ...], tuple[tuple
 _PLANS: Recent[object, Plan] = Recent()
 
 
-def plan_of(kernel: Kernel, positional: tuple[object, ...], named: dict[str, object], kinds: tuple[object, ...]
+def plan_of(kernel: Kernel, positional: tuple[object, ...], named: dict[str, object], kinds: tuple[Any, ...]
             ) -> Plan:
     """The plan of a call, made once for its shapes and constants."""
     on = kernel.executor or default_executor()
@@ -188,7 +189,7 @@ def _specializations(function: object) -> Recent[Any, Any]:
     return Recent()
 
 
-def _make_plan(kernel: Kernel, positional: tuple[object, ...], named: dict[str, object], kinds: tuple[Any, ...],
+def _make_plan(kernel: Kernel, positional: tuple[object, ...], named: dict[str, object], kinds: tuple[TensorKind, ...],
                exporting: bool) -> Plan:
     for _, _, device in kinds:
         if device not in DEVICES:
@@ -211,7 +212,7 @@ def _is_slot(value: object) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and value[0] is _TensorMark
 
 
-def _describe(kind: tuple[tuple[int, ...], torch.dtype, str]) -> tuple[tuple[int, ...], DType]:
+def _describe(kind: TensorKind) -> tuple[tuple[int, ...], DType]:
     shape, dtype, _ = kind
     if dtype not in NKI_DTYPE:
         known = ", ".join(str(d).removeprefix("torch.") for d in NKI_DTYPE)

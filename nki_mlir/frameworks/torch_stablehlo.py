@@ -12,7 +12,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -30,6 +30,9 @@ from nki_mlir.graph.custom_call import KernelRecord
 from nki_mlir.graph.upstream import public_function
 from nki_mlir.scalar.dtypes import BY_MLIR
 from nki_mlir.transforms.link_kernels import tensor_type
+
+if TYPE_CHECKING:
+    from nki_mlir.customop.library import Operator
 
 CASTS = "builtin.module(torch-func-backend-type-conversion-for-stablehlo)"
 TO_STABLEHLO = ("builtin.module(torchdynamo-export-to-torch-backend-pipeline{extra-library=},"
@@ -176,13 +179,13 @@ def to_custom_calls(module: Module) -> None:
             replace_operator(op, own[name])
 
 
-def custom_operators() -> dict[str, object]:
+def custom_operators() -> "dict[str, Operator]":
     """The custom C++ operators that are defined in PyTorch, by name as the importer writes it."""
     binding = sys.modules.get("nki_mlir.customop.torch_binding")
     return {} if binding is None else {name.replace("::", "."): op for name, op in binding.registered().items()}
 
 
-def replace_operator(op: Operation, custom: Any) -> None:
+def replace_operator(op: Operation, custom: "Operator") -> None:
     """One call of a custom C++ operator. Its numbers are constants of the program."""
     from nki_mlir.customop.graph_binding import DescribedArray, callee  # start-up: for custom operators only
     arguments = [DescribedArray(*described(value)) if kind == "T" else number(value, custom)
@@ -200,7 +203,7 @@ def described(value: Value) -> tuple[tuple[int, ...], np.dtype]:
     return tuple(map(int, filter(None, sizes.split(",")))), BY_MLIR[element.removeprefix("s")].numpy
 
 
-def number(value: Value, custom: Any) -> float:
+def number(value: Value, custom: "Operator") -> float:
     attributes = None if isinstance(value.owner, ir.Block) else value.owner.attributes
     if attributes is None or "value" not in attributes:
         raise Unsupported(feature=f"a computed number as argument of {custom.signature}, as StableHLO",
