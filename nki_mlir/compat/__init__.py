@@ -9,6 +9,7 @@ import importlib
 import importlib.machinery
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -76,16 +77,21 @@ class Finder(Loader):
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None,
                   target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in self.names:
-            around = sys.modules.get(fullname.partition(".")[0])
-            return spec_of(fullname) if getattr(around, "__loader__", None) is self else None
-        package = any(name.startswith(fullname + ".") for name in self.names)
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=package, origin=self.names[fullname])
+        if fullname in self.names:
+            package = any(name.startswith(fullname + ".") for name in self.names)
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=package, origin=self.names[fullname])
+        around = sys.modules.get(fullname.partition(".")[0])
+        if getattr(around, "__loader__", None) is self and f"{fullname}.".startswith(VENDOR_ONLY):
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True, origin="nki_mlir")
+        return None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
+        if module.__name__ not in self.names:
+            module.__dict__["__getattr__"] = partial(stub, module.__name__)
+            return
         source = self.names[module.__name__]
         if source is not None:
             public = vars(importlib.import_module(source))
@@ -165,21 +171,18 @@ def uninstall() -> None:
     """
     for finder in [f for f in sys.meta_path if isinstance(f, Finder)]:
         sys.meta_path.remove(finder)
-        for name in finder.names:
-            module = sys.modules.get(name)
-            if module is not None and getattr(module, "__loader__", None) is finder:
-                del sys.modules[name]
-    for name in [n for n, m in sys.modules.items() if getattr(m, "__loader__", None) is LOADER]:
-        del sys.modules[name]
+        for name in [n for n, m in sys.modules.items() if getattr(m, "__loader__", None) is finder]:
+            del sys.modules[name]
 
 
 # -- what is the vendor's alone ----------------------------------------------------------------------------------------
 # Packages that ship kernels or are private: any name can be imported from them, and is an error when it is called.
 
-PACKAGES = ("neuronxcc.nki.kernels", "neuronxcc.nki.nccl", "neuronxcc.nki._private", "neuronxcc.nki._private_kernels",
-            "neuronxcc.nki._pre_prod_kernels", "neuronxcc.nki.compiler.backends.neuron.dimensions",
-            "neuronxcc.starfish.penguin", "neuronxcc.private_nkl", "nki.kernels", "nki._private",
-            "nki._private_kernels", "nki._pre_prod_kernels", "nki.backends")
+VENDOR_ONLY = tuple(f"{package}." for package in (
+    "neuronxcc.nki.kernels", "neuronxcc.nki.nccl", "neuronxcc.nki._private", "neuronxcc.nki._private_kernels",
+    "neuronxcc.nki._pre_prod_kernels", "neuronxcc.nki.compiler.backends.neuron.dimensions",
+    "neuronxcc.starfish.penguin", "neuronxcc.private_nkl", "nki.kernels", "nki._private", "nki._private_kernels",
+    "nki._pre_prod_kernels", "nki.backends"))
 
 
 class VendorOnly(NkiMlirError, RuntimeError):
@@ -198,9 +201,7 @@ class Stub:
         self._name = name
 
     def __getattr__(self, name: str) -> "Stub":
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Stub(f"{self._name}.{name}")
+        return stub(self._name, name)
 
     def __getitem__(self, grid: object) -> "Stub":
         return self
@@ -215,28 +216,11 @@ class Stub:
         return f"<{self._name}, which is the vendor's>"
 
 
-class StubLoader(Loader):
-    """Makes modules whose names are stubs."""
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return None
-
-    def exec_module(self, module: ModuleType) -> None:
-        def find(name: str) -> Stub:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            return Stub(f"{module.__name__}.{name}")
-        module.__dict__["__getattr__"] = find
-
-
-LOADER = StubLoader()
-
-
-def spec_of(name: str) -> importlib.machinery.ModuleSpec | None:
-    """How to import one of the packages, or anything inside of them; None for other names."""
-    if name not in PACKAGES and not name.startswith(tuple([f"{p}." for p in PACKAGES])):
-        return None
-    return importlib.machinery.ModuleSpec(name, LOADER, is_package=True, origin="nki_mlir")
+def stub(package: str, name: str) -> Stub:
+    """A name of a package."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return Stub(f"{package}.{name}")
 
 
 __all__ = ["install", "uninstall"]

@@ -35,17 +35,12 @@ class NkiRange:
         return len(self.span)
 
     def __iter__(self) -> Iterator[int]:
-        site = site_of_caller()
+        site = user_location()[:3]
         builder = current.get()
         for i in self.span:
             if builder is not None:
                 builder.iteration(site)
             yield i
-
-
-def site_of_caller() -> Site:
-    at = user_location()
-    return at.file, at.line, at.column
 
 
 def iterate(iterable: object, names: tuple[str, ...], rolls_range: bool, place: tuple[int, int], target: str) -> object:

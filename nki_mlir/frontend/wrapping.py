@@ -20,8 +20,7 @@ from functools import partial, reduce
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from nki_mlir.frontend.locations import compiled
-from nki_mlir.frontend.source import FUTURES, Definition, definition
+from nki_mlir.frontend.locations import FUTURES, Definition, compiled, definition
 
 
 # -- which names a loop body or a branch can carry Python state in -----------------------------------------------------

@@ -68,8 +68,22 @@ class Described:
     annotated_dtype: object = None
 
     def zeros(self) -> np.ndarray:
-        dtype = FLOAT32 if self.annotated_dtype is None else dtype_of(self.annotated_dtype)
-        return np.zeros([int(n) for n in self.annotated_shape], dtype.numpy)
+        """An array that it stands for."""
+        return zeros_of(self.annotated_shape, FLOAT32 if self.annotated_dtype is None else self.annotated_dtype)
+
+
+def dtype_name(dtype: object) -> object:
+    """PyTorch's dtypes by their names, which are ours; any other as it is."""
+    text = str(dtype)
+    return text.removeprefix("torch.") if text.startswith("torch.") else dtype
+
+
+def zeros_of(shape: Any, dtype: object) -> np.ndarray:
+    """An array for a description; its memory is never touched."""
+    try:
+        return np.zeros([int(n) for n in shape], dtype_of(dtype_name(dtype)).numpy)
+    except (TypeError, ValueError) as error:
+        raise BadArgument(what=f"a tensor of shape {tuple(shape)} and dtype {dtype}: {error}").here() from None
 
 
 def with_arrays(arguments: tuple[object, ...], keywords: dict[str, object]

@@ -9,7 +9,7 @@ is not known: it takes its dimension away, and must be in the dimension's bounds
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -209,9 +209,14 @@ def fixed(items: Sequence[object], extents: Sequence[int],
             for k, (i, n) in enumerate(zip(items, extents)) if k not in found}
 
 
+def is_vector(item: object) -> TypeGuard[Index]:
+    """Whether a subscript is an index tensor."""
+    return isinstance(item, Index) and bool(item.shape)
+
+
 def vectors_among(indices: Iterable[object], items: Sequence[object]) -> list[Index]:
     """The index tensors of a subscript, which has no slices beside them."""
-    vectors = [i for i in indices if isinstance(i, Index) and i.shape]
+    vectors = [i for i in indices if is_vector(i)]
     if vectors and any(isinstance(i, SLICES) for i in items):
         raise MixedIndexing().here()
     return vectors
@@ -224,8 +229,8 @@ def check_offsets(view: View, items: tuple[object, ...], found: dict[int, RunTim
     for k, f in found.items():
         if not f.offset.dtype.is_integer:
             raise WrongDtype(operand=f"index {k}", op="a subscript", found=f.offset.dtype, expected="an integer type")
-        wide = f.size is not None or any(isinstance(i, SLICES) or (
-            isinstance(i, Index) and i.shape and i.axes[0]) for i in items[:k])
+        wide = f.size is not None or any(
+            isinstance(i, SLICES) or (is_vector(i) and i.axes[0]) for i in items[:k])
         if math.prod(f.offset.shape[1:]) > 1 or (f.rows > 1 and (wide or view.buffer.on_chip)):
             raise IndirectFreeDim(dim=k, shape=view.shape)
 
@@ -360,28 +365,20 @@ def subscript(view: View, items: object) -> "IndirectView | DynamicView":
     items = expand_ellipsis(items if isinstance(items, tuple) else (items,), view.ndim)
     columns = [k for k, i in enumerate(items) if isinstance(i, View) and i.shape[0] > 1]
     others = [k for k, i in enumerate(items) if is_run_time(i) and k not in columns]
-    if len(columns) != 1 or others or any(_is_row_wise(i) for i in items[:columns[0]]):
+    # A tile of rows counts along axis 0: an index in front of it that does, too, makes it one of the run time.
+    if len(columns) != 1 or others or any(is_vector(i) and i.axes[0] for i in items[:columns[0]]):
         return run_time_view(view, items)
     at, = columns
-    if any(_is_wide(i) for i in items[:at]) or math.prod(items[at].shape[1:]) > 1:
+    if any(isinstance(i, slice) or is_vector(i) for i in items[:at]) or math.prod(items[at].shape[1:]) > 1:
         raise IndirectFreeDim(dim=at, shape=view.shape).here()
     return rows_view(view, items, at)
-
-
-def _is_wide(item: object) -> bool:
-    return isinstance(item, slice) or (isinstance(item, Index) and bool(item.shape))
-
-
-def _is_row_wise(item: object) -> bool:
-    """Whether an index moves along axis 0, which a tile beside it counts, too."""
-    return isinstance(item, Index) and bool(item.shape) and item.axes[0] != 0
 
 
 def rows_view(view: View, items: tuple[Tensor, ...], at: int) -> IndirectView:
     """Rows along dimension ``at``: the index tile replaced by all rows, which become axis 0."""
     extent = view.shape[at]
     rows = items[at].as_tile()
-    if any(isinstance(i, Index) and i.shape for i in items):
+    if any(is_vector(i) for i in items):
         rank = max(len(i.shape) for i in items if isinstance(i, Index))
         every = Index(0, {}, (1, *(0,) * (rank - 1)), (extent, *(1,) * (rank - 1)))
         table = view.subscript(tuple(every if k == at else i for k, i in enumerate(items)))

@@ -28,8 +28,8 @@ from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.environment import EXECUTOR, TARGET
 from nki_mlir.frontend.builder import Builder, current
 from nki_mlir.frontend.errors import NestedGrid
+from nki_mlir.frontend.locations import remember
 from nki_mlir.frontend.races import checked, report
-from nki_mlir.frontend.source import remember
 from nki_mlir.frontend.state import Identity
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.wrapping import name_of, underlying, wrap
@@ -309,8 +309,9 @@ class Kernel:
             spec.program(on)(inputs, shared)
             if spec.left_out:
                 spec.report_left_out()
-            if on == "jit" and key is not None:
-                self._keep_call(key, bound, spec)
+            if on == "jit" and key is not None and spec.repeats and (
+                    recent := self.recent.get(self.quick_key(bound))) is not None:
+                self.repeated[key] = RepeatedCall(recent[0], spec)
         else:
             from nki_mlir.targets.interpreter.unwritten import tracked  # start-up: needed where it is asked for
             seen = [tracked(a, s.name) for a, s in zip(shared, spec.shared)]
@@ -320,11 +321,6 @@ class Kernel:
             shared[r.shared] if r.shared is not None
             else updated(bound.tensors[r.input], inputs[r.input])           # type: ignore[index]
             for r in spec.results])
-
-    def _keep_call(self, key: object, bound: Bound, spec: Specialization) -> None:
-        recent = self.recent.get(self.quick_key(bound))
-        if recent is not None and spec.repeats:
-            self.repeated[key] = RepeatedCall(recent[0], spec)
 
     def eager_program(self) -> Callable[..., "EagerBuilder"]:
         """What a program of an eager run runs on, which is given its place in the grid."""

@@ -13,9 +13,8 @@ import numpy as np
 from nki_mlir import display
 from nki_mlir.alone import alone
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.language.arguments import BadArgument, Described, map_leaves
+from nki_mlir.language.arguments import Described, dtype_name, map_leaves, zeros_of
 from nki_mlir.language.specialization import Specialization
-from nki_mlir.scalar.dtypes import dtype_of
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
@@ -62,26 +61,8 @@ class Spec(Described):
         """Its extents."""
         return self.annotated_shape
 
-    def zeros(self) -> np.ndarray:
-        """An array that it stands for."""
-        return zeros_of(self.annotated_shape, self.annotated_dtype)
-
     def __repr__(self) -> str:
         return f"spec({self.annotated_shape}, {self.annotated_dtype!r})"
-
-
-def dtype_name(dtype: object) -> object:
-    """PyTorch's dtypes by their names, which are ours; any other as it is."""
-    text = str(dtype)
-    return text.removeprefix("torch.") if text.startswith("torch.") else dtype
-
-
-def zeros_of(shape: Any, dtype: object) -> np.ndarray:
-    """An array for a description; its memory is never touched."""
-    try:
-        return np.zeros([int(n) for n in shape], dtype_of(dtype_name(dtype)).numpy)
-    except (TypeError, ValueError) as error:
-        raise BadArgument(what=f"a tensor of shape {tuple(shape)} and dtype {dtype}: {error}").here() from None
 
 
 def is_described(value: object) -> bool:

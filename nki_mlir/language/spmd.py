@@ -14,7 +14,7 @@ from nki_mlir.dialects.nisa.collectives import AllReduceOp
 from nki_mlir.dialects.nki.movement import CopyOp
 from nki_mlir.frontend.builder import active, current
 from nki_mlir.frontend.errors import UnsupportedMask
-from nki_mlir.frontend.mask import Mask
+from nki_mlir.frontend.index import Mask
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import Tensor, as_operand, emit, filled, integer, new_tensor

@@ -115,9 +115,9 @@ class Tensor(TensorObject, View):
         wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
         wanted = keywords.get("shape", keywords.get("new_shape", wanted))
         extents, partition_dim = creation.plain_shape(wanted)
-        known = -(np.prod([n for n in extents], dtype=int))
+        known = -prod(extents)
         if known > 0:                                       # one extent was -1
-            extents = tuple(int(np.prod(self.shape)) // int(known) if n == -1 else n for n in extents)
+            extents = tuple(prod(self.shape) // known if n == -1 else n for n in extents)
         return creation.located(super().reshape, extents, partition_dim)
 
     def broadcast_to(self, *shape: object, **keywords: object) -> "Tensor":
@@ -189,9 +189,7 @@ class Tensor(TensorObject, View):
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> "Tensor":
         """One dimension split into several, of which one may be -1."""
         place = dim % self.ndim
-        known = prod(n for n in shape if n != -1)
-        extents = [self.shape[place] // known if n == -1 else n for n in shape]
-        return self.reshape((*self.shape[:place], *extents, *self.shape[place + 1:]))
+        return self.reshape((*self.shape[:place], *shape, *self.shape[place + 1:]))
 
     # -- assignment ----------------------------------------------------------------------------------------------------
     def __setitem__(self, items: object, value: object) -> None:

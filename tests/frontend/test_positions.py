@@ -10,8 +10,7 @@ import traceback
 import numpy as np
 import pytest
 
-from nki_mlir.frontend.locations import compiled, user_location
-from nki_mlir.frontend.source import statement_at
+from nki_mlir.frontend.locations import compiled, statement_at, user_location
 
 TEXT = """\
 def f(here, x):

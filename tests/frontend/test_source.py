@@ -7,7 +7,7 @@ import linecache
 
 import pytest
 
-from nki_mlir.frontend.source import definition
+from nki_mlir.frontend.locations import definition
 
 
 def decorated(*functions):

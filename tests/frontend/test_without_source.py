@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nki_mlir.frontend.errors import AnnotationMismatch, OutOfScope
-from nki_mlir.frontend.source import text_of
+from nki_mlir.frontend.locations import text_of
 from nki_mlir.frontend.wrapping import NoSourceWarning, underlying
 from nki_mlir.language.current import nki as current
 

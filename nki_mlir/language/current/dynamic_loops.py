@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.errors import CarriedState
-from nki_mlir.frontend.locations import user_frame, user_location, variables
-from nki_mlir.frontend.source import definition
+from nki_mlir.frontend.locations import definition, user_frame, user_location, variables
 from nki_mlir.frontend.state import is_bound
 from nki_mlir.frontend.wrapping import exposed_reads, leaves, stored, underlying
 from nki_mlir.language import operations as ops
