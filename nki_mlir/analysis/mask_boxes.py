@@ -12,17 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from nki_mlir.dialects.access import (
-    Constraint,
-    Linear,
-    Mask,
-    Ranges,
-    Tile,
-    active_elements,
-    masked_box,
-    positions,
-    values_of,
-)
+from nki_mlir.dialects import access
+from nki_mlir.dialects.access import Constraint, Linear, Mask, Ranges, Tile
 from nki_mlir.dialects.op import O, Op, changed, with_forms
 from nki_mlir.dialects.verifier import BrokenRule, OutOfBounds, ShapeMismatch, verify
 
@@ -102,7 +93,7 @@ def _bounds(constraint: Constraint, axis: int, counts: Sequence[int], interval: 
     form = constraint.form
     a = dict(form.axes)[axis]
     others = replace(form, axes=tuple(x for x in form.axes if x[0] != axis))
-    return positions(a, *extremes(others, counts, interval), constraint.equal, counts[axis])
+    return access.positions(a, *extremes(others, counts, interval), constraint.equal, counts[axis])
 
 
 def resolved(op: Op, interval: Interval, executes: bool = False, accepts: Callable[[Op], bool] = lambda op: True
@@ -115,7 +106,8 @@ def resolved(op: Op, interval: Interval, executes: bool = False, accepts: Callab
     mask, limits = (tuple(_pinned(c, op.ranges) for c in m) for m in (op.mask, op.limits))
     if mask or limits:
         box = box_of(mask, op.iteration().extents, interval)
-        if box is None or (box.rest and not _depends(box.rest) and not active_elements(box.rest, box.counts).any()):
+        if box is None or (box.rest and not _depends(box.rest)
+                           and not access.active_elements(box.rest, box.counts).any()):
             return None
         limits = tuple(left for c in limits if (left := _limit(c, box, interval, executes)) is not None)
         small = in_box(op, box, limits)
@@ -132,7 +124,7 @@ def shrink(op: Op) -> Op | None:
     if not op.mask and not op.limits:
         return op
     mask, limits = (tuple(_pinned(c, op.ranges) for c in m) for m in (op.mask, op.limits))
-    starts, counts, rest = masked_box(tuple(c for c in mask if not c.form.symbols), op.iteration().extents, ())
+    starts, counts, rest = access.masked_box(tuple(c for c in mask if not c.form.symbols), op.iteration().extents, ())
     if 0 in counts:
         return None
 
@@ -174,8 +166,8 @@ def _limit(limit: Constraint, box: Box, interval: Interval, executes: bool) -> C
         return None
     if not _depends(box.rest):                          # which elements are active is known
         reach = replace(form, const=0, symbols=())
-        active = active_elements(box.rest, box.counts)
-        least = int(values_of(reach, box.counts)[active].min()) if box.rest else extremes(
+        active = access.active_elements(box.rest, box.counts)
+        least = int(access.values_of(reach, box.counts)[active].min()) if box.rest else extremes(
             reach, box.counts, lambda f: (f.const, f.const))[0]
         low, high = (end + least for end in interval(replace(form, axes=())))
         if low >= 0:

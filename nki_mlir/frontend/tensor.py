@@ -16,22 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import HBM, Access, Layout, Linear, Tile
 from nki_mlir.dialects.verifier import OutOfBounds, PartitionAccess, TooManyPartitions
+from nki_mlir.frontend import strides
 from nki_mlir.frontend.errors import BadReshape, BlockTensorNotTile, MaskedView, MixedIndexing, RankTooSmall
 from nki_mlir.frontend.index import DynamicSlice, Index, Mask, Symbol, broadcast_shape, check_placed
-from nki_mlir.frontend.strides import (
-    ONE_MORE,
-    ZERO,
-    Dim,
-    Limit,
-    Shape,
-    condition_of,
-    expand_ellipsis,
-    from_front,
-    numbers_of,
-    regrouped,
-    slice_span,
-    substitute,
-)
+from nki_mlir.frontend.strides import ONE_MORE, ZERO, Dim, Limit, Shape, from_front, numbers_of, slice_span, substitute
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import DType
 
@@ -154,10 +142,10 @@ class View:
         items = items if isinstance(items, tuple) else (items,)
         if not self.limits and self.mask is None and (numbers := numbers_of(items)) is not None:
             return self._numbered(items, numbers)
-        if len(items) == 1 and (mask := condition_of(items[0])) is not None:
+        if len(items) == 1 and (mask := strides.condition_of(items[0])) is not None:
             mask = mask.spread(self.shape)
             return self.like(mask=mask if self.mask is None else self.mask & mask)
-        items = expand_ellipsis(items, self.ndim)
+        items = strides.expand_ellipsis(items, self.ndim)
         if any(isinstance(i, Index) and i.shape for i in items):
             return self._advanced(items)
         return self._basic(items)
@@ -173,7 +161,7 @@ class View:
             key = own._layout or own.layout, numbers
         known = _parts.get(key)
         if known is None or known[0] != self.dims:
-            part = self._basic(expand_ellipsis(items, self.ndim))
+            part = self._basic(strides.expand_ellipsis(items, self.ndim))
             if not part.limits:                 # what is out of bounds is left to the operation that uses it
                 if len(_parts) >= MOST_PARTS:
                     _parts.clear()
@@ -300,13 +288,13 @@ class View:
             raise BadReshape(what=f"{math.prod(self.shape)} elements of shape {self.shape} do not reshape to {shape}")
         own = next((k for k, d in enumerate(self.dims) if d.partition), None)
         if not self.buffer.on_chip or own is None:
-            made = regrouped(self.dims, shape)
+            made = strides.regrouped(self.dims, shape)
         else:
             at = own if partition_dim is None else partition_dim
             if at >= len(shape) or shape[at] != self.dims[own].count:
                 raise BadReshape(what=f"the partition dimension {self.dims[own].count} of {self.shape} is not kept "
                                       f"in {shape}")
-            free = regrouped(self.dims[:own] + self.dims[own + 1:], shape[:at] + shape[at + 1:])
+            free = strides.regrouped(self.dims[:own] + self.dims[own + 1:], shape[:at] + shape[at + 1:])
             made = None if free is None else [*free[:at], self.dims[own], *free[at:]]
         if made is None:
             raise BadReshape(what=f"a strided view of shape {self.shape} does not reshape to {shape} without a copy")

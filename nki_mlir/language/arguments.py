@@ -133,6 +133,10 @@ class Bound:
         """What a capture depends on of the tensors: where they are, their shapes and dtypes."""
         return tuple([(s.name, s.shape, s.dtype.name) for s in self.specs])
 
+    def paths(self, name: str) -> list[str]:
+        """The tensors of an argument, as ``specs`` names them."""
+        return [path for path, _ in leaves_of(self.values[name], self.is_tensor, name)]
+
     @property
     def constants(self) -> list[object]:
         """The arguments without their tensors, in order."""

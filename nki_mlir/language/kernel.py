@@ -33,26 +33,9 @@ from nki_mlir.frontend.races import checked, report
 from nki_mlir.frontend.state import Identity
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.wrapping import name_of, underlying, wrap
-from nki_mlir.language.arguments import (
-    BadArgument,
-    Bound,
-    TensorSpec,
-    bind,
-    framework_of,
-    leaves_of,
-    signature_of,
-    with_arrays,
-)
+from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, framework_of, signature_of, with_arrays
 from nki_mlir.language.closure_state import ClosureState
-from nki_mlir.language.results import (
-    Traced,
-    assemble,
-    check_written,
-    report_missing,
-    structure_of_updates,
-    traced,
-    updated,
-)
+from nki_mlir.language.results import assemble, check_written, report_missing, structure_of_updates, traced, updated
 from nki_mlir.language.specialization import Recent, RepeatedCall, Result, Specialization, call_key, check_executor
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.scalar.dtypes import DType, dtype_of
@@ -61,6 +44,7 @@ if TYPE_CHECKING:
     from nki_mlir.frontend.eager import EagerBuilder
     from nki_mlir.frontend.mlir_builder import MlirBuilder
     from nki_mlir.language.lowered import Lowered
+    from nki_mlir.language.results import Traced
 
 K = TypeVar("K", bound="Kernel")
 
@@ -261,11 +245,11 @@ class Kernel:
                               captured)
 
     def trace(self, builder: Builder, function: Callable[..., object], bound: Bound, parameters: list[Buffer]
-              ) -> Traced:
+              ) -> "Traced":
         """Run the function's Python on a builder, which is current."""
         annotations = getattr(underlying(self.func), "__annotations__", {})
         roots = [n for n, a in annotations.items() if "mutable" in getattr(a, "__name__", str(a)) and n in bound.values]
-        mutable = {path for n in roots for path, _ in leaves_of(bound.values[n], bound.is_tensor, n)}
+        mutable = {path for n in roots for path in bound.paths(n)}
         builder.properties.update(mutable=mutable, kernel=self, immutable_inputs=self.by_reference is False)
         builder.independent_programs = self.rolls
         positional, keywords = bound.with_tensors([Tensor.full(p) for p in parameters])

@@ -17,33 +17,14 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nki import elementwise, movement, reduction
 from nki_mlir.dialects.nki import matmul as products
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.verifier import (
-    BrokenRule,
-    OverlappingWrite,
-    ShapeMismatch,
-    TooLarge,
-    TooManyPartitions,
-    WrongMemory,
-)
+from nki_mlir.dialects.verifier import BrokenRule, OverlappingWrite, ShapeMismatch, TooLarge, WrongMemory
 from nki_mlir.frontend.builder import Views, active, lift_to, plain_mask, repeats_behind
 from nki_mlir.frontend.errors import TooManyDimensions
 from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.strides import same_extents
 from nki_mlir.frontend.tensor import Buffer, View, tile_of
-from nki_mlir.language.creation import (
-    HiddenBias,
-    HiddenTranspose,
-    Tensor,
-    as_operand,
-    emit,
-    filled,
-    located,
-    located_dtype,
-    new_tensor,
-    refuse_hidden,
-    result_tensor,
-    tensor_of,
-)
+from nki_mlir.language import creation
+from nki_mlir.language.creation import Tensor, as_operand, emit, filled, located_dtype, new_tensor, result_tensor
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, UINT8, UINT32, DType, operand_dtype, promote
@@ -59,8 +40,6 @@ def load(src: View, *, mask: object = None, dtype: object = None) -> Tensor:
     """HBM to a new SBUF tile."""
     require_space("load", "src", src, HBM)
     source = as_operand(src)
-    if source.shape[0] > Machine.partitions:
-        raise TooManyPartitions(count=source.shape[0], limit=Machine.partitions).here()
     return compute(movement.LoadOp, source.shape, src.dtype, {"src": source}, mask, asked=dtype)
 
 
@@ -74,13 +53,13 @@ def store(dst: View, value: object, *, mask: object = None) -> None:
         dst = dst.with_unit_dims([0], 2)            # a row of a tile to a row of the tensor
     target = as_operand(dst)
     require_space("store", "value", value, SBUF, PSUM)
-    value = located(match_destination, value, target, "store")
+    value = creation.located(match_destination, value, target, "store")
     emit(movement.StoreOp, {"dst": target, "src": value}, mask)
 
 
 def stored(buffer: Buffer) -> Tensor | None:
     """What a store gives to kernels that return it: its tensor; nothing for a parameter, which is updated in place."""
-    return None if buffer.role == "input" else tensor_of(buffer)
+    return None if buffer.role == "input" else creation.tensor_of(buffer)
 
 
 class DestinationTooSmall(OverlappingWrite):
@@ -316,7 +295,7 @@ def unary(fn: object, x: Any, *, mask: object = None, dtype: object = None) -> T
     source = as_operand(x)
     require_space(name, "x", source, PSUM, SBUF)
     if name not in ALU:
-        refuse_hidden(HiddenBias, name, source)
+        creation.refuse_hidden(creation.HiddenBias, name, source)
     return compute(elementwise.UnaryOp, source.shape, x.dtype, {"src": source}, mask, asked=dtype, fn=name)
 
 
@@ -388,7 +367,7 @@ def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = No
     """x @ y (or x.T @ y with ``transpose_x``) in PSUM, float32."""
     stationary, moving = as_operand(x), as_operand(y)
     if not transpose_x:
-        refuse_hidden(HiddenTranspose, "matmul", stationary)
+        creation.refuse_hidden(creation.HiddenTranspose, "matmul", stationary)
         stationary = transpose(stationary)
     shape = product_shape("matmul", stationary, moving)
     return compute(products.MatmulOp, shape, FLOAT32, {"stationary": to_sbuf(stationary), "moving": to_sbuf(moving)},
@@ -417,7 +396,7 @@ def transpose(x: View, *, mask: object = None, dtype: DType | None = None) -> Te
     if source.shape[1] > Machine.partitions:
         raise TooLarge(dim=1, tile=f"x{list(source.shape)}", op="transpose", limit=Machine.partitions).here()
     if max(source.shape) > Machine.transpose_vector_max:                      # smaller ones are the Vector engine's
-        refuse_hidden(HiddenTranspose, "transpose", source)
+        creation.refuse_hidden(creation.HiddenTranspose, "transpose", source)
     return compute(movement.TransposeOp, source.shape[::-1], x.dtype, {"src": source}, mask, asked=dtype)
 
 
