@@ -11,7 +11,7 @@ from nki_mlir.language.beta import nki
 from nki_mlir.language.beta.calls import BadCall, OlderFormWarning
 from nki_mlir.language.current import isa as current_isa
 from nki_mlir.language.current import language as current_nl
-from nki_mlir.language.spmd import BadGridAxis
+from nki_mlir.language.functions import BadGridAxis
 
 from .running import check, floats, kernel_of, output_of, run
 

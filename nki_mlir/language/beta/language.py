@@ -16,7 +16,7 @@ from nki_mlir.frontend.index import Mask, arange, ds, mgrid
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.tensor import View
 from nki_mlir.frontend.tracing import NkiRange
-from nki_mlir.language import creation, functions, indirect, spmd
+from nki_mlir.language import creation, functions, indirect
 from nki_mlir.language import operations as ops
 from nki_mlir.language.beta.calls import BETA, bind_module, missing_from
 from nki_mlir.language.creation import Allocation, InitialisedAllocation, MemoryRegion, ParDim, makes, unique_name
@@ -31,7 +31,7 @@ from nki_mlir.language.tensor import Tensor
 from nki_mlir.scalar.dtypes import BY_NAME, DType
 from nki_mlir.scalar.tokens import alu_token
 
-globals().update(published("nki.language", BETA.name, creation, functions, ops, spmd))
+globals().update(published("nki.language", BETA.name, creation, functions, ops))
 DTYPES = {name: BY_NAME[name].numpy for name in names_of("nki.language", BETA.name) if name in BY_NAME}
 tile_size = TileSize()
 par_dim = ParDim
@@ -223,7 +223,7 @@ def dropout(x: View, rate: object, *, dtype: object, mask: Mask | None) -> Tenso
 def all_reduce(x: Tensor, op: object, program_axes: object, *, dtype: object, mask: Mask | None,
                parallel_reduce: object, asynchronous: object) -> Tensor:
     """``op`` over the x of all programs of the grid along these axes; every one of them gets the result."""
-    return spmd.all_reduce(x, op, program_axes, dtype=dtype, mask=mask)
+    return functions.all_reduce(x, op, program_axes, dtype=dtype, mask=mask)
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------

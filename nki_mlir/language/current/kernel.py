@@ -16,7 +16,6 @@ from nki_mlir.environment import TARGET, EnvironmentVariable
 from nki_mlir.frontend.builder import Builder, active, current
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.touches import ValueNumbers
-from nki_mlir.language import spmd
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
 from nki_mlir.language.current import dynamic_loops, functions, memory, older_memory, simulator  # noqa: F401  define methods
 from nki_mlir.language.current.assignment import assign
@@ -26,6 +25,7 @@ from nki_mlir.language.current.lowering import allocate, carrier, core_view
 from nki_mlir.language.current.memory import Storage
 from nki_mlir.language.current.older_memory import bare_names
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.functions import program_ndim as dimensions_of_grid
 from nki_mlir.language.kernel import K, capturing, plain_index_errors
 from nki_mlir.language.kernel import Kernel as CoreKernel
 from nki_mlir.language.launching import MODES, Decorators
@@ -319,4 +319,4 @@ def num_programs(axes: Any) -> int:
     return int(np.prod([builder.grid[a] for a in several if a < len(builder.grid)], dtype=int))
 
 
-program_ndim = reported(spmd.program_ndim)
+program_ndim = reported(dimensions_of_grid)

@@ -12,10 +12,9 @@ from nki_mlir.language.current import creation, dynamic_loops, functions, indexi
 from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.errors import NkiTypeError, integer, older, require, unknown_name
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.language.functions import bfp16, finfo, fp32
+from nki_mlir.language.functions import bfp16, finfo, fp32, nc, spmd_dim
 from nki_mlir.language.signatures.binding import Contents
 from nki_mlir.language.signatures.table import CURRENT, listing, names_of, published
-from nki_mlir.language.spmd import nc, spmd_dim
 from nki_mlir.scalar.dtypes import BY_NAME
 
 globals().update(published("nki.language", CURRENT, creation, dynamic_loops, indexing, kernel, memory, functions))
