@@ -269,16 +269,16 @@ class Index:
 
     # -- comparisons make masks ----------------------------------------------------------------------------------------
     def __ge__(self, other: object) -> Mask | bool:
-        return _at_least_zero(self, other if not is_float(other) else rounded(other, math.ceil), 0)
+        return _at_least_zero(self, other, math.ceil, 0)
 
     def __gt__(self, other: object) -> Mask | bool:
-        return _at_least_zero(self, other if not is_float(other) else rounded(other, math.floor), 1)
+        return _at_least_zero(self, other, math.floor, 1)
 
     def __le__(self, other: object) -> Mask | bool:
-        return _at_least_zero(-self, other if not is_float(other) else rounded(other, math.floor), 0, -1)
+        return _at_least_zero(-self, other, math.floor, 0, -1)
 
     def __lt__(self, other: object) -> Mask | bool:
-        return _at_least_zero(-self, other if not is_float(other) else rounded(other, math.ceil), 1, -1)
+        return _at_least_zero(-self, other, math.ceil, 1, -1)
 
     def __eq__(self, other: object) -> Any:
         if is_float(other):
@@ -418,15 +418,13 @@ def is_integer(value: object) -> TypeGuard[int | Index]:
     return isinstance(value, (int, np.integer, np.bool_, Index))
 
 
-def rounded(value: float, how: Callable[[float], int]) -> float:
-    """A float bound of an integer as an integer; infinities and NaN stay what they are."""
-    return how(value) if math.isfinite(value) else value
-
-
-def _at_least_zero(index: Index, other: object, more: int, sign: int = 1) -> Mask | bool:
-    """``index - sign * other - more >= 0``."""
-    if is_float(other):                             # infinite or NaN: the same answer for every integer
-        return 0 > sign * other
+def _at_least_zero(index: Index, other: object, rounded: Callable[[float], int], more: int, sign: int = 1
+                   ) -> Mask | bool:
+    """``index - sign * other - more >= 0``; a float bound of integers is an integer, too."""
+    if is_float(other):
+        if not math.isfinite(other):                # the same answer for every integer
+            return 0 > sign * other
+        other = rounded(other)
     return Mask(((index.plus(other, -sign) - more, False),)) if is_integer(other) else NotImplemented
 
 

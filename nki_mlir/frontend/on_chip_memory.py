@@ -91,6 +91,9 @@ class OnChipMemory:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        # Bytes of a partition that kernels may use, and that there are.
+        self.usable = {SBUF: machine.sbuf_bytes_per_partition, PSUM: machine.psum_bytes_per_partition}
+        self.physical = self.usable | {SBUF: machine.sbuf_physical_bytes_per_partition}
         self.now = 0
         self.tiles: list[Held] = []
         self.kinds: dict[object, TileFootprint] = {}
@@ -116,7 +119,7 @@ class OnChipMemory:
 
     def kind_of(self, buffer: Buffer) -> TileFootprint:
         physical, blocks = buffer.physical_shape, max(1, prod(buffer.shape[:buffer.partition_dim]))
-        size, limit = prod(physical[1:]) * buffer.dtype.itemsize, self.physical(buffer.space)
+        size, limit = prod(physical[1:]) * buffer.dtype.itemsize, self.physical[buffer.space]
         block = size // blocks
         broken = None if block <= limit else TileTooLarge(
             shape=list(buffer.shape), dtype=buffer.dtype, bytes=block, memory=buffer.space.upper(), limit=limit,
@@ -125,7 +128,7 @@ class OnChipMemory:
 
     def outside(self, held: Held) -> Finding | None:
         """An address that is not in the memory."""
-        kind, limit, partitions = held.kind, self.usable(held.kind.space), self.machine.partitions
+        kind, limit, partitions = held.kind, self.usable[held.kind.space], self.machine.partitions
         for partition, byte in held.blocks:
             end = byte + kind.block_bytes
             if byte < 0 or end > limit or partition < 0 or partition + kind.partitions > partitions:
@@ -159,7 +162,7 @@ class OnChipMemory:
 
     def findings(self) -> Iterator[tuple[Finding, Location | None]]:
         """What a kernel that has ended breaks, with the places."""
-        full = [space for space in (SBUF, PSUM) if self.total[space] > self.usable(space)]
+        full = [space for space in (SBUF, PSUM) if self.total[space] > self.usable[space]]
         if not full and not self.placed:
             return
         self.extend()
@@ -169,14 +172,6 @@ class OnChipMemory:
             yield from self.collisions()
 
     # -- parts -------------------------------------------------------------------------------------------------------
-    def usable(self, space: str) -> int:
-        machine = self.machine
-        return machine.psum_bytes_per_partition if space == PSUM else machine.sbuf_bytes_per_partition
-
-    def physical(self, space: str) -> int:
-        machine = self.machine
-        return machine.psum_bytes_per_partition if space == PSUM else machine.sbuf_physical_bytes_per_partition
-
     def addresses(self, attributes: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
         """(partition, byte) of each block; in PSUM the first generation gives (bank, partition, byte)."""
         given = attributes.get("nki.addresses") or ([a] if (a := attributes.get("nki.address")) else [])
@@ -193,7 +188,7 @@ class OnChipMemory:
     def peak(self, space: str) -> Iterator[tuple[Finding, Location | None]]:
         tiles = [held for held in self.tiles if held.kind.space == space and held.first]
         most, where = most_held(tiles)
-        if most <= self.usable(space):
+        if most <= self.usable[space]:
             return
         held_there = [held for held in tiles if held.first <= where <= held.last]
         latest = max(held_there, key=lambda held: (held.first, held.created))
@@ -203,7 +198,7 @@ class OnChipMemory:
         if len(largest) > NAMED:
             names.append(f"{len(largest) - NAMED} more")
         error = HeldAtOnce(count=len(held_there), needed=most, memory=space.upper(), target=self.machine.name,
-                           limit=self.usable(space), held=", ".join(names))
+                           limit=self.usable[space], held=", ".join(names))
         yield Finding(error, contested=True), latest.location
 
     def collisions(self) -> Iterator[tuple[Finding, Location | None]]:

@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -76,20 +75,20 @@ class ConditionPoints:
         self.values: dict[Symbol, np.ndarray] = dict(zip(roots, placed[axes:]))
 
     def some(self, conditions: Sequence[Mask]) -> bool:
-        holds: Any = True
+        holds = np.array(True)
         for condition in conditions:
             holds = holds & self.truth(condition)
         return bool(np.any(holds))
 
     def truth(self, mask: Mask) -> np.ndarray:
         values = [(self.of(e), equal) for e, equal in mask.terms]
-        holds: Any = True
+        holds = np.array(True)
         for value, equal in values:
             holds = holds & (value == 0 if equal else value >= 0)
         return holds ^ mask.negated
 
     def of(self, index: Index) -> np.ndarray:
-        total: Any = np.int64(index.const)
+        total = np.array(index.const, np.int64)
         for symbol, c in index.symbols.items():
             total = total + c * self.value(symbol)
         for position, c in zip(self.axes, index.axes):

@@ -42,20 +42,19 @@ class Identity:
         return id(self.value)
 
 
-def snapshot(values: dict[str, object]) -> "dict[str, Identity | tuple[object, ...]]":
+def snapshot(values: dict[str, object]) -> dict[str, object]:
     seen: set[int] = set()
     return {name: _content(value, seen) for name, value in values.items()}
 
 
-def changes(before: "dict[str, Identity | tuple[object, ...]]", after: "dict[str, Identity | tuple[object, ...]]",
-            new_counts: bool = False) -> set[str]:
+def changes(before: dict[str, object], after: dict[str, object], new_counts: bool = False) -> set[str]:
     """Names whose content differs; names that were unbound before count only on request."""
     names = before.keys() | after.keys() if new_counts else before.keys()
     missing = object()
     return {n for n in names if before.get(n, missing) != after.get(n, missing)}
 
 
-def _content(value: object, seen: set[int]) -> Any:
+def _content(value: object, seen: set[int]) -> object:
     """The content of a value, comparable later. Tensors count by identity: rebinding one is carried state."""
     match value:
         case None | bool() | int() | float() | complex() | str() | bytes() | range() | slice():

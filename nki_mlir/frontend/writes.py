@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nki_mlir.analysis.effects import without_gap
 from nki_mlir.bindings import Operation, ir
@@ -33,7 +33,7 @@ from nki_mlir.frontend.tensor import Buffer, View, tile_of
 from nki_mlir.scalar.dtypes import INT32
 
 if TYPE_CHECKING:
-    from nki_mlir.frontend.mlir_builder import MlirBuilder
+    from nki_mlir.frontend.mlir_builder import MlirBuilder, Scope
 
 
 @dataclass
@@ -64,13 +64,13 @@ class FirstUses:
         for known in (self.open, self.zeros, self.allocations):
             known.pop(buffer, None)
 
-    def used(self, op: Op, operands: Operands, views: Sequence[View], scopes: list[Any]) -> None:
+    def used(self, op: Op, operands: Operands, views: Sequence[View], scopes: "list[Scope]") -> None:
         """``views`` are those of the operands, ``scopes`` the blocks that are open where the op stands."""
         for (field, tile), view in zip(operands, views):
             if view.buffer in self.open:
                 self.used_open(op, operands, field, tile, view.buffer, scopes)
 
-    def used_open(self, op: Op, operands: Operands, field: TileField, tile: Tile, buffer: Buffer, scopes: list[Any]
+    def used_open(self, op: Op, operands: Operands, field: TileField, tile: Tile, buffer: Buffer, scopes: "list[Scope]"
                   ) -> None:
         state = self.open[buffer]
         # An operation may do without reading what its class says it reads (``sources``).
@@ -98,17 +98,18 @@ class FirstUses:
             _memset(buffer, self.allocations[buffer], make)
 
 
-def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Any]) -> bool | Covering:
+def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: "list[Scope]") -> bool | Covering:
     """What the first operation on a buffer, a write, leaves to be initialised."""
     if buffer.scope is scopes[-1]:
         return tile.layout.form.is_whole and not (op.symbols and tile.access.symbols_used())
     inner = scopes[scopes.index(buffer.scope) + 1:] if buffer.scope in scopes else scopes
-    if any(scope.symbol is None for scope in inner) or tile.partitions != tile.base_shape[0]:
+    loops = [scope.symbol for scope in inner if scope.symbol is not None]
+    if len(loops) < len(inner) or tile.partitions != tile.base_shape[0]:
         return False                                # under an if, or on some partitions only
     place = {id(handle): k for k, handle in enumerate(op.symbols)}
     steps = [(abs(step), count) for step, count in tile.access.free_dims if count > 1]
     coefficients, first = dict(tile.access.free.symbols), tile.access.free.const
-    for symbol in (scope.symbol for scope in inner):
+    for symbol in loops:
         position = place.get(id(symbol.value))
         if position in coefficients:
             c = coefficients.pop(position)

@@ -80,10 +80,9 @@ def _tree(builder: Any, value: object, buffers: list[Buffer], at: Location) -> A
             place = len(buffers) - 1
             shape = value.shape
             return place if shape == value.buffer.shape else f"{place}:{'x'.join(map(str, shape))}"
-        case tuple():
-            return tuple(_tree(builder, v, buffers, at) for v in value)
-        case list():
-            return [_tree(builder, v, buffers, at) for v in value]
+        case tuple() | list():
+            made = [_tree(builder, v, buffers, at) for v in value]
+            return tuple(made) if isinstance(value, tuple) else made
         case dict():
             return {k: _tree(builder, v, buffers, at) for k, v in value.items()}
         case None:                              # in a tuple: an output that is not made this time
