@@ -12,7 +12,8 @@ import functools
 import gc
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -27,15 +28,21 @@ def alone(function: Callable[P, R]) -> Callable[P, R]:
     """A function that one thread at a time runs."""
     @functools.wraps(function)
     def run(*arguments: P.args, **keywords: P.kwargs) -> R:
-        with ALONE:
-            collects = gc.isenabled()
-            gc.disable()
-            try:
-                return function(*arguments, **keywords)
-            finally:
-                if collects:
-                    gc.enable()
+        with ALONE, uncollected():
+            return function(*arguments, **keywords)
     return run
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Nobody looks for garbage in cycles within."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 class made_alone(Generic[T, R]):

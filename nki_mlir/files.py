@@ -7,7 +7,6 @@ A rename over the target is what makes a file whole, and it would take the place
 import errno
 import os
 import re
-import secrets
 import stat
 from pathlib import Path
 
@@ -77,7 +76,7 @@ def replace(target: str, raw: bytes, mode: int, there: os.stat_result | None) ->
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
     folder, name = os.path.split(target)
     short = os.fsdecode(os.fsencode(name)[:NAME_BYTES])
-    temporary = os.path.join(folder, f".{short}.{secrets.token_hex(8)}")
+    temporary = os.path.join(folder, f".{short}.{os.urandom(8).hex()}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         if there is not None:

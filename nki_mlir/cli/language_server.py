@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlparse
 
-from nki_mlir.cli.command import add_common, add_plugins, load_plugins
+from nki_mlir.cli.command import add_common, add_plugins, command_line, load_plugins
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.version import __version__
 
@@ -28,7 +28,7 @@ PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INTERNAL_ERROR = -32700, -32600,
 
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit status."""
-    load_plugins(sys.argv[1:] if arguments is None else arguments)
+    load_plugins(command_line(arguments))
     p = argparse.ArgumentParser(prog="nki-lsp", description="Serve an editor: errors and descriptions of operations in "
                                 "files of MLIR, over the Language Server Protocol on standard input and output.")
     p.add_argument("--stdio", action="store_true", help="the only way, which some editors ask for")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from nki_mlir import extensions
 from nki_mlir.alone import alone
-from nki_mlir.cli.command import add_common, add_plugins, exit_status, load_plugins, of_plugins
+from nki_mlir.cli.command import add_common, add_plugins, command_line, exit_status, load_plugins, of_plugins
 from nki_mlir.passes import packages
 from nki_mlir.passes.pipeline_text import split_pipeline
 
@@ -144,7 +144,7 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
 @alone
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns the exit status."""
-    options = parse_options(sys.argv[1:] if arguments is None else arguments)
+    options = parse_options(command_line(arguments))
     from nki_mlir.cli.lowering import run  # start-up: loads MLIR
     return exit_status(lambda: run(options))
 

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir import extensions
-from nki_mlir.cli.command import add_common, add_plugins, exit_status, load_plugins, of_plugins
+from nki_mlir.cli.command import add_common, add_plugins, command_line, exit_status, load_plugins, of_plugins
 
 if TYPE_CHECKING:
     from nki_mlir.cli.runnable import Results, Runnable
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit status."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = command_line(arguments)
     load_plugins(arguments)
     given = parser()
     options = given.parse_args(comparing(arguments))

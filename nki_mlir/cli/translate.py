@@ -5,7 +5,7 @@ import argparse
 import sys
 
 from nki_mlir.alone import alone
-from nki_mlir.cli.command import add_common, add_plugins, exit_status, load_plugins, of_plugins
+from nki_mlir.cli.command import add_common, add_plugins, command_line, exit_status, load_plugins, of_plugins
 
 
 def parser() -> argparse.ArgumentParser:
@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
 @alone
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit status."""
-    load_plugins(sys.argv[1:] if arguments is None else arguments)
+    load_plugins(command_line(arguments))
     options = parser().parse_args(arguments)
     return exit_status(lambda: run(options))
 

@@ -145,3 +145,12 @@ def test_help_is_quick_and_lists_passes():
 @pytest.mark.parametrize("name", MODULES)
 def test_version__is_the_packages(name: str) -> None:
     assert shell(f"{name} --version").stdout == f"{name} {nki_mlir.__version__}\n"
+
+
+@pytest.mark.parametrize(("arguments", "frozen"), [("", True), ("['--help']", False)], ids=["command", "function"])
+def test_end__without_a_search_for_garbage_where_the_process_is_the_command(arguments: str, frozen: bool) -> None:
+    code = ("import atexit, gc, sys; atexit.register(lambda: print('frozen', gc.get_freeze_count() > 0)); "
+            "from nki_mlir.cli.opt import main; sys.argv = ['nki-opt', '--help']; "
+            f"main({arguments})")
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == f"frozen {frozen}"

@@ -104,3 +104,12 @@ def test_a_module_runs_as_a_script_does(tmp_path):
     done = subprocess.run([sys.executable, "-m", "nki_mlir", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_user.py"],
                           capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_import__looks_for_no_garbage_and_leaves_the_collector_as_it_was(collects):
+    done = python(f"import gc, sys; import numpy, nki_mlir.compat; {'' if collects else 'gc.disable()'}\n"
+                  "runs = []; gc.callbacks.append(lambda phase, info: runs.append(info['generation']))\n"
+                  "nki_mlir.compat.install(); from nki.language import add\n"
+                  "print(sum(g > 0 for g in runs), 'nki_mlir.language.kernel' in sys.modules, gc.isenabled())")
+    assert done.stdout.split() == ["0", "True", str(collects)], done.stderr
