@@ -28,17 +28,7 @@ from nki_mlir.targets.cpu.loop_products import (
     views_of,
 )
 from nki_mlir.targets.cpu.loops import AddressedNest
-from nki_mlir.targets.cpu.program import (
-    CODE,
-    MEMORY,
-    SELF,
-    Assembly,
-    Extent,
-    RoutineCall,
-    ScratchBuffer,
-    slot_address,
-    slot_value,
-)
+from nki_mlir.targets.cpu.program import CODE, MEMORY, SELF, Assembly, Extent, RoutineCall, ScratchBuffer, slot_value
 from nki_mlir.targets.cpu.values import MemrefView
 from nki_mlir.waist.nest import Nest, Operand, Step
 
@@ -201,7 +191,7 @@ class PackedProduct:
 
     def write(self) -> None:
         self.packed, buffer = self.code.allocate(4 * self.m * self.depth, MEMORY, 0)
-        with self.repeated(self.rows // self.m) as number:
+        with self.code.repeated(self.rows // self.m) as number:
             rows = Linear().plus(number, self.m)
             with self.on_pool(self.depth // self.k) as (k, _):
                 self.pack_rows(rows, k)
@@ -230,12 +220,12 @@ class PackedProduct:
         sums = None
         if self.finish is not None:
             sums, sums_buffer = self.code.allocate(4 * self.block * self.n, memory, 0)
-        with self.repeated(self.depth // self.k) as k:
+        with self.code.repeated(self.depth // self.k) as k:
             self.b.pack(self.code, self.n, self.k, self.b.at(columns, Linear().plus(k, self.k)),
                         packed.plus(k, 4 * self.n * self.k))
         for first, count in self.pieces:
             block = min(self.block, count)
-            with self.repeated(count // block) as number:
+            with self.code.repeated(count // block) as number:
                 place = Linear(first).plus(number, block)
                 self.write_rows(place, block, packed, sums, self.address(rows.plus(place), columns))
         buffer.last = len(self.code.items)
@@ -253,7 +243,7 @@ class PackedProduct:
         nest, into = self.product(count, line), to if sums is None else sums
         self.code.emit(PanelProduct(nest, True, self.pairs), self.panel(first, Linear()), packed, into)
         if blocks > 1:
-            with self.repeated(blocks - 1) as number:
+            with self.code.repeated(blocks - 1) as number:
                 k = number.plus(Linear(1))
                 own = packed.plus(k, 4 * self.n * self.k)
                 self.code.emit(PanelProduct(nest, False, self.pairs), self.panel(first, k), own, into)
@@ -269,18 +259,6 @@ class PackedProduct:
                     (Operand(FLOAT32, (width * line, tile, line, 1, 0)),), MULTIPLY_ADD, (4,))
 
     # -- loops ---------------------------------------------------------------------------------------------------------
-    @contextmanager
-    def repeated(self, count: int) -> Iterator[Linear]:
-        """A loop of the program."""
-        if count == 1:
-            yield Linear()
-            return
-        slot, again = self.code.slot(), self.code.label()
-        self.code.emit("nki_set", slot_address(slot), Linear())
-        self.code.mark(again)
-        yield slot_value(slot)
-        self.code.emit("nki_next", slot_address(slot), Linear(1), Linear(count), again)
-
     @contextmanager
     def on_pool(self, count: int) -> Iterator[tuple[Linear, int]]:
         """A loop whose iterations run on the pool: its variable, and the slot of an iteration's memory."""

@@ -5,6 +5,8 @@ Slots of the frame are symbols of ``Linear`` forms; the address of a buffer is t
 which is known only when all buffers are.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -164,6 +166,23 @@ class Assembly:
 
     def mark(self, label: ProgramLabel) -> None:
         self.items.append(label)
+
+    def computed(self, function: str, *operands: Linear) -> Linear:
+        """A value in a slot of its own."""
+        slot = self.slot()
+        self.emit(function, slot_address(slot), *operands)
+        return slot_value(slot)
+
+    @contextmanager
+    def repeated(self, count: int) -> Iterator[Linear]:
+        """A loop, with the value of its variable."""
+        if count == 1:
+            yield Linear()
+            return
+        variable, again = self.computed("nki_set", Linear()), self.label()
+        self.mark(again)
+        yield variable
+        self.emit("nki_next", slot_address(variable.symbols[0][0]), Linear(1), Linear(count), again)
 
     def allocate(self, size: int, memory: int, depth: int) -> tuple[Linear, ScratchBuffer]:
         """A buffer in the memory whose address is in the slot ``memory``: its address and the buffer."""

@@ -254,6 +254,3 @@ def _loops(code: FunctionEmitter, nest: Nest, symbols: list[Value]) -> Contracti
     if product is not None and not integer_sums(nest):
         return Contraction(code, nest, product)
     return Loops(code, nest, schedule(nest), symbols)
-
-
-__all__ = ["Mask", "Routine", "addresses", "llvm_code", "name_of", "vector_code"]

@@ -9,8 +9,7 @@ compared by the bytes they touch: of memory that is written, those of one chunk 
 buffer that nothing else uses is that of the first chunk for all of them, which stays in the cache.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -18,16 +17,7 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.contraction import product_of
 from nki_mlir.targets.cpu.loops import AddressedNest, addressed, can_stream, does_stream, with_memory
-from nki_mlir.targets.cpu.program import (
-    Argument,
-    Assembly,
-    ProgramLabel,
-    RoutineCall,
-    ScratchBuffer,
-    room,
-    slot_address,
-    slot_value,
-)
+from nki_mlir.targets.cpu.program import Argument, Assembly, ProgramLabel, RoutineCall, ScratchBuffer, room
 from nki_mlir.targets.cpu.schedule import ORDERLESS, parts_of, reach_of, schedule
 from nki_mlir.targets.cpu.values import MemrefView
 from nki_mlir.waist.nest import Nest, Operand
@@ -280,7 +270,7 @@ class ChunkLoop:
     def write(self) -> None:
         heavy = self.heavy_call()
         if heavy is None:
-            with self.repeated() as chunk:
+            with self.code.repeated(self.count) as chunk:
                 for k, routine in enumerate(self.routines):
                     self.code.emit(routine, *self.arguments(k, chunk))
             return
@@ -288,30 +278,17 @@ class ChunkLoop:
         first = 0 if early is None else early + 1
         for k in range(first):
             self.code.emit(self.routines[k], *self.arguments(k, Linear()))
-        with self.repeated() as chunk:
+        with self.code.repeated(self.count) as chunk:
             turn = following = Linear()
             if early is not None:
-                turn = self.computed("nki_andi", chunk, Linear(1))
-                following = self.computed("nki_minsi", chunk.plus(Linear(1)), Linear(self.count - 1))
+                turn = self.code.computed("nki_andi", chunk, Linear(1))
+                following = self.code.computed("nki_minsi", chunk.plus(Linear(1)), Linear(self.count - 1))
             for k in range(first, len(self.calls) - 1):
                 if k == heavy:
                     self.together(heavy, early, chunk, turn, following)
                 else:
                     self.code.emit(self.routines[k], *self.arguments(k, chunk, turn))
         self.code.emit(self.routines[-1], *self.arguments(-1, Linear(self.count - 1)))
-
-    @contextmanager
-    def repeated(self) -> Iterator[Linear]:
-        variable, again = self.code.slot(), self.code.label()
-        self.code.emit("nki_set", slot_address(variable), Linear())
-        self.code.mark(again)
-        yield slot_value(variable)
-        self.code.emit("nki_next", slot_address(variable), Linear(1), Linear(self.count), again)
-
-    def computed(self, function: str, *operands: Linear) -> Linear:
-        slot = self.code.slot()
-        self.code.emit(function, slot_address(slot), *operands)
-        return slot_value(slot)
 
     def together(self, heavy: int, early: int | None, chunk: Linear, turn: Linear, following: Linear) -> None:
         """The heaviest call, the last one of the chunk before where there is one, the early one of the chunk behind."""

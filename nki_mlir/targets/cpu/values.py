@@ -16,7 +16,7 @@ from nki_mlir.dialects.attributes import affine_value
 from nki_mlir.dialects.buffer_types import global_array
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.view import start_of
-from nki_mlir.targets.cpu.program import FIRST_ID, Assembly, ScratchBuffer, slot_address, slot_value
+from nki_mlir.targets.cpu.program import FIRST_ID, Assembly, ScratchBuffer, slot_value
 from nki_mlir.waist.reader import layout_of
 
 PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
@@ -93,11 +93,10 @@ class Values:
 
     def compute(self, name: str, *operands: Linear, known: tuple[int, int] | None = None) -> Linear:
         """A value that is not linear, computed into a slot of its own."""
-        slot = self.code.slot()
-        self.code.emit(f"nki_{name}", slot_address(slot), *operands)
+        value = self.code.computed(f"nki_{name}", *operands)
         if known is not None:
-            self.ranges[slot] = known
-        return slot_value(slot)
+            self.ranges[value.symbols[0][0]] = known
+        return value
 
     def affine(self, op: Operation) -> list[Linear]:
         """The results of an operation's affine map."""
