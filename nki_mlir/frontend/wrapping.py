@@ -170,12 +170,8 @@ class LogicWrapper(ast.NodeTransformer):
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)
-        match node.op:
-            case ast.Invert():
-                return ast.copy_location(_call("invert", node.operand), node)
-            case ast.Not():
-                return ast.copy_location(_call("negation", node.operand), node)
-        return node
+        method = {ast.Invert: "invert", ast.Not: "negation"}.get(type(node.op))
+        return node if method is None else ast.copy_location(_call(method, node.operand), node)
 
 
 class ConstructWrapper(LogicWrapper):

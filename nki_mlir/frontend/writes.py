@@ -95,7 +95,10 @@ class FirstUses:
     def fill(self, make: Attributes) -> None:
         """Insert the memsets. Buffers whose allocation was taken back have been forgotten."""
         for buffer in self.zeros:
-            _memset(buffer, self.allocations[buffer], make)
+            shape, allocation = buffer.physical_shape, self.allocations[buffer]
+            access = Access(buffer.dtype, Linear(), Linear(), ((1, shape[0]), (1, prod(shape[1:]))))
+            tile = Tile(buffer.handle.value, buffer.space, shape, buffer.dtype, access)
+            write_op(MemsetOp(dst=tile, value=0.0), make, allocation.location, ir.InsertionPoint.after(allocation))
 
 
 def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: "list[Scope]") -> bool | Covering:
@@ -118,13 +121,6 @@ def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: "list[Scope]") -> bo
     if coefficients or first or tile.access.partition != Linear():
         return False
     return Covering(inner[0], tile.access, op.symbols) if without_gap(steps) == tile.row else False
-
-
-def _memset(buffer: Buffer, allocation: Operation, make: Attributes) -> None:
-    shape = buffer.physical_shape
-    access = Access(buffer.dtype, Linear(), Linear(), ((1, shape[0]), (1, prod(shape[1:]))))
-    tile = Tile(buffer.handle.value, buffer.space, shape, buffer.dtype, access)
-    write_op(MemsetOp(dst=tile, value=0.0), make, allocation.location, ir.InsertionPoint.after(allocation))
 
 
 class OutputWrites:
