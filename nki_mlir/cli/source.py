@@ -99,7 +99,7 @@ def is_graph_text(text: str) -> bool:
 
 def read_module(text: str, name: str) -> "Module":
     """The module that a text stands for, in a context of its own, checked to be safe; errors name the file."""
-    from nki_mlir.dialects.isa.ops import load_isa  # start-up: loads MLIR
+    from nki_mlir.dialects.isa.module import load_isa  # start-up: loads MLIR
     from nki_mlir.dialects.mlir_ops import new_context
     from nki_mlir.passes.safety import check_safe
     if is_graph_text(text):

@@ -287,10 +287,7 @@ class Tile:
     @property
     def free_elements(self) -> int:
         """Elements per partition (all elements in HBM)."""
-        total = 1
-        for _, count in self.access.free_dims:
-            total *= count
-        return total
+        return prod([count for _, count in self.access.free_dims])
 
     @property
     def row(self) -> int:

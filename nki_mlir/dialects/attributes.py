@@ -8,9 +8,10 @@ A mask is an integer set whose dims are the op's iteration axes and whose symbol
 
 import re
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any, TypeVar
 
-from nki_mlir.bindings import Attribute, Type, ext, ir
+from nki_mlir.bindings import Attribute, Context, Type, ext, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Access, Constraint, Linear, Mask
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
@@ -74,12 +75,6 @@ class Attributes:
             self.types[dtype.name] = ir.Type.parse(dtype.mlir)
         return self.types[dtype.name]
 
-    def element(self, dtype: DType) -> Attribute:
-        key = ("element", dtype.name)
-        if key not in self.memo:
-            self.memo[key] = ir.TypeAttr.get(self.type(dtype))
-        return self.memo[key]
-
     def memref(self, shape: tuple[int, ...], dtype: DType, space: str) -> Type:
         """``memref<128x512xf32, "sbuf">``."""
         key = (shape, dtype.name, space)
@@ -93,8 +88,8 @@ class Attributes:
         if key not in self.memo:
             starts = [access.free] if access.partition is None else [access.partition, access.free]
             affine = ir.AffineMap.get(0, symbols, [expression(form) for form in starts])
-            self.memo[key] = AccessAttr.get(self.element(access.dtype), ir.AffineMapAttr.get(affine),
-                                            self.value(access.dims))
+            self.memo[key] = AccessAttr.get(ir.TypeAttr.get(self.type(access.dtype)),
+                                            ir.AffineMapAttr.get(affine), self.value(access.dims))
         return self.memo[key]
 
     def linear(self, form: Linear, axes: int, symbols: int) -> Attribute:
@@ -256,3 +251,33 @@ def read_value(attribute: Attribute, kind: type, name: str = "value") -> Any:
         if kind not in (tuple, Linear):
             return kind(attribute.value)
     raise MalformedAttribute(f"attribute '{name}' is {attribute}, which must be {wording}")
+
+
+# -- what was read of types and attributes -----------------------------------------------------------------------------
+# A context has equal ones once, however many operations use them. Kept is what belongs to the context that was asked
+# for last. A process has one for its kernels, a tool one for its file.
+
+_latest: tuple[object, dict[object, object]] = (None, {})
+
+K = TypeVar("K", bound="Type | Attribute")
+
+
+def table_of(context: Context) -> dict[object, Any]:
+    """What has been read in a context."""
+    global _latest
+    latest = _latest                # another thread may change it from here on
+    if latest[0] is not context:
+        latest = _latest = context, {}
+    return latest[1]
+
+
+def memoized(read: Callable[[K], T]) -> Callable[[K], T]:
+    """A function of one type or attribute, asked once for equal ones."""
+    @wraps(read)
+    def ask(of: K) -> T:
+        table: dict[object, T] = table_of(of.context)
+        key = read, of
+        if key not in table:
+            table[key] = read(of)
+        return table[key]
+    return ask

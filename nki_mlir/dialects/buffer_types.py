@@ -7,7 +7,7 @@ import numpy as np
 
 from nki_mlir.bindings import Attribute, Operation, Type, ir
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.memoize import memoized
+from nki_mlir.dialects.attributes import memoized
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
 
 

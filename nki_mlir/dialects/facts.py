@@ -22,11 +22,9 @@ class Numbering:
         self.forms: dict[Value, Linear | None] = {}
 
     def position(self, value: Value) -> int:
-        for k, known in enumerate(self.values):
-            if known == value:
-                return k
-        self.values.append(value)
-        return len(self.values) - 1
+        if value not in self.values:
+            self.values.append(value)
+        return self.values.index(value)
 
 
 def enclosing_facts(operation: Operation, numbering: Numbering) -> list[Linear]:

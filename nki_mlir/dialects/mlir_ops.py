@@ -25,8 +25,8 @@ from nki_mlir.dialects.attributes import (
     read_mask,
     read_value,
     reported,
+    table_of,
 )
-from nki_mlir.dialects.memoize import table_of
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import REGISTRY, Op, TileField, changed
 from nki_mlir.dialects.scalar.ops import Scalar

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar, U
 
 import numpy as np
 
-from nki_mlir.diagnostics.errors import InternalError
+from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.access import PSUM, SBUF, Constraint, Layout, Linear, Mask, Ranges, Tile
 from nki_mlir.machine import SHARING, Engine, Work
 from nki_mlir.machine.costs import ISSUE
 from nki_mlir.machine.engine import table_of
 from nki_mlir.scalar.activation import ACTIVATIONS
-from nki_mlir.scalar.activation.domain import evaluate
+from nki_mlir.scalar.activation.entry import evaluate
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, DType, convert
 

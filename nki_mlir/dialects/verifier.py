@@ -191,7 +191,7 @@ class Check:
     def bits(self, attributes: Sequence[str], *labels: str) -> bool:
         """Whether the operations are bit operations: all or none of them; then the tiles are integers."""
         names = [getattr(self.op, a) for a in attributes]
-        found = [ALU[n].group in ("bitwise", "shift") for n in names if n != "bypass"]
+        found = [ALU[n].on_bits for n in names if n != "bypass"]
         self.rule(all(found) or not any(found),
                   f"{' and '.join(attributes)} must both be bit operations or both arithmetic",
                   "compute with two instructions")

@@ -15,8 +15,7 @@ from typing import Any
 
 from nki_mlir.bindings import Operand, Operation, Result, Type, ext, ir
 from nki_mlir.dialects.access import HBM, Access, Tile
-from nki_mlir.dialects.attributes import AccessAttr, MalformedAttribute, Nki, read_access, reported
-from nki_mlir.dialects.memoize import table_of
+from nki_mlir.dialects.attributes import AccessAttr, MalformedAttribute, Nki, read_access, reported, table_of
 from nki_mlir.dialects.symbol_ranges import check_bounds, ranges_of
 from nki_mlir.dialects.verifier import in_buffer
 from nki_mlir.scalar.dtypes import BY_MLIR

@@ -20,8 +20,7 @@ import numpy as np
 import torch
 from torch.fx.experimental.symbolic_shapes import StatelessSymbolicContext, guard_scalar
 
-from nki_mlir.diagnostics import Location, NkiMlirError
-from nki_mlir.diagnostics.errors import warn_once
+from nki_mlir.diagnostics import Location, NkiMlirError, warn_once
 from nki_mlir.frameworks.debug_output import write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.registry import C_ENTRY, SymbolicShape, callee_for

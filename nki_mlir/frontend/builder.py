@@ -13,8 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from nki_mlir.diagnostics import InternalError, KernelError, Location, NkiMlirError
-from nki_mlir.diagnostics.device_rules import DeviceRules, device_rules, report
+from nki_mlir.diagnostics import DeviceRules, InternalError, KernelError, Location, NkiMlirError, device_rules, report
 from nki_mlir.dialects.access import HBM, Tile
 from nki_mlir.dialects.op import FRESH, Iteration, Op, TileField
 from nki_mlir.dialects.target_rules import NotOnTarget, findings

@@ -8,8 +8,7 @@ from math import prod
 
 import numpy as np
 
-from nki_mlir.diagnostics import KernelError, Location
-from nki_mlir.diagnostics.device_rules import DeviceRules
+from nki_mlir.diagnostics import DeviceRules, KernelError, Location
 from nki_mlir.dialects.access import HBM, values_of
 from nki_mlir.dialects.nki.movement import DevicePrintOp
 from nki_mlir.dialects.op import Op

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nki_mlir.diagnostics.errors import Location
+from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.integer_systems import SearchTooLong
 from nki_mlir.dialects.op import Op
 from nki_mlir.frontend.errors import UnexpectedOutputDependencies

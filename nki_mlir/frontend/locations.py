@@ -29,7 +29,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nki_mlir.diagnostics import Location, errors
+from nki_mlir import diagnostics
+from nki_mlir.diagnostics import Location
 
 
 class Definition(NamedTuple):
@@ -399,7 +400,7 @@ def user_location(skip: int = 1) -> Location:
     return _position(code, instruction) if found is None else found
 
 
-errors.kernel_line = user_location
+diagnostics.kernel_line = user_location
 
 
 def raised_at(traceback: TracebackType | None) -> Location | None:

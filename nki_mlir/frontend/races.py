@@ -5,8 +5,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
-from nki_mlir.diagnostics.errors import warn_once
+from nki_mlir.diagnostics import KernelError, Location, NkiMlirError, warn_once
 from nki_mlir.frontend.touches import Touch
 
 VARIABLE, STRICT = "NKI_MLIR_RACES", "NKI_MLIR_STRICT"

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from nki_mlir.diagnostics import KernelError
-from nki_mlir.diagnostics.errors import warn_once
+from nki_mlir.diagnostics import KernelError, warn_once
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nki import movement
 from nki_mlir.dialects.op import Op

@@ -27,7 +27,7 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import Tensor, as_operand, emit, filled, integer, located_dtype, new_tensor
 from nki_mlir.language.instructions import operand
 from nki_mlir.machine import Machine, machine_named
-from nki_mlir.scalar.alu.op import AluOperator
+from nki_mlir.scalar.alu import AluOperator
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, DType, convert, dtype_of
 from nki_mlir.scalar.tokens import alu_token
 

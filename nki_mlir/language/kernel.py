@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from nki_mlir.alone import alone
-from nki_mlir.diagnostics import Location
-from nki_mlir.diagnostics.device_rules import DeviceRules, device_rules
+from nki_mlir.diagnostics import DeviceRules, Location, device_rules
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.environment import EXECUTOR, TARGET
 from nki_mlir.frontend.builder import Builder, current

@@ -333,8 +333,7 @@ class Lowered:
     def _lowered(self, level: str) -> "list[Module]":
         """The modules of a level, made from copies of the captured ones."""
         from nki_mlir.bindings import ir  # start-up: loads MLIR
-        from nki_mlir.dialects.isa.module import program_text
-        from nki_mlir.dialects.isa.ops import load_isa
+        from nki_mlir.dialects.isa.module import load_isa, program_text
         from nki_mlir.dialects.mlir_ops import new_context
         from nki_mlir.passes.pass_manager import run_passes
         from nki_mlir.passes.pipelines import passes_to

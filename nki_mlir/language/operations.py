@@ -193,18 +193,14 @@ def result_dtype(op: str, left: object, right: object, dtype: object, boolean: b
     if op == "divide" and _is_integer(a) and _is_integer(b):
         return FLOAT32
     made = promote(a, b)
-    if made is FLOAT32 and a is not made and b is not made and on_bits(op) and _is_integer(a) and _is_integer(b):
+    if made is FLOAT32 and a is not made and b is not made and ALU[op].on_bits and _is_integer(a) and _is_integer(b):
         return UINT32               # all bits of uint32 and of what stands beside it
     return UINT8 if made is BOOL else made
 
 
-def on_bits(op: str) -> bool:
-    return ALU[op].group in ("bitwise", "shift")
-
-
 def of_one_kind(op: str, left: View, right: View) -> dict[str, View]:
     """Two operands, without a sign where bits with one meet 32 bits without: a conversion would not keep them."""
-    if (left.dtype is UINT32 or right.dtype is UINT32) and on_bits(op) and promote(left.dtype, right.dtype) is FLOAT32:
+    if UINT32 in (left.dtype, right.dtype) and ALU[op].on_bits and promote(left.dtype, right.dtype) is FLOAT32:
         left, right = (t if t.dtype is UINT32 else without_sign(t) for t in (left, right))
     return {"lhs": left, "rhs": right}
 

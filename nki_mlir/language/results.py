@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nki_mlir.diagnostics import KernelError, Location
-from nki_mlir.diagnostics.errors import warn_once
+from nki_mlir.diagnostics import KernelError, Location, warn_once
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.require_written import OutputNotWritten, idle
 from nki_mlir.dialects.nki.movement import StoreOp

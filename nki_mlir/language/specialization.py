@@ -17,8 +17,7 @@ import numpy as np
 
 from nki_mlir import extensions, recycled
 from nki_mlir.alone import ALONE, made_alone
-from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.diagnostics.device_rules import LEVEL
+from nki_mlir.diagnostics import LEVEL, NkiMlirError
 from nki_mlir.environment import EXECUTOR, TARGET
 from nki_mlir.language.arguments import TensorSpec
 from nki_mlir.language.closure_state import ClosureState

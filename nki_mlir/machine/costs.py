@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nki_mlir.diagnostics.errors import InternalError
+from nki_mlir.diagnostics import InternalError
 from nki_mlir.machine.engine import Engine
 
 

@@ -10,11 +10,11 @@ import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from nki_mlir import extensions
 from nki_mlir.alone import alone
-from nki_mlir.bindings import Module
+from nki_mlir.bindings import Module, ir, load
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.passes import packages
 from nki_mlir.passes.levels import Level, check_level
@@ -86,11 +86,7 @@ def pass_named(name: str, options: str = "") -> Pass:
     if name not in PASSES:
         modules = file_names(name)
         if name not in modules:
-            from nki_mlir.passes.upstream import upstream_pass  # start-up: loads MLIR, whose passes are asked last
-            found = upstream_pass(name, options)
-            if found is None:
-                raise UnknownPass(name=name)
-            return found
+            return upstream_pass(name, options)
         extensions.load_module(modules[name])
     cls = PASSES[name]
     fields = {f.name.replace("_", "-"): f for f in dataclasses.fields(cls)}     # type: ignore[arg-type]
@@ -141,3 +137,41 @@ def _checked(one: Pass, module: Module) -> None:
     one.run(module)
     if one.writes is not None:
         check_level(module, one.writes, f"after {one.name}")
+
+
+# -- passes of MLIR itself ---------------------------------------------------------------------------------------------
+# By name: ``canonicalize``, ``func.func(cse)`` and all others that the bindings have.
+
+class UpstreamOption(NkiMlirError):
+    code = "NKI-PASS-OPTION"
+    message = "{text}"
+    fix = "give options as MLIR's documents have them: name{{option=value other=value}}"
+
+
+class UpstreamFailed(NkiMlirError):
+    code = "NKI-PASS-FAILED"
+    message = "pass '{name}' failed: {text}"
+    fix = "run it with --mlir-print-ir-before={name} to see what it was given"
+
+
+def upstream_pass(name: str, options: str) -> Pass:
+    """The pass of that name."""
+    text = f"{name}{{{options}}}" if options else name
+    manager: Any = load("passmanager").PassManager
+    try:
+        manager.parse(f"builtin.module({text})", context=ir.Context())
+    except ValueError as error:
+        if re.search(rf"'{re.escape(name)}' does not refer to a registered pass", str(error)):
+            raise UnknownPass(name=name) from None
+        lines = str(error).splitlines()
+        raise UpstreamOption(text=f"{text}: {lines[0].rpartition('error: ')[2]}") from None
+
+    class Upstream(Pass):
+        def run(self, module: Module) -> None:
+            with module.context:
+                try:
+                    manager.parse(f"builtin.module({text})").run(module.operation)
+                except ir.MLIRError as error:
+                    raise UpstreamFailed(name=name, text=str(error).splitlines()[0]) from None
+    Upstream.name = name
+    return Upstream()

@@ -12,7 +12,6 @@ from typing import Any
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.nisa.elementwise import (
-    BITS,
     ActivationOp,
     AffineSelectOp,
     ReciprocalOp,
@@ -202,7 +201,7 @@ class Cover:
             return None
         inner = last[0]
         first = self.step(inner, axes)
-        exact = node.dtype is not FLOAT32 and ALU[last[1]].group not in BITS       # one operation at a time
+        exact = node.dtype is not FLOAT32 and not ALU[last[1]].on_bits       # one operation at a time
         if first is None or inner in self.known or inner.dtype is not node.dtype or exact or not self.fuses(
                 first[1], last[1]):
             return [last]
@@ -211,7 +210,7 @@ class Cover:
     @staticmethod
     def fuses(*functions: str) -> bool:
         """Whether one instruction of the Vector engine does both."""
-        bits = [ALU[fn].group in BITS for fn in functions]
+        bits = [ALU[fn].on_bits for fn in functions]
         return all(fn not in ON_GPSIMD for fn in functions) and (all(bits) or not any(bits))
 
     def tensor_scalar(self, chain: list[Step], node: Alu, axes: frozenset[int], widened: bool) -> dict[str, object]:

@@ -24,11 +24,10 @@ from nki_mlir.analysis.mask_boxes import Box, box_of, extremes, lawful, resolved
 from nki_mlir.bindings import Attribute, Block, Module, Operation, Value, ir, operations_of
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import Linear, Mask
-from nki_mlir.dialects.attributes import NO_MASK, Attributes
+from nki_mlir.dialects.attributes import NO_MASK, Attributes, memoized
 from nki_mlir.dialects.creation import compared, constant
 from nki_mlir.dialects.facts import SGE
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
-from nki_mlir.dialects.memoize import memoized
 from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, write_op
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import errors_at

@@ -12,9 +12,8 @@ from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Attribute, Operation, Type, Value, ir, operations_of
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear, Mask
-from nki_mlir.dialects.attributes import MalformedAttribute, read_linear, read_mask
+from nki_mlir.dialects.attributes import MalformedAttribute, memoized, read_linear, read_mask
 from nki_mlir.dialects.buffer_types import memref_parts
-from nki_mlir.dialects.memoize import memoized
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
 from nki_mlir.waist.nest import Nest, Operand, Step

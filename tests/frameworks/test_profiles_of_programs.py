@@ -8,8 +8,7 @@ import pytest
 
 from nki_mlir.bindings import ir
 from nki_mlir.cli import run
-from nki_mlir.dialects.isa.module import read_program, write_program
-from nki_mlir.dialects.isa.ops import load_isa
+from nki_mlir.dialects.isa.module import load_isa, read_program, write_program
 from nki_mlir.dialects.mlir_ops import new_context
 from nki_mlir.frameworks.stablehlo import linked_streams
 from nki_mlir.targets.neuron.codegen.emission import Emission

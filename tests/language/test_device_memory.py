@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nki_mlir.diagnostics import KernelError
-from nki_mlir.diagnostics.device_rules import DeviceRuleWarning
+from nki_mlir.diagnostics import DeviceRuleWarning, KernelError
 from nki_mlir.frontend.on_chip_memory import AddressesCollide, HeldAtOnce, TileTooLarge
 from nki_mlir.language.beta import compiler as ncc
 from nki_mlir.language.beta import isa as nisa

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nki_mlir.diagnostics import KernelError, NkiMlirError
-from nki_mlir.diagnostics.device_rules import DeviceRuleWarning, UnknownRulesLevel
+from nki_mlir.diagnostics import DeviceRuleWarning, KernelError, NkiMlirError, UnknownRulesLevel
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nki_mlir.diagnostics import KernelError
-from nki_mlir.diagnostics.device_rules import DeviceRuleWarning
+from nki_mlir.diagnostics import DeviceRuleWarning, KernelError
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki

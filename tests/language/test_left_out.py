@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from nki_mlir.diagnostics.errors import shown
+from nki_mlir.diagnostics import shown
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array

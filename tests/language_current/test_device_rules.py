@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nki_mlir.diagnostics.device_rules import DeviceRuleWarning
+from nki_mlir.diagnostics import DeviceRuleWarning
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current.errors import NkiValidationError

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from nki_mlir.diagnostics.errors import InternalError
+from nki_mlir.diagnostics import InternalError
 from nki_mlir.machine import ENGINES, Engine, Work, machine_named
 from nki_mlir.machine.costs import ISSUE, NOTHING, Cited
 

@@ -179,11 +179,6 @@ class Instruction:
     work: Work | None = field(default=None, compare=False, repr=False)
 
 
-def is_dma(cls: type[Op]) -> bool:
-    """Whether the operation is a transfer, which an engine puts into a queue."""
-    return cls.queued
-
-
 @cache
 def by_mnemonic() -> dict[str, type[Op] | type[Control]]:
     """Every class that can be in a stream; two classes of one mnemonic or opcode are a defect of the classes."""

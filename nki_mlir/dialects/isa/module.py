@@ -1,27 +1,151 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs as modules of the ``isa`` dialect, and back."""
+"""The ``isa`` dialect: a program as IR, with a region of blocks for each engine; programs written so, and read back.
+
+``isa.program`` holds the variables, semaphores and queues, then one ``isa.stream`` an engine. A block ends with
+``isa.branch`` (taken, else), ``isa.next`` or ``isa.end``. Everything else is ``isa.instruction``, whose mnemonic names
+the class that says what its tiles, fields and rules are.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
-from nki_mlir.bindings import Attribute, Block, Module, Operation, Region, ir
-from nki_mlir.diagnostics import Location
-from nki_mlir.dialects.access import HBM, Linear, Tile
-from nki_mlir.dialects.attributes import Attributes
-from nki_mlir.dialects.isa.instruction import CompareBranch, Control, Instruction, Label, Register
-from nki_mlir.dialects.isa.instruction_reader import (
-    NotAProgram,
-    engine_named,
-    read_instruction,
-    read_side,
-    read_signals,
-    variables_of,
+from nki_mlir.bindings import Attribute, Block, Context, Module, Operation, Region, ext, ir
+from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.dialects.access import HBM, SPACES, Access, Linear, Tile
+from nki_mlir.dialects.attributes import Attributes, MalformedAttribute, Nki, read_access, read_value, reported
+from nki_mlir.dialects.isa.instruction import (
+    BY_ASM,
+    COMPARISONS,
+    CompareBranch,
+    Control,
+    Instruction,
+    Label,
+    Register,
+    Scalar,
+    Update,
+    Wait,
+    by_mnemonic,
 )
-from nki_mlir.dialects.isa.ops import load_isa
-from nki_mlir.dialects.isa.program import Program, Queue, Semaphore, Variable
+from nki_mlir.dialects.isa.program import Program, Queue, Semaphore, Variable, hbm_tile, on_chip_tile
+from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of, with_origin
+from nki_mlir.dialects.verifier import verify, verify_mask
+from nki_mlir.machine import Engine, Machine, machine_named
+from nki_mlir.scalar.dtypes import BY_MLIR
 
 
+class Isa(ext.Dialect, name="isa"):
+    """Instruction streams."""
+
+
+class ProgramOp(Isa.Operation, name="program", traits=[ir.NoTerminatorTrait]):
+    """A kernel on one core. Sizes are bytes per partition up to the last that is used; notes say how it was made."""
+
+    kernel: ir.StringAttr
+    target: ir.StringAttr
+    sbuf_bytes: ir.IntegerAttr
+    psum_bytes: ir.IntegerAttr
+    notes: ir.ArrayAttr
+    body: ext.Region
+
+
+class VariableOp(Isa.Operation, name="variable"):
+    """A tensor in HBM: ``kind`` is input, output, internal or constant; ``data`` a constant's bytes in hexadecimal."""
+
+    label: ir.StringAttr
+    kind: ir.StringAttr
+    index: ir.IntegerAttr
+    type: ir.TypeAttr
+    data: ir.StringAttr
+
+
+class SemaphoreOp(Isa.Operation, name="semaphore"):
+    """A semaphore. Its number is its place among the program's."""
+
+    label: ir.StringAttr
+
+
+class QueueOp(Isa.Operation, name="queue"):
+    """A DMA queue of an engine, with the semaphore that counts its transfers."""
+
+    label: ir.StringAttr
+    engine: ir.StringAttr
+    semaphore: ir.IntegerAttr
+
+
+class StreamOp(Isa.Operation, name="stream", traits=[ir.NoTerminatorTrait]):
+    """The instructions of one engine."""
+
+    engine: ir.StringAttr
+    code: ext.Region
+
+
+class _Signalling(Isa.Operation):
+    """What all instructions have: ``waits`` are [semaphore, value], ``update`` is [semaphore, amount] or empty."""
+
+    waits: ir.ArrayAttr
+    update: ir.ArrayAttr
+
+
+class InstructionOp(_Signalling, name="instruction"):
+    """One instruction. A tile is ``[memory or variable, #nki.access<...>]`` with its physical partition and offset.
+
+    The symbols of patterns are ``registers``. ``fields`` are the class's attributes, or a control operation's fields.
+    ``queue`` is -1 but for a transfer.
+    """
+
+    mnemonic: ir.StringAttr
+    tiles: ir.DictAttr
+    fields: ir.DictAttr
+    registers: ir.ArrayAttr
+    queue: ir.IntegerAttr
+
+    def verify_invariants(self) -> bool:
+        if any(name not in self.attributes for name in ("mnemonic", "tiles", "fields", "registers", "queue", "waits",
+                                                        "update")):
+            return True                         # the presence check, which runs after this one, reports it
+        return reported(self, "isa.instruction", lambda: _verify(read_instruction(self.operation).op))
+
+
+def _verify(op: Op | Control) -> None:
+    if isinstance(op, Op):
+        verify(op)
+        verify_mask(op)
+
+
+class BranchOp(_Signalling, name="branch", traits=[ir.IsTerminatorTrait]):
+    """Go to the first successor if ``lhs op rhs``, else to the second. Sides are numbers or registers ("r1")."""
+
+    op: ir.StringAttr
+    sides: ir.ArrayAttr
+
+    def verify_invariants(self) -> bool:
+        return reported(self, "isa.branch", self.check)
+
+    def check(self) -> None:
+        if "op" in self.attributes and self.attributes["op"].value not in COMPARISONS:
+            raise MalformedAttribute(f"has no comparison {self.attributes['op']}")
+        if len(self.operation.successors) != 2:
+            raise MalformedAttribute("needs two successors")
+
+
+class NextOp(Isa.Operation, name="next", traits=[ir.IsTerminatorTrait]):
+    """Go on with the successor, which comes next in the stream."""
+
+
+class EndOp(Isa.Operation, name="end", traits=[ir.IsTerminatorTrait]):
+    """The end of the stream."""
+
+
+def load_isa(context: Context) -> None:
+    """Load the dialect, and ``nki`` for access patterns; harmless when they are loaded already."""
+    with context, ir.Location.unknown():
+        for name, dialect in (("nki", Nki), ("isa", Isa)):
+            if not context.is_dialect_loaded(name):
+                dialect.load()
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
 def program_text(program: Program) -> str:
     """The program as IR text."""
     context = ir.Context()
@@ -137,6 +261,12 @@ def scalar(value: Any) -> Any:
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
+class NotAProgram(NkiMlirError):
+    code = "NKI-ISA"
+    message = "{what}"
+    fix = "a module at the isa level has one isa.program"
+
+
 def read_program(module: Module) -> Program:
     """The program of a module; raises ``NotAProgram`` or ``MalformedAttribute``."""
     found = [op for op in module.body.operations if op.operation.name == "isa.program"]
@@ -181,3 +311,120 @@ def read_stream(stream: Operation, variables: dict[str, Variable]) -> list[Instr
                 branch = CompareBranch(op.attributes["op"].value, lhs, rhs, Label(target))
                 found.append(Instruction(branch, *read_signals(op), None, location_of(op)))
     return found
+
+
+def engine_named(name: str) -> Engine:
+    if name not in BY_ASM:
+        raise NotAProgram(what=f"there is no engine '{name}'")
+    return BY_ASM[name]
+
+
+def variables_of(program: Operation) -> dict[str, Variable]:
+    """The variables of an ``isa.program``."""
+    made = {}
+    for one in program.regions[0].blocks[0].operations:
+        if one.operation.name == "isa.variable":
+            marks = one.operation.attributes
+            kind = ir.MemRefType(marks["type"].value)
+            made[marks["label"].value] = Variable(
+                marks["label"].value, marks["kind"].value, marks["index"].value, tuple(kind.shape),
+                BY_MLIR[str(kind.element_type)], bytearray.fromhex(marks["data"].value))
+    return made
+
+
+def read_signals(op: Operation) -> tuple[tuple[Wait, ...], Update | None]:
+    waits = tuple(Wait(*(n.value for n in w)) for w in op.attributes["waits"])
+    update = [n.value for n in op.attributes["update"]]
+    return waits, Update(*update) if update else None
+
+
+def read_instruction(op: Operation, variables: dict[str, Variable] | None = None) -> Instruction:
+    """One ``isa.instruction``. Without the program's variables they are looked up around it.
+
+    Raises ``MalformedAttribute``, or the error of what an attribute names: the dialect declares the kind of each
+    attribute, not what arrays and dictionaries hold.
+    """
+    try:
+        return _instruction(op, variables)
+    except (MalformedAttribute, NkiMlirError):
+        raise
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise MalformedAttribute(f"has an attribute that is not of the documented form: {error}") from None
+
+
+def _instruction(op: Operation, variables: dict[str, Variable] | None) -> Instruction:
+    marks = op.attributes
+    name = marks["mnemonic"].value
+    cls = by_mnemonic().get(name)
+    if cls is None:
+        raise MalformedAttribute(f"names no instruction: '{name}'")
+    stream = op.parent
+    program = stream.operation.parent if stream is not None else None
+    if variables is None:
+        variables = variables_of(program.operation) if program is not None else {}
+    target = program.operation.attributes["target"].value if program is not None else "trn2"
+    machine = machine_named(target)
+    made = read_control(cls, marks["fields"], variables, machine) if issubclass(cls, Control) else read_operation(
+        cls, marks, variables, machine, stream.operation.attributes["engine"].value)
+    queue = marks["queue"].value
+    return Instruction(made, *read_signals(op), None if queue < 0 else queue, location_of(op))
+
+
+def entry(found: ir.DictAttr, name: str, mnemonic: str) -> Any:
+    """A named entry, or ``MalformedAttribute``."""
+    if name not in found:
+        raise MalformedAttribute(f"{mnemonic} lacks '{name}'")
+    return found[name]
+
+
+def read_scalar(attribute: ir.StringAttr | ir.IntegerAttr) -> Scalar | str:
+    value = attribute.value
+    if isinstance(value, str):
+        return Register(int(value[1:])) if value[:1] == "r" and value[1:].isdigit() else value
+    return value
+
+
+def read_side(attribute: ir.StringAttr | ir.IntegerAttr) -> Scalar:
+    """One of what a branch compares."""
+    value = read_scalar(attribute)
+    if isinstance(value, str):
+        raise MalformedAttribute(f"a branch compares numbers and registers, not '{value}'")
+    return value
+
+
+def read_control(cls: type[Control], fields: ir.DictAttr, variables: dict[str, Variable], machine: Machine) -> Control:
+    values: dict[str, object] = {}
+    for name, kind in cls.kinds().items():
+        if kind is Tile:
+            where, pattern = entry(fields, name, cls.mnemonic)
+            values[name] = read_tile(where.value, read_access(pattern), variables, machine, name)
+            continue
+        value = values[name] = read_scalar(entry(fields, name, cls.mnemonic))
+        if not isinstance(value, str if kind is str else Register if kind is Register else Scalar):
+            raise MalformedAttribute(f"field {name} of {cls.mnemonic} cannot be {fields[name]}")
+    return cls(**values)
+
+
+def read_operation(cls: type[Op], marks: ir.OpAttributeMap, variables: dict[str, Variable], machine: Machine,
+                   engine: str) -> Op:
+    values: dict[str, Any] = {"engine": engine_named(engine).value} if "engine" in cls.attributes else {}
+    for field in cls.tiles:
+        if field.name in marks["tiles"]:
+            where, pattern = marks["tiles"][field.name]
+            values[field.name] = read_tile(where.value, read_access(pattern), variables, machine, field.name)
+        elif not field.optional:
+            raise MalformedAttribute(f"{cls.mnemonic} lacks '{field.name}'")
+    for name, kind in cls.attributes.items():
+        if name != "engine":
+            values[name] = read_value(entry(marks["fields"], name, cls.mnemonic), kind, name)
+    return cls(symbols=tuple(Register(r.value) for r in marks["registers"]), **values)
+
+
+def read_tile(where: str, access: Access, variables: dict[str, Variable], machine: Machine, label: str) -> Tile:
+    if (access.partition is None) == (where in SPACES):
+        raise MalformedAttribute(f"the access of '{label}' does not fit its memory '{where}'")
+    if where in SPACES:
+        return on_chip_tile(where, access, machine, label)
+    if where not in variables:
+        raise MalformedAttribute(f"there is no variable '{where}'")
+    return hbm_tile(variables[where], access, label)

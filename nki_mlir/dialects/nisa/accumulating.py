@@ -18,9 +18,8 @@ from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Work
 from nki_mlir.scalar.activation import ACTIVATIONS
-from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.alu import ALU, reduced
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, TFLOAT32, UINT8, UINT16, UINT32
-from nki_mlir.scalar.integer_sums import reduced
 
 EXACT = 1 << 24                 # below it float32 holds all integers
 LOWEST = float(np.finfo(np.float32).min)

@@ -6,11 +6,12 @@
 
 import json
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.dialects.access import HBM, SBUF, Tile
+from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.meeting import MEMBERS, PROGRAMS, RANKS
 from nki_mlir.dialects.nisa.meeting import ANY, Meeting
 from nki_mlir.dialects.nisa.opaque import Opaque
@@ -112,7 +113,7 @@ class Grouped(Collective):
     def elements(self, check: Check, whole: str = "") -> None:
         """dst and src are of one size, or ``whole`` holds as many of the other as there are members."""
         for n in map(len, parsed(self.groups)):
-            sizes = {label: _size(getattr(self, label)) * (n if whole and label != whole else 1)
+            sizes = {label: prod(getattr(self, label).shape) * (n if whole and label != whole else 1)
                      for label in ("dst", "src")}
             check.rule(sizes["dst"] == sizes["src"],
                        f"dst{list(self.dst.shape)} does not fit src{list(self.src.shape)} between {n} members",
@@ -138,10 +139,6 @@ class Folding:
         for value in values[1:]:
             total = ALU[self.op].numpy(total, value)                # type: ignore[attr-defined]
         return total
-
-
-def _size(tile: Tile) -> int:
-    return int(np.prod(tile.shape, dtype=np.int64))
 
 
 SYNC = (Engine.SYNC, Engine.GPSIMD)
@@ -289,7 +286,7 @@ class VaryingOp(Grouped, name="varying_exchange", engines=SYNC, mnemonic="CC_VAR
         check.dtype("dst", self.src.dtype)
         rows = 4 if self.displaced else 3
         for group in parsed(self.groups):
-            check.rule(_size(self.metadata) == rows * len(group),
+            check.rule(prod(self.metadata.shape) == rows * len(group),
                        f"metadata{list(self.metadata.shape)} is not {rows} x {len(group)}",
                        f"give it the shape [{rows}, {len(group)}]")
 
@@ -323,7 +320,8 @@ class RankIdOp(Opaque, name="rank_id", engines=ANY, mnemonic="RANK_ID", opcode=0
     def verify(self, check: Check) -> None:
         check.on_chip("dst")
         check.dtype("dst", INT32)
-        check.rule(_size(self.dst) == 1, f"dst is one element, got {list(self.dst.shape)}", "give it the shape [1, 1]")
+        check.rule(prod(self.dst.shape) == 1, f"dst is one element, got {list(self.dst.shape)}",
+                   "give it the shape [1, 1]")
         check.unmasked()
         if self.steps:
             check_groups(check, self.groups)

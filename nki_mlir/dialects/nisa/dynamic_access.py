@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.dialects.nisa.indirect import MODES, DataAddressed, IndirectOutOfBounds
+from nki_mlir.dialects.nisa.indirect import DataAddressed, IndirectOutOfBounds
 from nki_mlir.dialects.op import In, Integers, Iteration, Out, with_own_axes
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
@@ -37,7 +37,7 @@ class PatternAddressed(DataAddressed):
     law, walked = "dynamic_copy", "piece"
 
     def verify(self, check: Check) -> None:
-        check.one_of("mode", MODES)
+        super().verify(check)
         check.dtype("index", INT32, UINT32)
         check.spaces("index", "sbuf")
         rows = self.piece.shape[0]
@@ -94,10 +94,6 @@ class DynamicWriteOp(PatternAddressed, name="dynamic_write", engines=(Engine.GPS
 
     rmw: str = "bypass"
     addressed_by_data = "dst"
-
-    def verify(self, check: Check) -> None:
-        super().verify(check)
-        check.one_of("rmw", ("bypass", "add"))
 
     def reference(self, dst: np.ndarray, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         made = dst.reshape(dst.shape[0], -1).copy()
@@ -207,6 +203,7 @@ class RunTimeIndexed(DataAddressed):
         return (self.position, self.first, self.second)
 
     def verify(self, check: Check) -> None:
+        super().verify(check)
         check.spaces("offset", "sbuf")
         check.dtype("offset", INT32, UINT32)
         count = len(self.scales)
@@ -233,7 +230,7 @@ class RunTimeIndexed(DataAddressed):
             moved.append(np.broadcast_to(at, shape))
         good = good & (places >= 0) & (places < length)
         places = np.broadcast_to(places, shape)
-        if getattr(self, "mode", "error") == "error" and not good.all():
+        if self.mode == "error" and not good.all():
             bad = np.unravel_index(np.flatnonzero(~good)[0], shape)
             indices = [int(at[bad]) for at in moved]
             flat, size = self.element(int(places[bad]), indices, length)
@@ -311,7 +308,6 @@ class IndirectTransfer(RunTimeIndexed):
     destinations = ("sbuf", "hbm")
 
     def verify(self, check: Check) -> None:
-        check.one_of("mode", MODES)
         check.all_in(("sbuf", "hbm"), "dst", "src")
         super().verify(check)
 
@@ -332,10 +328,6 @@ class DmaDynamicWriteOp(IndirectTransfer, name="dma_dynamic_write", engines=(Eng
 
     rmw: str = "bypass"
     addressed_by_data = "dst"
-
-    def verify(self, check: Check) -> None:
-        check.one_of("rmw", ("bypass", "add"))
-        super().verify(check)
 
     def reference(self, dst: np.ndarray, src: np.ndarray, offset: np.ndarray, *forms: np.ndarray) -> np.ndarray:
         made = dst.reshape(-1).copy()

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nki_mlir.dialects.access import PSUM, Linear
+from nki_mlir.dialects.access import PSUM, Linear, Tile
 from nki_mlir.dialects.nki.elementwise import TwoTiles, exact_integer, number_beside, number_dtype, select_compute
 from nki_mlir.dialects.op import Elementwise, In, InOut, NisaOp, Op, Out, ScalarFunctions, V
 from nki_mlir.dialects.target_rules import TargetCheck
-from nki_mlir.dialects.variants import of_dtype, of_tiles
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Work
 from nki_mlir.machine.engine import VECTOR_HAS_NOT
@@ -18,7 +17,6 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT32, UINT8, UINT16, UINT32, DType
 
 VECTOR, SCALAR, GPSIMD = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD
-BITS = ("bitwise", "shift")
 ON_SCALAR = (("multiply", "add"), ("multiply", "bypass"), ("add", "bypass"))    # before generation 4
 
 
@@ -28,6 +26,24 @@ def not_all_in_psum(op: Op, check: Check, *labels: str) -> None:
                f"at most one of {' and '.join(labels)} may be in PSUM", "copy one of them to SBUF first")
 
 
+# -- variants of work --------------------------------------------------------------------------------------------------
+# What an engine does at another rate, by what the tiles are: behind the name of a law. Whether a machine has a law for
+# a variant is its matter; where it has none, that of the work itself holds.
+
+def of_dtype(*tiles: Tile) -> str:
+    """``.bfloat16`` or ``.float16`` where all tiles are that, in SBUF."""
+    first = tiles[0].dtype
+    narrow = first.is_float and first.bits == 16
+    alike = all(t.dtype is first and t.space != PSUM for t in tiles)
+    return f".{first}" if narrow and alike else ""
+
+
+def of_tiles(*tiles: Tile) -> str:
+    """``.psum`` where a tile is in PSUM, else what the dtype makes of it."""
+    return ".psum" if any(t.space == PSUM for t in tiles) else of_dtype(*tiles)
+
+
+# -- instructions ------------------------------------------------------------------------------------------------------
 class TensorTensorOp(NisaOp, TwoTiles, name="tensor_tensor", engines=(VECTOR, GPSIMD), mnemonic="TENSOR_TENSOR",
                      opcode=0x10):
     """dst = lhs (op) rhs. float32 inside; bit operations keep bits; 32-bit integer arithmetic is exact on GpSimd."""
@@ -53,7 +69,7 @@ class TensorTensorOp(NisaOp, TwoTiles, name="tensor_tensor", engines=(VECTOR, GP
 
     @property
     def compute(self) -> DType:
-        return FLOAT32 if self.runs_on is VECTOR and ALU[self.op].group not in BITS else super().compute
+        return FLOAT32 if self.runs_on is VECTOR and not ALU[self.op].on_bits else super().compute
 
     def work(self) -> Work:
         mixed = (self.lhs.space == PSUM) != (self.rhs.space == PSUM)
@@ -121,7 +137,7 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
 
     @property
     def compute(self) -> DType:
-        bits = ALU[self.op0].group in BITS or ALU[self.op1].group in BITS
+        bits = ALU[self.op0].on_bits or ALU[self.op1].on_bits
         return self.src.dtype if bits or (self.exact and self.runs_on is GPSIMD) else FLOAT32
 
     def body(self, s: ScalarFunctions[V], src: V, *tiles: V) -> V:
@@ -175,7 +191,7 @@ class ScalarTensorTensorOp(NisaOp, Elementwise, name="scalar_tensor_tensor", eng
 
     @property
     def compute(self) -> DType:
-        return self.src.dtype if ALU[self.op0].group in BITS or ALU[self.op1].group in BITS else FLOAT32
+        return self.src.dtype if ALU[self.op0].on_bits or ALU[self.op1].on_bits else FLOAT32
 
     def body(self, s: ScalarFunctions[V], src: V, *tiles: V) -> V:
         left = tiles[0] if self.operand0 is not None else s.constant(self.imm0)

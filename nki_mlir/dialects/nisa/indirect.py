@@ -62,6 +62,14 @@ class DataAddressed(NisaOp):
     dst: InOut
     src: In
     keeps_bits = True
+    # What is done with an index outside, and with an element that is written already; attributes where it may be said.
+    mode = "error"
+    rmw = "bypass"
+
+    def verify(self, check: Check) -> None:
+        for name, allowed in (("mode", MODES), ("rmw", ("bypass", "add"))):
+            if name in self.attributes:
+                check.one_of(name, allowed)
 
     @property
     def table(self) -> Tile:
@@ -77,7 +85,7 @@ class DataAddressed(NisaOp):
 
     def sources(self) -> list[tuple[str, Tile]]:
         """What was in dst of a read stays only where elements are skipped."""
-        stays = self.addressed_by_data == "dst" or getattr(self, "mode", "error") == "skip"
+        stays = self.addressed_by_data == "dst" or self.mode == "skip"
         return [(name, tile) for name, tile in super().sources() if stays or name != "dst"]
 
     def table_start(self, values: Sequence[int]) -> int:
@@ -106,7 +114,7 @@ class DataAddressed(NisaOp):
     def write(self, flat: np.ndarray, at: tuple[np.ndarray, ...], src: np.ndarray, good: np.ndarray) -> None:
         """Put the good elements of src ``at`` their places of the table, or add them with ``rmw``."""
         at = tuple([a[good] for a in at])
-        if getattr(self, "rmw", "bypass") == "bypass":
+        if self.rmw == "bypass":
             flat[at] = convert(src, self.dst.dtype, self.src.dtype)[good]
             return
         total = flat.astype(np.float32)             # rounded once
@@ -130,7 +138,7 @@ class RowAddressed(DataAddressed):
         return Iteration(extents, axes, frozenset({len(free) + 1}))
 
     def verify(self, check: Check) -> None:
-        check.one_of("mode", MODES)
+        super().verify(check)
         check.all_in(("sbuf", "hbm"), "dst", "src")
         check.dtype("index", INT32, UINT32)
         check.spaces("index", "sbuf")
@@ -164,10 +172,6 @@ class DmaScatterOp(RowAddressed, name="dma_scatter", engines=(Engine.GPSIMD,), m
 
     rmw: str = "bypass"
     addressed_by_data = "dst"
-
-    def verify(self, check: Check) -> None:
-        super().verify(check)
-        check.one_of("rmw", ("bypass", "add"))
 
     def reference(self, dst: np.ndarray, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         rows, inside = checked_rows(index, self.dst, self.mode)

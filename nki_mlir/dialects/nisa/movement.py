@@ -5,12 +5,12 @@ between partitions and places stream shuffle, local gather, flattened gather, tr
 import numpy as np
 
 from nki_mlir.dialects.access import HBM, SBUF
+from nki_mlir.dialects.nisa.elementwise import of_tiles
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.nisa.opaque import PartitionWise
 from nki_mlir.dialects.nki.movement import Copying, Counting, Filling, Transposing
 from nki_mlir.dialects.op import Elementwise, In, InOut, Integers, Iteration, NisaOp, Out, ScalarFunctions, V
 from nki_mlir.dialects.target_rules import TargetCheck
-from nki_mlir.dialects.variants import of_tiles
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, TFLOAT32, UINT16, UINT32, DType

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nki_mlir.dialects.access import Linear, Tile
-from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp
+from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp, of_dtype
 from nki_mlir.dialects.nisa.opaque import PartitionWise
 from nki_mlir.dialects.nki.reduction import REDUCTIONS, Reducing, ReducingFree, reduce_keeping, sums_integers
 from nki_mlir.dialects.op import Elementwise, In, Iteration, LoweringBuilder, NisaOp, Out, ScalarFunctions, V
 from nki_mlir.dialects.target_rules import TargetCheck
-from nki_mlir.dialects.variants import of_dtype
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.alu import ALU

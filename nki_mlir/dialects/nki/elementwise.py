@@ -32,20 +32,16 @@ def exact_integer(op: str, dst: DType, *dtypes: DType) -> bool:
 
 def alu_compute(op: str, dst: DType, *dtypes: DType) -> DType:
     """The dtype an ALU operation computes in: float32, but integer for bit operations and for 32-bit arithmetic."""
-    if on_bits(op):
+    if ALU[op].on_bits:
         kind = reduce(promote, dtypes)
         return kind if kind.is_integer else max(dtypes, key=lambda d: d.bits)
     return dtypes[0] if exact_integer(op, dst, *dtypes) else FLOAT32
 
 
-def on_bits(op: str) -> bool:
-    return ALU[op].group in ("bitwise", "shift")
-
-
 def number_beside(op: str, number: float, beside: DType, reverse: bool = False) -> float:
     """The number an operation computes with: on bits that of a tile's type with the same low bits."""
     amount = ALU[op].group == "shift" and not reverse and number > 0    # the type's largest moves all bits out, too
-    if not on_bits(op) or amount or beside is BOOL:
+    if not ALU[op].on_bits or amount or beside is BOOL:
         return number
     low = int(number) & ((1 << beside.bits) - 1)
     return float(low - (1 << beside.bits) if low > np.iinfo(beside.numpy).max else low)
@@ -120,7 +116,7 @@ class BinaryScalarOp(NkiOp, Elementwise, name="binary_scalar"):
     def compute(self) -> DType:
         exact = self.op in EXACT_INTEGER and float(self.scalar).is_integer()
         number = number_dtype(self.scalar, self.src.dtype) if exact else FLOAT32
-        return self.src.dtype if on_bits(self.op) else alu_compute(self.op, self.dst.dtype, self.src.dtype, number)
+        return self.src.dtype if ALU[self.op].on_bits else alu_compute(self.op, self.dst.dtype, self.src.dtype, number)
 
     def body(self, s: ScalarFunctions[V], src: V) -> V:
         scalar = s.constant(number_beside(self.op, self.scalar, self.src.dtype, self.reverse))

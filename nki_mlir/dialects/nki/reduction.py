@@ -7,9 +7,8 @@ import numpy as np
 
 from nki_mlir.dialects.op import In, Integers, Iteration, LoweringBuilder, NkiOp, Op, Out
 from nki_mlir.dialects.verifier import Check
-from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.alu import ALU, reduced
 from nki_mlir.scalar.dtypes import FLOAT32, DType
-from nki_mlir.scalar.integer_sums import reduced
 
 REDUCTIONS = [name for name, op in ALU.items() if op.reduce is not None]
 

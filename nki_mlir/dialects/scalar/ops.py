@@ -27,11 +27,16 @@ class Checked(Scalar.Operation):
 
 
 class OfFunction(Checked):
-    """Base of those that name a function of a table, ``fn``."""
+    """Base of those that name a function of ``table``, ``fn``."""
 
     def check(self) -> None:
-        if "fn" in self.attributes:             # the presence check, which runs after this one, reports it
-            self.check_function(self.attributes["fn"].value)
+        if "fn" not in self.attributes:         # the presence check, which runs after this one, reports it
+            return
+        name = self.attributes["fn"].value
+        if name not in self.table:
+            raise MalformedAttribute(f"has no function '{name}'")
+        if len(self.operands) != self.table[name].arity:
+            raise MalformedAttribute(f"function '{name}' takes {self.table[name].arity} operands")
 
 
 class ConvertOp(Checked, name="convert", traits=[ext.Pure]):
@@ -66,12 +71,7 @@ class AluOp(OfFunction, name="alu", traits=[ext.Pure]):
     values: Sequence[Operand]
     result_: Result
     fn: ir.StringAttr
-
-    def check_function(self, name: str) -> None:
-        if name not in ALU:
-            raise MalformedAttribute(f"has no function '{name}'")
-        if len(self.operands) != ALU[name].arity:
-            raise MalformedAttribute(f"function '{name}' takes {ALU[name].arity} operands")
+    table = ALU
 
 
 class ActivationOp(OfFunction, name="activation", traits=[ext.Pure]):
@@ -80,10 +80,7 @@ class ActivationOp(OfFunction, name="activation", traits=[ext.Pure]):
     value: Operand
     result_: Result
     fn: ir.StringAttr
-
-    def check_function(self, name: str) -> None:
-        if name not in ACTIVATIONS:
-            raise MalformedAttribute(f"has no function '{name}'")
+    table = ACTIVATIONS
 
 
 class MathOp(OfFunction, name="math", traits=[ext.Pure]):
@@ -92,7 +89,4 @@ class MathOp(OfFunction, name="math", traits=[ext.Pure]):
     values: Sequence[Operand]
     result_: Result
     fn: ir.StringAttr
-
-    def check_function(self, name: str) -> None:
-        if name not in MATH or len(self.operands) != MATH[name].arity:
-            raise MalformedAttribute(f"has no function '{name}' of {len(self.operands)} operands")
+    table = MATH

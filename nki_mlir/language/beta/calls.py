@@ -7,8 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from nki_mlir.diagnostics import KernelError, NkiMlirError
-from nki_mlir.diagnostics.errors import warn_once
+from nki_mlir.diagnostics import KernelError, NkiMlirError, warn_once
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.errors import unknown
 from nki_mlir.frontend.index import Index

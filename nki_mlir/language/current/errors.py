@@ -6,8 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from nki_mlir.diagnostics import KernelError, Location, NkiMlirError
-from nki_mlir.diagnostics.errors import warn_once
+from nki_mlir.diagnostics import KernelError, Location, NkiMlirError, warn_once
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.errors import unknown
 from nki_mlir.frontend.locations import user_location

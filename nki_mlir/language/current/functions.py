@@ -26,6 +26,7 @@ from nki_mlir.language.current.indexing import subscript
 from nki_mlir.language.current.memory import psum
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.functions import ARITHMETIC, BITWISE, MODULI, REDUCTIONS, UNARY, VERDICTS, token
+from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, UINT32, DType, promote
 
 
@@ -56,7 +57,7 @@ def _binary(name: str) -> Callable[..., object]:
         kind = result_type(dtype, x, y)
         if dtype is None and name == "divide" and kind.is_integer:
             kind = FLOAT32
-        if dtype is None and ops.on_bits(name) and kind is FLOAT32:
+        if dtype is None and ALU[name].on_bits and kind is FLOAT32:
             kind = UINT32                       # all bits of uint32 and of what stands beside it
         operands = iter(low.core_view(t) for t in tiles)
         left, right = (next(operands) if isinstance(v, NkiTensor) else v for v in (x, y))

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What an activation function is: its NumPy form, its expansion into IR and its error bounds in one record."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -16,7 +18,6 @@ Numpy = Callable[[np.ndarray], np.ndarray]
 ACTIVATIONS: dict[str, "ActivationFunction"] = {}
 
 INFINITY = float("inf")
-_BLOCK = 8192               # elements that fit the first cache in float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +44,7 @@ class ActivationFunction:
     by_magnitude: bool = False
     native: bool = True
     asm: str = ""                                   # the profiler's name; ``name`` where it says nothing
+    arity: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "numpy", np.errstate(all="ignore")(self.numpy))
@@ -63,27 +65,32 @@ class ActivationFunction:
         return self.name
 
 
-def in_float64(function: Numpy) -> Numpy:
-    """``function`` computed in float64 and rounded to float32 once.
-
-    In blocks: the intermediate arrays of a whole tile would be mapped anew for each operation, at five times the cost.
-    """
-    def blockwise(x: np.ndarray) -> np.ndarray:
-        flat = np.ascontiguousarray(x).reshape(-1)
-        result = np.empty(flat.shape, np.float32)
-        for start in range(0, flat.size, _BLOCK):
-            block = slice(start, start + _BLOCK)
-            result[block] = function(flat[block].astype(np.float64))
-        return result.reshape(x.shape)
-
-    return blockwise
+# -- the range where the hardware's table is good ----------------------------------------------------------------------
+class _Watch(threading.local):
+    noted: list[tuple[ActivationFunction, float]] | None = None
+    zeros = True                        # whether an argument of 0 counts
 
 
-def horner(x: np.ndarray, coefficients: tuple[float, ...]) -> np.ndarray:
-    """The polynomial whose coefficients are given from the constant term up."""
-    result = x * coefficients[-1]
-    for coefficient in coefficients[-2:0:-1]:
-        result += coefficient
-        result *= x
-    result += coefficients[0]
-    return result
+_watch = _Watch()
+
+
+@contextmanager
+def outside(zeros: bool = True) -> Iterator[list[tuple[ActivationFunction, float]]]:
+    """The functions that are evaluated inside, each with the first argument beyond its range; 0 only with ``zeros``."""
+    before = _watch.noted, _watch.zeros
+    _watch.noted, _watch.zeros = [], zeros
+    try:
+        yield _watch.noted
+    finally:
+        _watch.noted, _watch.zeros = before
+
+
+def evaluate(function: ActivationFunction, x: np.ndarray) -> np.ndarray:
+    """``function.numpy(x)``. NaN has no range to be outside of."""
+    if _watch.noted is not None and function.is_bounded:
+        beyond = ~(function.in_range(x) | np.isnan(x))
+        if not _watch.zeros:
+            beyond &= x != 0
+        if beyond.any():
+            _watch.noted.append((function, float(x[beyond].flat[0])))
+    return function.numpy(x)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nki_mlir.scalar.activation.elementary import nearest_double
 from nki_mlir.scalar.activation.entry import ActivationFunction
-from nki_mlir.scalar.activation.exponential import nearest_double
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Value

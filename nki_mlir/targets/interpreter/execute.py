@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.analysis.mask_boxes import Box, in_box, lawful, on_group, row_groups
-from nki_mlir.diagnostics import Location, Unsupported
-from nki_mlir.diagnostics.device_rules import DeviceRules, device_rules, report
+from nki_mlir.diagnostics import DeviceRules, Location, Unsupported, device_rules, report
 from nki_mlir.dialects.access import Linear, Mask, Tile, active_elements, dense, full_tile, masked_box, values_of
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.op import FRESH, ArrayScalars, Elementwise, Op, Results, TileField
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.scalar.activation import ACTIVATIONS
-from nki_mlir.scalar.activation.domain import outside
+from nki_mlir.scalar.activation.entry import outside
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import DType, convert
 

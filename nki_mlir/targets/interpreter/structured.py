@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.bindings import Operation, ir
-from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.integer_sums import reduced
+from nki_mlir.scalar.alu import ALU, reduced
 from nki_mlir.targets.interpreter.execute import active_part, check_limits
 from nki_mlir.targets.interpreter.module import Env, FunctionCompiler, IterationWindow, Step, executes
 from nki_mlir.targets.interpreter.scalars import function_of

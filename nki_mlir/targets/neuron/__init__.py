@@ -132,8 +132,7 @@ def write(programs: Sequence[Program], form: str) -> str | bytes:
 def program_of_module(module: "Module") -> Program:
     """The program of an isa-level module, checked like one that comes from a file."""
     from nki_mlir.dialects.attributes import MalformedAttribute  # start-up: needed where it is asked for
-    from nki_mlir.dialects.isa.instruction_reader import NotAProgram
-    from nki_mlir.dialects.isa.module import read_program
+    from nki_mlir.dialects.isa.module import NotAProgram, read_program
     from nki_mlir.targets.neuron.validate import check_program
     try:
         return check_program(read_program(module))

@@ -14,7 +14,6 @@ from nki_mlir.dialects.isa.instruction import (
     Instruction,
     RangeClear,
     Register,
-    is_dma,
 )
 from nki_mlir.dialects.isa.program import KINDS, Program
 from nki_mlir.dialects.op import Op
@@ -126,7 +125,7 @@ class Validator:
         in_buffer(tile, constant_interval, "src")
 
     def queue(self, instruction: Instruction, op: Op, engine: Engine) -> None:
-        if not is_dma(type(op)):
+        if not op.queued:
             require(instruction.queue is None, f"{op.mnemonic} has no queue")
             return
         require(instruction.queue is not None and 0 <= instruction.queue < len(self.program.queues),

@@ -8,8 +8,7 @@ import pytest
 
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.isa.instruction import CONTROLS, Instruction, NoEncoding, by_mnemonic, by_opcode
-from nki_mlir.dialects.isa.module import read_program, write_program
-from nki_mlir.dialects.isa.ops import load_isa
+from nki_mlir.dialects.isa.module import load_isa, read_program, write_program
 from nki_mlir.dialects.op import REGISTRY, In, NisaOp, Out, changed
 from nki_mlir.machine import machine_named
 from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep

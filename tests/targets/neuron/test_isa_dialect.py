@@ -5,9 +5,7 @@ import pytest
 
 from nki_mlir.bindings import ir
 from nki_mlir.dialects.attributes import MalformedAttribute
-from nki_mlir.dialects.isa.instruction_reader import NotAProgram
-from nki_mlir.dialects.isa.module import program_text, read_program, write_program
-from nki_mlir.dialects.isa.ops import load_isa
+from nki_mlir.dialects.isa.module import NotAProgram, load_isa, program_text, read_program, write_program
 from nki_mlir.passes.levels import IllegalAtLevel, Level, check_level
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.format.assembly import parse_program, print_program

@@ -7,8 +7,7 @@ import pytest
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.isa.instruction import CompareBranch, TensorLoad
-from nki_mlir.dialects.isa.module import program_text, read_program
-from nki_mlir.dialects.isa.ops import load_isa
+from nki_mlir.dialects.isa.module import load_isa, program_text, read_program
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.language.current import isa as nisa

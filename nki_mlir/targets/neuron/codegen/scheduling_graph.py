@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
-from nki_mlir.dialects.isa.instruction import is_dma
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Cost, Engine, Machine
 from nki_mlir.targets.neuron.codegen.dependences import Dependences, memory_sizes, own_memory, touched
@@ -86,7 +85,7 @@ class SchedulingGraph:
         op = step.op
         buffers = {t.handle: None for _, t in op.operands() if t.space != HBM and t.handle not in outside}
         numbers = [self.number(buffer) for buffer in buffers]
-        return ScheduledStep(op.runs_on, self.cost(step), transfers.of(op) if is_dma(type(op)) else None,
+        return ScheduledStep(op.runs_on, self.cost(step), transfers.of(op) if op.queued else None,
                              self.takes_port(op), numbers, op.function_set)
 
     def run_on(self, steps: Sequence[InstructionStep]) -> None:

@@ -83,7 +83,7 @@ class _Emitter:
         self.program = Program(plain(code.name), code.machine.name, list(self.variables.values()),
                                notes=list(code.notes))
         self.engines = [e for e in ENGINES if any(s.op.runs_on is e for s in steps)]
-        self.groups = sorted({group_of(s) for s in steps if isa.is_dma(type(s.op))}, key=lambda g: (g[0].value, g[1]))
+        self.groups = sorted({group_of(s) for s in steps if s.op.queued}, key=lambda g: (g[0].value, g[1]))
         self.parts = {block: list(self.segments(block)) for block in blocks(code.body)}
         self.program.semaphores = [Semaphore(isa.ENGINE_NAMES[e]) for e in self.engines]
         self.queue_of: dict[int, int] = {}              # by lane: the queue's number
@@ -149,7 +149,7 @@ class _Emitter:
                 yield node
                 run, counts = [], {}
                 continue
-            lane: object = group_of(node) if isa.is_dma(type(node.op)) else node.op.runs_on
+            lane: object = group_of(node) if node.op.queued else node.op.runs_on
             limit = isa.SEMAPHORE_MAX // isa.COMPLETIONS if isinstance(lane, tuple) else isa.SEMAPHORE_MAX
             if counts.get(lane, 0) >= limit:
                 yield self.planned(run)
@@ -161,7 +161,7 @@ class _Emitter:
 
     def planned(self, steps: Sequence[InstructionStep]) -> SegmentWaits:
         """Straight-line code with its waits."""
-        groups = [self.groups.index(group_of(s)) if isa.is_dma(type(s.op)) else None for s in steps]
+        groups = [self.groups.index(group_of(s)) if s.op.queued else None for s in steps]
         issuers = [(self.engines.index(s.op.runs_on), group) for s, group in zip(steps, groups)]
         return SegmentWaits(steps, issuers, len(self.engines), len(self.groups))
 

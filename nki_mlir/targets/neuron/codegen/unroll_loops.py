@@ -18,7 +18,6 @@ from math import prod
 from nki_mlir.analysis.mask_boxes import box_of, in_box, lawful
 from nki_mlir.diagnostics import KernelError, Unsupported
 from nki_mlir.dialects.access import Constraint, Linear, Tile
-from nki_mlir.dialects.isa.instruction import is_dma
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.verifier import in_buffer
 from nki_mlir.machine import Machine
@@ -288,7 +287,7 @@ def _rows(op: Op) -> Iterator[Op]:
     is cut along free axes, and refused where that leaves a partition start that the engine does not have.
     """
     if not op.mask:
-        if not is_dma(type(op)) and any(t.on_chip and not legal_start(t) for _, t in op.operands()):
+        if not op.queued and any(t.on_chip and not legal_start(t) for _, t in op.operands()):
             raise Unsupported(feature=f"a mask of '{op.full_name()}' that cuts partitions",
                               instead="select the elements with affine_select or tensor_copy_predicated")
         yield op
@@ -298,7 +297,7 @@ def _rows(op: Op) -> Iterator[Op]:
     if iteration.reduced & set(axes):
         raise Unsupported(feature=f"a mask that is no box on '{op.full_name()}'",
                           instead="mask the operands when they are loaded")
-    axis = axes[-1] if is_dma(type(op)) else axes[0]
+    axis = axes[-1] if op.queued else axes[0]
     for index in range(iteration.extents[axis]):
         at = Constraint(Linear(-index, (), ((axis, 1),)), equal=True)
         piece = bounded(changed(op, lambda tile: tile, mask=(*op.mask, at)))

@@ -11,7 +11,7 @@ from typing import Any
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.access import HBM, PSUM, Access, Linear, Tile
-from nki_mlir.dialects.isa.instruction import REGISTERS, Control, Label, Register, Scalar, check_encodable, is_dma
+from nki_mlir.dialects.isa.instruction import REGISTERS, Control, Label, Register, Scalar, check_encodable
 from nki_mlir.dialects.isa.program import (
     PARTITION_STRIDE,
     PSUM_BASE,
@@ -63,7 +63,7 @@ def operation_text(op: Op | Control, queue: int | None = None) -> str:
     parts += [f"{f.name}={tile_text(t, op.symbols, channels)}" for f, t in op.operands()]
     if channels is not None:
         parts.append(f"channels={channels}")
-    if is_dma(type(op)) and (runs := descriptors(op)) is not None:
+    if op.queued and (runs := descriptors(op)) is not None:
         parts.append("descriptors={}*{}".format(*runs))
     return " ".join(parts)
 
@@ -338,7 +338,7 @@ class OperationReader:
     def check_descriptors(text: Text, op: Op) -> None:
         """What the text says of a transfer follows from its tiles; it must not say something else."""
         try:
-            found = descriptors(op) if is_dma(type(op)) else None
+            found = descriptors(op) if op.queued else None
         except (LookupError, AttributeError):
             found = None
         expected = "{}*{}".format(*found) if found else "none"

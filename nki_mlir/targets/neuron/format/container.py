@@ -5,8 +5,7 @@ import struct
 import zlib
 from collections.abc import Callable
 
-from nki_mlir.diagnostics import Location
-from nki_mlir.diagnostics.errors import NkiMlirError
+from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.isa.instruction import Instruction
 from nki_mlir.dialects.isa.program import KINDS, Program, Queue, Semaphore, Variable
 from nki_mlir.machine import ENGINES, Engine, machine_named

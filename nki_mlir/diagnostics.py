@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Base classes of the project's errors: templates with values, a place, and how they read.
+"""Errors and warnings: base classes of named errors with a rule, values and a fix, how they read, and what becomes of
+broken rules of the device.
 
 An error is one class in the file of its area with ``code``, ``message``, ``why`` and ``fix`` templates. It is raised
 with values, never with a ready string, so that its text is in one place and can be tested as a whole.
@@ -7,7 +8,10 @@ with values, never with a ready string, so that its text is in one place and can
 
 import linecache
 import warnings
+from enum import Enum
 from typing import Any, ClassVar, NamedTuple
+
+from nki_mlir.environment import EnvironmentVariable
 
 
 class Location(NamedTuple):
@@ -120,3 +124,48 @@ def excerpt(at: Location) -> list[str]:
     width = max(1, (at.end_column or at.column + 1) - at.column)
     width = min(width, max(1, len(text) - at.column))
     return [f"{number} | {text}", f"{' ' * len(number)} | {' ' * at.column}{'^' * width}"]
+
+
+# -- rules of the device -----------------------------------------------------------------------------------------------
+# What becomes of one that a kernel breaks, by ``NKI_MLIR_DEVICE_RULES``. A rule is broken for certain, or contested:
+# documents contradict each other there, or code that ran on devices breaks it. Unset, the first are errors, the others
+# warnings; what a kernel merely risks (too much memory at once, values outside a function's domain) is a warning as
+# well.
+
+class DeviceRules(Enum):
+    OFF = "off"
+    WARN = "warn"
+    SPLIT = ""
+    ERROR = "error"
+
+
+class UnknownRulesLevel(NkiMlirError, ValueError):
+    code = "NKI-DEVICE-RULES"
+    message = "NKI_MLIR_DEVICE_RULES is '{found}'"
+    fix = "set it to off, warn or error; unset, broken rules are errors and doubtful ones warnings"
+
+
+class DeviceRuleWarning(UserWarning):
+    """A rule of the device that a kernel may break."""
+
+
+LEVEL, _levels = EnvironmentVariable("NKI_MLIR_DEVICE_RULES"), {level.value: level for level in DeviceRules}
+
+
+def device_rules() -> DeviceRules:
+    """The level that the environment asks for."""
+    found = LEVEL.text()
+    if found not in _levels:
+        raise UnknownRulesLevel(found=found)
+    return _levels[found]
+
+
+def report(error: NkiMlirError, level: DeviceRules, at: Location | None, contested: bool = True) -> None:
+    """Raise the error of a broken rule, or warn of it, once a line; ``at`` is where the kernel breaks it."""
+    if level is DeviceRules.OFF:
+        return
+    if level is DeviceRules.ERROR or (level is DeviceRules.SPLIT and not contested):
+        raise error.located(at)
+    _, fix = error.advice
+    text = f"{error.headline} [{error.code}]" + (f"; {fix}" if fix else "")
+    warn_once(text, DeviceRuleWarning, error.at or at)
