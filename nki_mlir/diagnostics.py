@@ -27,7 +27,8 @@ class Location(NamedTuple):
         return f"{self.file}:{self.line}:{self.column + 1}"
 
 
-shown: dict[Any, Any] = {}          # the warnings that were, as Python keeps them for a module
+# The warnings that were, as Python keeps them for a module.
+shown: dict[str | tuple[str, type[Warning], int], int] = {}
 
 
 def warn_once(text: str, category: type[Warning], at: Location | None) -> None:

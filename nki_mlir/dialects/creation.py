@@ -2,14 +2,13 @@
 """Upstream's operations that many passes make, at the insertion point, and the types that they are made of."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from nki_mlir.bindings import Attribute, Block, Operation, Type, Value, ir
 
 EQUAL, NOT_EQUAL = 0, 1                 # predicates of arith.cmpi
 
 
-def value_of(name: str, kind: Type, *operands: Any, **attributes: Attribute) -> Value:
+def value_of(name: str, kind: Type, *operands: Value, **attributes: Attribute) -> Value:
     """The value of a new operation with one result."""
     return ir.Operation.create(name, results=[kind], operands=list(operands), attributes=attributes).results[0]
 
@@ -56,6 +55,6 @@ def terminator(block: Block) -> Operation:
     return block.operations[len(block.operations) - 1].operation
 
 
-def buffer_type(kind: Any, element: Type | None = None) -> ir.MemRefType:
+def buffer_type(kind: ir.MemRefType, element: Type | None = None) -> ir.MemRefType:
     """The type of a buffer with the shape and the memory of a view, and its elements or others."""
     return ir.MemRefType.get(kind.shape, element or kind.element_type, None, kind.memory_space)

@@ -11,9 +11,8 @@ from the pattern.
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
-from nki_mlir.bindings import Operand, Operation, Result, Type, ext, ir
+from nki_mlir.bindings import Operand, Operation, Result, Type, Value, ext, ir
 from nki_mlir.dialects.access import HBM, Access, Tile
 from nki_mlir.dialects.attributes import AccessAttr, MalformedAttribute, Nki, read_access, reported, table_of
 from nki_mlir.dialects.symbol_ranges import check_bounds, ranges_of
@@ -69,12 +68,12 @@ def read_view(op: Operation) -> tuple[Tile, tuple[int, ...]]:
     return tile.on(source), chosen
 
 
-def _pattern(op: Operation, source: Any, symbols: int) -> tuple[Tile, tuple[int, ...]]:
+def _pattern(op: Operation, source: Value, symbols: int) -> tuple[Tile, tuple[int, ...]]:
     """The same, the tile in no buffer."""
     access, dims = (op.attributes[name] if name in op.attributes else None for name in ("access", "dims"))
     table = table_of(op.context)
     key = "nki.view", source.type, symbols, access, dims
-    found: Any = table.get(key)
+    found = table.get(key)
     if found is None:
         assert access is not None
         tile = read_tile(source.type, read_access(access), symbols, "source")
@@ -89,7 +88,7 @@ def _pattern(op: Operation, source: Any, symbols: int) -> tuple[Tile, tuple[int,
     return known
 
 
-def start_of(op: Operation) -> tuple[int, list[tuple[Any, int]]]:
+def start_of(op: Operation) -> tuple[int, list[tuple[Value, int]]]:
     """How many elements a view starts behind the buffer, or a subview behind its source: a number, and values with
     factors.
     """

@@ -10,7 +10,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from nki_mlir import extensions
 from nki_mlir.alone import alone
@@ -157,7 +157,7 @@ class UpstreamFailed(NkiMlirError):
 def upstream_pass(name: str, options: str) -> Pass:
     """The pass of that name."""
     text = f"{name}{{{options}}}" if options else name
-    manager: Any = load("passmanager").PassManager
+    manager = load("passmanager").PassManager
     try:
         manager.parse(f"builtin.module({text})", context=ir.Context())
     except ValueError as error:

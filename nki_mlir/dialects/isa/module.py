@@ -256,8 +256,8 @@ class _ProgramWriter:
         return ir.ArrayAttr.get([self.make.value(where), self.make.access(tile.access, registers)])
 
 
-def scalar(value: Any) -> Any:
-    return str(value) if isinstance(value, Register) else int(value) if isinstance(value, int) else value
+def scalar(value: object) -> int | str:
+    return int(value) if isinstance(value, int) else str(value)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
