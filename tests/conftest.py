@@ -43,7 +43,9 @@ THRESHOLDS = {"lowering.WORTH_ROLLING": 1, "lowering.WORTH_FUSING": 1, "read_in_
 @pytest.fixture(autouse=True)
 def size_of_native_code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Native code does for large programs what would not pay for those of tests. In half of the tests it does it for all,
-    so that every kernel tests repeats made loops again, tiles read in place, rows in chunks and packed products."""
+    so that every kernel tests repeats made loops again, tiles read in place, rows in chunks, stores past the caches and
+    packed products."""
     if crc32(request.node.nodeid.encode()) & 2 and "tests/targets/cpu/" not in request.node.nodeid:
         for name, least in THRESHOLDS.items():
             monkeypatch.setattr(f"{CPU}.{name}", least)
+        monkeypatch.setattr(f"{CPU}.host.cache_bytes", lambda: 1 << 7)

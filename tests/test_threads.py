@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Any public function from any thread: the first calls of a process, reading modules, recovered kernels."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from nki_mlir.dialects.mlir_ops import new_context, shared_context
 from nki_mlir.frameworks.registry import PlainResults, program_of, record_of
 from nki_mlir.graph.custom_call import read_record
 from nki_mlir.language.kernel import describe_array, is_array
+from nki_mlir.passes import pass_manager
 from nki_mlir.passes.pass_manager import run_passes
 from nki_mlir.passes.pipelines import passes_to
 
@@ -188,3 +190,39 @@ def test_fork__waits_for_a_thread_that_compiles():
         os._exit(0 if ALONE.acquire(timeout=5) else 1)
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+SLOW = """
+import threading
+from nki_mlir.passes.pass_manager import Pass
+
+class Slow(Pass, name="slow-to-load"):
+    pass
+
+HERE.set()
+GO_ON.wait(10)
+def behind():
+    pass
+"""
+
+
+def test_a_pass_that_another_thread_loads__is_whole(tmp_path, monkeypatch):
+    """A class is known before its module has been run to the end."""
+    here, go_on, found = threading.Event(), threading.Event(), []
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("builtins.HERE", here, raising=False)
+    monkeypatch.setattr("builtins.GO_ON", go_on, raising=False)
+    monkeypatch.setattr(pass_manager, "PASSES", dict(pass_manager.PASSES))
+    (tmp_path / "slow_to_load.py").write_text(SLOW)
+
+    def ask():
+        found.append(hasattr(sys.modules[type(pass_manager.pass_named("slow-to-load")).__module__], "behind"))
+    loading, asking = threading.Thread(target=importlib.import_module, args=("slow_to_load",)), threading.Thread(target=ask)
+    loading.start()
+    assert here.wait(10)
+    asking.start()
+    asking.join(0.2)
+    go_on.set()
+    loading.join()
+    asking.join()
+    assert found == [True]

@@ -8,6 +8,7 @@ no list of passes is kept. Fields are options.
 
 import dataclasses
 import re
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar
@@ -89,6 +90,8 @@ def pass_named(name: str, options: str = "") -> Pass:
             return upstream_pass(name, options)
         extensions.load_module(modules[name])
     cls = PASSES[name]
+    if cls.__module__ in sys.modules:
+        extensions.load_module(cls.__module__)      # another thread may be at it: waits for what is behind the class
     fields = {f.name.replace("_", "-"): f for f in dataclasses.fields(cls)}     # type: ignore[arg-type]
     given = {}
     for item in re.findall(r"[^\s,]+", options):
