@@ -17,7 +17,7 @@ from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.passes.pass_manager import Pass
-from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, FLOAT32, UINT8, UINT16, UINT32, UINT64, DType, Encoding
+from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, BY_NAME, FLOAT32, DType, Encoding
 from nki_mlir.waist.writer import ScalarBody
 
 ALU_OF = {"arith.addf": "add", "arith.subf": "subtract", "arith.mulf": "multiply", "arith.divf": "divide",
@@ -34,7 +34,6 @@ ACTIVATION_OF = {"math.atan": "arctan", **{f"math.{name}": name for name in (
 MATH_OF = {"arith.divsi": "quotient", "arith.divui": "quotient", **{f"math.{name}": name for name in (
     "log1p", "expm1", "round", "roundeven", "atan2", "copysign")}}
 WITHOUT_SIGN = ("arith.maxui", "arith.minui", "arith.divui", "arith.remui")
-UNSIGNED = {8: UINT8, 16: UINT16, 32: UINT32, 64: UINT64}
 # Predicates. The unordered ones hold where the opposite ordered one does not.
 FLOATS = {1: "equal", 2: "greater", 3: "greater_equal", 4: "less", 5: "less_equal", 13: "not_equal"}
 UNORDERED = {9: "less_equal", 10: "less", 11: "greater_equal", 12: "greater"}
@@ -82,7 +81,7 @@ def is_of_elements(op: Operation) -> bool:
 
 def unsigned(dtype: DType) -> DType:
     """The integer type of as many bits without a sign."""
-    return UNSIGNED[dtype.bits] if dtype.kind is Encoding.SIGNED else dtype
+    return BY_NAME[f"u{dtype}"] if dtype.kind is Encoding.SIGNED else dtype
 
 
 class _BodyRewriter:
@@ -91,6 +90,7 @@ class _BodyRewriter:
     def __init__(self) -> None:
         self.make = Attributes()
         self.scalars = ScalarBody(self.create, self.make, FLOAT32)
+        self.alu = self.scalars.alu
         self.known: dict[tuple[str, Value, DType], Value] = {}      # what a value is in another type
 
     def create(self, name: str, operands: Sequence[Value], results: Sequence[ir.Type],
@@ -104,9 +104,6 @@ class _BodyRewriter:
         op.erase()
 
     # -- values --------------------------------------------------------------------------------------------------------
-    def alu(self, fn: str, *values: Value) -> Value:
-        return self.scalars.alu(fn, *values)
-
     def convert(self, value: Value, to: DType) -> Value:
         return self.changed("scalar.convert", value, to)
 

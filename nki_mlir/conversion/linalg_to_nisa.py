@@ -199,9 +199,7 @@ class _Block:
         if after.output.space != nest.output.space:
             return None
         output = _output_through(nest, after)
-        if output is None:
-            return None
-        return replace(nest, output=output, symbols=after.symbols, ranges=after.ranges)
+        return None if output is None else replace(nest, output=output, symbols=after.symbols, ranges=after.ranges)
 
 
 def likeness(op: Operation) -> tuple[Hashable, list[Value]] | None:

@@ -119,10 +119,8 @@ class Check:
         access = tile.access
         if tile.on_chip:
             step, count = access.dims[0]
-            if count > PARTITIONS:
-                raise TooManyPartitions(count=count, limit=PARTITIONS)
-            if tile.base_shape[0] > PARTITIONS:
-                raise TooManyPartitions(count=tile.base_shape[0], limit=PARTITIONS)
+            if (most := max(count, tile.base_shape[0])) > PARTITIONS:
+                raise TooManyPartitions(count=most, limit=PARTITIONS)
             if count > 1 and step not in ((1,) if writes else (0, 1)):
                 raise PartitionAccess(what=f"operand '{label}' steps through partitions by {step}")
         if writes and any([step == 0 and count > 1 for step, count in access.dims]):

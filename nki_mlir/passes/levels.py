@@ -23,9 +23,7 @@ class Level(Enum):
 
     @property
     def title(self) -> str:
-        title: str
-        title, _ = self.value
-        return title
+        return str(self.value[0])
 
     def allows(self, name: str) -> bool:
         return any(name == legal or (legal.endswith(".") and name.startswith(legal)) for legal in self.value[1])

@@ -13,19 +13,7 @@ from nki_mlir.bindings import Attribute, Block, Context, Module, Operation, Regi
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.access import HBM, SPACES, Access, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes, MalformedAttribute, Nki, read_access, read_value, reported
-from nki_mlir.dialects.isa.instruction import (
-    BY_ASM,
-    COMPARISONS,
-    CompareBranch,
-    Control,
-    Instruction,
-    Label,
-    Register,
-    Scalar,
-    Update,
-    Wait,
-    by_mnemonic,
-)
+from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import Program, Queue, Semaphore, Variable, hbm_tile, on_chip_tile
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of, with_origin
@@ -107,7 +95,7 @@ class InstructionOp(_Signalling, name="instruction"):
         return reported(self, "isa.instruction", lambda: _verify(read_instruction(self.operation).op))
 
 
-def _verify(op: Op | Control) -> None:
+def _verify(op: Op | isa.Control) -> None:
     if isinstance(op, Op):
         verify(op)
         verify_mask(op)
@@ -123,7 +111,7 @@ class BranchOp(_Signalling, name="branch", traits=[ir.IsTerminatorTrait]):
         return reported(self, "isa.branch", self.check)
 
     def check(self) -> None:
-        if "op" in self.attributes and self.attributes["op"].value not in COMPARISONS:
+        if "op" in self.attributes and self.attributes["op"].value not in isa.COMPARISONS:
             raise MalformedAttribute(f"has no comparison {self.attributes['op']}")
         if len(self.operation.successors) != 2:
             raise MalformedAttribute("needs two successors")
@@ -197,10 +185,10 @@ class _ProgramWriter:
         return ir.Operation.create(name, attributes=attributes, regions=regions, successors=list(successors), loc=where,
                                    ip=ir.InsertionPoint(block))
 
-    def stream(self, region: Region, stream: Sequence[Instruction]) -> None:
+    def stream(self, region: Region, stream: Sequence[isa.Instruction]) -> None:
         """Blocks start at branch targets and behind branches; the first has no predecessors."""
-        targets = {int(i.op.target) for i in stream if isinstance(i.op, CompareBranch)}
-        starts = sorted({0, *targets, *(k + 1 for k, i in enumerate(stream) if isinstance(i.op, CompareBranch))})
+        targets = {int(i.op.target) for i in stream if isinstance(i.op, isa.CompareBranch)}
+        starts = sorted({0, *targets, *(k + 1 for k, i in enumerate(stream) if isinstance(i.op, isa.CompareBranch))})
         entry = region.blocks.append() if 0 in targets else None
         blocks = {start: region.blocks.append() for start in starts}
         if entry is not None:
@@ -209,7 +197,7 @@ class _ProgramWriter:
             if k in blocks:
                 block = blocks[k]
             op = instruction.op
-            if isinstance(op, CompareBranch):
+            if isinstance(op, isa.CompareBranch):
                 sides = self.make.value((scalar(op.lhs), scalar(op.rhs)))
                 self.operation("isa.branch", block, {"op": self.make.value(op.op), "sides": sides, **self.signals(
                     instruction)}, successors=[blocks[int(op.target)], blocks[k + 1]], location=instruction.location)
@@ -218,21 +206,21 @@ class _ProgramWriter:
             if k + 1 in blocks and k + 1 < len(stream):
                 self.operation("isa.next", block, {}, successors=[blocks[k + 1]])
         last = blocks.get(len(stream), block)
-        if last is not block and not isinstance(stream[-1].op, CompareBranch):
+        if last is not block and not isinstance(stream[-1].op, isa.CompareBranch):
             self.operation("isa.next", block, {}, successors=[last])
         self.operation("isa.end", last, {})
 
-    def signals(self, instruction: Instruction) -> dict[str, Attribute]:
+    def signals(self, instruction: isa.Instruction) -> dict[str, Attribute]:
         update = instruction.update
         return {"waits": self.make.value(tuple((w.semaphore, w.value) for w in instruction.waits)),
                 "update": self.make.value((update.semaphore, update.amount) if update else ())}
 
-    def instruction(self, instruction: Instruction) -> dict[str, Attribute]:
+    def instruction(self, instruction: isa.Instruction) -> dict[str, Attribute]:
         op, make = instruction.op, self.make
         tiles: dict[str, Attribute] = {}
         fields: dict[str, Attribute] = {}
         registers: tuple[int, ...] = ()
-        if isinstance(op, Control):
+        if isinstance(op, isa.Control):
             for name, value in op.values().items():
                 fields[name] = self.tile(value, 0) if isinstance(value, Tile) else make.value(scalar(value))
         else:
@@ -292,14 +280,14 @@ def read_program(module: Module) -> Program:
     return program
 
 
-def read_stream(stream: Operation, variables: dict[str, Variable]) -> list[Instruction]:
+def read_stream(stream: Operation, variables: dict[str, Variable]) -> list[isa.Instruction]:
     """The instructions in the order of the blocks."""
     blocks = list(stream.regions[0].blocks)
     starts, total = [], 0
     for block in blocks:
         starts.append(total)
         total += sum(op.operation.name in ("isa.instruction", "isa.branch") for op in block.operations)
-    found: list[Instruction] = []
+    found: list[isa.Instruction] = []
     for block in blocks:
         for one in block.operations:
             op = one.operation
@@ -308,15 +296,15 @@ def read_stream(stream: Operation, variables: dict[str, Variable]) -> list[Instr
             elif op.name == "isa.branch":
                 target = starts[blocks.index(op.successors[0])]
                 lhs, rhs = (read_side(a) for a in op.attributes["sides"])
-                branch = CompareBranch(op.attributes["op"].value, lhs, rhs, Label(target))
-                found.append(Instruction(branch, *read_signals(op), None, location_of(op)))
+                branch = isa.CompareBranch(op.attributes["op"].value, lhs, rhs, isa.Label(target))
+                found.append(isa.Instruction(branch, *read_signals(op), None, location_of(op)))
     return found
 
 
 def engine_named(name: str) -> Engine:
-    if name not in BY_ASM:
+    if name not in isa.BY_ASM:
         raise NotAProgram(what=f"there is no engine '{name}'")
-    return BY_ASM[name]
+    return isa.BY_ASM[name]
 
 
 def variables_of(program: Operation) -> dict[str, Variable]:
@@ -332,13 +320,13 @@ def variables_of(program: Operation) -> dict[str, Variable]:
     return made
 
 
-def read_signals(op: Operation) -> tuple[tuple[Wait, ...], Update | None]:
-    waits = tuple(Wait(*(n.value for n in w)) for w in op.attributes["waits"])
+def read_signals(op: Operation) -> tuple[tuple[isa.Wait, ...], isa.Update | None]:
+    waits = tuple(isa.Wait(*(n.value for n in w)) for w in op.attributes["waits"])
     update = [n.value for n in op.attributes["update"]]
-    return waits, Update(*update) if update else None
+    return waits, isa.Update(*update) if update else None
 
 
-def read_instruction(op: Operation, variables: dict[str, Variable] | None = None) -> Instruction:
+def read_instruction(op: Operation, variables: dict[str, Variable] | None = None) -> isa.Instruction:
     """One ``isa.instruction``. Without the program's variables they are looked up around it.
 
     Raises ``MalformedAttribute``, or the error of what an attribute names: the dialect declares the kind of each
@@ -352,10 +340,10 @@ def read_instruction(op: Operation, variables: dict[str, Variable] | None = None
         raise MalformedAttribute(f"has an attribute that is not of the documented form: {error}") from None
 
 
-def _instruction(op: Operation, variables: dict[str, Variable] | None) -> Instruction:
+def _instruction(op: Operation, variables: dict[str, Variable] | None) -> isa.Instruction:
     marks = op.attributes
     name = marks["mnemonic"].value
-    cls = by_mnemonic().get(name)
+    cls = isa.by_mnemonic().get(name)
     if cls is None:
         raise MalformedAttribute(f"names no instruction: '{name}'")
     stream = op.parent
@@ -364,10 +352,10 @@ def _instruction(op: Operation, variables: dict[str, Variable] | None) -> Instru
         variables = variables_of(program.operation) if program is not None else {}
     target = program.operation.attributes["target"].value if program is not None else "trn2"
     machine = machine_named(target)
-    made = read_control(cls, marks["fields"], variables, machine) if issubclass(cls, Control) else read_operation(
+    made = read_control(cls, marks["fields"], variables, machine) if issubclass(cls, isa.Control) else read_operation(
         cls, marks, variables, machine, stream.operation.attributes["engine"].value)
     queue = marks["queue"].value
-    return Instruction(made, *read_signals(op), None if queue < 0 else queue, location_of(op))
+    return isa.Instruction(made, *read_signals(op), None if queue < 0 else queue, location_of(op))
 
 
 def entry(found: ir.DictAttr, name: str, mnemonic: str) -> Any:
@@ -377,14 +365,14 @@ def entry(found: ir.DictAttr, name: str, mnemonic: str) -> Any:
     return found[name]
 
 
-def read_scalar(attribute: ir.StringAttr | ir.IntegerAttr) -> Scalar | str:
+def read_scalar(attribute: ir.StringAttr | ir.IntegerAttr) -> isa.Scalar | str:
     value = attribute.value
     if isinstance(value, str):
-        return Register(int(value[1:])) if value[:1] == "r" and value[1:].isdigit() else value
+        return isa.Register(int(value[1:])) if value[:1] == "r" and value[1:].isdigit() else value
     return value
 
 
-def read_side(attribute: ir.StringAttr | ir.IntegerAttr) -> Scalar:
+def read_side(attribute: ir.StringAttr | ir.IntegerAttr) -> isa.Scalar:
     """One of what a branch compares."""
     value = read_scalar(attribute)
     if isinstance(value, str):
@@ -392,7 +380,8 @@ def read_side(attribute: ir.StringAttr | ir.IntegerAttr) -> Scalar:
     return value
 
 
-def read_control(cls: type[Control], fields: ir.DictAttr, variables: dict[str, Variable], machine: Machine) -> Control:
+def read_control(cls: type[isa.Control], fields: ir.DictAttr, variables: dict[str, Variable], machine: Machine
+                 ) -> isa.Control:
     values: dict[str, object] = {}
     for name, kind in cls.kinds().items():
         if kind is Tile:
@@ -400,7 +389,7 @@ def read_control(cls: type[Control], fields: ir.DictAttr, variables: dict[str, V
             values[name] = read_tile(where.value, read_access(pattern), variables, machine, name)
             continue
         value = values[name] = read_scalar(entry(fields, name, cls.mnemonic))
-        if not isinstance(value, str if kind is str else Register if kind is Register else Scalar):
+        if not isinstance(value, str if kind is str else isa.Register if kind is isa.Register else isa.Scalar):
             raise MalformedAttribute(f"field {name} of {cls.mnemonic} cannot be {fields[name]}")
     return cls(**values)
 
@@ -417,7 +406,7 @@ def read_operation(cls: type[Op], marks: ir.OpAttributeMap, variables: dict[str,
     for name, kind in cls.attributes.items():
         if name != "engine":
             values[name] = read_value(entry(marks["fields"], name, cls.mnemonic), kind, name)
-    return cls(symbols=tuple(Register(r.value) for r in marks["registers"]), **values)
+    return cls(symbols=tuple(isa.Register(r.value) for r in marks["registers"]), **values)
 
 
 def read_tile(where: str, access: Access, variables: dict[str, Variable], machine: Machine, label: str) -> Tile:

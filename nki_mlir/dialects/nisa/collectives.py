@@ -6,6 +6,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -135,10 +136,7 @@ class Folding:
         return dtype if dtype.is_integer and dtype.bits >= 32 else FLOAT32
 
     def folded(self, values: Sequence[np.ndarray]) -> np.ndarray:
-        total = values[0]
-        for value in values[1:]:
-            total = ALU[self.op].numpy(total, value)                # type: ignore[attr-defined]
-        return total
+        return reduce(ALU[self.op].numpy, values)                   # type: ignore[attr-defined]
 
 
 SYNC = (Engine.SYNC, Engine.GPSIMD)

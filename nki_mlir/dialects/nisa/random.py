@@ -9,7 +9,7 @@ on.
 import numpy as np
 
 from nki_mlir.dialects.nisa.opaque import PartitionWise
-from nki_mlir.dialects.op import In, InOut, Op, Out
+from nki_mlir.dialects.op import In, InOut, Out
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Work
@@ -24,20 +24,36 @@ def drawn(state: np.ndarray) -> "tuple[np.random.Generator, np.ndarray]":
     return generator, after
 
 
-def check_state(op: Op, check: Check) -> None:
-    check.dtype("state", UINT32)
-    check.shape("state", (1, 2))
+class WithState(PartitionWise):
+    """Base of what uses a generator."""
+
+    keeps_bits = True
+
+    def verify(self, check: Check) -> None:
+        check.dtype("state", UINT32)
+        check.shape("state", (1, 2))
 
 
-class RandomSeedOp(PartitionWise, name="random_seed", engines=(Engine.VECTOR,), mnemonic="RNG_SEED", opcode=0x68):
+class Drawing(WithState):
+    """Base of what draws numbers for each element of ``dst``."""
+
+    dst: Out
+    state: InOut
+    law = "random"
+
+    def verify(self, check: Check) -> None:
+        super().verify(check)
+        check.on_chip("dst")
+
+
+class RandomSeedOp(WithState, name="random_seed", engines=(Engine.VECTOR,), mnemonic="RNG_SEED", opcode=0x68):
     """state = (seed, 0)."""
 
     state: Out
     seed: In
-    keeps_bits = True
 
     def verify(self, check: Check) -> None:
-        check_state(self, check)
+        super().verify(check)
         check.rule(self.seed.free_elements == 1 and self.seed.partitions == 1, "the seed is one value",
                    "give it the shape [1, 1]")
 
@@ -49,41 +65,27 @@ class RandomSeedOp(PartitionWise, name="random_seed", engines=(Engine.VECTOR,), 
         return Work("random", 0)
 
 
-class RandOp(PartitionWise, name="rand", engines=(Engine.VECTOR,), mnemonic="RNG", opcode=0x69):
+class RandOp(Drawing, name="rand", engines=(Engine.VECTOR,), mnemonic="RNG", opcode=0x69):
     """dst = uniform numbers in [0, 1)."""
-
-    dst: Out
-    state: InOut
-    keeps_bits = True
-    law = "random"
-
-    def verify(self, check: Check) -> None:
-        check.on_chip("dst")
-        check_state(self, check)
 
     def reference(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         generator, after = drawn(state)
         return generator.random(self.dst.shape, np.float32), after
 
 
-class DropoutOp(PartitionWise, name="dropout", engines=(Engine.VECTOR,), mnemonic="DROPOUT", opcode=0x6A):
+class DropoutOp(Drawing, name="dropout", engines=(Engine.VECTOR,), mnemonic="DROPOUT", opcode=0x6A):
     """dst = src, set to zero with probability ``prob`` ([P, 1], or the constant ``imm``); nothing is rescaled."""
 
     table = "state"
-
-    dst: Out
-    state: InOut
     src: In
     prob: In | None
     imm: float = 0.0
-    keeps_bits = True
-    law = "random"
 
     def verify(self, check: Check) -> None:
-        check.on_chip("dst", "src", "prob")
+        super().verify(check)
+        check.on_chip("src", "prob")
         check.same_shape("dst", "src")
         check.per_partition("dst", "prob")
-        check_state(self, check)
 
     def verify_target(self, check: TargetCheck) -> None:
         if self.src.dtype.is_integer:
@@ -97,21 +99,15 @@ class DropoutOp(PartitionWise, name="dropout", engines=(Engine.VECTOR,), mnemoni
         return np.where(uniform < limit, np.zeros((), src.dtype), src), after
 
 
-class RandomBitsOp(PartitionWise, name="rng", engines=(Engine.VECTOR, Engine.GPSIMD), mnemonic="RANDOM_BITS",
+class RandomBitsOp(Drawing, name="rng", engines=(Engine.VECTOR, Engine.GPSIMD), mnemonic="RANDOM_BITS",
                    opcode=0x7C):
     """dst = 32 random bits an element, cut to the integer type's."""
 
-    dst: Out
-    state: InOut
-    keeps_bits = True
-    law = "random"
-
     def verify(self, check: Check) -> None:
-        check.on_chip("dst")
+        super().verify(check)
         check.integers("dst")
         if self.runs_on is Engine.GPSIMD:
             check.spaces("dst", "sbuf")
-        check_state(self, check)
 
     def verify_target(self, check: TargetCheck) -> None:
         if self.runs_on is Engine.GPSIMD:
