@@ -10,7 +10,6 @@ import sys
 from collections import deque
 from collections.abc import Iterable
 from functools import cache, partial
-from operator import is_
 from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -20,7 +19,6 @@ import numpy as np
 from nki_mlir.frontend.locations import is_own, is_users
 from nki_mlir.frontend.state import Identity, is_bound
 from nki_mlir.frontend.wrapping import underlying
-from nki_mlir.language.arguments import defaults_of
 from nki_mlir.scalar.dtypes import DType
 
 ABSENT = object()   # what is found where there is nothing
@@ -43,7 +41,7 @@ class ClosureState:
     def __init__(self, function: Any, arguments: Iterable[object] = ()) -> None:
         self.scopes: list[tuple[dict[str, object], tuple[tuple[str, object], ...]]] = []
         self.cells: list[tuple[Any, object]] = []
-        self.functions: list[tuple[FunctionType, CodeType, tuple[object, ...]]] = []
+        self.functions: list[tuple[FunctionType, CodeType, tuple[object, ...] | None, tuple[object, ...]]] = []
         self.wrappers: list[tuple[object, object]] = []   # (callable, what it wraps)
         self.objects: list[tuple[object, dict[Any, object]]] = []
         self._numbers: dict[int, int] = {}          # places in ``objects``, by id
@@ -77,9 +75,11 @@ class ClosureState:
         for cell, value in self.cells:
             if (cell.cell_contents if is_bound(cell) else ABSENT) is not value:
                 return False
-        for function, code, defaults in self.functions:
-            now = defaults_of(function)
-            if function.__code__ is not code or len(now) != len(defaults) or not all(map(is_, now, defaults)):
+        for function, code, defaults, by_keyword in self.functions:
+            if function.__code__ is not code or function.__defaults__ is not defaults:
+                return False
+            now = function.__kwdefaults__               # a dict, which changes in place
+            if (now or by_keyword) and [*map(id, (now or {}).values())] != [*map(id, by_keyword)]:
                 return False
         for wrapper, inner in self.wrappers:
             if getattr(wrapper, "__wrapped__", None) is not inner:
@@ -123,10 +123,10 @@ class ClosureState:
             seen += values
             scopes += [vars(m) for m in values if type(m) is ModuleType and _is_users_module(m)
                        and not any(vars(m) is s for s in scopes)]
-        defaults = defaults_of(function)
+        by_keyword = tuple((function.__kwdefaults__ or {}).values())
         self.cells += cells
-        self.functions.append((function, function.__code__, defaults))
-        return [value for value in (*seen, *defaults) if value is not ABSENT]
+        self.functions.append((function, function.__code__, function.__defaults__, by_keyword))
+        return [value for value in (*seen, *(function.__defaults__ or ()), *by_keyword) if value is not ABSENT]
 
     def _content(self, value: object) -> Any:
         """Immutable values as they are, others by their place in ``objects``."""

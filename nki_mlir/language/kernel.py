@@ -12,7 +12,7 @@ import linecache
 import operator
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -128,7 +128,9 @@ class Kernel:
                 return adapter.call(self, arguments, keywords)
         try:
             if repeated is not None:
-                arrays = [a for a in arguments if type(a) is np.ndarray]
+                arrays: Sequence[np.ndarray] = arguments            # type: ignore[assignment]
+                if len(arguments) > repeated.inputs:
+                    arrays = [a for a in arguments if type(a) is np.ndarray]
                 if repeated.fits(arrays):
                     return repeated(arrays)
             return self.run(arguments, keywords, self.executor or default_executor(), key)

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import isnan, prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -197,10 +198,9 @@ class RepeatedCall:
     """The program of a call, and its results: all that is left is to make their memory and run."""
 
     def __init__(self, seen: ClosureState, spec: Specialization) -> None:
-        self.holds, self.program = seen.holds, spec.program("jit")
-        self.shared = [(make, s.shape, s.dtype.numpy) for s, make in zip(spec.shared, spec.makers)]
-        first = len(spec.inputs)
-        self.results = [r.input if r.shared is None else first + r.shared for r in spec.results]
+        self.holds, self.program, self.inputs = seen.holds, spec.program("jit"), len(spec.inputs)
+        self.makers = [partial(make, s.shape, s.dtype.numpy) for s, make in zip(spec.shared, spec.makers)]
+        self.results = [r.input if r.shared is None else self.inputs + r.shared for r in spec.results]
         self.updated = [r.input for r in spec.results if r.input is not None]
         self.is_one = spec.structure == "one"
 
@@ -212,7 +212,7 @@ class RepeatedCall:
         return self.holds()
 
     def __call__(self, arrays: Sequence[np.ndarray]) -> object:
-        shared = [make(shape, dtype) for make, shape, dtype in self.shared]
+        shared = [make() for make in self.makers]
         self.program(arrays, shared)
         memory = [*arrays, *shared]
         if self.is_one:

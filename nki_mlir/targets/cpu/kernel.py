@@ -2,9 +2,10 @@
 """A captured kernel as native code: one C function that runs its whole grid."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING
+from struct import Struct
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from nki_mlir.targets.cpu.object_file import NotLoadable
 if TYPE_CHECKING:
     from nki_mlir.targets.cpu.host_operations import HostOperations
 
-addressof, from_buffer = ctypes.addressof, ctypes.c_char.from_buffer        # looked up once: calls are short
+# Looked up once: calls are short. NumPy's arrays are buffers, which their types do not say.
+addressof, from_buffer = ctypes.addressof, cast(Callable[[np.ndarray], ctypes.c_char], ctypes.c_char.from_buffer)
 
 
 class OutOfMemory(NkiMlirError, MemoryError):
@@ -62,7 +64,7 @@ class NativeKernel:
         self.record = np.array([len(order), self.parallel, self.bytes, frame // 8, len(grid), self.image.arrays, own,
                                 self.codes[0], *grid], np.int64)            # what the machine's launch reads
         self.launch, self.where = machine().launch, self.record.ctypes.data
-        self.pack = ctypes.c_void_p * self.image.arrays
+        self.pack = Struct(f"{self.image.arrays}P").pack
         self.entry: int | None = None
 
     def linked_programs(self) -> list[np.ndarray]:
@@ -98,17 +100,23 @@ class NativeKernel:
         return self.entry
 
     def __call__(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
-        data = self.pack(*map(address_of, inputs), *map(address_of, shared))
-        status = self.launch(self.where, ctypes.addressof(data))
+        status = self.launch(self.where, self.data(inputs, shared))
         if status:
             raise self.error(status)
 
+    def data(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> bytes:
+        """Where the arrays' elements are, as the C function reads it."""
+        try:        # in C alone: calls are short, and NumPy's own ``array.ctypes.data`` takes four times as long
+            return self.pack(*map(addressof, map(from_buffer, inputs)), *map(addressof, map(from_buffer, shared)))
+        except (TypeError, ValueError):             # read-only, empty, or of a type that buffers do not know
+            return self.pack(*(array.ctypes.data for array in (*inputs, *shared)))
+
     def on_threads(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
         """Each program on a thread of its own: what runs kernels whose programs meet."""
-        data = self.pack(*map(address_of, inputs), *map(address_of, shared))
+        data = self.data(inputs, shared)
 
         def one(number: int) -> None:
-            status = machine().launch_one(self.where, ctypes.addressof(data), number)
+            status = machine().launch_one(self.where, data, number)
             if status:
                 raise self.error(status)
         from nki_mlir.targets.mesh import run_programs  # start-up: few kernels need it
@@ -123,11 +131,3 @@ class NativeKernel:
             return self.image.sites[site - 1].error(excess, self.image.constants)
         failure = self.hosts.failure(site) if self.hosts is not None else None
         return failure or InternalError(f"a kernel returned the unknown status {status}")
-
-
-def address_of(array: np.ndarray) -> int:
-    """Where an array's elements are. NumPy's own ``array.ctypes.data`` takes three times as long."""
-    try:
-        return addressof(from_buffer(array))    # type: ignore[arg-type]
-    except (TypeError, ValueError):             # read-only, empty, or of a type that buffers do not know
-        return array.ctypes.data
