@@ -101,6 +101,8 @@ class MlirBuilder(Builder):
         self.branches: list[tuple[Scope, Scope]] = []
         self.taken_back: dict[Buffer, tuple[object, ...]] = {}
         self.cache: dict[object, Any] = {}     # locations and constants
+        self.last_at: Location | None = None
+        self.last_location: ir.Location | None = None       # of an operation there
         self.waiting: WaitingResult | None = None
         self.unknown = ir.Location.unknown()
         self.index_type = ir.IndexType.get()
@@ -456,10 +458,12 @@ class MlirBuilder(Builder):
         if self.waiting is not None and ip is None and name != "affine.apply":      # which no operation that waits uses
             self.emit_waiting()
         at = at or user_location(skip)
-        if (location := self.cache.get(at)) is None:
-            location = self.cache[at] = ir.Location.file(at.file, at.line, at.column + 1)
-        op = ir.Operation.create(name, results, operands, attributes, None, regions, location,
-                                 ip or self.scopes[-1].end)
+        if at is not self.last_at:          # an allocation and what writes it are at one place
+            if (location := self.cache.get(at)) is None:
+                location = self.cache[at] = ir.Location.file(at.file, at.line, at.column + 1)
+            self.last_at, self.last_location = at, location
+        op = ir.Operation.create(name, results, operands, attributes, None, regions,
+                                 self.last_location, ip or self.scopes[-1].end)
         if ip is None:      # what goes elsewhere (constants, the function) is not part of a loop body
             self.trace.record(op)
         return op

@@ -75,10 +75,12 @@ class FirstUses:
         state = self.open[buffer]
         # An operation may do without reading what its class says it reads (``sources``).
         read = field.reads and field.name in [name for name, _ in op.sources()]
-        if any([t.handle is tile.handle and f.reads and not f.writes for f, t in operands]):
-            read = True
-            if state is None and self.unwritten is not None:
-                self.unwritten(buffer)
+        for other, operand in operands:
+            if operand.handle is tile.handle and other.reads and not other.writes:
+                read = True
+                if state is None and self.unwritten is not None:
+                    self.unwritten(buffer)
+                break
         if state is None:
             whole = field.writes and not read and not op.mask and first_write(op, tile, buffer, scopes)
         elif state.scope not in scopes:

@@ -200,7 +200,8 @@ def result_dtype(op: str, left: object, right: object, dtype: object, boolean: b
 
 def of_one_kind(op: str, left: View, right: View) -> dict[str, View]:
     """Two operands, without a sign where bits with one meet 32 bits without: a conversion would not keep them."""
-    if UINT32 in (left.dtype, right.dtype) and ALU[op].on_bits and promote(left.dtype, right.dtype) is FLOAT32:
+    is_word = left.dtype is UINT32 or right.dtype is UINT32
+    if is_word and ALU[op].on_bits and promote(left.dtype, right.dtype) is FLOAT32:
         left, right = (t if t.dtype is UINT32 else without_sign(t) for t in (left, right))
     return {"lhs": left, "rhs": right}
 
@@ -227,7 +228,7 @@ def binary(op: object, left: Any, right: Any, *, mask: object = None, dtype: obj
         active(f"nl.{op}")
         check_number(op, left)
         left = as_tile(left, one_element())
-    tensors = [as_operand(x) for x in (left, right) if isinstance(x, View)]
+    tensors = [x if x._tile is not None else as_operand(x) for x in (left, right) if isinstance(x, View)]
     first, last = tensors[0], tensors[-1]
     if first.buffer.space == HBM or last.buffer.space == HBM:
         for label, t in zip(("x", "y"), tensors):
