@@ -17,7 +17,7 @@ import numpy as np
 
 from nki_mlir.bindings import Block, Operation, Type, Value, ir
 from nki_mlir.conversion.arith_to_scalar import ArithToScalar, upstream_operations
-from nki_mlir.diagnostics import InternalError, NkiMlirError, Unsupported
+from nki_mlir.diagnostics import InternalError, Location, NkiMlirError, Unsupported
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.buffer_types import element_dtype, global_array, memref_parts
 from nki_mlir.dialects.creation import terminator
@@ -103,17 +103,15 @@ class FunctionCompiler:
 
     def step(self, op: ir.Operation) -> Step | None:
         if is_tile_op(op):
-            return self.located(op, self.tile_operation(op))
+            return self.tile_operation(op)
         compile_step = self.steps.get(op.name)
         if compile_step is None:
             raise Unsupported(feature=f"'{op.name}' in the interpreter",
                               instead="lower to the nki, waist or nisa level").located(location_of(op))
         return compile_step(self, op)
 
-    def located(self, op: Operation, run: Step) -> Step:
-        """The step, whose errors name the operation's place."""
-        at = location_of(op)
-
+    def located(self, at: Location | None, run: Step) -> Step:
+        """The step, whose errors name the place of its operation."""
         def step(env: Env) -> None:
             try:
                 run(env)
@@ -126,10 +124,11 @@ class FunctionCompiler:
         work = self.known.get(known)
         if work is None:
             work = self.known[known] = PreparedOperation(read_op(op))
-        read, perform, at, slots = work.op, work.perform, location_of(op), [self.slot(value) for value in operands]
+        read, perform, slots, at = work.op, work.perform, [self.slot(value) for value in operands], location_of(op)
+        where = lambda: at
         count = len(operands) - len(read.symbols)
         tiles, symbols = slots[:count], slots[count:]
-        return lambda env: perform(read, [env[t] for t in tiles], [env[s] for s in symbols], lambda: at)
+        return self.located(at, lambda env: perform(read, [env[t] for t in tiles], [env[s] for s in symbols], where))
 
 
 def forget(slots: list[int]) -> Step:
@@ -352,7 +351,7 @@ def _element(code: FunctionCompiler, op: Operation) -> Step:
             env[scalar] = element[()]
         else:
             element[()] = env[scalar]
-    return code.located(op, run)
+    return code.located(location_of(op), run)
 
 
 @executes("linalg.fill", "linalg.copy", "memref.copy")
@@ -368,7 +367,7 @@ def _copy(code: FunctionCompiler, op: Operation) -> Step:
 
         def fill(env: Env) -> None:
             out.view(env[to], zeros, out.sizes, axes)[...] = env[frm]
-        return code.located(op, fill)
+        return code.located(location_of(op), fill)
     into = full_window(source.type, op.name)
     if into.dtype != out.dtype:
         raise Unsupported(feature=f"'{op.name}' between {source.type} and {target.type}",
@@ -376,4 +375,4 @@ def _copy(code: FunctionCompiler, op: Operation) -> Step:
 
     def copy(env: Env) -> None:
         out.view(env[to], zeros, out.sizes, axes)[...] = into.view(env[frm], zeros, out.sizes, axes)
-    return code.located(op, copy)
+    return code.located(location_of(op), copy)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.bindings import Operation, ir
+from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.scalar.alu import ALU, reduced
 from nki_mlir.targets.interpreter.execute import active_part, check_limits
 from nki_mlir.targets.interpreter.module import Env, FunctionCompiler, IterationWindow, Step, executes
@@ -220,7 +221,7 @@ def _generic(code: FunctionCompiler, op: Operation) -> Step:
 
     def run(env: Env) -> None:
         generic.run([env[s] for s in slots], [env[s] for s in symbols])
-    return code.located(op, run)
+    return code.located(location_of(op), run)
 
 
 # -- bodies ------------------------------------------------------------------------------------------------------------
