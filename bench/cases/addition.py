@@ -16,6 +16,8 @@ def small() -> Case:
     return addition(1024)
 
 
-@case("add_8192", Goal(faster=1, share=0.8))
+@case("add_8192", Goal(faster=1, share=0.8, note=(
+    "Memory holds: it reads twice what it writes, and reads alone run at 43 GB/s where copies run at 51. 79% of a copy "
+    "and 20.2 ms in one run, 15.2 to 16.1 ms in others.")))
 def large() -> Case:
     return addition(8192)
