@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nki_mlir.alone import keep_last_collection
 from nki_mlir.diagnostics import NkiMlirError
 
 API_VERSION = 1
@@ -141,6 +142,7 @@ def load_module(module: str) -> object:
 def _imported(module: str, what: str, origin: str) -> object:
     """A plugin's module, after the version that its package is for; whatever goes wrong is the plugin's."""
     package = module.partition(".")[0]
+    keep_last_collection()
     try:
         version = getattr(importlib.import_module(package), VERSION, None)
         if version != API_VERSION:

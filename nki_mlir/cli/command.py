@@ -9,14 +9,13 @@ one line, too, at that line. An exception of the toolchain itself keeps its trac
 """
 
 import argparse
-import atexit
-import gc
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 
 from nki_mlir import extensions
+from nki_mlir.alone import skip_last_collection
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.version import __version__
 
@@ -106,13 +105,10 @@ class KernelRaised(NkiMlirError):
 
 
 def command_line(arguments: Sequence[str] | None) -> list[str]:
-    """The arguments of a command: those of the process where none are given, which then is the command's alone.
-
-    When such a process ends, nobody looks for garbage in cycles, which takes 40 ms in all that a lowering made.
-    """
+    """The arguments of a command: those of the process where none are given, which then is the command's alone."""
     if arguments is not None:
         return list(arguments)
-    atexit.register(gc.freeze)
+    skip_last_collection()
     return sys.argv[1:]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nki_mlir.alone import keep_last_collection
 from nki_mlir.cli.command import raised_at
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.files import write_file
@@ -177,6 +178,7 @@ def run_file(file: Path) -> dict[str, object]:
         raise SourceError(f"cannot read {file}: no such file")
     install()
     sys.path.insert(0, str(file.resolve().parent))
+    keep_last_collection()
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise SourceError(f"{file} is no Python file")

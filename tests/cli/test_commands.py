@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The commands as a user calls them, those of the README among them."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -154,3 +155,25 @@ def test_end__without_a_search_for_garbage_where_the_process_is_the_command(argu
             f"main({arguments})")
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == f"frozen {frozen}"
+
+
+LOGS = """
+import neuronxcc.nki as nki, neuronxcc.nki.language as nl
+class Log:
+    def __init__(self):
+        self.file, self.itself = open("log.txt", "w"), self
+held = Log()
+held.file.write("kept")
+@nki.jit
+def double(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) * 2)
+    return out
+"""
+
+
+def test_end__writes_what_files_of_a_kernels_python_hold(tmp_path: Path) -> None:
+    (tmp_path / "kernel.py").write_text(LOGS)
+    subprocess.run([sys.executable, "-m", "nki_mlir.cli.opt", "kernel.py:double", "--arg", "8x8xf32"], cwd=tmp_path,
+                   env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, check=True)
+    assert (tmp_path / "log.txt").read_text() == "kept"
