@@ -80,6 +80,20 @@ def test_defaults_that_change_are_seen(monkeypatch):
     assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) + 7)
 
 
+def test_keyword_defaults_that_change_in_place_are_seen():
+    def shifted(x, *, by=1.0):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x) + by)
+        return out
+    kernel = nki.jit(shifted)
+    for _ in range(3):
+        assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) + 1)
+    shifted.__kwdefaults__["by"] = 7.0
+    assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) + 7)
+    shifted.__kwdefaults__ = {"by": 2.0}
+    assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) + 2)
+
+
 def test_executor_and_target_of_the_environment_count(kernel, monkeypatch):
     monkeypatch.setenv("NKI_MLIR_EXECUTOR", "nowhere")
     with pytest.raises(ValueError, match="there is no executor named 'nowhere'"):

@@ -197,11 +197,6 @@ def compiled(routines: Iterable[Routine]) -> dict[Routine, tuple[Batch, int]]:
         return {r: _compiled[r] for r in wanted}
 
 
-def addresses(routines: Iterable[Routine]) -> dict[Routine, int]:
-    """Where the routines' code is."""
-    return {routine: batch.addresses[number] for routine, (batch, number) in compiled(routines).items()}
-
-
 def forget() -> None:
     """Compile again what is needed from now on, for measurements. Code that is in use stays."""
     with ALONE:

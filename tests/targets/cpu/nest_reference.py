@@ -11,7 +11,7 @@ from nki_mlir.dialects.access import Mask
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType, convert
-from nki_mlir.targets.cpu.routines import addresses
+from nki_mlir.targets.cpu.routines import compiled
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 LINE = 64
@@ -49,7 +49,8 @@ def run(nest: Nest, memories: Sequence[Memory], symbols: Sequence[int] = (), sim
     nest = nest.simplified if simplify else nest
     words = [m.address for m in memories] + list(symbols)
     pack = (ctypes.c_int64 * max(1, len(words)))(*words)
-    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(addresses([nest])[nest])(ctypes.addressof(pack)) == 0
+    batch, number = compiled([nest])[nest]
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(batch.addresses[number])(ctypes.addressof(pack)) == 0
 
 
 def reference(nest: Nest, memories: Sequence[Memory], symbols: Sequence[int] = ()) -> list[np.ndarray]:

@@ -51,7 +51,7 @@ def fold(extents: tuple[int, ...], reduced: set[int], source: Operand, output: O
 
 def check(nests: list[Nest], exact: bool = True, symbols: tuple[int, ...] = (), bound: float = 1e-5) -> None:
     """All compiled together, then each on memory of random numbers."""
-    routines.addresses([nest.simplified for nest in nests])
+    routines.compiled([nest.simplified for nest in nests])
     rng = np.random.default_rng(0)
     for nest in nests:
         memories = [Memory(nest, operand, rng) for operand in nest.operands]
