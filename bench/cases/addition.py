@@ -17,7 +17,7 @@ def small() -> Case:
 
 
 @case("add_8192", Goal(faster=1, share=0.8, note=(
-    "Memory holds: it reads twice what it writes, and reads alone run at 43 GB/s where copies run at 51. 79% of a copy "
-    "and 20.2 ms in one run, 15.2 to 16.1 ms in others.")))
+    "Memory holds: it reads twice what it writes, and reads alone run at 39 to 43 GB/s where copies run at 48 to 51. "
+    "20.2 ms and 79% of a copy in one run, 19.4 ms and 87% in the next.")))
 def large() -> Case:
     return addition(8192)
