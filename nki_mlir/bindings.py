@@ -35,8 +35,9 @@ def load(module: str) -> ModuleType:
 if TYPE_CHECKING:                       # the bindings come without types: typings/ has those of what is used
     from torch_mlir import ir as ir
     from torch_mlir.dialects import ext as ext
+    from torch_mlir.dialects import irdl as irdl
 else:
-    ir, ext = load("ir"), load("dialects.ext")
+    ir, ext, irdl = load("ir"), load("dialects.ext"), load("dialects.irdl")
 
 
 def _without_classes(dialect: str) -> None:

@@ -19,6 +19,7 @@ import op_reference
 
 import nki_mlir.dialects
 from nki_mlir.bindings import ext, ir
+from nki_mlir.dialects.mlir_ops import irdl_of_dialect
 
 FOLDER = Path(__file__).resolve().parent.parent / "dialects"
 LICENCE = "// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception\n"
@@ -36,6 +37,10 @@ def irdl(dialect: Any) -> str:
     """The ``irdl.dialect`` operation of a dialect, as text indented by two."""
     with ir.Context(), ir.Location.unknown():
         dialect.load()
+        tiles = ir.Module.parse(irdl_of_dialect(dialect.DIALECT_NAMESPACE))
+        own, inner = (module.body.operations[0].regions[0].blocks[0] for module in (dialect._mlir_module, tiles))
+        for operation in list(inner.operations):
+            own.append(operation)
         text = str(dialect._mlir_module)
     body = re.fullmatch(r"module \{\n(.*)\}\s*", text, re.DOTALL)
     assert body is not None

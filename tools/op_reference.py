@@ -197,7 +197,7 @@ def reference(dialects: list[Any]) -> str:
         lines += [f"## {name}", "", *inspect.cleandoc(dialect.__doc__ or "").splitlines(), ""]
         for attribute in dialect.attributes:
             lines += attribute_section(attribute)
-        for op in sorted(dialect.operations, key=lambda op: op.OPERATION_NAME):
-            declared = REGISTRY.get(op.OPERATION_NAME)
-            lines += tile_op(declared) if declared is not None else plain_op(op)
+        sections = {op.OPERATION_NAME: plain_op(op) for op in dialect.operations}
+        sections |= {cls.full_name(): tile_op(cls) for cls in REGISTRY.values() if cls.dialect == name}
+        lines += [line for _, section in sorted(sections.items()) for line in section]
     return "\n".join(lines).rstrip() + "\n"

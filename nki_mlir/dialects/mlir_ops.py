@@ -9,11 +9,10 @@ run time; other discardable attributes are kept as they are.
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from types import new_class
 from typing import Any
 
 from nki_mlir.alone import alone
-from nki_mlir.bindings import Attribute, Block, Context, Operand, Operation, Value, ext, ir, operations_of
+from nki_mlir.bindings import Attribute, Block, Context, Operation, Value, ext, ir, irdl, operations_of
 from nki_mlir.dialects import catalogue
 from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.attributes import (
@@ -41,18 +40,16 @@ class Nisa(ext.Dialect, name="nisa"):
     """Engine instructions."""
 
 
-_DIALECTS = {"nki": Nki, "nisa": Nisa}
-_FIELD = {str: ir.StringAttr, float: ir.FloatAttr, bool: ir.IntegerAttr, int: ir.IntegerAttr, tuple: ir.ArrayAttr,
-          Linear: ir.AffineMapAttr}
+OPERATIONS = frozenset(REGISTRY)        # those that the dialects have
 STRUCTURAL = ("access", "mask", "nki.limits", "operandSegmentSizes")
 
 
 def _verify(op: ir.OpView) -> bool:
     """Structure and rules of one operation; findings are diagnostics at its location."""
-    declared: type[Op] = op.declared
-    if any(name not in op.attributes for name in ("access", "mask", *declared.attributes)):
+    name = op.operation.name            # a field of the operation may be called name, too
+    if any(name not in op.attributes for name in ("access", "mask", *REGISTRY[name].attributes)):
         return True                     # the presence check, which runs after this one, reports it
-    return reported(op, declared.full_name(), lambda: _verify_rules(op.operation))
+    return reported(op, name, lambda: _verify_rules(op.operation))
 
 
 def _verify_rules(op: Operation) -> None:
@@ -82,19 +79,38 @@ def _verify_forms(op: Op) -> None:
             raise MalformedAttribute(f"attribute '{name}' uses a symbol beyond the operation's {len(op.symbols)}")
 
 
-def _declare(cls: type[Op]) -> type:
-    fields: dict[str, object] = {}
-    for tile in cls.tiles:
-        fields[tile.name] = Operand | None if tile.optional else Operand
-    fields["symbols"] = Sequence[Operand]
-    fields |= {"access": ir.ArrayAttr, "mask": ir.IntegerSetAttr}
-    fields |= {name: _FIELD[kind] for name, kind in cls.attributes.items()}
-    members = {"__annotations__": fields, "verify_invariants": _verify, "declared": cls, "__doc__": cls.__doc__}
-    base = _DIALECTS[cls.dialect].Operation
-    return new_class(f"{cls.dialect.title()}{cls.__name__}", (base,), {"name": cls.name}, lambda b: b.update(members))
+BASES = {str: "string", float: "float", bool: "integer", int: "integer", tuple: "array", Linear: "affine_map"}
 
 
-OPERATIONS = {name: _declare(cls) for name, cls in REGISTRY.items()}
+def irdl_of(cls: type[Op]) -> str:
+    """The ``irdl.operation`` of a tile operation. As text, for the bindings would make a class for each, which takes
+    many times as long. A constraint is one thing wherever it is used, so that each field has its own."""
+    operands = [(f.name, "optional " if f.optional else "") for f in cls.tiles] + [("symbols", "variadic ")]
+    bases = {"access": "array", "mask": "integer_set"} | {name: BASES[kind] for name, kind in cls.attributes.items()}
+    lines = [f"irdl.operation @{cls.name} {{",
+             *(f"  %{k} = irdl.any" for k in range(len(operands))),
+             f"  irdl.operands({', '.join(f'{name}: {count}%{k}' for k, (name, count) in enumerate(operands))})",
+             *(f'  %of_{k} = irdl.base "#builtin.{base}"' for k, base in enumerate(bases.values())),
+             f"  irdl.attributes {{{', '.join(f'{name!r} = %of_{k}' for k, name in enumerate(bases))}}}", "}"]
+    return "\n    ".join(lines).replace("'", '"')
+
+
+def declared(dialect: str) -> list[type[Op]]:
+    """The tile operations of a dialect."""
+    return [cls for cls in REGISTRY.values() if cls.dialect == dialect]
+
+
+def irdl_of_dialect(dialect: str) -> str:
+    """The ``irdl.dialect`` of its tile operations."""
+    operations = "\n    ".join(map(irdl_of, declared(dialect)))
+    return f"irdl.dialect @{dialect} {{\n    {operations}\n}}"
+
+
+class Rules:
+    """What the verifier calls for a tile operation."""
+
+    verify_invariants = staticmethod(_verify)
+
 
 # To give an attribute its class, the bindings import a module named after its dialect, and do so again for each one,
 # because a failed import is not remembered (30 us). These modules are the answer they look for.
@@ -119,6 +135,10 @@ def load_dialects(context: Context) -> None:
         for name, dialect in (("nki", Nki), ("nisa", Nisa), ("scalar", Scalar)):
             if not context.is_dialect_loaded(name):
                 dialect.load()
+                if tiles := declared(name):
+                    irdl.load_dialects(ir.Module.parse(irdl_of_dialect(name)))
+                    for cls in tiles:
+                        ir.DynamicOpTrait.attach(cls.full_name(), Rules)
         # The parser loads what it meets; asking for a dialect by name imports its Python module (40 ms for linalg).
         ir.Module.parse(UPSTREAM)
 
