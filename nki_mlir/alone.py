@@ -15,14 +15,22 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+L = TypeVar("L")
 
 ALONE = threading.RLock()
 os.register_at_fork(before=ALONE.acquire, after_in_parent=ALONE.release, after_in_child=ALONE.release)
+
+
+def free_in_child(lock: L) -> L:
+    """A lock that nobody holds in a forked child: the thread that held it for a moment is not there to let it go."""
+    any_lock: Any = lock            # whose type does not list what the standard library's own do in a child
+    os.register_at_fork(after_in_child=any_lock._at_fork_reinit)
+    return lock
 
 
 def alone(function: Callable[P, R]) -> Callable[P, R]:

@@ -7,12 +7,15 @@ touched. Memory comes back when the last array on it is gone, whatever views of 
 
 import ctypes
 import mmap
+import os
 import threading
 from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
+
+from nki_mlir.alone import free_in_child
 
 LEAST_BYTES = 1 << 18           # smaller arrays come from memory that the C library has at hand
 MOST_BYTES = 1 << 29            # of memory that waits to be used again
@@ -21,7 +24,12 @@ STEP = 1 << 16                  # sizes are rounded up to it
 _free: dict[int, list[mmap.mmap]] = {}
 _waiting = 0
 # The last array on a block goes in any thread, and wherever garbage is collected: here as well.
-_lock = threading.RLock()
+_lock = free_in_child(threading.RLock())
+
+
+def pages(size: int) -> mmap.mmap:
+    """Zeros in memory of this process alone: where it forks, the child has a copy."""
+    return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 @lru_cache(maxsize=1024)
@@ -40,6 +48,16 @@ def _give_back(lease: Any) -> None:
             _waiting += size
 
 
+def _forget() -> None:
+    """In a forked child: writing to copies of the parent's blocks costs both of them more than fresh pages."""
+    global _waiting
+    _free.clear()
+    _waiting = 0
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Like ``np.empty``: C order, with elements that are anything. Large ones begin at a page."""
     global _waiting
@@ -52,7 +70,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         block = waiting.pop() if waiting else None
         if block is not None:
             _waiting -= size
-    block = block if block is not None else mmap.mmap(-1, size)
+    block = block if block is not None else pages(size)
     lease = _lease_class(size).from_buffer(block)
     lease.block = block
     made: np.ndarray = np.ndarray(shape, kind, lease)

@@ -2,7 +2,10 @@
 """Memory of large results is used again, and never while something can still see it."""
 
 import gc
+import os
+import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_mlir import recycled
+from nki_mlir.language import specialization
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.kernel import Kernel
 
@@ -119,3 +123,48 @@ def test_threads__never_share_memory(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def status_of_child(work: Callable[[], bool]) -> int:
+    """0 where a forked child finds what it looks for."""
+    child = os.fork()
+    if child == 0:                                  # no assertion may return to pytest here
+        signal.alarm(20)
+        os._exit(0 if work() else 1)
+    return os.waitpid(child, 0)[1]
+
+
+def test_forked_child__has_copies_of_results_and_memory_of_its_own() -> None:
+    kept, waiting = recycled.empty(SHAPE, np.float32), recycled.empty(SHAPE, np.float32)
+    kept[:] = 1
+    where = address(waiting)
+    del waiting
+
+    def work() -> bool:
+        fine = bool((kept == 1).all()) and recycled._waiting == 0 and not recycled._free
+        kept[:] = 7
+        recycled.empty(SHAPE, np.float32)[:] = 7
+        return fine
+    assert status_of_child(work) == 0
+    assert (kept == 1).all()
+    again = recycled.empty(SHAPE, np.float32)
+    assert address(again) == where and not (again == 7).any()
+
+
+def test_forked_child__does_not_wait_for_a_thread_that_only_its_parent_has() -> None:
+    holding, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with recycled._lock, specialization._lock:
+            holding.set()
+            leave.wait(20)
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holding.wait()
+
+    def work() -> bool:
+        specialization.Recent[int, int]()[1] = 2
+        return recycled.empty(SHAPE, np.float32).shape == SHAPE
+    assert status_of_child(work) == 0
+    leave.set()
+    thread.join()

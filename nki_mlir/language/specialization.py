@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from nki_mlir import extensions, recycled
-from nki_mlir.alone import ALONE, made_alone
+from nki_mlir.alone import ALONE, free_in_child, made_alone
 from nki_mlir.diagnostics import LEVEL, NkiMlirError
 from nki_mlir.environment import EXECUTOR, TARGET
 from nki_mlir.language.arguments import TensorSpec
@@ -226,7 +226,7 @@ V = TypeVar("V")
 
 MOST = 1000                     # captures and calls of one kernel, plans of all kernels of a framework
 
-_lock = threading.Lock()
+_lock = free_in_child(threading.Lock())
 
 
 class Recent(dict[K, V]):

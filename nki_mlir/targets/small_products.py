@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from nki_mlir.alone import free_in_child
+
 
 class _Running:
     """How many runs there are. The first of them takes the threads away, the last one gives them back."""
 
     def __init__(self) -> None:
-        self.count, self.lock = 0, threading.Lock()
+        self.count, self.lock = 0, free_in_child(threading.Lock())
         self.before: list[int] = []
 
     def enter(self) -> None:

@@ -18,6 +18,7 @@ from math import prod
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from nki_mlir.alone import free_in_child
 from nki_mlir.dialects.access import dense
 from nki_mlir.frontend.builder import active
 from nki_mlir.frontend.locations import is_users
@@ -147,7 +148,7 @@ MemoryRegion.__getitem__, MemoryRegion.ptr, MemoryRegion.view = window, ptr, vie
 # -- names without an import -------------------------------------------------------------------------------------------
 NAMES: dict[str, MemoryRegion] = {"sbuf": sbuf, "psum": psum, "hbm": hbm}
 
-_lock = threading.Lock()
+_lock = free_in_child(threading.Lock())
 _uses: Counter[tuple[int, str]] = Counter()          # kernels that run with a name in the globals with that id
 
 

@@ -90,15 +90,24 @@ class RoutineMachine:
             self._callable("nki_use_pool", None, ctypes.c_void_p)(self.functions["nki_parallel_for"])
             self.wanted = host.threads()
             self._restart()
-            os.register_at_fork(before=self._stop, after_in_parent=self._restart, after_in_child=self._restart_in_child)
+            os.register_at_fork(before=self._stop_for_fork, after_in_parent=self._go_on,
+                                after_in_child=self._go_on_in_child)
             atexit.register(self._stop)
 
     def _restart(self) -> None:
         self.threads = 1 + self._start(self.wanted - 1)
 
-    def _restart_in_child(self) -> None:
-        self._forget()
+    def _stop_for_fork(self) -> None:
+        ALONE.acquire()                 # another thread may be about to fork, too: workers stop once
+        self._stop()
+
+    def _go_on(self) -> None:
         self._restart()
+        ALONE.release()
+
+    def _go_on_in_child(self) -> None:
+        self._forget()
+        self._go_on()
 
 
 def _compiled(text: str, names: Sequence[str]) -> dict[str, int]:

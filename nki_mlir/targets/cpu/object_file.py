@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from nki_mlir.recycled import pages
+
 PAGE = mmap.PAGESIZE
 HEADER, ELF = struct.Struct("<4sBBBx8xHHIQQQIHHHHHH"), b"\x7fELF"
 RELOCATABLE, X86_64 = 1, 62
@@ -97,7 +99,7 @@ def map_sections(image: bytes, sections: list[ElfSection], symbols: list[ElfSymb
                 starts[number], end = end, end + section.size
         if not writable:
             data = end = -(-end // PAGE) * PAGE
-    memory = mmap.mmap(-1, max(PAGE, -(-end // PAGE) * PAGE))
+    memory = pages(max(PAGE, -(-end // PAGE) * PAGE))
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for number, start in starts.items():
         section = sections[number]

@@ -16,6 +16,7 @@ from nki_mlir.dialects.isa.program import memory_shape
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.verifier import in_buffer
 from nki_mlir.machine import Machine
+from nki_mlir.recycled import pages
 from nki_mlir.targets.interpreter.execute import Pattern, floating, starts
 from nki_mlir.targets.interpreter.unwritten import PreparedOperation
 
@@ -33,10 +34,10 @@ def new_memory(space: str, machine: Machine, fill: int, used: int = 0) -> np.nda
     shape = partitions, size + PADDING
     if not 0 < used < size // 2:
         return np.full(shape, fill, np.uint8)
-    pages = mmap.mmap(-1, shape[0] * shape[1])
+    memory = pages(shape[0] * shape[1])
     if hasattr(mmap, "MADV_NOHUGEPAGE"):            # a huge page has room for several partitions
-        pages.madvise(mmap.MADV_NOHUGEPAGE)
-    made = np.frombuffer(pages, np.uint8).reshape(shape)
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    made = np.frombuffer(memory, np.uint8).reshape(shape)
     made[:, :used] = fill
     return made
 

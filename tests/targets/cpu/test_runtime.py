@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,56 @@ def test_fork__both_sides_go_on(program: NativeKernel, expected: np.ndarray) -> 
     out = np.zeros_like(X)
     program([X], [out])
     assert np.array_equal(out, expected)
+
+
+def ran(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120, env={
+        **os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NKI_MLIR_NUM_THREADS": "8"} | environment)
+
+
+FORKS = """
+import os, signal, threading
+import numpy as np
+from tests.targets.cpu.test_runtime import X, doubled
+from nki_mlir.targets.cpu import jit
+kernel = doubled[12].on("jit")
+expected = kernel(X)
+
+def same(times):
+    return all(np.array_equal(kernel(X), expected) for _ in range(times))
+
+def forks(times, calls):
+    for _ in range(times):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            os._exit(0 if same(calls) else 1)
+        ended, status = 0, 0
+        while not ended:
+            ended, status = os.waitpid(child, os.WNOHANG if calls else 0)
+            assert status == 0 and (not calls or same(1))
+"""
+
+
+def test_fork__of_a_process_that_loaded_its_code(tmp_path: Path) -> None:
+    """A child's workers, gates and memory are not its parent's, wherever the machine's code came from."""
+    text = FORKS + "forks(4, 50)\nprint(len(jit._engines), same(10))"
+    cache = {"NKI_MLIR_CACHE": "on", "NKI_MLIR_CACHE_DIR": str(tmp_path)}
+    for loads in (False, sys.platform == "linux" and host.platform.machine() == "x86_64"):
+        engines, same = ran(text, **cache).stdout.split()
+        assert (engines == "0", same) == (loads, "True")
+
+
+def test_fork__of_several_threads_at_once() -> None:
+    done = ran(FORKS + """
+threads = [threading.Thread(target=forks, args=(100, 0)) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(same(10))
+""")
+    assert (done.returncode, done.stdout.strip()) == (0, "True"), done.stderr
 
 
 def test_call_within_a_call__has_memory_of_its_own(program: NativeKernel, expected: np.ndarray) -> None:
