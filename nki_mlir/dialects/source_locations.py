@@ -18,7 +18,10 @@ KERNEL = "kernel "                      # begins the origin of what a kernel doe
 
 def location_of(operation: Operation) -> Location | None:
     """(file, line, column) of an operation's location, and its origin; None where it has no file."""
-    at = operation.location
+    return source_location(operation.location)
+
+
+def source_location(at: ir.Location) -> Location | None:
     location = at if isinstance(at, ir.FileLineColLoc) else file_location(at)
     if location is None:
         return None

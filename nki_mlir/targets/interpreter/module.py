@@ -23,7 +23,7 @@ from nki_mlir.dialects.buffer_types import element_dtype, global_array, memref_p
 from nki_mlir.dialects.creation import terminator
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op, recognize
-from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.dialects.source_locations import location_of, source_location
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.dialects.view import start_of
 from nki_mlir.targets.interpreter.unwritten import PreparedOperation, tracked
@@ -70,7 +70,7 @@ class FunctionCompiler:
 
     def __init__(self, function: Operation) -> None:
         self.slots: dict[object, int] = {}
-        self.touched: set[int] = set()          # slots that the current operation uses, and what is inside of it
+        self.touched: list[int] = []            # slots that operations used so far, in their order
         self.steps = steps()
         self.known: dict[object, Any] = {}      # work of tile operations, and runners of structures
         self.reader = Reader()
@@ -80,22 +80,22 @@ class FunctionCompiler:
 
     def slot(self, value: Value) -> int:
         slot = self.slots.setdefault(value, len(self.slots))
-        self.touched.add(slot)
+        self.touched.append(slot)
         return slot
 
     def block(self, block: Block) -> list[Step]:
         """The block's steps. A buffer that is made in it is let go of behind the last of them that uses it."""
-        touched, compiled = self.touched, list[Step]()
+        compiled: list[Step] = []
         last: dict[int, int] = {}               # slot of a buffer -> its last step so far
         for operation in block.operations:
-            op, self.touched = operation.operation, set()
+            op, begin = operation.operation, len(self.touched)
             step = self.step(op)
             if step is not None:
                 compiled.append(step)
             made = op.name in ALLOCATIONS
-            last.update((slot, len(compiled)) for slot in self.touched if made or slot in last)
-            touched |= self.touched
-        self.touched = touched
+            for slot in self.touched[begin:]:   # also by what is inside of it
+                if made or slot in last:
+                    last[slot] = len(compiled)
         ends: dict[int, list[int]] = {}
         for slot, end in last.items():
             ends.setdefault(end, []).append(slot)
@@ -124,11 +124,29 @@ class FunctionCompiler:
         work = self.known.get(known)
         if work is None:
             work = self.known[known] = PreparedOperation(read_op(op))
-        read, perform, slots, at = work.op, work.perform, [self.slot(value) for value in operands], location_of(op)
-        where = lambda: at
-        count = len(operands) - len(read.symbols)
-        tiles, symbols = slots[:count], slots[count:]
-        return self.located(at, lambda env: perform(read, [env[t] for t in tiles], [env[s] for s in symbols], where))
+        slots = tuple([self.slot(value) for value in operands])
+        count = len(slots) - len(work.op.symbols)
+        return TileStep(work, slots[:count], slots[count:], op.location)
+
+
+class TileStep:
+    """Performs a tile operation on slots. An object of few parts: unrolled kernels have a great many."""
+
+    __slots__ = ("at", "symbols", "tiles", "work")
+
+    def __init__(self, work: PreparedOperation, tiles: tuple[int, ...], symbols: tuple[int, ...], at: ir.Location
+                 ) -> None:
+        self.work, self.tiles, self.symbols, self.at = work, tiles, symbols, at
+
+    def __call__(self, env: Env) -> None:
+        of, work = env.__getitem__, self.work
+        try:
+            work.perform(work.op, list(map(of, self.tiles)), list(map(of, self.symbols)), self.where)
+        except NkiMlirError as error:
+            raise error.located(self.where()) from None
+
+    def where(self) -> Location | None:
+        return source_location(self.at)
 
 
 def forget(slots: list[int]) -> Step:
