@@ -232,9 +232,7 @@ class Op:
         """Equal for operations that differ in their buffers only, and in masks and limits."""
         own = self.__dict__
         tiles = [None if (tile := own[f.name]) is None else tile._layout or tile.layout for f in self.tiles]
-        # Numbers that are equal need not be the same: 1 and True, 0.0 and -0.0.
-        values = [v if type(v := own[name]) is str else (type(v), repr(v)) for name in self.attributes]
-        return (type(self), *tiles, *values)
+        return (type(self), *tiles, *[same_value(own[name]) for name in self.attributes])
 
     @staticmethod
     def form_of(outline: tuple[object, ...]) -> tuple[object, ...]:
@@ -352,6 +350,14 @@ def with_forms(op: O, change: Callable[[Linear], Linear], **fields: object) -> O
         return tuple([Constraint(change(c.form), c.equal) for c in mask])
     attributes = {name: change(getattr(op, name)) for name, kind in op.attributes.items() if kind is Linear}
     return changed(op, tile, mask=over(op.mask), limits=over(op.limits), **attributes, **fields)
+
+
+def same_value(value: Any) -> object:
+    """Equal for values that are the same. Numbers that are equal need not be: 1 and True, 0.0 and -0.0."""
+    kind = type(value)
+    if kind is str:
+        return value
+    return kind, value if kind in (float, bool, int) and value > 0 else repr(value)
 
 
 class NkiOp(Op):

@@ -15,7 +15,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import DeviceRules, InternalError, KernelError, Location, NkiMlirError, device_rules, report
 from nki_mlir.dialects.access import HBM, Tile
-from nki_mlir.dialects.op import FRESH, Iteration, Op, TileField
+from nki_mlir.dialects.op import FRESH, Iteration, Op, TileField, same_value
 from nki_mlir.dialects.target_rules import NotOnTarget, findings
 from nki_mlir.dialects.verifier import verify, verify_mask
 from nki_mlir.frontend.errors import EmptySubscript, OutsideKernel, SharedHbmInside, UnsupportedMask
@@ -260,8 +260,7 @@ class Builder:
         if known is None or "apart" not in known["form"]:
             return None
         op = object.__new__(cls)
-        own = op.__dict__
-        own.update(known["fields"])
+        op.__dict__ = own = known["fields"].copy()
         for field, tile in operands:
             own[field.name] = tile
         return op, operands, used, (), known
@@ -416,7 +415,7 @@ def outline_of(cls: type[Op], operands: Operands, attributes: dict[str, object])
 
 def with_values(key: list[object], attributes: dict[str, object]) -> tuple[object, ...]:
     for name, value in attributes.items():
-        key += name, value if type(value) is str else (type(value), repr(value))
+        key += name, same_value(value)
     return tuple(key)
 
 

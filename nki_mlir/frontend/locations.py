@@ -344,18 +344,23 @@ def is_users(file: str, scope: dict[str, object]) -> bool:
     return _users[file]
 
 
-@cache
-def is_passed(file: str) -> bool:
+class Passed(dict[str, bool]):
     """Whether frames of a file are between the kernel and the toolchain (``contextlib``, NumPy), or its own."""
-    installed = "site-packages" in file or "dist-packages" in file
-    return is_own(file) or file.startswith(NUMPY) or (
-        file.startswith((STANDARD_LIBRARY, "<frozen")) and not installed)
+
+    def __missing__(self, file: str) -> bool:
+        installed = "site-packages" in file or "dist-packages" in file
+        self[file] = passed = is_own(file) or file.startswith(NUMPY) or (
+            file.startswith((STANDARD_LIBRARY, "<frozen")) and not installed)
+        return passed
+
+
+is_passed = Passed()
 
 
 def user_frame(skip: int = 1) -> FrameType | None:
     """The innermost frame of user code; ``skip`` frames are known to be others and not looked at."""
     frame: FrameType | None = sys._getframe(skip)
-    while frame is not None and is_passed(frame.f_code.co_filename):
+    while frame is not None and is_passed[frame.f_code.co_filename]:
         frame = frame.f_back
     return frame
 
@@ -407,7 +412,7 @@ def raised_at(traceback: TracebackType | None) -> Location | None:
     """Where the kernel was when an exception came: the innermost frame of user code in the traceback."""
     at = None
     while traceback is not None:
-        if not is_passed(traceback.tb_frame.f_code.co_filename):
+        if not is_passed[traceback.tb_frame.f_code.co_filename]:
             at = traceback
         traceback = traceback.tb_next
     return _position(at.tb_frame.f_code, at.tb_lasti) if at is not None else None

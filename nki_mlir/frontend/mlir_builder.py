@@ -271,27 +271,27 @@ class MlirBuilder(Builder):
     # -- operations ----------------------------------------------------------------------------------------------------
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
                 known: Known) -> None:
+        scopes, waiting = self.scopes, self.waiting
         for view in views:
-            if self.taken_back and view.buffer in self.taken_back:
-                self.requests.setdefault(self.taken_back[view.buffer], "the result is also used elsewhere")
+            if (buffer := view.buffer) in self.taken_back:
+                self.requests.setdefault(self.taken_back[buffer], "the result is also used elsewhere")
                 raise NeedsValue
-            if view.buffer.scope not in self.scopes:
-                self.out_of_scope(view.buffer)
-        if (len(self.scopes) > 1 or self.grid) and not self.accumulating:
-            self.dependences.check(op, views, symbols, self.scopes, self.open_programs())
+            if buffer.scope not in scopes:
+                self.out_of_scope(buffer)
+        if (len(scopes) > 1 or self.grid) and not self.accumulating:
+            self.dependences.check(op, views, symbols, scopes, self.open_programs())
         if (self.touches.watching or op.acts_outside) and not self.replaying:
-            self.touches.performed(op, views, symbols, self.accumulating, self.scopes)
+            self.touches.performed(op, views, symbols, self.accumulating, scopes)
         self.unproved += bool(op.limits) and not self.replaying
-        self.first_uses.used(op, operands, views, self.scopes)
+        self.first_uses.used(op, operands, views, scopes)
         name, attributes = known.get("written") or (op.full_name(), op_attributes(op, self.make, operands))
         known["written"] = name, attributes
         if self.properties.get("no_reorder"):
             attributes = {**attributes, "nki.no_reorder": ir.UnitAttr.get()}
-        waiting = self.waiting
-        if waiting is not None and waiting.writer is None and views and views[0].buffer is waiting.buffer:
-            waiting.writer = name, operands, op.symbols, attributes, waiting.writer_at or user_location(5)
-            return
         if waiting is not None:
+            if waiting.writer is None and views and views[0].buffer is waiting.buffer:
+                waiting.writer = name, operands, op.symbols, attributes, waiting.writer_at or user_location(5)
+                return
             self.emit_waiting()                 # before its value is asked for
         values = [t.handle.value for _, t in operands]
         self._op(name, [*values, *op.symbols] if symbols else values, attributes=attributes, skip=5)

@@ -79,11 +79,11 @@ def numbers_of(items: tuple[object, ...]) -> tuple[object, ...] | None:
     found: list[object] = []
     for item in items:
         if type(item) is slice:
-            start, stop, step = item.start, item.stop, item.step
+            start, stop, step = span = item.start, item.stop, item.step
             if not ((start is None or type(start) is int) and (stop is None or type(stop) is int)
                     and (step is None or type(step) is int)):
                 return None
-            found.append((start, stop, step))
+            found.append(span)
         elif type(item) is DynamicSlice:
             if type(item.start) is not int or type(item.size) is not int:
                 return None

@@ -139,9 +139,9 @@ class View:
 
     # -- subscripts ----------------------------------------------------------------------------------------------------
     def subscript(self, items: object) -> "Self":
+        if (part := self.numbered(items)) is not None:
+            return part
         items = items if isinstance(items, tuple) else (items,)
-        if not self.limits and self.mask is None and (numbers := numbers_of(items)) is not None:
-            return self._numbered(items, numbers)
         if len(items) == 1 and (mask := strides.condition_of(items[0])) is not None:
             mask = mask.spread(self.shape)
             return self.like(mask=mask if self.mask is None else self.mask & mask)
@@ -150,15 +150,18 @@ class View:
             return self._advanced(items)
         return self._basic(items)
 
-    def _numbered(self, items: tuple[object, ...], numbers: tuple[object, ...]) -> "Self":
-        """The part that numbers take of a view whose elements all exist: worked out once for equal views.
+    def numbered(self, items: object) -> "Self | None":
+        """The part that numbers take of a view whose elements all exist, None where these are not all there is to it:
+        worked out once for equal views.
 
         The part of an operand is an operand, if it can be one.
         """
+        items = items if isinstance(items, tuple) else (items,)
+        if self.limits or self.mask is not None or (numbers := numbers_of(items)) is None:
+            return None
         own = self._tile
-        key: tuple[object, ...] = (self.dims, self.buffer.on_chip, numbers)
-        if own is not None:
-            key = own._layout or own.layout, numbers
+        key: tuple[object, ...] = (self.dims, self.buffer.on_chip, numbers) if own is None else (
+            own._layout or own.layout, numbers)
         known = _parts.get(key)
         if known is None or known[0] != self.dims:
             part = self._basic(strides.expand_ellipsis(items, self.ndim))

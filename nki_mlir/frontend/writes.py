@@ -10,6 +10,7 @@ writes it runs, capture is repeated with a flag: every write sets it, and the ke
 """
 
 import json
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -129,7 +130,8 @@ class OutputWrites:
     """The writes to the outputs of one attempt. ``flagged`` are the numbers of outputs that have a flag."""
 
     def __init__(self, builder: "MlirBuilder", flagged: set[int]) -> None:
-        self.builder, self.flagged = builder, flagged
+        self.builder: MlirBuilder = weakref.proxy(builder)      # a cycle would keep all that a capture made
+        self.flagged = flagged
         self.certain: set[Buffer] = set()
         self.reasons: dict[Buffer, str] = {}        # why none of the writes may run, by the first of them
 

@@ -103,6 +103,8 @@ class Tensor(TensorObject, View):
     def __getitem__(self, items: object) -> Any:
         """A view; a tile in the subscript makes an indirect one, for the operations that take such."""
         try:
+            if (part := self.numbered(items)) is not None:
+                return part
             return indirect.subscript(self, items) if indirect.is_indirect(items) else self.subscript(items)
         except KernelError as error:
             raise error.here() from None

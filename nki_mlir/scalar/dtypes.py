@@ -298,6 +298,8 @@ def operand_dtype(operand: object) -> DType:
     >>> operand_dtype(INT8), operand_dtype(2), operand_dtype(np.float16(2))
     (int8, int32, float16)
     """
+    if type(operand) is float:
+        return FLOAT32
     match operand:
         case DType():
             return operand
@@ -322,7 +324,7 @@ def promote(a: object, b: object) -> DType:
     """
     if a is b and type(a) is DType and a is not BOOL:       # the usual case, quickly
         return a
-    first, second = (UINT8 if d is BOOL else d for d in (operand_dtype(a), operand_dtype(b)))
+    first, second = [UINT8 if d is BOOL else d for d in (operand_dtype(a), operand_dtype(b))]
     if first is second:
         return first
     if first.is_float and second.is_float:
