@@ -6,9 +6,10 @@ engine runs at level 0, which still selects instructions and allocates registers
 """
 
 import ctypes
+import os
+import resource
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nki_mlir.alone import ALONE
@@ -90,7 +91,7 @@ def compile_functions(make: Callable[[], Module], names: Sequence[str], descript
     try:
         return find_batch(key, len(names))
     except NotLoadable:                         # it is compiled, and replaced
-        _batches[key] = Batch(key, _compiled(make, key, len(names)))
+        _batches[key] = Batch(key, compile_anew(make, len(names), key))
         return _batches[key]
 
 
@@ -112,7 +113,8 @@ def forget() -> None:
     _batches.clear()
 
 
-def _compiled(make: Callable[[], Module], key: str, count: int) -> tuple[int, ...]:
+def compile_anew(make: Callable[[], Module], count: int, key: str | None = None) -> tuple[int, ...]:
+    """The addresses of so many functions; their code is kept under a key, and where it has none in no cache."""
     findings: list[str] = []
 
     def collect(diagnostic: object) -> bool:           # which would otherwise be printed
@@ -133,20 +135,20 @@ def _compiled(make: Callable[[], Module], key: str, count: int) -> tuple[int, ..
         raise InternalError("generated code does not link")
     _engines.append(engine)
     _keep_for_good(engine)
-    _keep(key, engine)
+    if key is not None:
+        _keep(key, engine)
     return _addresses(entry, count)
 
 
 def _keep(key: str, engine: Any) -> None:
-    """Add the engine's code to the cache. Without room for it there is none: that is no error."""
-    if object_cache.folder() is None:
+    """Add the engine's code to the cache. It writes to memory, for it ends the process where a file cannot grow."""
+    if object_cache.folder() is None or resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
         return
-    import tempfile  # start-up: code that is kept needs none
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "code.o"
-            engine.dump_to_object_file(str(file))
-            object_cache.keep(key, file.read_bytes())
+        with open(os.memfd_create("code"), "rb") as code:
+            engine.dump_to_object_file(f"/proc/self/fd/{code.fileno()}")
+            if content := code.read():
+                object_cache.keep(key, content)
     except OSError:
         pass
 

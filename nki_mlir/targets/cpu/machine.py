@@ -12,7 +12,7 @@ from typing import Any
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import ir
 from nki_mlir.targets.cpu import host
-from nki_mlir.targets.cpu.jit import addresses_text, compile_functions
+from nki_mlir.targets.cpu.jit import addresses_text, compile_anew, compile_functions
 
 CONTROL = ("nki_set", "nki_next", "nki_unless", "nki_apart", "nki_check", "nki_zero", "nki_parallel", "nki_spread")
 SERVICE = ("nki_launch", "nki_launch_one", "nki_memory_start", "nki_use_pool")
@@ -128,8 +128,8 @@ def _made_once() -> RoutineMachine:
 
 
 def thunk(kernel: int) -> int:
-    """A C function ``int32_t entry(void** data)`` that launches one kernel."""
-    text = f"""
+    """A C function ``int32_t entry(void** data)`` that launches one kernel; made of addresses of this process."""
+    text = addresses_text(["entry"]) + f"""
 llvm.func internal @entry(%data: !llvm.ptr) -> i32 {{
   %f = llvm.mlir.constant({machine().functions["nki_launch"]} : i64) : i64
   %k = llvm.mlir.constant({kernel} : i64) : i64
@@ -139,4 +139,4 @@ llvm.func internal @entry(%data: !llvm.ptr) -> i32 {{
   llvm.return %status : i32
 }}
 """
-    return _compiled(text, ["entry"])["entry"]
+    return compile_anew(lambda: ir.Module.parse(text), 1)[0]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.kernel import Kernel
 from nki_mlir.targets.cpu import host, jit, object_cache, routines
+from nki_mlir.targets.cpu.machine import thunk
 from nki_mlir.targets.cpu.object_file import NotLoadable, load_object
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or host.platform.machine() != "x86_64",
@@ -38,9 +39,9 @@ print(len(jit._engines), len(jit._loaded), file=sys.stderr)
 """
 
 
-def run(folder: Path, **environment: str) -> tuple[bytes, int, int]:
+def run(folder: Path, before: str = "", **environment: str) -> tuple[bytes, int, int]:
     """(values, batches compiled, batches loaded) of a process of its own."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True, env=os.environ | {
+    done = subprocess.run([sys.executable, "-c", before + PROGRAM], capture_output=True, check=True, env=os.environ | {
         "NKI_MLIR_CACHE": "on", "NKI_MLIR_CACHE_DIR": str(folder)} | environment)
     compiled, loaded = map(int, done.stderr.split()[-2:])
     return done.stdout, compiled, loaded
@@ -85,6 +86,19 @@ def test_processes__at_the_same_time(tmp_path: Path) -> None:
     assert len({process.communicate()[0] for process in several}) == 1
     assert not any(process.returncode for process in several)
     assert run(tmp_path)[1] == 0
+
+
+def test_process__whose_files_cannot_grow_goes_on(tmp_path: Path) -> None:
+    values, compiled, _ = run(tmp_path / "other")
+    before = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))"
+    assert run(tmp_path, before) == (values, compiled, 0)
+
+
+def test_code__with_addresses_of_its_process_is_not_kept(cached: Path) -> None:
+    add_three(X)
+    before = sorted(cached.iterdir())
+    assert list(map(type, (thunk(1 << 40), thunk(1 << 41)))) == [int, int]
+    assert sorted(cached.iterdir()) == before
 
 
 def test_entry__is_loaded_without_compiling(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
