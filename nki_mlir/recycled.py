@@ -21,7 +21,7 @@ LEAST_BYTES = 1 << 18           # smaller arrays come from memory that the C lib
 MOST_BYTES = 1 << 29            # of memory that waits to be used again
 STEP = 1 << 16                  # sizes are rounded up to it
 
-_free: dict[int, list[mmap.mmap]] = {}
+_free: dict[int, list[mmap.mmap]] = {}          # the size that came back last is the last one
 _waiting = 0
 # The last array on a block goes in any thread, and wherever garbage is collected: here as well.
 _lock = free_in_child(threading.RLock())
@@ -42,10 +42,25 @@ def _give_back(lease: Any) -> None:
     global _waiting
     block, size = lease.block, len(lease)
     lease.block = None
-    with _lock:
-        if _waiting + size <= MOST_BYTES:
-            _free.setdefault(size, []).append(block)
+    if size <= MOST_BYTES:
+        with _lock:
+            _free[size] = blocks = _free.pop(size, None) or []
+            blocks.append(block)
             _waiting += size
+            if _waiting > MOST_BYTES:
+                _let_go(MOST_BYTES)
+
+
+def _let_go(most: int) -> None:
+    """Give memory back to the system until so much waits: first of the sizes that came back the longest ago."""
+    global _waiting
+    while _waiting > most:
+        size, blocks = next(iter(_free.items()))
+        if blocks:
+            blocks.pop()
+            _waiting -= size
+        else:
+            del _free[size]
 
 
 def _forget() -> None:
@@ -70,7 +85,12 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         block = waiting.pop() if waiting else None
         if block is not None:
             _waiting -= size
-    block = block if block is not None else pages(size)
+    try:
+        block = block if block is not None else pages(size)
+    except OSError:                     # what waits may be what is missing; else the error is NumPy's
+        with _lock:
+            _let_go(0)
+        return np.empty(shape, kind)
     lease = _lease_class(size).from_buffer(block)
     lease.block = block
     made: np.ndarray = np.ndarray(shape, kind, lease)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Memory of large results is used again, and never while something can still see it."""
 
+import errno
 import gc
 import os
 import signal
@@ -71,6 +72,28 @@ def test_memory__that_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len({address(a) for a in several}) == 5
     del several
     assert recycled._waiting == 3 << 20 == sum(size * len(found) for size, found in recycled._free.items())
+
+
+def test_memory__that_waits_makes_room_for_what_is_used_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recycled, "MOST_BYTES", 3 << 20)
+    for kilobytes in range(256, 2048, 64):
+        recycled.empty((kilobytes, 1024), np.uint8)[:] = 7
+        assert (recycled.empty((kilobytes, 1024), np.uint8) == 7).all()         # fresh pages are zeros
+        assert recycled._waiting == sum(size * len(found) for size, found in recycled._free.items()) <= 3 << 20
+    waiting = recycled._waiting
+    recycled.empty((4 << 20,), np.uint8)                        # one that is too large takes nobody's place
+    assert recycled._waiting == waiting > 1 << 20
+
+
+def test_memory__that_waits_goes_before_there_is_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(size: int) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+    recycled.empty((1 << 20,), np.uint8)
+    monkeypatch.setattr(recycled, "pages", refuse)
+    made = recycled.empty((2 << 20,), np.uint8)
+    assert made.shape == (2 << 20,) and made.flags.owndata and recycled._waiting == 0
+    with pytest.raises(MemoryError, match="Unable to allocate"):
+        recycled.empty((1 << 60,), np.uint8)
 
 
 def test_small_arrays__are_numpys_own() -> None:
