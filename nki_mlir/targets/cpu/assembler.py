@@ -6,7 +6,7 @@ form of slots.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
@@ -44,6 +44,7 @@ from nki_mlir.targets.cpu.proofs import ByteInterval, FreshBuffers, OpenBlock, R
 from nki_mlir.targets.cpu.read_in_place import ReadInPlace, find_fields
 from nki_mlir.targets.cpu.routines import Limits, row_copies_of
 from nki_mlir.targets.cpu.row_chunks import RowChunks
+from nki_mlir.targets.cpu.rows_in_place import store_rows_in_place
 from nki_mlir.targets.cpu.schedule import cost_of, dims_of, parts_of, reach_of
 from nki_mlir.targets.cpu.values import ARITHMETIC, MemrefView, Values
 from nki_mlir.waist.nest import Nest
@@ -77,6 +78,7 @@ class Assembler:
         self.lives = LiveBuffers()
         self.fresh = FreshBuffers()
         self.chunks = RowChunks([spec.name for spec in kernel.inputs])
+        self.pieces: dict[int, MemrefView] = {}     # where rows of tables are put, by ``id`` of the call
         self.memory = MEMORY                        # slot of the memory that buffers are made in
         self.cost = 0.0                             # of one run, in nanoseconds, roughly
         self.times = 1                              # how often the current block runs
@@ -89,6 +91,8 @@ class Assembler:
         self.parallel |= self.products.pack(lambda: self.only_read)
         labels = self.fresh.labels()
         ReadInPlace(self.code, self.chunks, labels, lambda: self.only_read).rewrite()
+        if self.pieces:
+            store_rows_in_place(self.code, self.pieces, self.chunks.computations, self.only_written)
         self.chunks.split(self.code, labels, self.fresh.zeroed())
         find_fields(self.code)
         self.fresh.end(self.code)
@@ -384,8 +388,10 @@ class Assembler:
             return
         self.fresh.performed(read, views)
         symbols = [self.values.form(v) for v in read.symbols]
-        places = {field.name: view.address.plus(_combined(tile.offset, symbols), tile.dtype.itemsize)
+        placed = {field.name: replace(view, offset=view.offset.plus(_combined(tile.offset, symbols),
+                                                                    tile.dtype.itemsize))
                   for (field, tile), view in zip(read.operands(), views)}
+        places = {name: view.address for name, view in placed.items()}
         table = read.table                     # type: ignore[attr-defined]
         piece, source = read.piece_field, read.addressed_by_data            # type: ignore[attr-defined]
         record = self.code.constant(np.zeros(2, np.int64))      # threads that fail at once may show the other's failure
@@ -393,6 +399,7 @@ class Assembler:
         start = Linear() if table.on_chip else _combined(table.access.free, symbols)
         self.code.emit(rows, places["index"], places[source], places[piece], record, start,
                        site.plus(Linear(1 << SITE_BITS)))
+        self.pieces[id(self.code.items[-1])] = placed[piece]
         self.cost += self.times * (rows.count * cost_of(rows.row))
         if self.accesses is not None:
             written = {field.name for field, _ in read.operands() if field.writes}

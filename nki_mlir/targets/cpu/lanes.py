@@ -192,7 +192,7 @@ class FunctionEmitter(ScalarEmitter):
             every = active if active is not None else self.first_lanes(lanes, lanes)
             self._masked("scatter", [value, addresses, every], None, dtype)
 
-    def prefetch(self, pointer: Value, ahead: int | None = None) -> None:
+    def prefetch(self, pointer: Value, ahead: int | Value | None = None) -> None:
         """Ask for a cache line that will be written; for one to be read later, so many bytes ahead."""
         if ahead is not None:
             pointer = self.at(pointer, ahead, ir.IntegerType.get_signless(8))

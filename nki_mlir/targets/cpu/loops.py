@@ -5,12 +5,12 @@ What does not change in the inner loops is loaded and computed before them: ever
 writes, so an earlier load sees the same value. Under a mask nothing is loaded before the mask is known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeGuard
 
-from nki_mlir.bindings import ir
+from nki_mlir.bindings import Type, ir
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
@@ -41,7 +41,8 @@ class Loops:
 
     def __init__(self, code: FunctionEmitter, nest: Nest, plan: Schedule, symbols: Sequence[Value],
                  use: MemoryUse = MemoryUse()) -> None:
-        self.code, self.nest, self.plan, self.streams, self.ahead = code, nest, plan, use.streams, dict(use.ahead)
+        self.code, self.nest, self.plan, self.streams = code, nest, plan, use.streams
+        self.ahead: dict[int, int | Value] = dict(use.ahead)
         self.fields = {k: (first, offset) for k, first, offset in use.beside}
         self.body = NestEvaluator(code, nest, symbols, plan.vector)
         self.split = sum(a not in nest.reduced for a in plan.order)         # loops outside of the folds
@@ -169,8 +170,10 @@ class Loops:
         """Ask for the lines that a vector's elements have there."""
         if operand in self.ahead and point.lanes > 1:
             reach = self.step_of(operand, point) * point.lanes * self.nest.operands[operand].dtype.itemsize
+            ahead = self.ahead[operand]
             for line in range(0, min(max(reach, 1), MOST_ASKED), host.LINE):
-                self.code.prefetch(point.pointers[operand], self.ahead[operand] + line)
+                place = ahead + line if isinstance(ahead, int) else self.code.linear(line, [(ahead, 1)])
+                self.code.prefetch(point.pointers[operand], place)
 
     def put(self, value: Value, output: int, point: Point) -> None:
         operand = len(self.nest.inputs) + output
@@ -339,20 +342,32 @@ class AddressedNest:
         if not self.use.streams:
             Loops(code, nest, plan, symbols, self.use).emit(pointers)
             return
-        beyond = code.i64(0)                    # bits that no output's address may have
-        for k in self.use.streams:
-            address = code.word(words, first + k, code.i64_type)
-            beyond = code.or_(beyond, code.and_(address, _width(nest.outputs[k], plan) - 1))
-        branch = code.scf.IfOp(code.cmp("eq", beyond, 0), [], has_else=True)
-        with ir.InsertionPoint(branch.then_block):
-            Loops(code, nest, plan, symbols, self.use).emit(pointers)
-            # Other threads may see what they wait for before stores of this kind.
-            ir.Operation.create("llvm.fence", attributes={
-                "ordering": ir.IntegerAttr.get(code.i64_type, SEQUENTIALLY_CONSISTENT)})
-            code.scf.YieldOp([])
-        with ir.InsertionPoint(branch.else_block):
-            Loops(code, nest, plan, symbols, replace(self.use, streams=())).emit(pointers)
-            code.scf.YieldOp([])
+        outputs = [(code.word(words, first + k, code.i64_type), stored_bytes(nest.outputs[k], plan))
+                   for k in self.use.streams]
+
+        def version(streams: bool) -> list[Value]:
+            use = self.use if streams else replace(self.use, streams=())
+            Loops(code, nest, plan, symbols, use).emit(pointers)
+            return []
+        where_aligned(code, outputs, version)
+
+
+def where_aligned(code: FunctionEmitter, outputs: Sequence[tuple[Value, int]], version: Callable[[bool], list[Value]],
+                  results: Sequence[Type] = ()) -> list[Value]:
+    """``version(True)``, which stores past the caches, where each output's address is a multiple of its number, else
+    ``version(False)``; either gives values of the types of ``results``."""
+    beyond = code.i64(0)                        # bits that no output's address may have
+    for address, size in outputs:
+        beyond = code.or_(beyond, code.and_(address, size - 1))
+    branch = code.scf.IfOp(code.cmp("eq", beyond, 0), list(results), has_else=True)
+    for streams, block in ((True, branch.then_block), (False, branch.else_block)):
+        with ir.InsertionPoint(block):
+            made = version(streams)
+            if streams:         # other threads may see what they wait for before stores of this kind
+                ir.Operation.create("llvm.fence", attributes={
+                    "ordering": ir.IntegerAttr.get(code.i64_type, SEQUENTIALLY_CONSISTENT)})
+            code.scf.YieldOp(made)
+    return list(branch.results)
 
 
 def addressed(nest: Nest, streams: bool, ahead: tuple[tuple[int, int], ...] = ()) -> "Nest | AddressedNest":
@@ -380,12 +395,12 @@ def can_stream(nest: Nest, chosen: Sequence[int] | None = None) -> bool:
 
 
 def _lies_in_vectors(output: Operand, plan: Schedule) -> bool:
-    width = _width(output, plan)
+    width = stored_bytes(output, plan)
     apart = [step * output.dtype.itemsize for axis, step in enumerate(output.strides) if axis != plan.vector]
     return width >= 16 and output.strides[plan.vector] == 1 and all(             # type: ignore[index]
         step % width == 0 for step in apart)
 
 
-def _width(output: Operand, plan: Schedule) -> int:
+def stored_bytes(output: Operand, plan: Schedule) -> int:
     """Bytes of a vector, or of those that are stored at a time."""
     return min(plan.lanes * output.dtype.itemsize, host.LINE)

@@ -17,14 +17,17 @@ from nki_mlir.dialects.nisa.indirect import DmaScatterOp, RowAddressed
 from nki_mlir.dialects.op import Op
 from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, INT64, DType
-from nki_mlir.targets.cpu import jit
+from nki_mlir.targets.cpu import host, jit
 from nki_mlir.targets.cpu.contraction import Contraction, PanelProduct, product_of
 from nki_mlir.targets.cpu.image import MOST_EXCESS, SITE_BITS
 from nki_mlir.targets.cpu.jit import Batch, addresses_text, code_context, compile_functions, lower
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
-from nki_mlir.targets.cpu.loops import AddressedNest, Loops
-from nki_mlir.targets.cpu.schedule import schedule
+from nki_mlir.targets.cpu.loops import AddressedNest, Loops, MemoryUse, can_stream, stored_bytes, where_aligned
+from nki_mlir.targets.cpu.schedule import reach_of, schedule
 from nki_mlir.waist.nest import Nest, Operand, Step, integer_sums
+
+ASKED = 2 * host.PAGE           # bytes of rows that are on their way while one is copied
+MOST_ASKED = 16 * host.PAGE     # of a row; the processor itself asks for what follows in longer ones
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,8 @@ class RowCopies:
     """``row`` for each number of an index tile, between that row of a table and the next one of a piece.
 
     Steps are in elements. Arguments: the addresses of index, table and piece, that of two words for an error, where the
-    table starts in its tensor, the site.
+    table starts in its tensor, the site. Rows of the table are asked for before their turn comes: no processor knows
+    which they will be.
     """
 
     count: int
@@ -44,24 +48,40 @@ class RowCopies:
     row: Nest                   # one source, one destination
     gathers: bool
     skips: bool                 # numbers that are no row of the table; else they are an error
+    streams: bool = False       # whether the piece is stored past the caches
 
     @property
     def title(self) -> str:
-        return f"{'gather' if self.gathers else 'scatter'}_{self.count}_{self.row.title}"
+        name = "gather" if self.gathers else "scatter"
+        return f"{name}_{self.count}_{self.row.title}" + "_streamed" * self.streams
+
+    @property
+    def can_stream(self) -> bool:
+        """Whether the piece's rows are whole vectors at multiples of their size."""
+        size = stored_bytes(self.row.outputs[0], schedule(self.row))
+        step = self.piece_step * self.row.outputs[0].dtype.itemsize
+        return self.gathers and can_stream(self.row) and step % size == 0
 
     def emit(self, code: FunctionEmitter, words: Value) -> Value:
         """The status: 0, or the site, with the number and the start in the words for an error."""
+        if not self.streams:
+            return self._rows(code, words, False)
+        piece = code.word(words, 2, code.i64_type), stored_bytes(self.row.outputs[0], schedule(self.row))
+        return where_aligned(code, [piece], lambda streams: [self._rows(code, words, streams)], [code.i64_type])[0]
+
+    def _rows(self, code: FunctionEmitter, words: Value, streams: bool) -> Value:
         index, table, piece, record = (code.word(words, k, code.pointer) for k in range(4))
         start, site = (code.word(words, k, code.i64_type) for k in (4, 5))
         loop = code.scf.ForOp(code.i64(0), code.i64(self.count), code.i64(1), [code.i64(0)])
         with ir.InsertionPoint(loop.body):
             position, status = loop.induction_variable, loop.inner_iter_args[0]
             number = self._number(code, index, position)
+            ahead = self._ahead(code, index, position, number)
             inside = code.cmp("ult", number, self.rows)                 # a negative number is a large one
             fine = code.cmp("eq", status, 0)
             branch = code.scf.IfOp(code.and_(inside, fine), [code.i64_type], has_else=True)
             with ir.InsertionPoint(branch.then_block):
-                self._copy(code, number, position, table, piece)
+                self._copy(code, number, position, (table, piece), streams, ahead)
                 code.scf.YieldOp([status])
             with ir.InsertionPoint(branch.else_block):
                 if not self.skips:
@@ -76,12 +96,28 @@ class RowCopies:
         number = code.fetch(place, 0, self.index_dtype, 1, None)
         return code.extsi(number, "i64") if self.index_dtype is INT32 else code.extui(number, "i64")
 
-    def _copy(self, code: FunctionEmitter, number: Value, position: Value, table: Value, piece: Value) -> None:
-        source, target = self.row.operands
-        table_operand, piece_operand = (source, target) if self.gathers else (target, source)
-        there = code.at(table, code.times(number, self.table_step), code.element(table_operand.dtype))
-        here = code.at(piece, code.times(position, self.piece_step), code.element(piece_operand.dtype))
-        Loops(code, self.row, schedule(self.row), []).emit((there, here) if self.gathers else (here, there))
+    def _ahead(self, code: FunctionEmitter, index: Value, position: Value, number: Value) -> Value | None:
+        """How many bytes behind a row of the table is the one whose turn comes after some others; None: too long."""
+        low, high = reach_of(self.row, self._table)
+        if high - low >= MOST_ASKED:
+            return None
+        rows = max(min(ASKED // (high - low + 1), self.count // 8), 1)
+        later = self._number(code, index, code.minsi(code.add(position, code.i64(rows)), self.count - 1))
+        return code.times(code.sub(later, number), self.table_step * self.row.operands[self._table].dtype.itemsize)
+
+    @property
+    def _table(self) -> int:
+        """The operand that lies in the table."""
+        return 0 if self.gathers else 1
+
+    def _copy(self, code: FunctionEmitter, number: Value, position: Value, addresses: tuple[Value, Value],
+              streams: bool, ahead: Value | None) -> None:
+        steps, operands = (self.table_step, self.piece_step), (self._table, 1 - self._table)
+        places = [code.at(address, code.times(n, step), code.element(self.row.operands[operand].dtype))
+                  for address, n, step, operand in zip(addresses, (number, position), steps, operands)]
+        loops = Loops(code, self.row, schedule(self.row), [], MemoryUse((0,) if streams else ()))
+        loops.ahead = {} if ahead is None else {self._table: ahead}
+        loops.emit(places if self.gathers else places[::-1])
 
     @staticmethod
     def _failed(code: FunctionEmitter, fine: Value, status: Value, words: tuple[Value, ...], site: Value, record: Value
