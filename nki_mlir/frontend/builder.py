@@ -249,14 +249,17 @@ class Builder:
         operands: list[tuple[TileField, Tile]] = []
         key: list[object] = [cls]
         for field in cls.tiles:
-            if (view := views.get(field.name)) is not None:
-                tile = view._tile or view.plain_tile()
-                if tile is None:
-                    return None
-                used.append(view)
-                operands.append((field, tile))
-                key += field.name, tile._layout or tile.layout
-        known = self.known.get(with_values(key, attributes))
+            view = views.get(field.name)
+            if view is None:
+                key.append(None)
+                continue
+            tile = view._tile or view.plain_tile()
+            if tile is None:
+                return None
+            used.append(view)
+            operands.append((field, tile))
+            key.append(tile._layout or tile.layout)
+        known = self.known.get((*key, *attributes, *map(same_value, attributes.values())))
         if known is None or "apart" not in known["form"]:
             return None
         op = object.__new__(cls)
@@ -407,16 +410,9 @@ def from_fresh(op: Op, operands: Operands, used: Sequence[View]) -> bool:
 
 def outline_of(cls: type[Op], operands: Operands, attributes: dict[str, object]) -> tuple[object, ...]:
     """Equal for operations that differ in their buffers only, and in masks and limits."""
-    key: list[object] = [cls]
-    for field, tile in operands:
-        key += field.name, tile.layout
-    return with_values(key, attributes)
-
-
-def with_values(key: list[object], attributes: dict[str, object]) -> tuple[object, ...]:
-    for name, value in attributes.items():
-        key += name, same_value(value)
-    return tuple(key)
+    layouts = {field.name: tile.layout for field, tile in operands}
+    return (cls, *[layouts.get(field.name) for field in cls.tiles], *attributes,
+            *map(same_value, attributes.values()))
 
 
 def check_empty(fields: Sequence[TileField], views: dict[str, View]) -> None:

@@ -177,7 +177,7 @@ class EagerBuilder(Builder):
             self.touches.end(self.branches.pop())
 
     def promote(self, buffer: Buffer) -> None:
-        self.note_for_capture([buffer])
+        self.note_for_capture(buffer)
         if prod(self.grid) > 1:
             raise PrivateResult(self.private[buffer])
 
@@ -193,14 +193,14 @@ class EagerBuilder(Builder):
             self.touches.performed(op, views, (), self.accumulating, ())
             if self.touches.several:
                 self.deeds = hash((self.deeds, id(known) if known else op.outline(), op.mask))
-        if not self.launch.doubtful:
-            self.note_for_capture([view.buffer for view in views])
+        for view in views:
+            if view.buffer.turn is not None:
+                self.note_for_capture(view.buffer)
 
-    def note_for_capture(self, used: Iterable[Buffer]) -> None:
+    def note_for_capture(self, buffer: Buffer) -> None:
         """What was made in an iteration that has ended is gone, where capture keeps the loop."""
-        for buffer in used:
-            if buffer.turn is not None and buffer.turn.has_ended:
-                self.launch.doubtful = True
+        if buffer.turn is not None and buffer.turn.has_ended:
+            self.launch.doubtful = True
 
 
 def verdict_on(programs: Sequence[EagerBuilder]) -> Verdict:

@@ -22,7 +22,7 @@ from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.state import BlockArguments, Trace
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.touches import LoopRun
-from nki_mlir.frontend.writes import FirstUses, OutputWrites
+from nki_mlir.frontend.writes import FirstUses, OutputWrites, fills
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
 
 PREDICATES = {"ne": 1, "slt": 2}            # of arith.cmpi
@@ -188,7 +188,6 @@ class MlirBuilder(Builder):
         self.waiting = WaitingResult(buffer, named, place := at or user_location(2), at, not self.replaying)
         buffer.handle = LateValue()
         if not self.replaying:
-            self.first_uses.allocated(buffer)
             self.track(buffer, attributes, place)
         return buffer
 
@@ -203,6 +202,8 @@ class MlirBuilder(Builder):
         buffer.handle.value = op.result
         if waiting.stands:
             self.first_uses.allocations[buffer] = op
+            if waiting.writer is None:
+                self.first_uses.allocated(buffer)
         if waiting.writer is not None:
             name, operands, symbols, attributes, at = waiting.writer
             self._op(name, [*[t.handle.value for _, t in operands], *symbols], attributes=attributes, at=at)
@@ -283,16 +284,23 @@ class MlirBuilder(Builder):
         if (self.touches.watching or op.acts_outside) and not self.replaying:
             self.touches.performed(op, views, symbols, self.accumulating, scopes)
         self.unproved += bool(op.limits) and not self.replaying
-        self.first_uses.used(op, operands, views, scopes)
-        name, attributes = known.get("written") or (op.full_name(), op_attributes(op, self.make, operands))
-        known["written"] = name, attributes
+        written = known.get("written")
+        if written is None:
+            written = known["written"] = op.full_name(), op_attributes(op, self.make, operands), fills(op, operands)
+        name, attributes, is_filled = written
         if self.properties.get("no_reorder"):
             attributes = {**attributes, "nki.no_reorder": ir.UnitAttr.get()}
         if waiting is not None:
             if waiting.writer is None and views and views[0].buffer is waiting.buffer:
                 waiting.writer = name, operands, op.symbols, attributes, waiting.writer_at or user_location(5)
+                for view in views[1:]:
+                    is_filled = is_filled and view.buffer is not waiting.buffer
+                if not is_filled and waiting.stands:
+                    self.first_uses.allocated(waiting.buffer)
+                self.first_uses.used(op, operands, views, scopes)
                 return
             self.emit_waiting()                 # before its value is asked for
+        self.first_uses.used(op, operands, views, scopes)
         values = [t.handle.value for _, t in operands]
         self._op(name, [*values, *op.symbols] if symbols else values, attributes=attributes, skip=5)
 

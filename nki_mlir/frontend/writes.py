@@ -25,7 +25,7 @@ from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.nisa.collectives import AllReduceOp
 from nki_mlir.dialects.nisa.require_written import RequireWrittenOp, idle
 from nki_mlir.dialects.nki.movement import MemsetOp
-from nki_mlir.dialects.op import Op, TileField
+from nki_mlir.dialects.op import Op, Out, TileField
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.frontend.builder import Operands
 from nki_mlir.frontend.index import Symbol
@@ -62,8 +62,8 @@ class FirstUses:
             self.open[buffer] = None
 
     def forget(self, buffer: Buffer) -> None:
-        for known in (self.open, self.zeros, self.allocations):
-            known.pop(buffer, None)
+        self.open.pop(buffer, None)
+        self.zeros.pop(buffer, None)
 
     def used(self, op: Op, operands: Operands, views: Sequence[View], scopes: "list[Scope]") -> None:
         """``views`` are those of the operands, ``scopes`` the blocks that are open where the op stands."""
@@ -102,6 +102,14 @@ class FirstUses:
             access = Access(buffer.dtype, Linear(), Linear(), ((1, shape[0]), (1, prod(shape[1:]))))
             tile = Tile(buffer.handle.value, buffer.space, shape, buffer.dtype, access)
             write_op(MemsetOp(dst=tile, value=0.0), make, allocation.location, ir.InsertionPoint.after(allocation))
+
+
+def fills(op: Op, operands: Operands) -> bool:
+    """Whether an operation writes all of its first operand's buffer, and does not read there."""
+    if not operands or op.mask:
+        return False
+    field, tile = operands[0]
+    return field.role is Out and tile.layout.form.is_whole and not tile.access.symbols_used()
 
 
 def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: "list[Scope]") -> bool | Covering:

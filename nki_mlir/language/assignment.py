@@ -39,7 +39,8 @@ def assign(target: View, value: Any, mask: object = None) -> None:
         else:
             ops.store(target, value, mask=mask)
         return
-    if redirect(value, target, mask):
+    made = last_result(value)
+    if made is not None and redirect(made, target, mask):
         return
     if not target.buffer.on_chip:
         ops.store(target, value, mask=mask)
@@ -47,7 +48,6 @@ def assign(target: View, value: Any, mask: object = None) -> None:
         emit(movement.LoadOp, {"dst": target, "src": value}, mask)
     else:
         value = creation.located(ops.match_destination, value, target, "assignment")
-        made = last_result(value)
         if made is not None and made.is_masked and target.shape == value.shape:     # what is masked out stays
             target, value, mask = beside(made, target), made.operand, made.where_written()
         emit(movement.CopyOp, {"dst": creation.partition_first(target), "src": creation.partition_first(value)}, mask)
@@ -65,22 +65,13 @@ def beside(made: LastResult, target: View) -> View:
     return target.with_unit_dims(made.dropped, made.operand.ndim) if made.dropped else target
 
 
-def result_just_made(value: object) -> LastResult | None:
-    """How ``value`` was made, if nothing has happened since and the operation writes nothing else."""
-    made = last_result(value)
-    if made is None:
-        return None
-    others = [name for name in made.cls.outputs if name != "dst" and made.views.get(name) is not None]
-    return made if not others else None
-
-
-def redirect(value: View, target: View, mask: object) -> bool:
-    """Let the operation that just made ``value`` write to ``target`` itself."""
+def redirect(made: LastResult, target: View, mask: object) -> bool:
+    """Let the operation that just made a result write to ``target`` itself."""
+    value = made.result
     if mask is not None or not target.buffer.on_chip or target.mask is not None or (
-            not same_extents(target.shape, value.shape)):
+            not same_extents(target.shape, value.shape)) or made.writes_more:
         return False
-    made = result_just_made(value)
-    if made is None or (made.explicit_dtype and target.dtype is not value.dtype):
+    if made.explicit_dtype and target.dtype is not value.dtype:
         return False                    # an asked dtype is rounded to first, then converted
     if target.buffer.space != value.buffer.space and target.buffer.space not in made.cls.destinations:
         return False
@@ -114,12 +105,11 @@ def accumulating() -> Iterator[None]:
 def accumulate(target: Tensor, value: Any) -> Tensor:
     """``t += value``: a product accumulates in PSUM, anything else is an addition in place."""
     builder = active()
-    made = result_just_made(value) if isinstance(value, View) else None
-    if (made is not None and "accumulate" in made.cls.attributes and target.buffer.space == PSUM
-            and target.shape == value.shape and builder.symbolic and builder.take_back(made.operand)):
-        emit(made.cls, {**made.views, "dst": target}, made.mask, **(made.attributes | {"accumulate": True}))
-    else:
-        if made is not None and target.buffer.space == PSUM and "accumulate" in made.cls.attributes:
-            builder.consider(made.cls, {**made.views, "dst": target}, made.mask, **made.attributes)
-        combine("add", target, value)
+    made = last_result(value) if isinstance(value, View) and target.buffer.space == PSUM else None
+    if made is not None and "accumulate" in made.cls.attributes and not made.writes_more:
+        if target.shape == value.shape and builder.symbolic and builder.take_back(made.operand):
+            emit(made.cls, {**made.views, "dst": target}, made.mask, **(made.attributes | {"accumulate": True}))
+            return target
+        builder.consider(made.cls, {**made.views, "dst": target}, made.mask, **made.attributes)
+    combine("add", target, value)
     return target

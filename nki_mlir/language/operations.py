@@ -118,10 +118,18 @@ class LastResult:
     dropped: tuple[int, ...] = ()
 
     @property
+    def writes_more(self) -> bool:
+        """Whether the operation has other results."""
+        return len(self.cls.outputs) > 1 and any(
+            name != "dst" and self.views.get(name) is not None for name in self.cls.outputs)
+
+    @property
     def is_masked(self) -> bool:
         """Whether some of the result is not written."""
-        return (self.mask is not None or self.attributes.get("mode") == "skip"
-                or any(v is not None and v.mask is not None for v in self.views.values()))
+        for view in self.views.values():
+            if view is not None and view.mask is not None:
+                return True
+        return self.mask is not None or self.attributes.get("mode") == "skip"
 
     def where_written(self) -> Mask | Literal[False] | None:
         """The mask on the axes of ``operand``: it leaves out the results that nothing goes into."""

@@ -13,7 +13,7 @@ was written as one type is taken from memory for all others.
 import os
 import sys
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
@@ -63,7 +63,7 @@ class EagerCore(EagerBuilder):
     def end(self) -> None:
         self.check_memory()
 
-    def note_for_capture(self, used: Iterable[Buffer]) -> None:
+    def note_for_capture(self, buffer: Buffer) -> None:
         """Loops of this generation do not stay rolled."""
 
 

@@ -23,7 +23,7 @@ from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.activation.entry import outside
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import DType, convert
+from nki_mlir.scalar.dtypes import TFLOAT32, DType, convert
 
 Arrays = Sequence[np.ndarray]
 Values = Sequence[int]
@@ -46,7 +46,9 @@ def compile_op(op: Op) -> Runner:
     for name, tile in op.sources():
         pattern, place = patterns[name]
         fetch.append((pattern.at, place, compute is not None and compute is not tile.dtype, tile.dtype))
-    store = [(patterns[name][0].at, patterns[name][1], tile.dtype) for name, tile in op.targets()]
+    # Of each target what it is stored as it is from; a float32 may have more bits than a tfloat32, which it looks like.
+    store = [(patterns[name][0].at, patterns[name][1], tile.dtype, None if tile.dtype is TFLOAT32 else tile.dtype.numpy)
+             for name, tile in op.targets()]
     forms = op.index_forms()
     counts = op.iteration().extents if forms else ()
     reference: Callable[..., Results] = op.reference
@@ -66,10 +68,12 @@ def compile_op(op: Op) -> Runner:
         except IndirectOutOfBounds as error:
             raise error.counted_from(op.table_start(values) if hasattr(op, "table_start") else 0) from None
         results = result if isinstance(result, tuple) else (result,)
-        for (at, place, dtype), value in zip(store, results):
+        for (at, place, dtype, plain), value in zip(store, results):
             if value is None:
                 continue
-            at(arrays[place], values)[...] = convert(np.asarray(value), dtype, _result_dtype(value, compute))
+            if type(value) is not np.ndarray or value.dtype is not plain:
+                value = convert(np.asarray(value), dtype, _result_dtype(value, compute))
+            at(arrays[place], values)[...] = value
     return run
 
 
