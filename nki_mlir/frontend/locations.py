@@ -58,9 +58,11 @@ def definition(code: CodeType, scope: dict[str, object]) -> Definition | None:
     """
     linecache.lazycache(code.co_filename, scope)
     place = code.co_firstlineno, code.co_name
-    found = source_of(code.co_filename).definitions.get(place)
-    if found is None or not _is_of(found.function, code):
-        text = text_of(code)
+    source = source_of(code.co_filename)
+    found, now = source.definitions.get(place), "".join(source.lines)
+    earlier = [text for text in _earlier.get(code.co_filename, ()) if text != now]
+    if found is None or not _is_of(found.function, code) or (earlier and not compiles_to(now, code)):
+        text = next((t for t in earlier if compiles_to(t, code)), None) or text_of(code)
         found = None if text is None else _parsed(text).get(place)
     if found is None:
         return None
@@ -136,14 +138,21 @@ FARTHEST = 50                   # callers that are asked
 FUTURES = 0x1000000             # ``from __future__ import annotations``
 
 _found: dict[str, list[str]] = {}       # texts by the file name that their code has
+_earlier: dict[str, list[str]] = {}     # what files held when kernels of them were made
 
 
 def remember(function: FunctionType | None) -> None:
-    """Look for the text of a function that has no file."""
+    """Keep the text of a function: that of its file, which may change before it is read, else look for it."""
     if function is None:
         return
     code = function.__code__
-    if linecache.getlines(code.co_filename, function.__globals__) or text_of(code) is not None:
+    linecache.checkcache(code.co_filename)
+    text = "".join(linecache.getlines(code.co_filename, function.__globals__))
+    if text:
+        if text not in (known := _earlier.setdefault(code.co_filename, [])):
+            known.append(text)
+        return
+    if text_of(code) is not None:
         return
     for candidate in _candidates(code):
         for text in _forms(candidate):

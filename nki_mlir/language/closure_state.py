@@ -6,11 +6,14 @@ dicts, arrays, objects and classes hold at the time of the call.
 """
 
 import enum
+import os
 import sys
+from array import array
 from collections import deque
 from collections.abc import Iterable
+from contextvars import ContextVar
 from functools import cache, partial
-from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,6 +25,9 @@ from nki_mlir.frontend.wrapping import underlying
 from nki_mlir.scalar.dtypes import DType
 
 ABSENT = object()   # what is found where there is nothing
+ENVIRONMENT = frozenset({"environ", "getenv"})
+BY_TEXT = frozenset({"__dict__", "getattr", "globals", "hasattr", "vars"})
+WRAPPED = {"__wrapped__"}       # an attribute of functions that only says what they call
 OBJECTS = 2000      # as many objects and containers are looked into; beyond them only identity counts
 
 
@@ -124,6 +130,8 @@ class ClosureState:
             scopes += [vars(m) for m in values if type(m) is ModuleType and _is_users_module(m)
                        and not any(vars(m) is s for s in scopes)]
         by_keyword = tuple((function.__kwdefaults__ or {}).values())
+        if not ENVIRONMENT.isdisjoint(names):
+            seen.append(dict(os.environ))
         self.cells += cells
         self.functions.append((function, function.__code__, function.__defaults__, by_keyword))
         return [value for value in (*seen, *(function.__defaults__ or ()), *by_keyword) if value is not ABSENT]
@@ -137,7 +145,8 @@ class ClosureState:
                 return type(value), repr(value)     # 0.0 is not -0.0, and nan is nan
             case FunctionType():
                 self._follow(value)
-                return Identity(value), Identity(value.__code__)
+                attributes = value.__dict__ if value.__dict__.keys() - WRAPPED else None
+                return Identity(value), Identity(value.__code__), attributes and self._content(attributes)
             case ModuleType() | enum.Enum():
                 return Identity(value)
             case np.generic() | np.dtype() | DType():
@@ -158,10 +167,12 @@ class ClosureState:
         match value:
             case np.ndarray():
                 return {None: (str(value.dtype), value.shape, value.tobytes())}
-            case list() | set() | deque():
-                return {None: tuple(value)}
-            case dict():
-                return dict(value)
+            case list() | set() | deque() | bytearray() | array():
+                return {None: tuple(value)} | getattr(value, "__dict__", {})
+            case dict() | MappingProxyType():
+                return dict(value) | {(None, n): v for n, v in getattr(value, "__dict__", {}).items()}
+            case ContextVar():
+                return {None: value.get(ABSENT)}
             case MethodType():
                 return {None: (value.__func__, value.__self__)}
             case partial():
@@ -192,7 +203,10 @@ class ClosureState:
 def _same(one: object, other: object) -> bool:
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(map(_same, one, other))
-    return one is other or (type(one) is type(other) and isinstance(one, (int, str, bytes)) and one == other)
+    if type(one) is not type(other):
+        return False
+    return one is other or (isinstance(one, (int, str, bytes)) and one == other) or (
+        isinstance(one, float) and repr(one) == repr(other))
 
 
 # What each kernel's own Python changed: (id of the object, slot) -> the object, which keeps the id its own.
@@ -201,8 +215,11 @@ _changed_by: WeakKeyDictionary[object, dict[tuple[int, object], object]] = WeakK
 
 @cache
 def global_names(code: CodeType) -> tuple[str, ...]:
-    inner = (c for c in code.co_consts if isinstance(c, CodeType))
-    return tuple(sorted({*code.co_names, *(name for c in inner for name in global_names(c))}))
+    """What code may look up: also by names that are texts in it, where it has functions for that."""
+    found = {*code.co_names}.union(*(global_names(c) for c in code.co_consts if isinstance(c, CodeType)))
+    if not BY_TEXT.isdisjoint(found):
+        found.update(c for c in code.co_consts if isinstance(c, str) and c.isidentifier())
+    return tuple(sorted(found))
 
 
 def _is_users_module(module: ModuleType | None) -> bool:

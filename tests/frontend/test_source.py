@@ -3,8 +3,11 @@
 
 import ast
 import functools
+import importlib
 import linecache
+import sys
 
+import numpy as np
 import pytest
 
 from nki_mlir.frontend.locations import definition
@@ -88,6 +91,37 @@ def test_definition__of_source_that_has_changed_is_none(tmp_path, change):
     assert definition(scope["f"].__code__, scope) is not None
     file.write_text(change + "# longer\n")
     assert definition(scope["f"].__code__, scope) is None
+
+
+KERNEL = """
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) * FACTOR)
+    return out
+"""
+
+
+def test_kernel__is_what_its_file_said_when_it_was_made(tmp_path, monkeypatch):
+    """Not what the file says when the kernel is first called."""
+    file, x = tmp_path / "edited_kernel.py", np.ones((4, 8), np.float32)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def edit(factor):
+        file.write_text(KERNEL.replace("FACTOR", factor) + " " * len(factor))       # of another size each time
+        return float(factor)
+    first = edit("2")
+    module = importlib.import_module("edited_kernel")
+    old = module.kernel
+    second = edit("35")
+    assert np.array_equal(old(x), x * first)
+    assert np.array_equal(importlib.reload(module).kernel(x), x * second)
+    edit("467")
+    assert np.array_equal(module.kernel(x[:2]), x[:2] * second) and np.array_equal(old(x[:2]), x[:2] * first)
 
 
 def test_definition__without_source_is_none():

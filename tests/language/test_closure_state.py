@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a kernel sees besides its tensors counts with the value it has at the call, changed in place or replaced."""
 
+import contextvars
 import dataclasses
 import functools
+import os
+import sys
+import types
+from array import array
 from types import SimpleNamespace
 
 import numpy as np
@@ -110,6 +115,76 @@ def test_objects_that_are_arguments(on, settings):
     check(on, kernel, X * 6 + 8, X, settings, block, helper)
     settings.scale = 7
     check(on, kernel, X * 7 + 9, X, settings, block, helper)
+
+
+class Named(dict):
+    pass
+
+
+def of_a_helper_with_an_attribute():
+    def helper(x):
+        return x * helper.scale
+    helper.scale = 2
+    return helper, lambda value: setattr(helper, "scale", value)
+
+
+def of_the_environment(read):
+    return lambda x: x * float(read()), lambda value: os.environ.__setitem__("NKI_MLIR_TEST_SCALE", str(value))
+
+
+def of_a_name_in_a_text():
+    return lambda x: x * vars(sys.modules[__name__])["SCALE"] * globals()["SCALE"], (
+        lambda value: globals().__setitem__("SCALE", value ** 0.5))
+
+
+def of_memory(made):
+    return lambda x: x * float(made[0]), lambda value: made.__setitem__(0, value)
+
+
+def of_a_view_of_a_dict():
+    table = {"scale": 2}
+    view = types.MappingProxyType(table)
+    return lambda x: x * view["scale"], lambda value: table.__setitem__("scale", value)
+
+
+def of_an_attribute_of_a_dict():
+    table = Named(scale=7)
+    return lambda x: x * table.scale, lambda value: setattr(table, "scale", value)
+
+
+def of_a_context():
+    scale = contextvars.ContextVar("scale")
+    return lambda x: x * scale.get(), scale.set
+
+
+@pytest.mark.parametrize("seen", [
+    of_a_helper_with_an_attribute, lambda: of_the_environment(lambda: os.environ["NKI_MLIR_TEST_SCALE"]),
+    lambda: of_the_environment(lambda: os.getenv("NKI_MLIR_TEST_SCALE", "0")), of_a_name_in_a_text,
+    lambda: of_memory(bytearray(1)), lambda: of_memory(array("f", [2])), of_a_view_of_a_dict,
+    of_an_attribute_of_a_dict, of_a_context], ids=[
+    "function attribute", "environ", "getenv", "text", "bytearray", "array", "mapping", "dict attribute", "context"])
+def test_values_that_hide_are_seen(seen, monkeypatch):
+    monkeypatch.setenv("NKI_MLIR_TEST_SCALE", "2")
+    monkeypatch.setattr("tests.language.test_closure_state.SCALE", 2, raising=False)
+    scaled, change = seen()
+
+    @nki.jit
+    def kernel(x):
+        return output_of(scaled(nl.load(x)))
+    for value in (4, 4, 4, 9, 9, 4, 16):
+        change(value)
+        assert np.array_equal(kernel(X), X * value)
+    assert len(kernel.specializations) == 3
+
+
+def test_helpers_that_are_wrapped_are_called_quickly():
+    @functools.wraps(output_of)
+    def helper(x):
+        return output_of(x)
+    kernel = nki.jit(lambda x: helper(nl.load(x) + 1))
+    for _ in range(3):
+        assert np.array_equal(kernel(X), X + 1)
+    assert len(kernel.repeated) == 1
 
 
 def test_helpers_in_tables(on):
