@@ -192,13 +192,14 @@ class FunctionEmitter(ScalarEmitter):
             every = active if active is not None else self.first_lanes(lanes, lanes)
             self._masked("scatter", [value, addresses, every], None, dtype)
 
-    def prefetch(self, pointer: Value, ahead: int | Value | None = None) -> None:
-        """Ask for a cache line that will be written; for one to be read later, so many bytes ahead."""
+    def prefetch(self, pointer: Value, ahead: int | Value | None = None, near: bool = False) -> None:
+        """Ask for a cache line that will be written; for one to be read later, so many bytes ahead. What comes soon
+        is to be ``near``, in the first cache."""
         if ahead is not None:
             pointer = self.at(pointer, ahead, ir.IntegerType.get_signless(8))
-        writes, near, data = (ir.IntegerAttr.get(ir.IntegerType.get_signless(32), n)
-                              for n in ((1, 3, 1) if ahead is None else (0, 2, 1)))
-        self._llvm("intr.prefetch", [pointer], rw=writes, hint=near, cache=data)
+        writes, level, data = (ir.IntegerAttr.get(ir.IntegerType.get_signless(32), n)
+                               for n in (ahead is None, 3 if near or ahead is None else 2, 1))
+        self._llvm("intr.prefetch", [pointer], rw=writes, hint=level, cache=data)
 
     def _load(self, pointer: Value, kind: Type, dtype: DType) -> Value:
         return self._llvm("load", [pointer], kind, alignment=self._alignment(dtype, 64))

@@ -18,6 +18,7 @@ from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule, schedule, t
 from nki_mlir.waist.nest import FoldedOutput, Nest, Operand, integer_sums
 
 MOST_ASKED = 4 * host.LINE             # bytes that are asked for at a time
+BLOCKS_AHEAD = 2                       # of those that are turned over in registers
 
 Carried = list[Value]
 
@@ -118,9 +119,13 @@ class Loops:
         return self.code.at(point.pointers[operand], lane * step, self.code.element(given.dtype))
 
     def fetch_along(self, operand: int, point: Point, lane: int) -> Value:
-        """The elements of a lane at the positions of a block."""
-        dtype = self.nest.operands[operand].dtype
-        return self.code.fetch(self.beside(operand, point, lane), 1, dtype, point.lanes, None)
+        """The elements of a lane at the positions of a block. Of rows on pages of their own, the processor does not see
+        which come next: those of a later block are asked for."""
+        given, place = self.nest.operands[operand], self.beside(operand, point, lane)
+        size = given.dtype.itemsize
+        if abs(given.strides[self.plan.vector]) * size >= host.PAGE:                        # type: ignore[index]
+            self.code.prefetch(place, BLOCKS_AHEAD * point.lanes * size, near=True)
+        return self.code.fetch(place, 1, given.dtype, point.lanes, None)
 
     def vector_loop(self, depth: int, point: Point, carried: Carried) -> Carried:
         axis, lanes, unroll = self.plan.order[depth], self.plan.lanes, self.plan.unroll
@@ -167,13 +172,13 @@ class Loops:
         return self.code.fetch(point.pointers[operand], self.step_of(operand, point), dtype, point.lanes, point.active)
 
     def ask_ahead(self, operand: int, point: Point) -> None:
-        """Ask for the lines that a vector's elements have there."""
+        """Ask for the lines that a vector's elements have there: in another chunk, or in one of the next rows."""
         if operand in self.ahead and point.lanes > 1:
             reach = self.step_of(operand, point) * point.lanes * self.nest.operands[operand].dtype.itemsize
             ahead = self.ahead[operand]
             for line in range(0, min(max(reach, 1), MOST_ASKED), host.LINE):
                 place = ahead + line if isinstance(ahead, int) else self.code.linear(line, [(ahead, 1)])
-                self.code.prefetch(point.pointers[operand], place)
+                self.code.prefetch(point.pointers[operand], place, near=not isinstance(ahead, int))
 
     def put(self, value: Value, output: int, point: Point) -> None:
         operand = len(self.nest.inputs) + output

@@ -10,6 +10,7 @@ from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.loops import AddressedNest, can_stream
+from nki_mlir.targets.cpu.lowering import listing
 from nki_mlir.targets.cpu.program import CodeAddress
 from nki_mlir.waist.nest import Nest, Operand
 
@@ -41,6 +42,13 @@ def part_of(x):
 def turned(x):
     out = nl.ndarray(x.shape[::-1], dtype=x.dtype, buffer=nl.shared_hbm)
     nl.store(out, nl.transpose(nl.load(x)))
+    return out
+
+
+@nki.jit
+def turned_part(x):
+    out = nl.ndarray((100, x.shape[0]), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.transpose(nl.load(x[:, 3:103])))
     return out
 
 
@@ -132,6 +140,16 @@ def test_blocks_turned_in_registers(offset):
     kernel([x], [out])
     np.testing.assert_array_equal(out, x.T)
     assert streamed(kernel) == [(96, 128)]
+
+
+@pytest.mark.parametrize("columns, asks", [(1000, False), (1024, True), (1041, True)])
+def test_blocks_of_rows_on_pages_of_their_own__are_asked_for(columns, asks):
+    x = np.random.default_rng(0).standard_normal((69, columns)).astype(np.float32)
+    x.flat[::7] = np.resize(np.float32([np.nan, np.inf, -np.inf, -0.0, 1e-40]), x.flat[::7].size)
+    assert ("prefetch" in listing(turned_part.lower(x).module("nisa"), vectors=True)) is asks
+    out = np.empty((100, 69), np.float32)
+    native(turned_part, x)([x], [out])
+    np.testing.assert_array_equal(out.view(np.uint32), x[:, 3:103].T.view(np.uint32))
 
 
 def test_threads__see_all_that_others_wrote():
