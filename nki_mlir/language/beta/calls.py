@@ -86,7 +86,7 @@ BETA.values.tiles = (View,)
 
 
 def form_of(function: Function) -> str:
-    return f"{function.title}({', '.join(parameter_text(p) for p in function.shown().parameters.values())})"
+    return f"{function.title}({', '.join(parameter_text(p) for p in function.__signature__.parameters.values())})"
 
 
 def shown(value: object) -> str:

@@ -43,7 +43,7 @@ class Current(Generation):
 
     def unbound(self, function: Function, text: str) -> NkiMlirError:
         self.require_kernel(function)
-        fix = f"call it as {function.title}{function.shown()}"
+        fix = f"call it as {function.title}{function.__signature__}"
         return NkiTypeError(text, fix=fix).here()
 
     @staticmethod

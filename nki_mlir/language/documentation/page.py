@@ -148,7 +148,7 @@ def description(function: "Function", sentence: str) -> str:
     if page is None or not shown:
         return ""
     arguments = []
-    for parameter in list(function.shown().parameters)[function.skip:]:
+    for parameter in list(function.__signature__.parameters)[function.skip:]:
         kind = function.kind(parameter)
         takes = said_of(generation, page.takes.get(parameter) or COMMON[module].get(parameter, ""))
         said = [kind.what if kind is not None else "", takes]

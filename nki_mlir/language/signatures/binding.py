@@ -9,7 +9,7 @@ What binding does for a number of positional arguments and a set of keywords is 
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import update_wrapper, wraps
+from functools import cached_property, update_wrapper, wraps
 from types import CodeType
 from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
@@ -85,16 +85,18 @@ class Contents(str):
 
 
 class Function:
-    """A public function: its parameters as it has them, and the signatures of its name."""
+    """A public function: its parameters as it has them, and the signatures of its name.
+
+    What Python asks for when it looks for the function's signature comes last in the chain of what it wraps: importing
+    a module makes none.
+    """
 
     def __init__(self, function: Callable[..., object], name: str, generation: Generation, bound_first: bool = False
                  ) -> None:
         self.function, self.name, self.generation = function, name, generation
         self.title, self.skip = name.rpartition(".")[2], int(bound_first)
         self.own_kinds = table.own_kinds(name, generation.name)
-        self.signature = inspect.signature(function)
-        self.parameters = dict(list(self.signature.parameters.items())[self.skip:])
-        self.own = self.as_signature()
+        self.__wrapped__ = function
         self.plans: dict[tuple[object, ...], BindingPlan] = {}
         needs = [need for need in table.needs_of(name) if need.parameter in ("", *self.newest.names)]
         if needs:
@@ -114,7 +116,12 @@ class Function:
             return function(*values, **named)
         return run
 
-    def as_signature(self) -> Signature:
+    @cached_property
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        return dict(list(inspect.signature(self.__wrapped__).parameters.items())[self.skip:])
+
+    @cached_property
+    def own(self) -> Signature:
         """The function's own parameters as a signature."""
         kinds = inspect.Parameter
         made = [Parameter(n, None if p.default is p.empty else "default", p.kind is kinds.KEYWORD_ONLY)
@@ -128,10 +135,12 @@ class Function:
         documented = table.signatures(self.name, self.generation.name)
         return documented[0] if documented else self.own
 
-    def shown(self) -> inspect.Signature:
+    @cached_property
+    def __signature__(self) -> inspect.Signature:
         """The newest signature, for ``help()`` and editors."""
         kinds, empty, newest = inspect.Parameter, inspect.Parameter.empty, self.newest
-        shown = [p.replace(annotation=empty) for p in list(self.signature.parameters.values())[:self.skip]]
+        every = list(inspect.signature(self.__wrapped__).parameters.values())
+        shown = [p.replace(annotation=empty) for p in every[:self.skip]]
         shown += ([p.replace(annotation=empty) for n, p in self.parameters.items() if n in newest.names]
                   if newest is self.own else self.generation.signature_of(newest).parameters.values())
         shown += [self.parameters[n].replace(annotation=empty) for n in newest.described if n in self.parameters]
@@ -366,8 +375,9 @@ def bound(function: Callable[..., R], table_name: str, generation: Generation) -
                 raise
             raise translated from error
     update_wrapper(call, function)
+    call.__dict__.pop("__signature__", None)            # the function's own: the record has the newest
     call.__name__, call.__doc__ = record.title, record.description()
-    call.record, call.__signature__ = record, record.shown()            # type: ignore[attr-defined]
+    call.record = call.__wrapped__ = record             # type: ignore[attr-defined]
     return call
 
 
