@@ -113,3 +113,23 @@ def test_import__looks_for_no_garbage_and_leaves_the_collector_as_it_was(collect
                   "nki_mlir.compat.install(); from nki.language import add\n"
                   "print(sum(g > 0 for g in runs), 'nki_mlir.language.kernel' in sys.modules, gc.isenabled())")
     assert done.stdout.split() == ["0", "True", str(collects)], done.stderr
+
+
+@pytest.mark.parametrize("freezes", [True, False])
+def test_import__leaves_frozen_what_is_frozen_and_collectable_what_is_not(freezes):
+    done = python(f"import gc, weakref, nki_mlir.compat; {'gc.freeze()' if freezes else ''}\n"
+                  "class Node: pass\n"
+                  "node = Node(); node.itself = node; gone = weakref.ref(node); count = gc.get_freeze_count()\n"
+                  "nki_mlir.compat.install(); from nki.language import add; del node; gc.collect()\n"
+                  "print(gone() is None, abs(gc.get_freeze_count() - count) < 1000, count > 1000)")
+    assert done.stdout.split() == ["True", "True", str(freezes)], done.stderr
+
+
+def test_import__makes_its_objects_old():
+    """The collections that follow look at what the program makes, not at what was imported."""
+    done = python("import gc, numpy, nki_mlir.compat; nki_mlir.compat.install(); looked = []\n"
+                  "def look(phase, info):\n"
+                  "    if phase == 'start': looked.append(len(gc.get_objects(info['generation'])))\n"
+                  "gc.callbacks.append(look); from nki.language import add\n"
+                  "kept = [[] for _ in range(20_000)]; print(0 < max(looked) < 20_000)")
+    assert done.stdout.split() == ["True"], done.stderr
