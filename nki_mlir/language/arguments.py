@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import is_
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -221,26 +222,33 @@ def defaults_of(function: object) -> tuple[object, ...]:
 
 
 class Read(NamedTuple):
-    """A signature, with the defaults that it was read with: a program may change them. ``plain`` are names and
-    defaults where it has parameters of the usual kind only.
+    """A signature, with the defaults that it was read with: a program may change them. ``bound``: without ``self``.
+
+    ``plain`` are names and defaults where it has parameters of the usual kind only.
     """
 
+    bound: bool
     defaults: tuple[object, ...]
     signature: inspect.Signature
     plain: tuple[tuple[str, ...], dict[str, object]] | None
 
 
-_read: dict[object, Read] = {}
+_read: WeakKeyDictionary[object, Read] = WeakKeyDictionary()          # a kernel that is gone takes what it sees along
 
 
 def read(function: Any) -> Read:
-    found, defaults = _read.get(function), defaults_of(function)
-    if found is None or len(found.defaults) != len(defaults) or not all(map(is_, found.defaults, defaults)):
+    owner: Any = getattr(function, "__func__", function)                # bound methods are made anew for each use
+    hashable, bound, defaults = owner.__hash__ is not None, owner is not function, defaults_of(function)
+    found = _read.get(owner) if hashable else None
+    if found is None or found.bound is not bound or len(found.defaults) != len(defaults) or not all(
+            map(is_, found.defaults, defaults)):
         signature = inspect.signature(function)
         usual = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in signature.parameters.values())
         plain = tuple(signature.parameters), {n: p.default for n, p in signature.parameters.items()
                                               if p.default is not p.empty}
-        found = _read[function] = Read(defaults, signature, plain if usual else None)
+        found = Read(bound, defaults, signature, plain if usual else None)
+        if hashable:
+            _read[owner] = found
     return found
 
 

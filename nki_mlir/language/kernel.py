@@ -119,7 +119,8 @@ class Kernel:
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         if capturing():
             return self.inline(arguments, keywords)
-        key = None if keywords else call_key((self.func, self.grid, self.target, self.executor), arguments)
+        key = None if keywords or type(self.func) is not FunctionType else call_key(
+            (self.func, self.grid, self.target, self.executor), arguments)
         repeated = self.repeated.get(key)
         if repeated is None:
             arguments, keywords = with_arrays(arguments, keywords)

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Calls like one before take a short way; whatever a program depends on takes them off it."""
 
+import dataclasses
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -210,3 +214,46 @@ def test_entries_that_were_used_last_are_kept(monkeypatch):
     assert list(kept) == ["c", "a", "d"]
     kept["c"] = "again"
     assert list(kept) == ["a", "d", "c"] and kept["c"] == "again"
+
+
+def test_kernel_that_is_gone_takes_what_it_sees_along():
+    def made(table):
+        @nki.jit
+        def kernel(x):
+            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+            nl.store(out, nl.load(x) * float(table[0]))
+            return out
+        return kernel
+    table = numbers(1000) + 4
+    kernel, seen = made(table), weakref.ref(table)
+    for _ in range(3):
+        assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) * 4)
+    del kernel, table
+    gc.collect()
+    assert seen() is None
+
+
+@dataclasses.dataclass
+class Scaled:
+    """Equal to others, and hence without a hash."""
+
+    factor: float
+
+    def __call__(self, x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x) * self.factor)
+        return out
+
+    @nki.jit
+    def method(self, x):
+        return self(x)
+
+
+def test_objects_without_a_hash_are_kernels():
+    scaled = Scaled(2.0)
+    kernel = nki.jit(scaled)
+    for factor in (2.0, 2.0, 3.0, 3.0, 2.0):
+        scaled.factor = factor
+        assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) * factor)
+        assert np.array_equal(scaled.method(numbers(4, 8)), numbers(4, 8) * factor)
+        assert np.array_equal(Scaled.method(scaled, numbers(4, 8)), numbers(4, 8) * factor)
