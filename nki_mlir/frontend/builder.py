@@ -274,7 +274,8 @@ class Builder:
         if self.rules is not DeviceRules.OFF and not self.check_device(op, known):
             return None
         self.memory.use(used)
-        self.masking |= bool(op.mask)
+        if op.mask:
+            self.masking = True
         if self.masking and from_fresh(op, operands, used) and has_domain(op):
             op.extra = {FRESH: self.flag()}
         self.perform(op, operands, used, symbols, {} if op.mask or op.limits or op.extra else known)
@@ -320,8 +321,9 @@ class Builder:
         for finding, place in self.memory.findings():
             report(finding.error, self.rules, place, finding.contested)
 
-    def consider(self, cls: type[Op], views: Views, mask: object, **attributes: object) -> None:
-        """An operation whose result has been copied may come to write there itself, where the kernel is compiled."""
+    def consider(self, cls: type[Op], views: Views, target: View, mask: object, attributes: dict[str, object]) -> None:
+        """An operation whose result is copied to a target may come to write there itself, where the kernel is
+        compiled."""
 
     def report(self, error: NkiMlirError, contested: bool = True) -> None:
         """A rule of the device that the kernel breaks where it stands."""

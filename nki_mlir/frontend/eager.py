@@ -123,12 +123,12 @@ class EagerBuilder(Builder):
         if happens(masks_of(op, symbols)) is not False:
             super().wrote(op, buffer, symbols)
 
-    def consider(self, cls: type[Op], views: Views, mask: object, **attributes: object) -> None:
+    def consider(self, cls: type[Op], views: Views, target: View, mask: object, attributes: dict[str, object]) -> None:
         """Whether it would break a rule is asked of capture, which knows what else reads the result."""
         if self.rules in (DeviceRules.SPLIT, DeviceRules.ERROR) and cls.engines:
             self.considering = True
             try:
-                self.emit(cls, views, mask, **attributes)
+                self.emit(cls, {**views, "dst": target}, mask, **attributes)
             except KernelError:
                 self.launch.doubtful = True
             finally:
@@ -189,9 +189,10 @@ class EagerBuilder(Builder):
                 known: Known) -> None:
         work, values = known.get("work") or self.worked_out(op, operands, known)
         self.run(op, [tile.handle for _, tile in operands], work, values)
-        if self.touches.watching or op.acts_outside:
-            self.touches.performed(op, views, (), self.accumulating, ())
-            if self.touches.several:
+        touches = self.touches
+        if touches.turn is not None or touches.several or op.acts_outside:
+            touches.performed(op, views, (), self.accumulating, ())
+            if touches.several:
                 self.deeds = hash((self.deeds, id(known) if known else op.outline(), op.mask))
         for view in views:
             if view.buffer.turn is not None:

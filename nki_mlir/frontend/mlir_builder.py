@@ -104,8 +104,7 @@ class MlirBuilder(Builder):
         self.last_at: Location | None = None
         self.last_location: ir.Location | None = None       # of an operation there
         self.waiting: WaitingResult | None = None
-        self.unknown = ir.Location.unknown()
-        self.index_type = ir.IndexType.get()
+        self.unknown, self.index_type = ir.Location.unknown(), ir.IndexType.get()
         self.plain_allocation: dict[str, ir.Attribute] = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
         self.module = ir.Module.create(self.unknown)
         self.module.operation.attributes["nki.target"] = ir.StringAttr.get(target)
@@ -177,16 +176,15 @@ class MlirBuilder(Builder):
         if shared or (private is not None and ("output", *private) in self.plan.reasons):
             self.outputs.append(self.parameter(shape, dtype, name, "output", **{"nki.shared": len(self.outputs)}))
             return self.outputs[-1]
-        buffer = Buffer(tuple(shape), dtype, space, name, partition_dim, scope=self.scopes[-1], turn=self.touches.turn)
+        buffer = Buffer(tuple(shape), dtype, space, name, partition_dim, LateValue(), self.scopes[-1],
+                        turn=self.touches.turn)
         if private is not None:
             self.private[buffer] = private
         named = self.plain_allocation
         if attributes:
             named = named | {k: self.make.value(v) for k, v in attributes.items()}
-        if self.waiting is not None:
-            self.emit_waiting()
+        self.emit_waiting()
         self.waiting = WaitingResult(buffer, named, place := at or user_location(2), at, not self.replaying)
-        buffer.handle = LateValue()
         if not self.replaying:
             self.track(buffer, attributes, place)
         return buffer
@@ -215,8 +213,7 @@ class MlirBuilder(Builder):
 
     def performed(self) -> int:
         """How many operations there are, with those that wait."""
-        waiting = self.waiting
-        return self.trace.mark() + (0 if waiting is None else 1 + (waiting.writer is not None))
+        return self.trace.mark() + (0 if self.waiting is None else 1 + (self.waiting.writer is not None))
 
     def allocate_state(self, shape: tuple[int, ...], dtype: DType, name: str) -> Buffer:
         buffer = Buffer(shape, dtype, "sbuf", name, scope=self.scopes[0])
@@ -281,13 +278,11 @@ class MlirBuilder(Builder):
                 self.out_of_scope(buffer)
         if (len(scopes) > 1 or self.grid) and not self.accumulating:
             self.dependences.check(op, views, symbols, scopes, self.open_programs())
-        if (self.touches.watching or op.acts_outside) and not self.replaying:
+        if (self.touches.turn is not None or self.touches.several or op.acts_outside) and not self.replaying:
             self.touches.performed(op, views, symbols, self.accumulating, scopes)
         self.unproved += bool(op.limits) and not self.replaying
-        written = known.get("written")
-        if written is None:
-            written = known["written"] = op.full_name(), op_attributes(op, self.make, operands), fills(op, operands)
-        name, attributes, is_filled = written
+        name, attributes, is_filled = known.get("written") or known.setdefault(
+            "written", (op.full_name(), op_attributes(op, self.make, operands), fills(op, operands)))
         if self.properties.get("no_reorder"):
             attributes = {**attributes, "nki.no_reorder": ir.UnitAttr.get()}
         if waiting is not None:
@@ -336,8 +331,7 @@ class MlirBuilder(Builder):
         self.waiting = self.last = None
         self.taken_back[result.buffer] = key
         self.first_uses.forget(result.buffer)
-        if result.buffer.held is not None:
-            self.memory.forget(result.buffer)
+        self.memory.forget(result.buffer)
         return True
 
     # -- structure -----------------------------------------------------------------------------------------------------
@@ -419,6 +413,8 @@ class MlirBuilder(Builder):
         self._op("scf.yield")
         if (began := self.scopes.pop().began) is not None:
             self.memory.close(began)
+        if len(self.scopes) == 1:
+            self.trace.settle()
         self.last = None
 
     def finish(self, results: Sequence[Buffer]) -> Module:
@@ -473,7 +469,10 @@ class MlirBuilder(Builder):
         op = ir.Operation.create(name, results, operands, attributes, None, regions,
                                  self.last_location, ip or self.scopes[-1].end)
         if ip is None:      # what goes elsewhere (constants, the function) is not part of a loop body
-            self.trace.record(op)
+            if len(self.scopes) > 1:
+                self.trace.record(op)
+            else:
+                self.trace.counted += 1
         return op
 
     def _constant(self, value: int) -> Value:

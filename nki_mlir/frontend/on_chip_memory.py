@@ -139,8 +139,9 @@ class OnChipMemory:
     def forget(self, buffer: Buffer) -> None:
         """An operation was taken back, and its result with it."""
         held = buffer.held
-        self.total[held.kind.space] -= held.kind.bytes
-        held.kind, held.blocks = NO_ROOM[held.kind.space], ()
+        if held is not None:
+            self.total[held.kind.space] -= held.kind.bytes
+            held.kind, held.blocks = NO_ROOM[held.kind.space], ()
 
     def use(self, views: Sequence[View]) -> None:
         """One more operation."""

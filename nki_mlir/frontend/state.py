@@ -111,15 +111,22 @@ class BlockArguments:
 class Trace:
     """Operations in the order they are emitted; ``BlockArguments`` where a body begins.
 
-    Every operation of a capture is recorded, few are looked at: what there is to know of one is read from it then.
+    Outside of loops and branches they are only counted. Of the others few are looked at: what there is to know of one
+    is read from it then.
     """
 
     def __init__(self) -> None:
         self.entries: list[Any] = []
         self.record = self.entries.append
+        self.counted = 0
 
     def mark(self) -> int:
-        return len(self.entries)
+        return self.counted + len(self.entries)
+
+    def settle(self) -> None:
+        """The outermost loop or branch has ended: nothing inside will be asked for again."""
+        self.counted += len(self.entries)
+        self.entries.clear()
 
     def segment(self, start: int, end: int) -> list[object]:
         """Names, attributes and operands, with the values made inside replaced by the place that made them.
@@ -128,7 +135,7 @@ class Trace:
         """
         local: dict[object, tuple[int, int]] = {}
         canonical: list[object] = []
-        for at, entry in enumerate(self.entries[start:end]):
+        for at, entry in enumerate(self.entries[start - self.counted:end - self.counted]):
             values: Sequence[object] = ()
             if isinstance(entry, BlockArguments):
                 canonical.append(BlockArguments)
@@ -144,7 +151,8 @@ class Trace:
 
     def erase_from(self, mark: int) -> None:
         """Undo everything emitted since the mark. Touching an erased operation later would abort: none is kept."""
-        for entry in reversed(self.entries[mark:]):
+        first = mark - self.counted
+        for entry in reversed(self.entries[first:]):
             if not isinstance(entry, BlockArguments):
                 entry.erase()
-        del self.entries[mark:]
+        del self.entries[first:]

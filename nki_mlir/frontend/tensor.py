@@ -21,7 +21,7 @@ from nki_mlir.frontend.errors import BadReshape, BlockTensorNotTile, MaskedView,
 from nki_mlir.frontend.index import DynamicSlice, Index, Mask, Symbol, broadcast_shape, check_placed
 from nki_mlir.frontend.strides import ONE_MORE, ZERO, Dim, Limit, Shape, from_front, numbers_of, slice_span, substitute
 from nki_mlir.machine import Machine
-from nki_mlir.scalar.dtypes import DType
+from nki_mlir.scalar.dtypes import BY_NAME, DType
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -110,7 +110,7 @@ class View:
     @classmethod
     def whole_tile(cls, buffer: Buffer) -> "Self":
         """All of a buffer on chip whose partition is in front."""
-        return cls.operand(buffer, buffer.shape, whole_pattern(buffer.shape, buffer.dtype, buffer.space))
+        return cls.operand(buffer, buffer.shape, whole_pattern(buffer.shape, buffer.dtype.name, buffer.space))
 
     def pattern(self, tile: Tile) -> "OperandPattern":
         """Given the tile that the view is."""
@@ -434,9 +434,9 @@ def constant_access(dtype: DType, partition: int | None, free: int, dims: tuple[
 
 
 @lru_cache(4096)
-def whole_pattern(shape: tuple[int, ...], dtype: DType, space: str) -> "OperandPattern":
-    """That of all whole tiles of a shape."""
-    dims = whole_dims(shape, 0)
+def whole_pattern(shape: tuple[int, ...], dtype_name: str, space: str) -> "OperandPattern":
+    """That of all whole tiles of a shape. (The hash of a name is quick.)"""
+    dims, dtype = whole_dims(shape, 0), BY_NAME[dtype_name]
     tile = Tile(None, space, shape, dtype, constant_access(dtype, 0, 0, dims))
     return OperandPattern(ZERO, ZERO, dims, Shape(shape), dtype, tile.access, tile.layout)
 

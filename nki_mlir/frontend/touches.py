@@ -100,6 +100,7 @@ class Touch:
 
 class Touches:
     """Those of one program (or all programs that a capture stands for). ``several``: the grid has more than one.
+    There are other iterations or programs, which could touch the same, where it has or there is a ``turn``.
 
     ``locate(skip)`` is where the kernel is, ``meant`` finds which elements data choose, where these are known.
     """
@@ -114,11 +115,6 @@ class Touches:
         self.programs: dict[Buffer, list[Touch]] = {}
         self.reducing = False           # operations of a loop_reduce, whose iterations combine
         self.values: ValueNumbers | None = None        # where programs run, or are captured, one by one
-
-    @property
-    def watching(self) -> bool:
-        """Whether there are other iterations or programs, which could touch the same."""
-        return self.several or self.turn is not None
 
     def enter(self, loop: LoopRun, number: int | None) -> None:
         self.turn = Turn(loop, number, self.turn)

@@ -78,7 +78,7 @@ def redirect(made: LastResult, target: View, mask: object) -> bool:
     builder = active()
     taken = builder.symbolic and builder.take_back(made.operand)
     if not taken and target.dtype is value.dtype and not made.is_masked:
-        builder.consider(made.cls, {**made.views, "dst": beside(made, target)}, made.mask, **made.attributes)
+        builder.consider(made.cls, made.views, beside(made, target), made.mask, made.attributes)
         return False                    # it stands already: a copy gives the same bits
     emit(made.cls, {**made.views, "dst": beside(made, target)}, made.mask, **made.attributes)
     return True
@@ -110,6 +110,6 @@ def accumulate(target: Tensor, value: Any) -> Tensor:
         if target.shape == value.shape and builder.symbolic and builder.take_back(made.operand):
             emit(made.cls, {**made.views, "dst": target}, made.mask, **(made.attributes | {"accumulate": True}))
             return target
-        builder.consider(made.cls, {**made.views, "dst": target}, made.mask, **made.attributes)
+        builder.consider(made.cls, made.views, target, made.mask, made.attributes)
     combine("add", target, value)
     return target

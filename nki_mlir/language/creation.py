@@ -102,13 +102,13 @@ class ParDim(int):
 
 
 def result_tensor(shape: tuple[int, ...], dtype: object, space: str) -> "Tensor":
-    """What an operation makes; quick where the shape is a tile's."""
+    """What ``operations.compute`` makes, which a function of the language calls; quick where the shape is a tile's."""
     if type(shape) is not Shape or type(dtype) is not DType or space == HBM:
         return new_tensor(shape, dtype, space)
     if len(shape) < 2 or shape[0] > PARTITIONS:
         located(check_on_chip_shape, shape, 0)
     builder = current.get() or active("a tensor creation")
-    made: Tensor = _tensor_class.whole_tile(builder.allocate(shape, dtype, space, at=user_location(2)))
+    made: Tensor = _tensor_class.whole_tile(builder.allocate(shape, dtype, space, at=user_location(4)))
     return made
 
 
@@ -206,7 +206,7 @@ def emit(cls: type[Op], views: Views, mask: object = None, **attributes: object)
     """Emit through the running builder, which joins the masks attached to operands with the operation's."""
     builder = current.get() or active(f"nki.{cls.name}")
     for name, view in views.items():
-        if not (view is None or isinstance(view, View)):
+        if not isinstance(view, View) and view is not None:
             raise WrongMemory(operand=name, op=cls.name, expected="psum|sbuf|hbm", found=type(view).__name__).here()
     for name in cls.outputs:
         if (view := views.get(name)) is not None and view.buffer.role == "input":
