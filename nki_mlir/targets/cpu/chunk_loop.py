@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A loop over chunks of operations, one after the other or as a pipeline.
+
+before:  for chunk k:  maximum(x[k], m);  exp(x[k], m, t, sum);  multiply(t, sum, y[k])
+after:   maximum(x[0], m);  for chunk k:  exp and sum of k, beside them the store of k - 1 and the maximum of k + 1
+
+What only moves data waits for the memory. Beside a function, in one routine with it, it costs little.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu.loops import AddressedNest, can_stream, does_stream, with_memory
+from nki_mlir.targets.cpu.program import Argument, Assembly, RoutineCall, ScratchBuffer, room
+from nki_mlir.targets.cpu.schedule import ORDERLESS, schedule
+from nki_mlir.targets.cpu.values import MemrefView
+from nki_mlir.waist.nest import Nest, Operand
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The first of the equal parts of a nest, and how many bytes further each operand is in the next."""
+
+    nest: Nest
+    steps: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class ChunkLoop:
+    """A loop over chunks: calls of whole nests, each with what it is for a chunk. All chunks use ``common`` buffers.
+
+    Where its last call stores past the caches, the loop is a pipeline: that call runs with the heaviest one as one
+    routine, a chunk late, and so does a fold that reads the kernel's array first, a chunk early.
+    """
+
+    code: Assembly
+    count: int
+    calls: Sequence[RoutineCall]
+    parts: Sequence[Chunk]
+    views: Sequence[Sequence[MemrefView]]
+    routines: Sequence[Nest | AddressedNest]
+    common: set[object]
+    halves: dict[object, int] = field(default_factory=dict)     # of these that two chunks need: how far they are apart
+
+    def write(self) -> None:
+        heavy = self.heavy_call()
+        if heavy is None:
+            with self.code.repeated(self.count) as chunk:
+                for k, routine in enumerate(self.routines):
+                    self.code.emit(routine, *self.arguments(k, chunk))
+            return
+        early = self.early_call(heavy)
+        first = 0 if early is None else early + 1
+        for k in range(first):
+            self.code.emit(self.routines[k], *self.arguments(k, Linear()))
+        with self.code.repeated(self.count) as chunk:
+            turn = following = Linear()
+            if early is not None:
+                turn = self.code.computed("nki_andi", chunk, Linear(1))
+                following = self.code.computed("nki_minsi", chunk.plus(Linear(1)), Linear(self.count - 1))
+            for k in range(first, len(self.calls) - 1):
+                if k == heavy:
+                    self.together(heavy, early, chunk, turn, following)
+                else:
+                    self.code.emit(self.routines[k], *self.arguments(k, chunk, turn))
+        self.code.emit(self.routines[-1], *self.arguments(-1, Linear(self.count - 1)))
+
+    def together(self, heavy: int, early: int | None, chunk: Linear, turn: Linear, following: Linear) -> None:
+        """The heaviest call, the last one of the chunk before where there is one, the early one of the chunk behind."""
+        own, last = (heavy, self.arguments(heavy, chunk, turn)), (-1, self.arguments(-1, chunk.plus(Linear(-1))))
+        behind = []
+        if early is not None:
+            other = Linear(1).plus(turn, -1)
+            for k in range(early):
+                self.code.emit(self.routines[k], *self.arguments(k, following, other))
+            behind = [(early, self.arguments(early, following, other))]
+        otherwise, end = self.code.label(), self.code.label()
+        self.code.emit("nki_unless", chunk, otherwise)
+        self.emit_joined([own, last, *behind])
+        self.code.emit("nki_unless", Linear(), end)
+        self.code.mark(otherwise)
+        self.emit_joined([own, *behind])
+        self.code.mark(end)
+
+    def emit_joined(self, calls: Sequence[tuple[int, list[Argument]]]) -> None:
+        inputs = [(given, len(self.parts[k].nest.inputs)) for k, given in calls]
+        self.code.emit(self.joined([k for k, _ in calls]), *[a for given, n in inputs for a in given[:n]],
+                       *[a for given, n in inputs for a in given[n:]])
+
+    def joined(self, numbers: Sequence[int]) -> Nest | AddressedNest:
+        """Some calls as one routine. Of an array that the first and another one read, the latter is ahead and asks."""
+        first, *others = [with_memory(self.routines[k]) for k in numbers]
+        nest, use = first.nest, first.use
+        for k, other in zip(numbers[1:], others):
+            roots = [view.root for view in self.views[k][:len(other.nest.inputs)]]
+            ahead = [(len(nest.inputs) + roots.index(self.views[numbers[0]][n].root), step) if
+                     self.views[numbers[0]][n].root in roots else (n, step) for n, step in first.use.ahead]
+            use = replace(use, ahead=tuple(ahead),
+                          streams=(*use.streams, *(len(nest.outputs) + n for n in other.use.streams)))
+            nest = nest.beside(other.nest)
+        return AddressedNest(nest, use) if others else self.routines[numbers[0]]
+
+    def arguments(self, k: int, chunk: Linear, turn: Linear = Linear()) -> list[Argument]:
+        """Of a call, for a chunk that has the first half of divided buffers, or where ``turn`` is 1 the second."""
+        starts = [a.plus(turn, self.halves[view.root]) if view.root in self.halves else         # type: ignore[union-attr]
+                  a.plus(chunk, 0 if view.root in self.common else step)                        # type: ignore[union-attr]
+                  for a, step, view in zip(self.calls[k].arguments, self.parts[k].steps, self.views[k])]
+        return [*starts, *self.calls[k].arguments[len(starts):]]
+
+    # -- which calls ---------------------------------------------------------------------------------------------------
+    def heavy_call(self) -> int | None:
+        """The number of the call that the last one can run with, a chunk late."""
+        *others, last = map(with_memory, self.routines)
+        k = max(range(len(others)), key=lambda k: len(others[k].nest.steps))
+        heavy = others[k]
+        can_join = does_stream(last) and not heavy.use.streams and len(heavy.nest.steps) > len(last.nest.steps)
+        return k if can_join and self.can_be_joined([k, -1]) and self.keeps_for_the_last(k) else None
+
+    def can_be_joined(self, numbers: Sequence[int]) -> bool:
+        """Whether the first of some calls computes as before, in the order of its sums for example, with the others."""
+        nests = [with_memory(self.routines[k]).nest for k in numbers]
+        if any(n.mask or n.symbols or n.extents != nests[0].extents for n in nests):
+            return False
+        routine = with_memory(self.joined(numbers))
+        own, plan = (replace(schedule(n), carried=(), folds=()) for n in (nests[0], routine.nest))
+        return own == plan and can_stream(routine.nest, routine.use.streams)
+
+    def keeps_for_the_last(self, k: int) -> bool:
+        """Whether what the last call reads of a chunk is there until call ``k`` has the next one.
+
+        That may write each element where the last call has just read it.
+        """
+        read = [(view.root, what) for view, *what in self.operands(-1) if view.root in self.common]
+        return all(n == k and what == other for n in range(k + 1)
+                   for view, *what in self.operands(n)[len(self.parts[n].nest.inputs):]
+                   for root, other in read if root is view.root)
+
+    def operands(self, k: int) -> list[tuple[MemrefView, Operand, Argument]]:
+        return [*zip(self.views[k], self.parts[k].nest.operands, self.calls[k].arguments)]
+
+    def early_call(self, heavy: int) -> int | None:
+        """The number of the first call that reads what the heavy one asks for, if it and those before can run early.
+
+        Of the buffers that they write there are two from here on: nobody else keeps them for longer than a chunk.
+        """
+        asked = [self.views[heavy][k].root for k, _ in with_memory(self.routines[heavy]).use.ahead]
+        early = next((k for k in range(heavy) if asked and self.views[k][0].root == asked[0]), None)
+        if early is None or not all(f.fn in ORDERLESS for f in schedule(self.parts[early].nest).folds) or not (
+                self.parts[early].nest.reduced == self.parts[heavy].nest.reduced != frozenset()):
+            return None
+        used = [view.root for k in range(early + 1) for view in self.views[k] if view.root != asked[0]]
+        if not all(r in self.common and all(r is not view.root for view in self.views[-1]) for r in used) or not (
+                self.can_be_joined([heavy, early]) and self.can_be_joined([heavy, -1, early])):
+            return None
+        for buffer in dict.fromkeys(used):
+            assert isinstance(buffer, ScratchBuffer)
+            self.halves[buffer] = room(buffer)
+            buffer.size += room(buffer)
+        return early
