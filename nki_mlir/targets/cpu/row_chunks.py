@@ -19,7 +19,7 @@ from nki_mlir.targets.cpu.chunk_loop import Chunk, ChunkLoop
 from nki_mlir.targets.cpu.contraction import product_of
 from nki_mlir.targets.cpu.loops import addressed, can_stream, does_stream
 from nki_mlir.targets.cpu.program import Assembly, ProgramLabel, RoutineCall, ScratchBuffer
-from nki_mlir.targets.cpu.schedule import parts_of, reach_of
+from nki_mlir.targets.cpu.schedule import parts_of, reach_of, schedule
 from nki_mlir.targets.cpu.values import MemrefView
 from nki_mlir.waist.nest import Nest
 
@@ -139,7 +139,11 @@ class Run:
         if sum(nest.elements for nest in nests) < LEAST * least * len(nests):
             return 0
         first = [nest.extents[0] for nest in nests if nest.extents]
-        return max(range(least, MOST_CHUNKS + 1), key=lambda n: sum(extent % n == 0 for extent in first))
+        # Rows that are lanes have to fill a vector: else the nest takes twice as long, or longer.
+        most = min([nest.extents[0] // schedule(nest).lanes for nest in nests if len(nest.extents) > 1
+                    and nest.elements >= LEAST * least and schedule(nest).vector == 0], default=MOST_CHUNKS)
+        return max(range(min(least, max(most, 2)), most + 1),
+                   key=lambda n: sum(extent % n == 0 for extent in first), default=0)
 
     def computation(self, item: object) -> TileComputation | None:
         return self.chunks.computations.get(id(item))

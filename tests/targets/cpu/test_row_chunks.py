@@ -267,6 +267,30 @@ def test_what_was_read_before__is_asked_for_in_the_iteration_that_the_thread_run
     np.testing.assert_allclose(normal_powers.on("jit")(x), np.exp(x - x.mean(1, keepdims=True)), rtol=1e-5)
 
 
+@nki.jit
+def scanned(x, y):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.multiply(nl.abs(nl.load(x)), 0.5)
+    states = nisa.tensor_tensor_scan(tile, nl.load(y), initial=0.0, op0=np.multiply, op1=np.add)
+    nl.store(out, nl.add(states, tile))
+    return out
+
+
+@pytest.mark.parametrize("rows, chunks", [(128, 8), (96, 6), (40, 2), (16, 0)])
+def test_rows_that_are_lanes__fill_a_vector(monkeypatch, rows, chunks):
+    """A scan goes along the rows, all of a chunk at a time."""
+    monkeypatch.setattr(row_chunks, "CHUNK", 1 << 12)
+    x, y = np.random.default_rng(1).integers(-2, 3, (2, rows, 512)).astype(np.float32)
+    with monkeypatch.context() as wide:
+        wide.setattr(host, "lanes", lambda: 16)
+        text = listing(scanned.lower(x, y).module("nisa")).split("module {")[0]
+    assert [int(n) for n in re.findall(r"nki_next\(\S+ 1, (\d+)", text)] == [chunks] * bool(chunks)
+    states, previous = np.empty_like(x), np.zeros(rows, np.float32)
+    for column in range(512):
+        states[:, column] = previous = np.abs(x[:, column]) * 0.5 * previous + y[:, column]
+    np.testing.assert_allclose(scanned.on("jit")(x, y), states + np.abs(x) * 0.5, rtol=1e-5, atol=1e-5)
+
+
 def test_every_line_of_the_next_chunk_is_asked_for(monkeypatch):
     """Of a vector of every fourth element as many lines as four vectors have."""
     monkeypatch.setattr(read_in_place, "LEAST", 64)
