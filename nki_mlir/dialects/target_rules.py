@@ -7,7 +7,7 @@ what is about to become instruction streams. Transfers, to or from HBM, have no 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, PSUM, Tile
@@ -126,8 +126,7 @@ class RuleOfTarget(TargetRule):
     fix = "{instead}"
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """A rule that an instruction breaks.
 
     ``contested``: documents disagree on it, or code that ran on devices breaks it. ``settled``: those of the current

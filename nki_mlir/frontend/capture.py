@@ -9,7 +9,7 @@ swallow exceptions. Each attempt fixes at least one more loop or grid axis, so i
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Location, NkiMlirError
@@ -27,8 +27,7 @@ from nki_mlir.frontend.wrapping import name_of, wrap
 from nki_mlir.scalar.dtypes import DType
 
 
-@dataclass
-class KernelOutput:
+class KernelOutput(NamedTuple):
     """One result of a kernel: the captured function's argument that holds it."""
 
     name: str
@@ -112,8 +111,7 @@ def capture(function: Callable[..., object], body: Body, grid: tuple[int, ...] =
             plan.reasons.update({("written", n): "only a run can tell whether it is written" for n in left})
 
 
-@dataclass
-class Again:
+class Again(NamedTuple):
     """An attempt that ended with requests for numbers; ``error`` is what it would have failed with."""
 
     requests: dict[tuple[object, ...], str]

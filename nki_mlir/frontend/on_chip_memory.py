@@ -7,9 +7,8 @@ does not make, from the loop's begin to its end.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,8 +49,7 @@ class OutsideMemory(TargetRule):
     fix = "choose another address"
 
 
-@dataclass(frozen=True, slots=True)
-class TileFootprint:
+class TileFootprint(NamedTuple):
     """What equal tiles have in common: their sizes in a partition, and the rule that they break."""
 
     space: str

@@ -9,8 +9,8 @@ operands' axes; masks, conditions and the definitions of quotients and remainder
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -105,8 +105,7 @@ class ConditionPoints:
 
 
 # -- touches -----------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class CommonElement:
+class CommonElement(NamedTuple):
     """An element that both touch: where it is in its tensor, and the values of the symbol that tells them apart."""
 
     element: tuple[int, ...]
@@ -114,8 +113,7 @@ class CommonElement:
     second: int
 
 
-@dataclass(frozen=True)
-class Apart:
+class Apart(NamedTuple):
     """Two points that differ: the symbol whose values do (None: a grid axis that nothing asks for, of that extent).
 
     ``shared`` symbols have one value at both points.

@@ -12,9 +12,8 @@ writes it runs, capture is repeated with a flag: every write sets it, and the ke
 import json
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nki_mlir.analysis.effects import without_gap
 from nki_mlir.bindings import Operation, ir
@@ -37,8 +36,7 @@ if TYPE_CHECKING:
     from nki_mlir.frontend.mlir_builder import MlirBuilder, Scope
 
 
-@dataclass
-class Covering:
+class Covering(NamedTuple):
     """A buffer that a loop's iterations write piece by piece: all of it has been written when ``scope`` has closed."""
 
     scope: object

@@ -7,8 +7,7 @@ few. Nothing here knows which builder runs.
 
 import math
 import operator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -100,8 +99,7 @@ def compute(cls: type[Op], shape: tuple[int, ...], dtype: object, views: Views, 
     return result
 
 
-@dataclass(slots=True)
-class LastResult:
+class LastResult(NamedTuple):
     """How the last result was made, so that an assignment that follows at once can have it written elsewhere.
 
     ``result`` is what the kernel holds: ``operand`` without the axes ``dropped``.

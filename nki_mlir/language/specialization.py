@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import isnan, prod
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -35,8 +35,7 @@ EXECUTORS = ("eager", "interpreter", "jit", "isa")
 WORTH_A_PROOF = 1 << 18         # elements: smaller results are zeroed in less time than it takes to look
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """One output of a kernel: a shared buffer it made, or an input it updated (``input`` is its place)."""
 
     name: str

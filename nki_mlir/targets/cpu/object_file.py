@@ -8,7 +8,6 @@ Python has no way to give an object to the engine, and the bindings have no link
 import ctypes
 import mmap
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -43,8 +42,7 @@ class ElfSection(NamedTuple):
     entry_size: int
 
 
-@dataclass(frozen=True)
-class ElfSymbol:
+class ElfSymbol(NamedTuple):
     name: str
     is_function: bool
     section: int            # 0: outside of the object
