@@ -18,7 +18,6 @@ import linecache
 import os
 import stat
 import sys
-import sysconfig
 import textwrap
 from collections.abc import Iterator
 from functools import cache
@@ -329,7 +328,7 @@ def _outline(code: CodeType) -> tuple[object, ...]:
 # -- frames ------------------------------------------------------------------------------------------------------------
 PACKAGE = str(Path(__file__).parent.parent) + "/"
 NUMPY = str(Path(np.__file__).parent) + "/"
-STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
+STANDARD_LIBRARY = str(Path(textwrap.__file__).parent) + "/"
 NKI = {"nki_mlir", "neuronxcc", "nki"}          # the packages that the names of NKI come from
 
 _users: dict[str, bool] = {}
