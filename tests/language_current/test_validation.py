@@ -277,6 +277,17 @@ def test_reading_what_nobody_wrote_warns():
         run("interpreter", kernel, np.zeros((2, 2), np.float32))
 
 
+def test_an_instruction_in_place_on_what_nobody_wrote_warns():
+    def kernel(x):
+        out, t = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), tile(2, 2)
+        nisa.tensor_scalar(t, t, nl.add, 2.0)           # follows the tile at once, and writes all of it
+        nl.store(out, t)
+        return out
+    with pytest.warns(UserWarning, match="t1 is read before anything was written to it"):
+        got = run("interpreter", kernel, np.zeros((2, 2), np.float32))
+    np.testing.assert_array_equal(got, np.full((2, 2), 2.0))
+
+
 def test_a_second_sum_on_the_first_warns(on):
     def kernel(x, fresh):
         out, p = nl.ndarray((2, 4, 4), x.dtype, buffer=nl.shared_hbm), psum(4, 4)
