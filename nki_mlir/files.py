@@ -25,11 +25,20 @@ def shown(file: str | Path) -> str:
 
 
 def cache_folder() -> Path:
-    """Where caches are: ``NKI_MLIR_CACHE_DIR``, or what the system has for them. It need not exist."""
-    if named := os.environ.get(CACHE_FOLDER):
-        return Path(named)
-    import platformdirs  # start-up: commands need no cache
-    return Path(platformdirs.user_cache_dir("nki_mlir"))
+    """Where caches are: ``NKI_MLIR_CACHE_DIR``, or what the system has for them. It need not exist.
+
+    Raises ``OSError`` where that is below a home and there is none.
+    """
+    folder = os.path.expanduser(os.environ.get(CACHE_FOLDER, ""))
+    if not folder:
+        import platformdirs  # start-up: commands need no cache
+        try:
+            folder = platformdirs.user_cache_dir("nki_mlir")
+        except RuntimeError as error:
+            raise FileNotFoundError(errno.ENOENT, str(error)) from None
+    if folder.startswith("~"):
+        raise FileNotFoundError(errno.ENOENT, "no such home", folder)
+    return Path(folder)
 
 
 def write_file(file: str | Path, data: str | bytes, mode: int = 0o666) -> None:

@@ -291,8 +291,8 @@ def engine_objects(this: Recipe, compiler: Compiler, folder: Path) -> list[Path]
     content = hashlib.sha256(repr((compiler, ENGINE_FLAGS, this.checked)).encode())
     for file in sorted([*ENGINE_FILES, *INCLUDE.rglob("*.h"), *INCLUDE.rglob("*.hpp")]):
         content.update(file.read_bytes())
-    kept = cache_folder() / "gpsimd" / content.hexdigest()[:16]
     try:
+        kept = cache_folder() / "gpsimd" / content.hexdigest()[:16]
         kept.mkdir(parents=True, exist_ok=True)
         if not os.access(kept, os.W_OK):
             kept = folder

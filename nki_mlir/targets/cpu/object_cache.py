@@ -29,8 +29,8 @@ def folder() -> Path | None:
     """The directory of the entries, which belongs to this user alone: what is in it is run."""
     if os.environ.get(OFF, "").lower() == "off" or sys.platform != "linux":
         return None
-    found = cache_folder() / "objects"
     try:
+        found = cache_folder() / "objects"
         found.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = found.stat()
     except OSError:                             # no home, or a read-only one
@@ -114,8 +114,11 @@ def make_room(where: Path, most: int = MOST_BYTES) -> None:
 
 
 def entries(where: Path) -> Iterator[tuple[int, int, Path]]:
-    """(when it was used, bytes, file) of each; another process may remove some meanwhile."""
-    for file in where.glob(f"*{SUFFIX}"):
+    """(when it was used, bytes, file) of each, also of what a process left that ended while it wrote one.
+
+    Another process may remove some meanwhile.
+    """
+    for file in where.glob(f"*{SUFFIX}*"):
         try:
             status = file.stat()
         except OSError:

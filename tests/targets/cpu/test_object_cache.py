@@ -144,12 +144,35 @@ def test_folder__that_cannot_be_made_is_no_error(cached: Path) -> None:
     assert cached.read_text() == "a file"
 
 
+@pytest.mark.parametrize("named", ["", "~/kept", "~nobody_of_this_name/kept"])
+def test_folder__of_a_user_without_a_home_is_none(cached: Path, monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    def refuse(user: int) -> None:
+        raise KeyError(user)
+    monkeypatch.chdir(cached.parent)
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", refuse)
+    monkeypatch.setenv("NKI_MLIR_CACHE_DIR", named)
+    np.testing.assert_array_equal(add_three(X), X + 3)
+    assert not list(cached.parent.iterdir())
+
+
+def test_folder__in_the_home(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(cached.parent))
+    monkeypatch.setenv("NKI_MLIR_CACHE_DIR", "~/kept")
+    np.testing.assert_array_equal(add_three(X), X + 3)
+    assert list((cached.parent / "kept" / "objects").glob("*.object")) and not cached.exists()
+
+
 def test_room__goes_to_what_was_used_last(tmp_path: Path) -> None:
     for age, name in enumerate("abcd"):
         file = tmp_path / f"{name}.object"
         file.write_bytes(bytes(100))
         os.utime(file, (1000 - age, 1000 - age))
     (tmp_path / "other").write_bytes(bytes(1000))
+    left = tmp_path / ".d.object.0123456789abcdef"          # by a process that ended while it wrote
+    left.write_bytes(bytes(100))
+    os.utime(left, (900, 900))
     object_cache.make_room(tmp_path, most=250)
     assert sorted(f.name for f in tmp_path.iterdir()) == ["a.object", "b.object", "other"]
 
