@@ -360,9 +360,10 @@ def drop_axes(result: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     if len(dims) < 2:
         dims += (result.dims[axes[0]],)
     held = result.like(dims=dims)
-    made = active().properties["made"]
+    properties = active().properties
+    made: LastResult = properties["made"]
     if made.result is result:
-        made.result, made.dropped = held, axes if held.shape != result.shape else ()
+        properties["made"] = made._replace(result=held, dropped=axes if held.shape != result.shape else ())
     return held
 
 
