@@ -23,7 +23,7 @@ from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.mlir_builder import MlirBuilder, UnrollPlan
 from nki_mlir.frontend.races import Verdict
 from nki_mlir.frontend.tensor import Buffer
-from nki_mlir.frontend.wrapping import name_of, wrap
+from nki_mlir.frontend.wrapping import wrap
 from nki_mlir.scalar.dtypes import DType
 
 
@@ -121,7 +121,7 @@ class Again(NamedTuple):
 def _attempt(wrapped: Callable[..., object], body: Body, grid: tuple[int, ...], plan: UnrollPlan, point: dict[int, int],
              target: str, verdict: Verdict) -> tuple[Variant, ProgramTouches] | Again:
     with shared_context(), ir.Location.unknown():
-        builder = MlirBuilder(name_of(wrapped), grid, plan, point, target)
+        builder = MlirBuilder(wrapped, grid, plan, point, target)
         token = current.set(builder)
         try:
             outputs, structure = body(builder, wrapped)

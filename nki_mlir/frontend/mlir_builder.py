@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Emits nki-level MLIR. Requests for numbers are recorded here; ``capture`` reads them after an attempt."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,7 @@ from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.state import BlockArguments, Trace
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.touches import LoopRun
+from nki_mlir.frontend.wrapping import name_of, place_of
 from nki_mlir.frontend.writes import FirstUses, OutputWrites, fills
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
 
@@ -83,33 +84,32 @@ class MlirBuilder(Builder):
 
     symbolic = True
 
-    def __init__(self, name: str, grid: tuple[int, ...], plan: UnrollPlan, point: dict[int, int],
+    def __init__(self, function: Callable[..., object], grid: tuple[int, ...], plan: UnrollPlan, point: dict[int, int],
                  target: str = "trn2") -> None:
         super().__init__(grid, target)
         self.plan, self.point, self.make = plan, point, Attributes()
         self.requests: dict[tuple[object, ...], str] = {}
         self.hints: dict[tuple[object, ...], str] = {}   # requests to make should the attempt fail
         self.abandoned: dict[tuple[object, ...], str] = {}       # requests to make should it succeed
-        self.unrolled, self.counted, self.replaying = 0, 0, False
-        self.unproved = 0           # operations that only a check at run time keeps in bounds
-        self.dependences = CaptureDependences()
-        self.trace = Trace()
-        self.first_uses = FirstUses()
+        self.unrolled, self.counted, self.replaying, self.unproved = 0, 0, False, 0     # unproved: of what a run checks
+        self.dependences, self.trace, self.first_uses = CaptureDependences(), Trace(), FirstUses()
         self.programs: dict[int, Symbol] = {}
         self.outputs: list[Buffer] = []
         self.arguments: list[dict[str, Any]] = []         # attributes of the function's arguments
         self.branches: list[tuple[Scope, Scope]] = []
         self.taken_back: dict[Buffer, tuple[object, ...]] = {}
-        self.cache: dict[object, Any] = {}     # locations and constants
+        self.cache: dict[object, Any] = {}                # locations and constants
         self.last_at: Location | None = None
         self.last_location: ir.Location | None = None       # of an operation there
         self.waiting: WaitingResult | None = None
         self.unknown, self.index_type = ir.Location.unknown(), ir.IndexType.get()
         self.plain_allocation: dict[str, ir.Attribute] = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
+        name, self.defined_at = name_of(function), place_of(function)   # calls elsewhere make no other module
+        empty = ir.TypeAttr.get(ir.FunctionType.get([], []))
         self.module = ir.Module.create(self.unknown)
         self.module.operation.attributes["nki.target"] = ir.StringAttr.get(target)
-        self.function = self._op("func.func", ip=ir.InsertionPoint(self.module.body), regions=1, attributes={
-            "sym_name": ir.StringAttr.get(name), "function_type": ir.TypeAttr.get(ir.FunctionType.get([], []))})
+        self.function = self._op("func.func", ip=ir.InsertionPoint(self.module.body), regions=1, at=self.defined_at,
+                                 attributes={"sym_name": ir.StringAttr.get(name), "function_type": empty})
         self.scopes = [Scope(self.function.regions[0].blocks.append())]
         self.output_writes = OutputWrites(self, {key[1] for key in plan.reasons if key[0] == "written"})
 
@@ -422,7 +422,7 @@ class MlirBuilder(Builder):
         self.emit_waiting()
         self.output_writes.check(results)
         self.check_memory()
-        self._op("func.return")
+        self._op("func.return", at=self.defined_at)
         for buffer, allocation in self.first_uses.allocations.items():
             allocation.attributes["nki.name"] = ir.StringAttr.get(buffer.name)
         self.first_uses.fill(self.make)

@@ -13,6 +13,7 @@ import ast
 import dis
 import inspect
 import itertools
+import linecache
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -20,6 +21,7 @@ from functools import partial, reduce
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from nki_mlir.diagnostics import Location
 from nki_mlir.frontend.locations import FUTURES, Definition, compiled, definition
 
 
@@ -365,6 +367,17 @@ def underlying(function: Callable[..., object]) -> FunctionType | None:
 def name_of(function: Callable[..., object]) -> str:
     inner = underlying(function)
     return inner.__name__ if inner is not None else type(function).__name__
+
+
+def place_of(function: Callable[..., object]) -> Location | None:
+    """The line of a function's ``def``, behind the decorators."""
+    inner = underlying(function)
+    if inner is None:
+        return None
+    file, first = inner.__code__.co_filename, inner.__code__.co_firstlineno
+    lines = linecache.getlines(file)[first - 1:first + 50]
+    below = (k for k, line in enumerate(lines) if line.lstrip().startswith(f"def {inner.__name__}"))
+    return Location(file, first + next(below, 0), 0)
 
 
 def _wrap_function(function: FunctionType, is_kernel: bool, runtime: ModuleType) -> FunctionType:

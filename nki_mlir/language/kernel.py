@@ -8,7 +8,6 @@ inlined.
 
 import functools
 import importlib
-import linecache
 import operator
 import pickle
 import sys
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from nki_mlir.alone import alone
-from nki_mlir.diagnostics import DeviceRules, Location, device_rules
+from nki_mlir.diagnostics import DeviceRules, device_rules
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.environment import EXECUTOR, TARGET
 from nki_mlir.frontend.builder import Builder, current
@@ -31,7 +30,7 @@ from nki_mlir.frontend.locations import remember
 from nki_mlir.frontend.races import checked, report
 from nki_mlir.frontend.state import Identity
 from nki_mlir.frontend.tensor import Buffer
-from nki_mlir.frontend.wrapping import name_of, underlying, wrap
+from nki_mlir.frontend.wrapping import name_of, place_of, underlying, wrap
 from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, framework_of, signature_of, with_arrays
 from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.results import assemble, check_written, report_missing, structure_of_updates, traced, updated
@@ -262,13 +261,7 @@ class Kernel:
     @property
     def location(self) -> Any:
         """The line of its ``def``, behind the decorators."""
-        inner = underlying(self.func)
-        if inner is None:
-            return None
-        file, first = inner.__code__.co_filename, inner.__code__.co_firstlineno
-        lines = linecache.getlines(file)[first - 1:first + 50]
-        below = (k for k, line in enumerate(lines) if line.lstrip().startswith(f"def {inner.__name__}"))
-        return Location(file, first + next(below, 0), 0)
+        return place_of(self.func)
 
     # -- running on arrays ---------------------------------------------------------------------------------------------
     def run(self, arguments: tuple[object, ...], keywords: dict[str, object], on: str, key: object = None) -> Any:

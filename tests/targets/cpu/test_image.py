@@ -185,6 +185,17 @@ def test_entry__depends_on_where_the_kernel_stands(cached: Path) -> None:
         assert len(images(cached)) == number
 
 
+def test_entry__does_not_depend_on_where_the_kernel_is_called(cached: Path) -> None:
+    def twice(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x) * 2)
+        return out
+    np.testing.assert_array_equal(call(twice, X), X * 2)
+    np.testing.assert_array_equal(
+        call(twice, X), X * 2)
+    assert len(images(cached)) == 1
+
+
 def test_keep__nothing_of_operations_that_the_host_runs(cached: Path) -> None:
     def shows(x):
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
