@@ -53,7 +53,10 @@ class ClosureState:
         self._numbers: dict[int, int] = {}          # places in ``objects``, by id
         self._pending: list[FunctionType] = []
         self._followed: set[int] = set()
-        self._own = _changed_by.setdefault(underlying(function) or type(function), {})
+        inner = underlying(function)
+        self._own = _changed_by.setdefault(inner or type(function), {})
+        # The kernel's package is the user's as a whole, also where it is an installed one.
+        self._package = "" if inner is None or is_own(inner.__code__.co_filename) else package_of(inner.__module__)
         self._follow(function, is_kernel=True)
         key = [self._content(value) for value in (function, *arguments)]
         expanded = 0
@@ -109,11 +112,16 @@ class ClosureState:
                     self._own[id(owner), name] = owner
         return len(self._own) > before
 
+    def _is_near(self, module: object) -> bool:
+        """Whether a module is one of the kernel's package."""
+        return package_of(module) == self._package != ""
+
     def _follow(self, function: Any, is_kernel: bool = False) -> None:
         """Look at what a helper sees, too, where it is the user's code."""
         inner = underlying(function)
         if inner is not None and id(inner) not in self._followed and (
-                is_kernel or is_users(inner.__code__.co_filename, inner.__globals__)):
+                is_kernel or self._is_near(inner.__module__)
+                or is_users(inner.__code__.co_filename, inner.__globals__)):
             self._followed.add(id(inner))
             self._pending.append(inner)
 
@@ -127,8 +135,8 @@ class ClosureState:
             values = tuple([scope.get(name, ABSENT) for name in looked_up])
             self.scopes.append((scope, tuple(zip(looked_up, values))))
             seen += values
-            scopes += [vars(m) for m in values if type(m) is ModuleType and _is_users_module(m)
-                       and not any(vars(m) is s for s in scopes)]
+            scopes += [vars(m) for m in values if type(m) is ModuleType
+                       and (_is_users_module(m) or self._is_near(m.__name__)) and not any(vars(m) is s for s in scopes)]
         by_keyword = tuple((function.__kwdefaults__ or {}).values())
         if not ENVIRONMENT.isdisjoint(names):
             seen.append(dict(os.environ))
@@ -178,9 +186,10 @@ class ClosureState:
             case partial():
                 return {None: (value.func, value.args, value.keywords)}
             case type():
-                return self._members(value) if _is_users_class(value) else None
+                near = _is_users_class(value) or self._is_near(value.__module__)
+                return self._members(value) if near else None
         kind: object = type(value)
-        if not holds_state(kind):
+        if not holds_state(kind) and not self._is_near(kind.__module__):
             inner = getattr(value, "__wrapped__", None)             # of a kernel or a cached function
             self.wrappers.append((value, inner))
             self._follow(inner)
@@ -211,6 +220,10 @@ def _same(one: object, other: object) -> bool:
 
 # What each kernel's own Python changed: (id of the object, slot) -> the object, which keeps the id its own.
 _changed_by: WeakKeyDictionary[object, dict[tuple[int, object], object]] = WeakKeyDictionary()
+
+
+def package_of(module: object) -> str:
+    return module.partition(".")[0] if isinstance(module, str) else ""
 
 
 @cache

@@ -4,6 +4,8 @@
 import contextvars
 import dataclasses
 import functools
+import importlib
+import operator
 import os
 import sys
 import types
@@ -175,6 +177,35 @@ def test_values_that_hide_are_seen(seen, monkeypatch):
         change(value)
         assert np.array_equal(kernel(X), X * value)
     assert len(kernel.specializations) == 3
+
+
+INSTALLED = {
+    "__init__": "",
+    "settings": "class Settings:\n    scale = 2\n    def __init__(self):\n        self.scale = 2\n"
+                "scale, made = 2, Settings()\n",
+    "helpers": "from . import settings\ndef scaled(x):\n    return x * settings.scale\n",
+    "kernels": "from nki_mlir.language.beta import language as nl, nki\nfrom . import helpers, settings\n"
+               "def kernel(x):\n    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)\n"
+               "    nl.store(out, SEEN)\n    return out\nkernel = nki.jit(kernel)\n"}
+
+
+@pytest.mark.parametrize("owner, seen", [
+    ("settings", "nl.load(x) * settings.scale"), ("settings.made", "nl.load(x) * settings.made.scale"),
+    ("settings.Settings", "nl.load(x) * settings.Settings.scale"), ("settings", "helpers.scaled(nl.load(x))")],
+    ids=["module", "object", "class", "helper"])
+def test_packages_of_kernels_are_seen_where_they_are_installed(tmp_path, monkeypatch, owner, seen):
+    package = tmp_path / "site-packages" / "kernels_to_install"
+    package.mkdir(parents=True)
+    for name, text in INSTALLED.items():
+        (package / f"{name}.py").write_text(text.replace("SEEN", seen))
+    monkeypatch.syspath_prepend(package.parent)
+    for name in [n for n in sys.modules if n.startswith(package.name)]:
+        monkeypatch.delitem(sys.modules, name)
+    kernel = importlib.import_module(f"{package.name}.kernels").kernel
+    changed = operator.attrgetter(owner)(sys.modules[package.name])
+    for value in (2, 2, 2, 3, 3, 2):
+        changed.scale = value
+        assert np.array_equal(kernel(X), X * value)
 
 
 def test_helpers_that_are_wrapped_are_called_quickly():
