@@ -9,7 +9,7 @@ compared by the bytes they touch: of memory that is written, those of one chunk 
 buffer that nothing else uses is that of the first chunk for all of them, which stays in the cache.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -152,39 +152,55 @@ class Run:
         """The items as they are, or loops around groups of them."""
         first = 0
         while first < len(self.items):
-            last, parts = self.group(first)
+            last, parts, front = self.group(first)
             if len(parts) > 1:
-                self.loop(first, last, parts)
+                self.loop(first, last, parts, front)
             else:
                 last = first + 1
                 self.code.items.append(self.items[first])
             first = last
 
-    def group(self, first: int) -> tuple[int, list[Chunk]]:
-        """Up to where the items from one on run chunk by chunk, and the chunks of their nests."""
-        parts: list[Chunk] = []
-        before: list[ChunkAccess] = []
+    def group(self, first: int) -> tuple[int, dict[int, Chunk], list[int]]:
+        """Up to where the items from one on run chunk by chunk, the chunks of their nests by their numbers, and those
+        that run before all chunks: small ones of which later ones need the whole."""
+        parts: dict[int, Chunk] = {}
+        touched: dict[int, list[ChunkAccess]] = {}
+        front: list[int] = []
         if not self.count or self.computation(self.items[first]) is None:
-            return first, parts
+            return first, parts, front
         for k in range(first, len(self.items)):
             computation = self.computation(self.items[k])
             if computation is None:
                 continue
             part = chunk_of(computation.nest, self.count)
-            if part is None:
-                return k, parts
+            if part is None or len(parts) == MOST_NESTS:
+                return k, parts, front
             own = self.chunks.accesses(computation, part)
-            if len(parts) == MOST_NESTS or not all(lie_apart(a, b, self.count) for a in own for b in (*before, *own)):
-                return k, parts
-            parts.append(part)
-            before += own
-        return len(self.items), parts
+            needed = [j for j, others in touched.items() if not self.lie_apart(own, others)]
+            if not self.lie_apart(own, own) or not all(self.can_be_first(j, touched) for j in needed):
+                return k, parts, front
+            for j in needed:
+                front.append(j)
+                del parts[j], touched[j]
+            parts[k], touched[k] = part, own
+        return len(self.items), parts, front
 
-    def loop(self, first: int, last: int, parts: Sequence[Chunk]) -> None:
+    def lie_apart(self, some: Sequence[ChunkAccess], others: Sequence[ChunkAccess]) -> bool:
+        return all(lie_apart(a, b, self.count) for a in some for b in others)
+
+    def can_be_first(self, number: int, touched: Mapping[int, list[ChunkAccess]]) -> bool:
+        """Whether a call is small, and touches nothing that the chunks of those in front of it do."""
+        computation = self.chunks.computations[id(self.items[number])]
+        whole = Chunk(computation.nest, (0,) * len(computation.nest.operands))
+        own = self.chunks.accesses(computation, whole)
+        return computation.nest.elements < LEAST * self.count and all(
+            self.lie_apart(own, others) for k, others in touched.items() if k < number)
+
+    def loop(self, first: int, last: int, parts: Mapping[int, Chunk], front: Sequence[int]) -> None:
         """Chunks of the items, one after the other. Buffers of all of them are in use as long as it runs."""
         items = self.items[first:last]
         begin, end = self.start + first, self.start + last
-        kept = self.buffers_of_chunks(first, last, parts)
+        kept = self.buffers_of_chunks(first, last, parts, front)
         for item in items:
             computation = self.computation(item)
             used = [self.fresh[id(item)]] if computation is None else [
@@ -192,33 +208,34 @@ class Run:
             for buffer in used:
                 buffer.first, buffer.last = min(buffer.first, begin), max(buffer.last, end)
         self.code.items += [item for item in items if isinstance(item, ProgramLabel)]
-        ahead = self.asked_ahead(items, parts)
-        calls = [item for item in items if isinstance(item, RoutineCall)]
-        routines = [addressed(part.nest, does_stream(call.function) and can_stream(part.nest),
-                              tuple(ahead.get(id(call), {}).items())) for call, part in zip(calls, parts)]
-        views = [self.chunks.computations[id(call)].views for call in calls]
-        ChunkLoop(self.code, self.count, calls, parts, views, routines, kept).write()
+        self.code.items += [self.items[k] for k in sorted(front)]
+        calls = {k: call for k in parts if isinstance(call := self.items[k], RoutineCall)}
+        ahead = self.asked_ahead(parts)
+        routines = [addressed(part.nest, does_stream(calls[k].function) and can_stream(part.nest),
+                              tuple(ahead.get(k, {}).items())) for k, part in parts.items()]
+        views = [self.chunks.computations[id(call)].views for call in calls.values()]
+        ChunkLoop(self.code, self.count, [*calls.values()], [*parts.values()], views, routines, kept).write()
 
-    def asked_ahead(self, items: Sequence[object], parts: Sequence[Chunk]) -> dict[int, dict[int, int]]:
-        """By ``id`` of a call and by operand: how many bytes ahead is what this thread reads next of a kernel's array.
+    def asked_ahead(self, parts: Mapping[int, Chunk]) -> dict[int, dict[int, int]]:
+        """By numbers of calls and operands: how many bytes ahead is what this thread reads next of a kernel's array.
 
         That is the next chunk, or where the iteration has read them before, those of a later one. While a chunk is
         computed, the memory would have nothing to do: the heaviest nest that reads an array asks.
         """
         heaviest: dict[tuple[object, int], tuple[int, int, int]] = {}
-        calls = [item for item in items if isinstance(item, RoutineCall)]
-        for call, part in zip(calls, parts):
-            computation = self.chunks.computations[id(call)]
+        for number, part in parts.items():
+            computation = self.chunks.computations[id(self.items[number])]
             for k, view in enumerate(computation.views[:len(part.nest.inputs)]):
                 step = part.steps[k]
                 if view.root in self.chunks.inputs and step:
-                    weight = len(part.nest.steps), id(call), k
+                    weight = len(part.nest.steps), number, k
                     key = view.root, step
                     heaviest[key] = max(heaviest.get(key, weight), weight, key=lambda w: w[0])
         found: dict[int, dict[int, int]] = {}
-        for (root, step), (_, call_id, k) in heaviest.items():
-            later = self.later(self.chunks.computations[call_id].starts[k]) if root in self.chunks.read else 0
-            found.setdefault(call_id, {})[k] = later or step
+        for (root, step), (_, number, k) in heaviest.items():
+            start = self.chunks.computations[id(self.items[number])].starts[k]
+            later = self.later(start) if root in self.chunks.read else 0
+            found.setdefault(number, {})[k] = later or step
         return found
 
     def later(self, start: Linear) -> int:
@@ -226,16 +243,18 @@ class Run:
         slot, step = self.chunks.pool or (0, 0)
         return dict(start.symbols).get(slot, 0) * step * host.threads()
 
-    def buffers_of_chunks(self, first: int, last: int, parts: Sequence[Chunk]) -> set[object]:
+    def buffers_of_chunks(self, first: int, last: int, parts: Mapping[int, Chunk], front: Sequence[int]) -> set[object]:
         """The buffers whose content is of no use beyond a chunk: nothing outside of these items knows them."""
         made = first
         while made and self.computation(self.items[made - 1]) is None:
             made -= 1                   # labels of buffers stand in front of the first operation on them
         steps: dict[ScratchBuffer, set[int]] = {}
         sizes: dict[ScratchBuffer, int] = {}
-        for computation, part in zip(filter(None, map(self.computation, self.items[first:last])), parts):
-            for k, (view, step) in enumerate(zip(computation.views, part.steps)):
-                if isinstance(view.root, ScratchBuffer) and view.root not in self.chunks.zeroed:
+        whole = {view.root for k in front for view in self.chunks.computations[id(self.items[k])].views}
+        for number, part in parts.items():
+            views = self.chunks.computations[id(self.items[number])].views
+            for k, (view, step) in enumerate(zip(views, part.steps)):
+                if isinstance(view.root, ScratchBuffer) and view.root not in self.chunks.zeroed | whole:
                     end = view.offset.const + reach_of(part.nest, k)[1] + 1
                     steps.setdefault(view.root, set()).add(step)
                     sizes[view.root] = max(sizes.get(view.root, 0), view.size if view.offset.symbols else end)

@@ -291,6 +291,86 @@ def test_rows_that_are_lanes__fill_a_vector(monkeypatch, rows, chunks):
     np.testing.assert_allclose(scanned.on("jit")(x, y), states + np.abs(x) * 0.5, rtol=1e-5, atol=1e-5)
 
 
+@nki.jit
+def weighted(x, weights):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    total = nl.zeros(x.shape, dtype=nl.float32, buffer=nl.sbuf)
+    for n in nl.affine_range(weights.shape[0]):
+        fading = nl.exp(nl.multiply(nl.abs(tile), -0.25))
+        weight = nl.load(weights[nl.ds(n, 1), :])
+        added = nl.multiply(tile, weight.broadcast_to(x.shape))
+        total += nisa.tensor_tensor_scan(fading, added, initial=0.0, op0=np.multiply, op1=np.add)
+    nl.store(out, total)
+    return out
+
+
+@nki.jit
+def times_the_first_row(x, weights):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    more = nl.add(nl.load(x), 1.0)
+    first = nl.copy(more[0:1, :])
+    nl.store(out, nl.multiply(nl.abs(more), first.broadcast_to(x.shape)))
+    return out
+
+
+@nki.jit
+def weights_in_one_tile(x, weights):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, weight = nl.add(nl.load(x), 1.0), nl.ndarray((1, x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+    weight[...] = nl.load(weights[0:1, :])
+    once = nl.multiply(tile, weight.broadcast_to(x.shape))
+    weight[...] = nl.load(weights[1:2, :])
+    nl.store(out, nl.add(once, nl.multiply(tile, weight.broadcast_to(x.shape))))
+    return out
+
+
+@nki.jit
+def a_part_of_a_row(x, weights):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, weight = nl.abs(nl.load(x)), nl.load(weights[0:1, :])
+    half = x.shape[1] // 2
+    left = nl.multiply(tile[:, 0:half], weight[:, 0:half].broadcast_to((x.shape[0], half)))
+    nl.store(out[:, 0:half], nl.exp(left))
+    nl.store(out[:, half:2 * half], nl.multiply(nl.copy(weight)[:, half:2 * half].broadcast_to((x.shape[0], half)), 2.0))
+    return out
+
+
+@pytest.mark.parametrize("kernel, loaded", [(weighted, True), (times_the_first_row, False), (weights_in_one_tile, False),
+                                            (a_part_of_a_row, False)], ids=lambda k: getattr(k, "__name__", ""))
+@pytest.mark.parametrize("rows", [128, 96, 31])
+def test_a_row_that_all_chunks_need(monkeypatch, kernel, loaded, rows):
+    """It is loaded before all of them, if nothing of them is in the way."""
+    monkeypatch.setattr(read_in_place, "LEAST", 1 << 20)
+    x, weights = np.random.default_rng(1).standard_normal((rows, 96)).astype(np.float32), X[:3] * 0.5
+    x.flat[::7] = np.resize(np.float32([np.nan, np.inf, -np.inf, -0.0, 1e-40]), x.flat[::7].size)
+    weights.flat[::11] = -0.0
+    text = listing(kernel.lower(x, weights).module("nisa")).split("module {")[0]
+    results = [kernel.on(where)(x, weights) for where in ("jit", "interpreter")]
+    np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(*(np.signbit(result) & ~np.isnan(result) for result in results))
+    if loaded and rows > 31:            # the loop over weights has one load of a row, and one loop over chunks
+        inside = re.search(r"copy_96_\S+\(weights.*?nki_set\(.*?nki_next\(.*?nki_next\(", text, re.DOTALL)
+        assert inside and "exp_" in inside[0] and text.count("copy_96_") == 1
+
+
+@nki.jit
+def divided_by_all_sums(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.abs(nl.load(x))
+    inverse = nl.reciprocal(nl.sum(tile, axis=1, keepdims=True))
+    row = nl.copy(nl.transpose(inverse))
+    nl.store(out, nl.multiply(nl.add(tile, 1.0), row.broadcast_to(x.shape)))
+    return out
+
+
+def test_a_row_that_chunks_make__is_there_before_any_needs_it(monkeypatch):
+    monkeypatch.setattr(read_in_place, "LEAST", 1 << 20)
+    x = np.random.default_rng(1).integers(1, 5, (96, 96)).astype(np.float32)
+    expected = (x + 1) / x.sum(1)[None, :]
+    np.testing.assert_allclose(divided_by_all_sums.on("jit")(x), expected, rtol=1e-6)
+
+
 def test_every_line_of_the_next_chunk_is_asked_for(monkeypatch):
     """Of a vector of every fourth element as many lines as four vectors have."""
     monkeypatch.setattr(read_in_place, "LEAST", 64)
