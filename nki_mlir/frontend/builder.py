@@ -172,7 +172,7 @@ class Builder:
         if not self.at_top_level():
             raise SharedHbmInside().here()
 
-    def emit(self, cls: type[Op], views: Views, mask: object = None, **attributes: object) -> Op | None:
+    def emit(self, cls: type[Op], views: Views, mask: object, attributes: dict[str, object]) -> Op | None:
         """One operation; returns it, or None when its mask is false everywhere.
 
         ``views`` are by tile field; elementwise sources broadcast to ``dst``. Attributes of kind ``Linear`` are given

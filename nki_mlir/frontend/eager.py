@@ -128,7 +128,7 @@ class EagerBuilder(Builder):
         if self.rules in (DeviceRules.SPLIT, DeviceRules.ERROR) and cls.engines:
             self.considering = True
             try:
-                self.emit(cls, {**views, "dst": target}, mask, **attributes)
+                self.emit(cls, {**views, "dst": target}, mask, attributes)
             except KernelError:
                 self.launch.doubtful = True
             finally:

@@ -155,7 +155,7 @@ class OutputWrites:
                                 f"the condition of what writes it at line {first.line} never holds")
         if runs is not False and self.number(buffer) in self.flagged:
             outside, self.builder.accumulating = self.builder.accumulating, True    # whoever sets it, it is set
-            self.builder.emit(MemsetOp, {"dst": self.flag(buffer)}, value=1.0)
+            self.builder.emit(MemsetOp, {"dst": self.flag(buffer)}, None, {"value": 1.0})
             self.builder.accumulating = outside
 
     def number(self, buffer: Buffer) -> int:

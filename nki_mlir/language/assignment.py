@@ -18,7 +18,7 @@ from nki_mlir.frontend.strides import same_extents
 from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
-from nki_mlir.language.creation import Tensor, emit
+from nki_mlir.language.creation import Tensor, emit, emit_with
 from nki_mlir.language.operations import LastResult
 
 
@@ -80,7 +80,7 @@ def redirect(made: LastResult, target: View, mask: object) -> bool:
     if not taken and target.dtype is value.dtype and not made.is_masked:
         builder.consider(made.cls, made.views, beside(made, target), made.mask, made.attributes)
         return False                    # it stands already: a copy gives the same bits
-    emit(made.cls, {**made.views, "dst": beside(made, target)}, made.mask, **made.attributes)
+    emit_with(made.cls, {**made.views, "dst": beside(made, target)}, made.mask, made.attributes)
     return True
 
 
@@ -108,7 +108,7 @@ def accumulate(target: Tensor, value: Any) -> Tensor:
     made = last_result(value) if isinstance(value, View) and target.buffer.space == PSUM else None
     if made is not None and "accumulate" in made.cls.attributes and not made.writes_more:
         if target.shape == value.shape and builder.symbolic and builder.take_back(made.operand):
-            emit(made.cls, {**made.views, "dst": target}, made.mask, **(made.attributes | {"accumulate": True}))
+            emit_with(made.cls, {**made.views, "dst": target}, made.mask, made.attributes | {"accumulate": True})
             return target
         builder.consider(made.cls, made.views, target, made.mask, made.attributes)
     combine("add", target, value)

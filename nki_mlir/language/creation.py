@@ -204,6 +204,11 @@ def constant(constant: object, dtype: object = None) -> "Tensor":
 
 def emit(cls: type[Op], views: Views, mask: object = None, **attributes: object) -> Op | None:
     """Emit through the running builder, which joins the masks attached to operands with the operation's."""
+    return emit_with(cls, views, mask, attributes)
+
+
+def emit_with(cls: type[Op], views: Views, mask: object, attributes: dict[str, object]) -> Op | None:
+    """As ``emit``, with attributes that somebody holds."""
     builder = current.get() or active(f"nki.{cls.name}")
     for name, view in views.items():
         if not isinstance(view, View) and view is not None:
@@ -213,7 +218,7 @@ def emit(cls: type[Op], views: Views, mask: object = None, **attributes: object)
             check_mutable(view)
     if cls.dialect == "nisa" and Engine.SYNC not in cls.engines:
         views = {name: own_partitions(view) for name, view in views.items()}
-    return builder.emit(cls, views, mask, **attributes)
+    return builder.emit(cls, views, mask, attributes)
 
 
 def own_partitions(view: View | None) -> View | None:
@@ -221,7 +226,7 @@ def own_partitions(view: View | None) -> View | None:
     if view is None or not view.buffer.on_chip or not view.dims or view.dims[0].partition or view.dims[0].count == 1:
         return view
     spread = new_tensor(view.shape, view.dtype)
-    active().emit(movement.CopyOp, {"dst": spread, "src": view})
+    active().emit(movement.CopyOp, {"dst": spread, "src": view}, None, {})
     return spread
 
 

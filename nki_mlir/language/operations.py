@@ -23,7 +23,16 @@ from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.frontend.strides import same_extents
 from nki_mlir.frontend.tensor import Buffer, View, tile_of
 from nki_mlir.language import creation
-from nki_mlir.language.creation import Tensor, as_operand, emit, filled, located_dtype, new_tensor, result_tensor
+from nki_mlir.language.creation import (
+    Tensor,
+    as_operand,
+    emit,
+    emit_with,
+    filled,
+    located_dtype,
+    new_tensor,
+    result_tensor,
+)
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, UINT8, UINT32, DType, operand_dtype, promote
@@ -86,13 +95,13 @@ def compute(cls: type[Op], shape: tuple[int, ...], dtype: object, views: Views, 
     kernel gave."""
     dtype = dtype if asked is None else asked
     if destination is not None:
-        emit(cls, {"dst": destination, **views}, mask, **attributes)
+        emit_with(cls, {"dst": destination, **views}, mask, attributes)
         written: Tensor = destination
         return written
     if 0 in shape:
         return empty_tile(shape, dtype, space)
     result = result_tensor(shape, dtype, space)
-    happens = emit(cls, {"dst": result, **views}, mask, **attributes) is not None
+    happens = emit_with(cls, {"dst": result, **views}, mask, attributes) is not None
     builder = active()
     builder.properties["made"] = LastResult(result, result, builder.last, cls, views, mask if happens else False,
                                             attributes, asked is not None)
