@@ -40,7 +40,8 @@ def pairs(rows: int, boxes: int) -> Case:
                 lambda: example.reference(first, second))
 
 
-@case("giou_8732", Goal(faster=1.5))
+@case("giou_8732", Goal(faster=1.5, share=0.8, note=(
+    "The call holds: of 8.9 us a call with one box takes 4.5.")))
 def few() -> Case:
     return pairs(118, 74)
 
