@@ -218,7 +218,7 @@ class ReadInPlace:
             streams = does_stream(item.function) and can_stream(computation.nest)
             item = RoutineCall(addressed(computation.nest, streams),
                                (*computation.starts, *item.arguments[len(computation.starts):]))
-            self.chunks.computations[id(item)] = replace(computation, apart=apart)
+            self.chunks.know(item, replace(computation, apart=apart))
         self.code.items.append(item)
 
 

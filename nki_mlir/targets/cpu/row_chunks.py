@@ -60,15 +60,20 @@ class RowChunks:
 
     def __init__(self, inputs: Sequence[str]) -> None:
         self.inputs = set(inputs)
-        self.computations: dict[int, TileComputation] = {}      # by ``id`` of the call, which the program keeps
+        self.computations: dict[int, TileComputation] = {}      # by ``id`` of the call
+        self.calls: list[RoutineCall] = []          # all of them: the ``id`` of one that is gone would be another's
         self.is_worth_it = False
         self.zeroed = set[ScratchBuffer]()
         self.pool: tuple[int, int] | None = None                # of the loop around: its variable's slot and its step
         self.read = set[object]()                               # in an iteration of it, up to here
 
     def computed(self, call: RoutineCall, nest: Nest, views: Sequence[MemrefView], starts: Sequence[Linear]) -> None:
-        self.computations[id(call)] = TileComputation(nest, views, starts)
+        self.know(call, TileComputation(nest, views, starts))
         self.is_worth_it |= nest.elements * nest.outputs[0].dtype.itemsize >= CHUNK
+
+    def know(self, call: RoutineCall, computation: TileComputation) -> None:
+        self.calls.append(call)
+        self.computations[id(call)] = computation
 
     def split(self, code: Assembly, fresh: dict[int, ScratchBuffer], zeroed: set[ScratchBuffer]) -> None:
         """Put loops over chunks around runs of computations.

@@ -11,6 +11,7 @@ kernel does not read. Such rows may go past the caches, too.
 from collections.abc import Mapping
 from dataclasses import replace
 
+from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.loop_products import PlacedNest, through
 from nki_mlir.targets.cpu.loops import does_stream
 from nki_mlir.targets.cpu.program import BUFFERS, Assembly, RoutineCall, ScratchBuffer
@@ -25,20 +26,25 @@ def store_rows_in_place(code: Assembly, pieces: Mapping[int, MemrefView], comput
     """Rewrites the program. ``pieces`` has where the rows of a call are put, ``computations`` the nests, by ``id``."""
     users: dict[ScratchBuffer, int] = {}
     for call in code.instructions:
-        for buffer in {code.buffers[slot - BUFFERS][0] for argument in call.arguments
-                       for slot, _ in getattr(argument, "symbols", ()) if slot >= BUFFERS}:
-            users[buffer] = users.get(buffer, 0) + 1
+        slots = {slot for form in call.arguments if isinstance(form, Linear) for slot, _ in form.symbols}
+        for slot in slots:
+            if slot >= BUFFERS:
+                buffer = code.buffers[slot - BUFFERS][0]
+                users[buffer] = users.get(buffer, 0) + 1
     for k in reversed(range(len(code.items) - 1)):
-        rows, copy = code.items[k], computations.get(id(code.items[k + 1]))
-        if id(rows) in pieces and copy is not None and copy.views[-1].root in only_written:
-            piece = pieces[id(rows)]
-            stored = _stored(rows, piece, copy, code.items[k + 1])              # type: ignore[arg-type]
-            if stored is not None and isinstance(piece.root, ScratchBuffer) and users[piece.root] == 2:
-                code.items[k:k + 2] = [stored]
-                piece.root.size = 0
+        rows, following = code.items[k:k + 2]
+        if not (isinstance(rows, RoutineCall) and isinstance(following, RoutineCall)):
+            continue
+        piece, copy = pieces.get(id(rows)), computations.get(id(following))
+        if piece is None or copy is None or copy.views[-1].root not in only_written:
+            continue
+        stored = _stored(rows, piece, copy, does_stream(following.function))
+        if stored is not None and isinstance(piece.root, ScratchBuffer) and users[piece.root] == 2:
+            code.items[k:k + 2] = [stored]
+            piece.root.size = 0
 
 
-def _stored(call: RoutineCall, piece: MemrefView, copy: TileComputation, copying: RoutineCall) -> RoutineCall | None:
+def _stored(call: RoutineCall, piece: MemrefView, copy: TileComputation, streams: bool) -> RoutineCall | None:
     """The call with its rows where the copy puts them; None where the copy is another one, or more."""
     rows, nest = call.function, copy.nest
     if not isinstance(rows, RowCopies) or rows.skips or not rows.gathers or rows.row.uses(rows.row.first_output):
@@ -53,6 +59,6 @@ def _stored(call: RoutineCall, piece: MemrefView, copy: TileComputation, copying
         return None
     (step, *steps), offset = found[0].strides, found[1]
     made = replace(rows, piece_step=step, row=replace(rows.row, outputs=(Operand(target.dtype, tuple(steps)),)))
-    made = replace(made, streams=does_stream(copying.function) and made.can_stream)
+    made = replace(made, streams=streams and made.can_stream)
     index, table, _, *rest = call.arguments
     return RoutineCall(made, (index, table, replace(copy.views[1], offset=offset).address, *rest))

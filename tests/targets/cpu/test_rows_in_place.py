@@ -14,6 +14,7 @@ from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.lowering import listing
 from nki_mlir.targets.cpu.routines import RowCopies
+from nki_mlir.targets.cpu.row_chunks import RowChunks
 
 from .compiled import compiled
 
@@ -101,6 +102,38 @@ def test_a_number_that_is_no_row__is_an_error(bad):
             gather.on(executor)(table, numbers, 32)
         messages.append(str(error.value.__cause__))
     assert messages[0] == messages[1] and f"a row {bad} of a table of 20 rows" in messages[0]
+
+
+@nki.jit
+def gathers_between_others(table, indices, count):
+    out = nl.ndarray((count * 32, table.shape[1]), dtype=table.dtype, buffer=nl.shared_hbm)
+    doubled = nl.ndarray((count * 32, table.shape[1]), dtype=table.dtype, buffer=nl.shared_hbm)
+    for i in range(count):              # each of other columns: no loop of the program does them all
+        width = table.shape[1] - 1 - i
+        p, f = nl.arange(32)[:, None], nl.arange(width)[None, :]
+        index = nl.load(indices[i * 32:(i + 1) * 32, :])
+        nl.store(out[i * 32:(i + 1) * 32, 0:width], nl.load(table[index[p, 0], f]))
+        nl.store(out[i * 32:(i + 1) * 32, width:table.shape[1]], 0.0)
+        nl.store(doubled[i * 32:(i + 1) * 32, :], nl.multiply(nl.load(table[0:32, :]), 2.0 + i))
+    return out, doubled
+
+
+def test_several_gathers_between_other_operations(monkeypatch):
+    for name, least in (("read_in_place.LEAST", 1), ("row_chunks.LARGE", 1 << 8), ("row_chunks.CHUNK", 1 << 7),
+                        ("row_chunks.LEAST", 1)):
+        monkeypatch.setattr(f"nki_mlir.targets.cpu.{name}", least)
+    split, known = RowChunks.split, []
+
+    def noting(chunks, code, *arguments):
+        known.extend(id(i) in chunks.computations for i in code.instructions if isinstance(i.function, RowCopies))
+        split(chunks, code, *arguments)
+    monkeypatch.setattr(RowChunks, "split", noting)
+    table, numbers = table_of(40, 96), chosen(12 * 32, 40)
+    results, expected = (gathers_between_others.on(where)(table, numbers, 12) for where in ("jit", "interpreter"))
+    np.testing.assert_array_equal(results, expected)
+    text = listing(gathers_between_others.lower(table, numbers, 12).module("nisa")).split("module {")[0]
+    assert len(re.findall(r"gather_\w+\(", text)) == 12
+    assert known and not any(known)             # as nests that could be cut into chunks
 
 
 @nki.jit
