@@ -143,7 +143,8 @@ def main() -> int:
                       ", ".join(f"{n} {t * 1e6:.0f}" for n, t in peers.items()),
                       f"{times:.2f}x the time" if times else "-",
                       f"{ready['nki_mlir']['error']:.0e}")
-    console.print(table)
+    if table.row_count:
+        console.print(table)
     for note in notes:
         console.print(f"missed: {note}")
     if limits:

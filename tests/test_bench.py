@@ -2,6 +2,7 @@
 """The kernels of the benchmarks compute what their peers do: figures of a wrong kernel mean nothing."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ sys.path[:0] = [str(BENCH), str(BENCH.parent / "examples")]
 import cases  # noqa: E402, F401
 from case import CASES, GOALS, Goal, largest_error  # noqa: E402
 from contestants import CONTESTANTS  # noqa: E402
+from costs import first_result  # noqa: E402
 
 LARGE = {"matmul_4096", "matmul_4096_bf16", "add_8192"}         # smaller ones of the same kernels are tried
 
@@ -40,6 +42,13 @@ def test_worker__answers_each_slice_with_a_time() -> None:
     ready, *slices = map(json.loads, done.stdout.splitlines())
     assert ready["error"] < 1e-4 and ready["first_call_s"] > 0
     assert len(slices) == 2 and all(0 < s < ready["first_call_s"] for s in slices)
+
+
+@pytest.mark.parametrize("text", [first_result.KERNEL, first_result.JAX], ids=["kernel", "jax"])
+def test_first_result__is_timed_by_a_process_of_its_own(text: str, tmp_path: Path) -> None:
+    pytest.importorskip("jax") if "import jax" in text else None
+    (tmp_path / "script.py").write_text(text)
+    assert 0 < first_result.milliseconds(str(tmp_path / "script.py"), dict(os.environ)) < 600_000
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler")

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""From the start of a process until a kernel of the tutorials has its first result.
+
+With what earlier processes kept on disk, without, and beside ``jax.jit``: medians, and least, of rounds in which each
+has its turn.
+"""
+
+import importlib.util
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROUNDS = 9
+KERNEL = """
+import nki_mlir.compat
+nki_mlir.compat.install()
+import neuronxcc.nki as nki, neuronxcc.nki.language as nl, numpy as np
+@nki.jit
+def doubled(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[0] // 128):
+        rows = slice(i * 128, (i + 1) * 128)
+        nl.store(out[rows, :], nl.load(x[rows, :]) * 2)
+    return out
+doubled(np.ones((256, 64), np.float32))
+import time
+print(time.time())
+"""
+JAX = """
+import jax, numpy as np
+jax.block_until_ready(jax.jit(lambda x: x * 2)(np.ones((256, 64), np.float32)))
+import time
+print(time.time())
+"""
+
+
+def milliseconds(file, environment):
+    """From before the process until its result; both clocks are the system's."""
+    started = time.time()
+    done = subprocess.run([sys.executable, file], env=environment, capture_output=True, text=True, check=True)
+    return (float(done.stdout.split()[-1]) - started) * 1e3
+
+
+def measure():
+    usual = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in (("kernel.py", KERNEL), ("jax_kernel.py", JAX)):
+            with open(f"{folder}/{name}", "w") as file:         # kernels have their text in a file
+                file.write(text)
+        kept = usual | {"XDG_CACHE_HOME": folder, "NKI_MLIR_CACHE": "on"}
+        asked = {"with the cache": (f"{folder}/kernel.py", kept),
+                 "without": (f"{folder}/kernel.py", usual | {"NKI_MLIR_CACHE": "off"})}
+        if importlib.util.find_spec("jax"):
+            asked["jax.jit"] = f"{folder}/jax_kernel.py", usual
+        for one in asked.values():
+            milliseconds(*one)                  # fills the cache, and compiles Python's files
+        times = {name: [] for name in asked}
+        for _ in range(ROUNDS):
+            for name, one in asked.items():
+                times[name].append(milliseconds(*one))
+    made = {name: (statistics.median(runs), min(runs)) for name, runs in times.items()}
+    limits = {"with the cache": " (limit 200)", "without": " (limit 400)", "jax.jit": ""}
+    return {"ms": {name: median for name, (median, _) in made.items()},
+            "ms, least": {name: least for name, (_, least) in made.items()},
+            "lines": [f"{name} {median:.0f} ms, least {least:.0f}{limits[name]}"
+                      for name, (median, least) in made.items()]}
