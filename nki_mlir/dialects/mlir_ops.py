@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""MLIR operations from the op classes: declaration on ``ext``, the context, an ``Op`` written to IR and read back.
+"""MLIR operations from the op classes: declaration in IRDL, the context, an ``Op`` written to IR and read back.
 
 Every tile operation has its tiles first, then its symbols (loop variables, program ids) as operands, and the attributes
 ``access`` (a pattern per tile), ``mask`` and the class's own. ``nki.limits`` is present only where bounds are left to
@@ -83,8 +83,11 @@ BASES = {str: "string", float: "float", bool: "integer", int: "integer", tuple: 
 
 
 def irdl_of(cls: type[Op]) -> str:
-    """The ``irdl.operation`` of a tile operation. As text, for the bindings would make a class for each, which takes
-    many times as long. A constraint is one thing wherever it is used, so that each field has its own."""
+    """The ``irdl.operation`` of a tile operation.
+
+    As text, for the bindings would make a class for each, which takes many times as long. Fields that share a
+    constraint would have to be equal, so that each has its own.
+    """
     operands = [(f.name, "optional " if f.optional else "") for f in cls.tiles] + [("symbols", "variadic ")]
     bases = {"access": "array", "mask": "integer_set"} | {name: BASES[kind] for name, kind in cls.attributes.items()}
     lines = [f"irdl.operation @{cls.name} {{",

@@ -27,7 +27,6 @@ from nki_mlir.scalar.dtypes import DType
 ABSENT = object()   # what is found where there is nothing
 ENVIRONMENT = frozenset({"environ", "getenv"})
 BY_TEXT = frozenset({"__dict__", "getattr", "globals", "hasattr", "vars"})
-WRAPPED = {"__wrapped__"}       # an attribute of functions that only says what they call
 OBJECTS = 2000      # as many objects and containers are looked into; beyond them only identity counts
 
 
@@ -153,22 +152,28 @@ class ClosureState:
                 return type(value), repr(value)     # 0.0 is not -0.0, and nan is nan
             case FunctionType():
                 self._follow(value)
-                attributes = value.__dict__ if value.__dict__.keys() - WRAPPED else None
-                return Identity(value), Identity(value.__code__), attributes and self._content(attributes)
+                return Identity(value), Identity(value.__code__), self._number(value) if _attributes(value) else None
             case ModuleType() | enum.Enum():
                 return Identity(value)
             case np.generic() | np.dtype() | DType():
                 return type(value), str(value)
             case tuple() | frozenset():
                 return type(value), tuple([self._content(v) for v in value])
+        number = self._number(value)
+        if number is None:
+            return Identity(value)
+        return Identity(value) if isinstance(value, type) else type(value), number
+
+    def _number(self, value: object) -> int | None:
+        """The place in ``objects`` of what may change in place; None for what only its identity counts of."""
         if id(value) not in self._numbers:
             slots = self._slots(value) if len(self.objects) < OBJECTS else None
             if slots is None:
-                return Identity(value)
+                return None
             slots = {name: part for name, part in slots.items() if (id(value), name) not in self._own}
             self._numbers[id(value)] = len(self.objects)
             self.objects.append((value, slots))
-        return Identity(value) if isinstance(value, type) else type(value), self._numbers[id(value)]
+        return self._numbers[id(value)]
 
     def _slots(self, value: object) -> dict[Any, object] | None:
         """What a value holds, by name or in one slot; None where only its identity counts."""
@@ -181,6 +186,8 @@ class ClosureState:
                 return dict(value) | {(None, n): v for n, v in getattr(value, "__dict__", {}).items()}
             case ContextVar():
                 return {None: value.get(ABSENT)}
+            case FunctionType():
+                return _attributes(value)
             case MethodType():
                 return {None: (value.__func__, value.__self__)}
             case partial():
@@ -207,6 +214,11 @@ class ClosureState:
             elif not name.startswith("__") and not issubclass(kind, enum.Enum):
                 values[name] = member
         return values
+
+
+def _attributes(function: FunctionType) -> dict[Any, object]:
+    """What a function has been given. Names like ``__wrapped__`` are of tools: a cache may hold keys of this kind."""
+    return {name: value for name, value in vars(function).items() if not name.startswith("__")}
 
 
 def _same(one: object, other: object) -> bool:

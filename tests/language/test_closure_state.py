@@ -179,6 +179,19 @@ def test_values_that_hide_are_seen(seen, monkeypatch):
     assert len(kernel.specializations) == 3
 
 
+def test_what_tools_keep_at_a_function_is_no_part_of_a_key():
+    """A cache of captures, for one: its keys would hold each other."""
+    def kernel(x):
+        return output_of(nl.load(x) * 2)
+    kernel.__cache__ = {}
+    keys = [closure_state(kernel)]
+    kernel.scale = 2
+    for _ in range(3):
+        keys.append(closure_state(kernel))
+        kernel.__cache__[keys[-1]] = keys[-1]
+    assert keys[0] != keys[1] == keys[2] == keys[3] and len({len(repr(key)) for key in keys[1:]}) == 1
+
+
 INSTALLED = {
     "__init__": "",
     "settings": "class Settings:\n    scale = 2\n    def __init__(self):\n        self.scale = 2\n"
