@@ -50,7 +50,7 @@ def measure():
         for name, text in (("kernel.py", KERNEL), ("jax_kernel.py", JAX)):
             with open(f"{folder}/{name}", "w") as file:         # kernels have their text in a file
                 file.write(text)
-        kept = usual | {"XDG_CACHE_HOME": folder, "NKI_MLIR_CACHE": "on"}
+        kept = usual | {"XDG_CACHE_HOME": f"{folder}/cache", "NKI_MLIR_CACHE": "on"}     # not beside what is imported
         asked = {"with the cache": (f"{folder}/kernel.py", kept),
                  "without": (f"{folder}/kernel.py", usual | {"NKI_MLIR_CACHE": "off"})}
         if importlib.util.find_spec("jax"):

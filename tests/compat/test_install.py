@@ -106,6 +106,14 @@ def test_a_module_runs_as_a_script_does(tmp_path):
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
 
+def test_import__is_not_of_a_directory_of_that_name(tmp_path):
+    """Such as a checkout beside a script."""
+    (tmp_path / "nki_mlir").mkdir()
+    (tmp_path / "script.py").write_text("import nki_mlir; print(nki_mlir.__file__)")
+    done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, cwd=tmp_path)
+    assert Path(done.stdout.strip()).name == "__init__.py", done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("collects", [True, False])
 def test_import__looks_for_no_garbage_and_leaves_the_collector_as_it_was(collects):
     done = python(f"import gc, sys; import numpy, nki_mlir.compat; {'' if collects else 'gc.disable()'}\n"
