@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from nki_mlir.dialects.access import Access, Linear, Tile
-from nki_mlir.dialects.op import REGISTRY, In, InOut, Op, Out
+from nki_mlir.dialects.mlir_ops import declared
+from nki_mlir.dialects.op import In, InOut, Op, Out
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
@@ -198,6 +199,6 @@ def reference(dialects: list[Any]) -> str:
         for attribute in dialect.attributes:
             lines += attribute_section(attribute)
         sections = {op.OPERATION_NAME: plain_op(op) for op in dialect.operations}
-        sections |= {cls.full_name(): tile_op(cls) for cls in REGISTRY.values() if cls.dialect == name}
+        sections |= {cls.full_name(): tile_op(cls) for cls in declared(name)}
         lines += [line for _, section in sorted(sections.items()) for line in section]
     return "\n".join(lines).rstrip() + "\n"

@@ -5,6 +5,7 @@ Plugins add theirs.
 """
 
 import importlib
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.op import REGISTRY
 
 FAMILIES = ("nki", "nisa")
+NAME = re.compile("[a-z_][a-z0-9_]*")          # of operations and their fields, as IRDL has them
 
 
 class LateOperation(NkiMlirError):
@@ -43,6 +45,10 @@ def add(one: extensions.Extension) -> None:
         if REGISTRY[name] is not cls:
             raise extensions.SameName(what="operation", name=name, one=cls.__module__, other=one.module)
     for name in REGISTRY.keys() - before.keys():
+        fields = (*REGISTRY[name].attributes, *(tile.name for tile in REGISTRY[name].tiles))
+        if wrong := [n for n in (REGISTRY[name].name, *fields) if not NAME.fullmatch(n)]:
+            raise extensions.BrokenPlugin(what=f"operation '{name}'", origin=one.origin, text=(
+                f"'{wrong[0]}' is no name in MLIR, which has small letters, digits and underscores"))
         if is_late(name):
             raise LateOperation(op=name)
 

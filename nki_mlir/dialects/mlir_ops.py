@@ -90,12 +90,13 @@ def irdl_of(cls: type[Op]) -> str:
     """
     operands = [(f.name, "optional " if f.optional else "") for f in cls.tiles] + [("symbols", "variadic ")]
     bases = {"access": "array", "mask": "integer_set"} | {name: BASES[kind] for name, kind in cls.attributes.items()}
+    given = [f'"{name}" = %of_{k}' for k, name in enumerate(bases)]
     lines = [f"irdl.operation @{cls.name} {{",
              *(f"  %{k} = irdl.any" for k in range(len(operands))),
              f"  irdl.operands({', '.join(f'{name}: {count}%{k}' for k, (name, count) in enumerate(operands))})",
              *(f'  %of_{k} = irdl.base "#builtin.{base}"' for k, base in enumerate(bases.values())),
-             f"  irdl.attributes {{{', '.join(f'{name!r} = %of_{k}' for k, name in enumerate(bases))}}}", "}"]
-    return "\n    ".join(lines).replace("'", '"')
+             f"  irdl.attributes {{{', '.join(given)}}}", "}"]
+    return "\n    ".join(lines)
 
 
 def declared(dialect: str) -> list[type[Op]]:

@@ -353,7 +353,10 @@ def is_users(file: str, scope: dict[str, object]) -> bool:
 
 
 class Passed(dict[str, bool]):
-    """Whether frames of a file are between the kernel and the toolchain (``contextlib``, NumPy), or its own."""
+    """Whether frames of a file are between the kernel and the toolchain (``contextlib``, NumPy), or its own.
+
+    A dict, for it is asked of every frame between an operation and its place.
+    """
 
     def __missing__(self, file: str) -> bool:
         installed = "site-packages" in file or "dist-packages" in file

@@ -139,8 +139,11 @@ class View:
 
     # -- subscripts ----------------------------------------------------------------------------------------------------
     def subscript(self, items: object) -> "Self":
-        if (part := self.numbered(items)) is not None:
-            return part
+        part = self.numbered(items)
+        return part if part is not None else self.unnumbered(items)
+
+    def unnumbered(self, items: object) -> "Self":
+        """The part that other subscripts than numbers take."""
         items = items if isinstance(items, tuple) else (items,)
         if len(items) == 1 and (mask := strides.condition_of(items[0])) is not None:
             mask = mask.spread(self.shape)

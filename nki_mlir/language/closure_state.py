@@ -86,6 +86,8 @@ class ClosureState:
         for function, code, defaults, by_keyword in self.functions:
             if function.__code__ is not code or function.__defaults__ is not defaults:
                 return False
+            if function.__dict__ and _attributes(function):     # where all was fixed there were none
+                return False
             now = function.__kwdefaults__               # a dict, which changes in place
             if (now or by_keyword) and [*map(id, (now or {}).values())] != [*map(id, by_keyword)]:
                 return False

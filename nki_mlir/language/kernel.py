@@ -288,9 +288,10 @@ class Kernel:
             spec.program(on)(inputs, shared)
             if spec.left_out:
                 spec.report_left_out()
-            if on == "jit" and key is not None and spec.repeats and (
-                    recent := self.recent.get(self.quick_key(bound))) is not None:
-                self.repeated[key] = RepeatedCall(recent[0], spec)
+            if on == "jit" and key is not None and spec.repeats:
+                recent = self.recent.get(self.quick_key(bound))
+                if recent is not None and recent[1] is spec:    # not another one, of when what it saw was immutable
+                    self.repeated[key] = RepeatedCall(*recent)
         else:
             from nki_mlir.targets.interpreter.unwritten import tracked  # start-up: needed where it is asked for
             seen = [tracked(a, s.name) for a, s in zip(shared, spec.shared)]

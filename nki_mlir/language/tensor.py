@@ -105,7 +105,7 @@ class Tensor(TensorObject, View):
         try:
             if (part := self.numbered(items)) is not None:
                 return part
-            return indirect.subscript(self, items) if indirect.is_indirect(items) else self.subscript(items)
+            return indirect.subscript(self, items) if indirect.is_indirect(items) else self.unnumbered(items)
         except KernelError as error:
             raise error.here() from None
 

@@ -72,26 +72,60 @@ def test_global_that_changes_is_seen(kernel, monkeypatch):
     assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) * 2 + 3)
 
 
-def test_defaults_that_change_are_seen(monkeypatch):
-    def shifted(x, by=1.0):
-        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        nl.store(out, nl.load(x) + by)
-        return out
-    kernel = nki.jit(shifted)
+def added(x, by):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) + by)
+    return out
+
+
+def repeated(function):
+    """A kernel that was called until its calls are quick ones."""
+    kernel = nki.jit(function)
     for _ in range(3):
         assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) + 1)
+    return kernel
+
+
+def test_defaults_that_change_are_seen():
+    def shifted(x, by=1.0):
+        return added(x, by)
+    kernel = repeated(shifted)
     shifted.__defaults__ = (7.0,)
     assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) + 7)
 
 
-def test_keyword_defaults_that_change_in_place_are_seen():
-    def shifted(x, *, by=1.0):
-        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        nl.store(out, nl.load(x) + by)
-        return out
-    kernel = nki.jit(shifted)
+def test_attributes_that_a_helper_is_given_are_seen():
+    def helper():
+        return getattr(helper, "by", 1.0)
+
+    def shifted(x):
+        return added(x, helper())
+    kernel = repeated(shifted)
+    helper.by = 7.0
+    assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) + 7)
+    del helper.by
+    assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) + 1)
+
+
+def test_globals_that_are_immutable_again_are_seen(monkeypatch):
+    """What was seen at the quick calls is not what a later capture, of a list, saw."""
+    monkeypatch.setitem(globals(), "BY", 1.0)
+
+    def shifted(x):
+        return added(x, BY[0] if isinstance(BY, list) else BY)          # noqa: F821
+    kernel = repeated(shifted)
+    monkeypatch.setitem(globals(), "BY", [7.0])
+    for _ in range(3):
+        assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) + 7)
+    monkeypatch.setitem(globals(), "BY", 1.0)
     for _ in range(3):
         assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) + 1)
+
+
+def test_keyword_defaults_that_change_in_place_are_seen():
+    def shifted(x, *, by=1.0):
+        return added(x, by)
+    kernel = repeated(shifted)
     shifted.__kwdefaults__["by"] = 7.0
     assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) + 7)
     shifted.__kwdefaults__ = {"by": 2.0}

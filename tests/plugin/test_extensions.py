@@ -165,6 +165,16 @@ def test_operations__have_names_of_their_own(package):
         catalogue.add(Extension("ops", "a", "p_ops.m", "p_ops"))
 
 
+@pytest.mark.parametrize("name, more, wrong", [("my-odd", "", "my-odd"), ("p_Odd", "", "p_Odd"),
+                                               ("p_field", "Scale: float", "Scale"), ("p_tile", "Other: In", "Other")])
+def test_operations__have_names_that_mlir_has(package, name, more, wrong):
+    before = dict(REGISTRY)
+    package(f"p_{wrong.lower().replace('-', '_')}", {"m.py": OP.format(cls="Odd", name=name, role="Out", more=more)})
+    with pytest.raises(BrokenPlugin, match=f"operation 'nisa.{name}' of plugin p cannot be loaded: '{wrong}' is no name"):
+        catalogue.add(Extension("ops", "a", f"p_{wrong.lower().replace('-', '_')}.m", "p"))
+    forget_classes(before)
+
+
 def test_operations__come_before_the_dialects(package):
     from nki_mlir.dialects import mlir_ops
     assert mlir_ops.OPERATIONS
