@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The machines: one data file a target, and the lookup by name."""
 
+from nki_mlir.machine.cited import Cited
 from nki_mlir.machine.costs import Cost, Costs, Work
 from nki_mlir.machine.description import Machine, machine_named
 from nki_mlir.machine.engine import ENGINES, SHARING, Engine
 
-__all__ = ["ENGINES", "SHARING", "Cost", "Costs", "Engine", "Machine", "Work", "machine_named"]
+__all__ = ["ENGINES", "SHARING", "Cited", "Cost", "Costs", "Engine", "Machine", "Work", "machine_named"]

@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What work costs in time: laws for instructions, and the costs of transfers, semaphores and control. No numbers of a
-target are here; each has its own beside its geometry.
+"""What work costs in time: laws for instructions, and the costs of transfers, semaphores and control.
 
-A number is ``Cited`` with its source, which is one of
-
-- a document and its section, or a measurement that one prints;
-- "fitted on L...": the entry of the calibration set that isolates it, where documents leave it open;
-- "assumption: ...", with the reason.
+No numbers of a target are here: each has its own beside its geometry. A number is ``Cited``: it has its source, its fit
+and its residual.
 """
 
 from collections.abc import Mapping
@@ -14,24 +10,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from nki_mlir.diagnostics import InternalError
+from nki_mlir.machine.cited import NONE, Cited, combined
 from nki_mlir.machine.engine import Engine
-
-
-class Cited(float):
-    """A number of the machine with where it comes from."""
-
-    source: str
-
-    def __new__(cls, value: float, source: str) -> "Cited":
-        made = super().__new__(cls, value)
-        made.source = source
-        return made
-
-    def __getnewargs__(self) -> tuple[float, str]:          # type: ignore[override]
-        return float(self), self.source
-
-
-NONE = Cited(0.0, "nothing to add")
 
 
 class Work(NamedTuple):
@@ -101,6 +81,21 @@ class EngineCosts:
         least = self.least_cycles if law.least is None else law.least
         return float(law.passes * (max(least, law.per_element * work.elements) + law.fixed) + self.overhead_cycles)
 
+    def residual(self, work: Work, seen: bool) -> float:
+        """The relative residual of the time that the engine is taken; ``seen``: of what is behind it until the result
+        is seen."""
+        law = self.law(work.law)
+        if seen:
+            parts = [(float(number), number.residual) for number in (self.result_ns, law.result_ns)]
+            grows = law.result_per_element
+            return combined(*parts, (grows * law.passes * work.elements, grows.residual))
+        least = self.least_cycles if law.least is None else law.least
+        elements = law.per_element * work.elements, law.per_element.residual
+        parts = [(float(law.passes * law.fixed), law.fixed.residual),
+                 (float(self.overhead_cycles), self.overhead_cycles.residual)]
+        value, residual = max(elements, (float(least), least.residual))
+        return combined(*parts, (law.passes * value, residual))
+
     def cost(self, work: Work, clock_ghz: float) -> Cost:
         law = self.law(work.law)
         later = law.result_ns + law.result_per_element * law.passes * work.elements / clock_ghz
@@ -128,6 +123,11 @@ class DmaCosts:
         """ns that one DMA engine moves a descriptor of so many bytes."""
         rate = self.short_bytes_per_ns if nbytes < self.short_bytes else self.bytes_per_ns
         return max(float(self.descriptor_ns), nbytes / rate)
+
+    def residual(self, what: str) -> float:
+        """The relative residual of a part of a transfer's time: ``issue``, ``trigger``, ``moves`` or ``notifies``."""
+        return {"issue": self.issue_ns, "trigger": self.trigger_ns, "moves": self.bytes_per_ns,
+                "notifies": self.notify_ns}[what].residual
 
 
 @dataclass(frozen=True)
@@ -169,3 +169,17 @@ class Costs:
             case NOTHING.law:
                 return Cost(0.0, 0.0, 0.0)
         return self.engines[engine].cost(work, clock_ghz)
+
+    def residual(self, engine: Engine, work: Work, what: str = "runs") -> float:
+        """The relative residual of a part of the critical path: ``runs`` and ``result`` are those of an engine's work,
+        the others those of a transfer (``DmaCosts.residual``)."""
+        match work.law:
+            case CORE_SIGNAL.law:
+                return self.control.core_signal_ns.residual
+            case "register":
+                return self.control.register_ns.residual
+            case NOTHING.law:
+                return 0.0
+        if what not in ("runs", "result"):
+            return self.dma.residual(what)
+        return self.engines[engine].residual(work, what == "result")

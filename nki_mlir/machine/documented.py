@@ -5,7 +5,8 @@ A target's file takes them over where nothing measured or newer says otherwise. 
 of elements of a partition.
 """
 
-from nki_mlir.machine.costs import Cited, Law
+from nki_mlir.machine.cited import Cited
+from nki_mlir.machine.costs import Law
 
 
 def isa(value: float, function: str, text: str) -> Cited:

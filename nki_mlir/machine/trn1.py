@@ -2,7 +2,8 @@
 """trn1: NeuronCore-v2: architecture guide of Trainium and Inferentia2. HBM: 820 GB/s of a device with two cores."""
 
 from nki_mlir.machine import documented
-from nki_mlir.machine.costs import NONE, Cited, ControlCosts, Costs, DmaCosts, EngineCosts, Law
+from nki_mlir.machine.cited import NONE, Cited
+from nki_mlir.machine.costs import ControlCosts, Costs, DmaCosts, EngineCosts, Law
 from nki_mlir.machine.description import Machine
 from nki_mlir.machine.engine import Engine
 

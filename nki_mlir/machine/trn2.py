@@ -5,7 +5,8 @@ Measured are instructions, by others, with version 2.22 of the vendor's compiler
 """
 
 from nki_mlir.machine import documented
-from nki_mlir.machine.costs import NONE, Cited, ControlCosts, Costs, DmaCosts, EngineCosts, Law
+from nki_mlir.machine.cited import NONE, Cited
+from nki_mlir.machine.costs import ControlCosts, Costs, DmaCosts, EngineCosts, Law
 from nki_mlir.machine.description import Machine
 from nki_mlir.machine.engine import Engine
 

@@ -6,7 +6,8 @@ No measurement of its instructions is public: beside its clocks and rates everyt
 
 from dataclasses import replace
 
-from nki_mlir.machine.costs import Cited, Law
+from nki_mlir.machine.cited import Cited
+from nki_mlir.machine.costs import Law
 from nki_mlir.machine.description import Machine
 from nki_mlir.machine.engine import Engine
 from nki_mlir.machine.trn2 import COSTS as TRN2

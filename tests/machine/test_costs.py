@@ -2,6 +2,7 @@
 """Costs of the machines: every number has a source, laws give documented and measured times."""
 
 import dataclasses
+import math
 import pickle
 import re
 from collections.abc import Iterator, Mapping
@@ -9,8 +10,9 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from nki_mlir.diagnostics import InternalError
-from nki_mlir.machine import ENGINES, Engine, Work, machine_named
-from nki_mlir.machine.costs import ISSUE, NOTHING, Cited
+from nki_mlir.machine import ENGINES, Cited, Engine, Work, machine_named
+from nki_mlir.machine.cited import DOCUMENT, FITTED, MEASURED, RESIDUALS, combined
+from nki_mlir.machine.costs import ISSUE, NOTHING
 
 TARGETS = ("trn1", "trn2", "trn3")
 SOURCES = re.compile(r"(fitted on L\d{3}|.*fitted on L\d{3}|measured(, L\d{3}| by others)|assumption: |nki\.isa\.|"
@@ -40,9 +42,33 @@ def test_every_cost_has_a_source(target: str) -> None:
         assert number >= 0
 
 
-def test_a_number_keeps_its_source() -> None:
-    number = Cited(2.5, "assumption: an example")
-    assert number == 2.5 and pickle.loads(pickle.dumps(number)).source == number.source
+def test_a_number_keeps_its_source_and_residual() -> None:
+    number = Cited(2.5, "assumption: an example", 0.125)
+    copy = pickle.loads(pickle.dumps(number))
+    assert copy == 2.5 and (copy.source, copy.residual) == (number.source, 0.125)
+
+
+def test_a_number_without_a_fit_has_the_residual_of_its_kind_of_source() -> None:
+    fitted = Cited(18.36, "guide to DMA bandwidth: 17; fitted on L219 and V105: 8 % more")
+    assert (fitted.kind, fitted.fit, fitted.residual) == (FITTED, ("L219", "V105"), RESIDUALS[FITTED])
+    assert Cited(1, "measured, L027: two elements a cycle").kind == MEASURED
+    assert Cited(1, "nki.isa.activation, cost: N").residual == RESIDUALS[DOCUMENT]
+
+
+def test_residuals_of_independent_parts_add_up_in_squares() -> None:
+    assert combined((30.0, 0.1), (40.0, 0.1)) == pytest.approx(5 / 70)
+    assert combined((0.0, 0.5)) == 0.0
+
+
+def test_parts_of_the_critical_path_have_residuals() -> None:
+    costs = machine_named("trn2").costs
+    vector = costs.engines[Engine.VECTOR]
+    elements, overhead = vector.laws["tensor_tensor"].per_element, vector.overhead_cycles
+    assert costs.residual(Engine.VECTOR, Work("tensor_tensor", 980)) == pytest.approx(
+        math.hypot(980 * elements * elements.residual, overhead * overhead.residual) / 1000)
+    assert costs.residual(Engine.VECTOR, Work("tensor_tensor", 1), "result") == pytest.approx(vector.result_ns.residual)
+    assert costs.residual(Engine.SYNC, ISSUE, "moves") == costs.dma.bytes_per_ns.residual
+    assert costs.residual(Engine.SYNC, NOTHING) == 0.0
 
 
 @pytest.mark.parametrize("target, engine, work, busy, result", [

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A number of a machine with its source, the entries that it is fitted on, and its residual.
+
+A source is one of
+
+- a document and its section, or a measurement that one prints;
+- "fitted on L...": the entries of the calibration set that isolate the number, where documents leave it open;
+- "assumption: ...", with the reason.
+
+A residual is relative: the standard deviation of what devices measured about what the number says. Where no fit says
+it, it is that of the numbers with the same kind of source (``RESIDUALS``).
+"""
+
+import re
+
+DOCUMENT, MEASURED, FITTED, ASSUMPTION, NOTHING = "document", "measured", "fitted", "assumption", "nothing"
+
+# Of the numbers of each kind of source about single instructions and transfers that are measured on trn1 and trn2
+# (bench/calibration/instructions.py), and of assumptions about what was measured in their place later.
+RESIDUALS = {MEASURED: 0.03, FITTED: 0.06, DOCUMENT: 0.08, ASSUMPTION: 0.25, NOTHING: 0.0}
+
+ENTRY = re.compile(r"\b[LV]\d{3}\b")
+NO_NUMBER = "nothing to add"
+
+
+class Cited(float):
+    """A number with where it comes from. ``residual``: relative, of one standard deviation."""
+
+    source: str
+    residual: float
+
+    def __new__(cls, value: float, source: str, residual: float | None = None) -> "Cited":
+        number = super().__new__(cls, value)
+        number.source = source
+        number.residual = RESIDUALS[number.kind] if residual is None else residual
+        return number
+
+    @property
+    def kind(self) -> str:
+        """What kind of source it has; a fit counts more than the document which it starts from."""
+        if "fitted on" in self.source:
+            return FITTED
+        for kind in (MEASURED, ASSUMPTION):
+            if self.source.startswith(kind):
+                return kind
+        return NOTHING if self.source == NO_NUMBER else DOCUMENT
+
+    @property
+    def fit(self) -> tuple[str, ...]:
+        """The entries that its source names."""
+        return tuple(ENTRY.findall(self.source))
+
+    def __getnewargs__(self) -> tuple[float, str, float]:          # type: ignore[override]
+        return float(self), self.source, self.residual
+
+
+NONE = Cited(0.0, NO_NUMBER)
+
+
+def combined(*parts: tuple[float, float]) -> float:
+    """The relative residual of a sum of independent parts, each with its value and its relative residual."""
+    total = sum(value for value, _ in parts)
+    return sum((value * residual) ** 2 for value, residual in parts) ** 0.5 / total if total else 0.0
