@@ -13,6 +13,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.attributes import MalformedAttribute, read_value
 from nki_mlir.dialects.source_locations import errors_at
+from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
 
 
@@ -56,7 +57,7 @@ class KernelFunction:
 
 def kernel_functions(module: Module) -> list[KernelFunction]:
     """Every function of the module, in order; raises ``BadSignature``."""
-    target = _mark(module.operation.attributes, "nki.target", str, "the module") or "trn2"
+    target = _mark(module.operation.attributes, "nki.target", str, "the module") or DEFAULT_TARGET
     found = []
     for op in module.body.operations:
         if op.operation.name == "func.func" and len(op.operation.regions[0].blocks):

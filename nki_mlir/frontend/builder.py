@@ -25,7 +25,7 @@ from nki_mlir.frontend.on_chip_memory import OnChipMemory
 from nki_mlir.frontend.strides import same_extents
 from nki_mlir.frontend.tensor import Buffer, View, tile_of
 from nki_mlir.frontend.touches import LoopRun, Touches
-from nki_mlir.machine import machine_named
+from nki_mlir.machine import DEFAULT_TARGET, machine_named
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.execute import has_domain
 
@@ -64,7 +64,7 @@ class Builder:
     considering = False             # the operation that is emitted is to be checked only
     settles = False                 # rules that only older documents contest are the kernel's
 
-    def __init__(self, grid: tuple[int, ...] = (), target: str = "trn2") -> None:
+    def __init__(self, grid: tuple[int, ...] = (), target: str = DEFAULT_TARGET) -> None:
         self.grid, self.target, self.machine = grid, target, machine_named(target)
         self.rules, self.memory = device_rules(), OnChipMemory(self.machine)
         self.names = itertools.count()

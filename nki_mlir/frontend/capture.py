@@ -24,6 +24,7 @@ from nki_mlir.frontend.mlir_builder import MlirBuilder, UnrollPlan
 from nki_mlir.frontend.races import Verdict
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.wrapping import wrap
+from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import DType
 
 
@@ -69,7 +70,7 @@ class Captured:
 Body = Callable[[MlirBuilder, Callable[..., object]], tuple[list[Buffer], object]]
 
 
-def capture(function: Callable[..., object], body: Body, grid: tuple[int, ...] = (), *, target: str = "trn2",
+def capture(function: Callable[..., object], body: Body, grid: tuple[int, ...] = (), *, target: str = DEFAULT_TARGET,
             unroll_limit: int = 50_000, replay: bool = True, rolls: bool = True) -> Captured:
     """Capture until no request is left.
 

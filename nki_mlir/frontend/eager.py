@@ -20,6 +20,7 @@ from nki_mlir.frontend.overlaps import happens, masks_of
 from nki_mlir.frontend.races import Verdict
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.touches import LoopRun, Touch, Turn
+from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.execute import Pattern, Runner, compile_op, floating, starts
 from nki_mlir.targets.interpreter.unwritten import PreparedOperation, Tracked, tracked
@@ -51,7 +52,7 @@ class EagerBuilder(Builder):
     """One program of a grid; ``fill`` gives what fresh memory of a dtype holds."""
 
     def __init__(self, grid: tuple[int, ...] = (), point: tuple[int, ...] = (), launch: Launch | None = None,
-                 target: str = "trn2", fill: Callable[[DType], float] = lambda dtype: 0.0) -> None:
+                 target: str = DEFAULT_TARGET, fill: Callable[[DType], float] = lambda dtype: 0.0) -> None:
         super().__init__(grid, target)
         self.launch = launch = launch or Launch()
         self.known, self.forms = launch.known, launch.forms

@@ -24,6 +24,7 @@ from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.touches import LoopRun
 from nki_mlir.frontend.wrapping import name_of, place_of
 from nki_mlir.frontend.writes import FirstUses, OutputWrites, fills
+from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
 
 PREDICATES = {"ne": 1, "slt": 2}            # of arith.cmpi
@@ -85,7 +86,7 @@ class MlirBuilder(Builder):
     symbolic = True
 
     def __init__(self, function: Callable[..., object], grid: tuple[int, ...], plan: UnrollPlan, point: dict[int, int],
-                 target: str = "trn2") -> None:
+                 target: str = DEFAULT_TARGET) -> None:
         super().__init__(grid, target)
         self.plan, self.point, self.make = plan, point, Attributes()
         self.requests: dict[tuple[object, ...], str] = {}

@@ -26,7 +26,7 @@ from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import Tensor, as_operand, emit, filled, integer, located_dtype, new_tensor
 from nki_mlir.language.instructions import operand
-from nki_mlir.machine import Machine, machine_named
+from nki_mlir.machine import DEFAULT_TARGET, Machine, machine_named
 from nki_mlir.scalar.alu import AluOperator
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32, DType, convert, dtype_of
 from nki_mlir.scalar.tokens import alu_token
@@ -176,7 +176,7 @@ class TileSize:
     def total_available_sbuf_size(self) -> int:
         """Bytes per partition that kernels may use, on the kernel's target."""
         builder = current.get()
-        return machine_named(builder.target if builder is not None else "trn2").sbuf_bytes_per_partition
+        return machine_named(builder.target if builder is not None else DEFAULT_TARGET).sbuf_bytes_per_partition
 
 
 class finfo:

@@ -36,6 +36,7 @@ from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.results import assemble, check_written, report_missing, structure_of_updates, traced, updated
 from nki_mlir.language.specialization import Recent, RepeatedCall, Result, Specialization, call_key, check_executor
 from nki_mlir.language.tensor import Tensor
+from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound="Kernel")
 
-DEFAULT_TARGET = "trn2"
 TRACKS = ("interpreter", "isa")          # executors that know what was written, and find races that data decide
 
 

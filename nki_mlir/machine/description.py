@@ -9,6 +9,8 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.machine.costs import Cost, Costs, Work
 from nki_mlir.machine.engine import Engine
 
+DEFAULT_TARGET = "trn2"         # of every executor and generation, where neither environment nor kernel names one
+
 
 class UnknownTarget(NkiMlirError):
     code = "NKI-TARGET"

@@ -55,6 +55,39 @@ def test_platform_target_of_the_beta_generation(on, monkeypatch):
     assert kernel.on(on)(X).item() == 2
 
 
+def wide_product(a, b):
+    out = nl.ndarray((4, 1024), a.dtype, buffer=nl.shared_hbm)
+    product = nl.ndarray((4, 1024), a.dtype, buffer=nl.psum)
+    nisa.nc_matmul(dst=product, stationary=nl.load(a), moving=nl.load(b))
+    nisa.dma_copy(out, nl.copy(product))
+    return out
+
+
+def test_the_default_target_is_that_of_every_executor_and_generation(on, monkeypatch):
+    monkeypatch.delenv("NEURON_PLATFORM_TARGET_OVERRIDE")
+    assert nki.jit(version).on(on)(X).item() == nki.simulate(version)(X).item() == 3
+    assert nisa.get_nc_version().value == 3
+
+    @beta.jit
+    def of_beta(x):
+        from nki_mlir.language.beta import isa
+        out = beta_nl.ndarray((1, 1), np.int32, buffer=beta_nl.shared_hbm)
+        beta_nl.store(out, isa.memset((1, 1), isa.get_nc_version().value, np.int32))
+        return out
+    assert of_beta.on(on)(X).item() == 3
+
+
+def test_a_product_that_the_default_target_does_not_take_is_refused_by_its_name(monkeypatch):
+    monkeypatch.delenv("NEURON_PLATFORM_TARGET_OVERRIDE")
+    a, b = np.ones((8, 4), np.float32), np.ones((8, 1024), np.float32)
+    for launch in (nki.simulate, *(lambda f, on=on: nki.jit(f).on(on) for on in ("interpreter", "jit", "isa"))):
+        with pytest.raises(AssertionError) as raised:
+            launch(wide_product)(a, b)
+        assert raised.value.headline == "nc_matmul moving has 1024 columns, more than 512 on trn2"
+        assert raised.value.advice == ("", "multiply 512 columns at a time, or name a target that takes more: "
+                                           "NEURON_PLATFORM_TARGET_OVERRIDE=trn3, or nki.jit(platform_target='trn3')")
+
+
 @pytest.mark.parametrize("options", [{}, {"mode": "auto"}, {"mode": "simulation"}, {"mode": "torchxla"}, {"mode": "trace"},
                                      {"mode": "anything"}, {"kernel_return": True}, DEAD])
 def test_options_that_change_no_value(options):

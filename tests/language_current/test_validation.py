@@ -150,7 +150,7 @@ def test_older_targets_refuse_what_came_later(name, monkeypatch):
 
 def test_wide_matmuls_are_of_the_newest_target(monkeypatch):
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
-    with pytest.raises(AssertionError, match="600 columns, more than 512"):
+    with pytest.raises(AssertionError, match="600 columns, more than 512 on trn2"):
         nki.simulate(lambda x: nisa.nc_matmul(psum(8, 600), tile(16, 8), tile(16, 600)) and None)(np.zeros((2, 2),
                                                                                                            np.float32))
 

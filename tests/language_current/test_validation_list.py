@@ -117,7 +117,7 @@ REFUSED = {
     "matmul: M>128": (lambda: nisa.nc_matmul(psum(128, 4), tile(8, 129), tile(8, 4)),
         "nc_matmul stationary has 129 columns, more than 128"),
     "matmul: N>512 trn2": (lambda: nisa.nc_matmul(psum(4, 513), tile(8, 4), tile(8, 513)),
-        "nc_matmul moving has 513 columns, more than 512", "trn2"),
+        "nc_matmul moving has 513 columns, more than 512 on trn2", "trn2"),
     "matmul: N>4096": (
         lambda: nisa.nc_matmul(nl.ndarray((4, 4097), nl.float32, buffer=nl.psum), tile(8, 4),
                                                tile(8, 4097)),
@@ -175,7 +175,7 @@ REFUSED = {
     "matmul: K>128": (lambda: nisa.nc_matmul(psum(4, 4), tile(129, 4), tile(129, 4)),
         "nc_matmul stationary partition dimension 129 exceeds maximum 128"),
     "matmul: N>512 trn1": (lambda: nisa.nc_matmul(psum(4, 513), tile(8, 4), tile(8, 513)),
-        "nc_matmul moving has 513 columns, more than 512", "trn1"),
+        "nc_matmul moving has 513 columns, more than 512 on trn1", "trn1"),
     "matmul: M>columns": (
         lambda: nisa.nc_matmul(psum(65, 4), tile(8, 65), tile(8, 4), tile_size=(64, 64), tile_position=(0, 0)),
         "nc_matmul stationary has 65 columns, more than 64"),

@@ -18,7 +18,7 @@ from nki_mlir.dialects.isa.program import Program, Queue, Semaphore, Variable, h
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of, with_origin
 from nki_mlir.dialects.verifier import verify, verify_mask
-from nki_mlir.machine import Engine, Machine, machine_named
+from nki_mlir.machine import DEFAULT_TARGET, Engine, Machine, machine_named
 from nki_mlir.scalar.dtypes import BY_MLIR
 
 
@@ -350,7 +350,7 @@ def _instruction(op: Operation, variables: dict[str, Variable] | None) -> isa.In
     program = stream.operation.parent if stream is not None else None
     if variables is None:
         variables = variables_of(program.operation) if program is not None else {}
-    target = program.operation.attributes["target"].value if program is not None else "trn2"
+    target = program.operation.attributes["target"].value if program is not None else DEFAULT_TARGET
     machine = machine_named(target)
     made = read_control(cls, marks["fields"], variables, machine) if issubclass(cls, isa.Control) else read_operation(
         cls, marks, variables, machine, stream.operation.attributes["engine"].value)

@@ -17,7 +17,7 @@ from nki_mlir.language.functions import fp32 as fp32
 from nki_mlir.language.instructions import check_destination, command_name, operand, registers, require_from_first
 from nki_mlir.language.signatures.binding import Contents
 from nki_mlir.language.signatures.table import listing, published
-from nki_mlir.machine import machine_named
+from nki_mlir.machine import DEFAULT_TARGET, machine_named
 from nki_mlir.scalar.dtypes import promote
 from nki_mlir.scalar.tokens import alu_token
 
@@ -25,7 +25,7 @@ from nki_mlir.scalar.tokens import alu_token
 def get_nc_version() -> nc_version:
     """The generation of the kernel's target."""
     builder = current.get()
-    return nc_version(machine_named(builder.target if builder is not None else "trn2").generation)
+    return nc_version(machine_named(builder.target if builder is not None else DEFAULT_TARGET).generation)
 
 
 def computing(name: str, cls: type[Op], entry: regular.Regular) -> object:

@@ -57,10 +57,10 @@ def require(holds: object, text: str, why: str = "", fix: str = "") -> None:
         invalid(text, why, fix)
 
 
-def device(holds: object, text: str) -> None:
+def device(holds: object, text: str, fix: str = "") -> None:
     """A rule of the device: what becomes of a kernel that breaks it is ``NKI_MLIR_DEVICE_RULES``'s to say."""
     if not holds:
-        active().report(NkiValidationError(text), contested=False)
+        active().report(NkiValidationError(text, fix=fix), contested=False)
 
 
 def integer(value: Any, what: str) -> int:

@@ -96,7 +96,9 @@ def check_result(out: NkiTensor, length: int) -> None:
     """The columns of a product and its place among the banks: whether its result may be in several of them."""
     core, bank = machine(), machine().psum_bank_bytes
     limit = core.moving_free_max if core.product_banks == 1 else core.product_banks * bank // out.itemsize
-    device(length <= limit, f"nc_matmul moving has {length} columns, more than {limit}")
+    device(length <= limit, f"nc_matmul moving has {length} columns, more than {limit} on {core.name}",
+           "" if core.product_banks > 1 else f"multiply {limit} columns at a time, or name a target that takes more: "
+           "NEURON_PLATFORM_TARGET_OVERRIDE=trn3, or nki.jit(platform_target='trn3')")
     if core.product_banks == 1:
         start = out.offset % out.storage.row(out.dtype) * out.itemsize % bank
         device(start + length * out.itemsize <= bank or not out.is_contiguous(),

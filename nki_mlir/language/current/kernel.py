@@ -12,7 +12,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.target_rules import TargetRule
-from nki_mlir.environment import TARGET, EnvironmentVariable
+from nki_mlir.environment import EnvironmentVariable
 from nki_mlir.frontend.builder import Builder, active, current
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.touches import ValueNumbers
@@ -92,16 +92,12 @@ class Kernel(CoreKernel):
             made += [(name, n) for n in names]
         return self.anew(options=self.options | {"schedule": tuple(made)})
 
-    @property
-    def simulation_target(self) -> str:
-        return self.target or TARGET.text() or self.options.get("platform_target") or memory.DEFAULT_TARGET
-
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         if not capturing() and SIMULATOR.text() == "1":
             leaves = leaves_of((arguments, keywords), simulator.is_array)
             if all(simulator.framework(leaf) != "jax" for _, leaf in leaves):
                 with plain_index_errors():
-                    return simulator.simulate(self, arguments, keywords, self.simulation_target)
+                    return simulator.simulate(self, arguments, keywords, self.platform)
         return super().__call__(*arguments, **keywords)
 
     def eager_program(self) -> Callable[..., simulator.EagerCore]:
@@ -109,7 +105,7 @@ class Kernel(CoreKernel):
 
     def run(self, arguments: tuple[object, ...], keywords: dict[str, object], on: str, key: object = None) -> object:
         if on == "eager":
-            return simulator.simulate(self, arguments, keywords, self.simulation_target)
+            return simulator.simulate(self, arguments, keywords, self.platform)
         return super().run(arguments, keywords, on, key)
 
     def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
@@ -252,7 +248,7 @@ class Simulation:
 
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         with plain_index_errors():
-            return simulator.simulate(self.kernel, arguments, keywords, self.kernel.simulation_target, updates=False)
+            return simulator.simulate(self.kernel, arguments, keywords, self.kernel.platform, updates=False)
 
 
 def simulate(kernel: object) -> Simulation:

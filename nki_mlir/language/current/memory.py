@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
+from nki_mlir.environment import TARGET
 from nki_mlir.frontend.builder import active, current
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.language import functions
 from nki_mlir.language.current.errors import NkiTypeError, invalid, older
-from nki_mlir.machine import Machine, machine_named
+from nki_mlir.machine import DEFAULT_TARGET, Machine, machine_named
 from nki_mlir.scalar.dtypes import INT32, DType
 
 if TYPE_CHECKING:
     from nki_mlir.language.current.older_memory import Window
     from nki_mlir.language.current.tensor import NkiTensor
-
-DEFAULT_TARGET = "trn3"         # where nothing runs and nothing is set
 
 
 class MemoryRegion(enum.Enum):
@@ -94,7 +93,7 @@ def target() -> str:
     builder = current.get()
     if builder is not None:
         return builder.target
-    return os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or DEFAULT_TARGET
+    return TARGET.text() or DEFAULT_TARGET
 
 
 def machine() -> Machine:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.isa.instruction import BY_ASM, Control, Instruction, Update, Wait, by_mnemonic
 from nki_mlir.dialects.isa.program import KINDS, Program, Queue, Semaphore, Variable
-from nki_mlir.machine import Engine, machine_named
+from nki_mlir.machine import DEFAULT_TARGET, Engine, machine_named
 from nki_mlir.machine.description import Machine
 from nki_mlir.targets.neuron.format.assembly_operation import (
     NAME,
@@ -88,7 +88,7 @@ def parse_program(text: str, file: str = "<assembly>") -> Program:
 
 class _Parser:
     def __init__(self, text: str, file: str) -> None:
-        self.program = Program("", "trn2")
+        self.program = Program("", DEFAULT_TARGET)
         self.variables: dict[str, Variable] = {}
         self.engine: Engine | None = None
         self.lines: dict[tuple[Engine, int], Line] = {}
