@@ -21,39 +21,8 @@ import numpy as np
 import nki_mlir
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.frontend.wrapping import name_of
+from nki_mlir.language.kernel_object import NKIObject, is_frozen
 from nki_mlir.scalar.dtypes import FLOAT32, DType, dtype_of
-
-
-class NKIObject:
-    """A class of objects for kernels: annotated names are its fields.
-
-    Fields are assigned by position or keyword; then ``__post_init__`` runs. ``@dataclass`` may be put on
-    subclasses; it then makes the initializer. Objects with equal fields are equal.
-    """
-
-    def __init__(self, *arguments: object, **keywords: object) -> None:
-        names = list(dict.fromkeys(n for c in reversed(type(self).__mro__) for n in inspect.get_annotations(c)))
-        if len(arguments) > len(names):
-            raise TypeError("too many arguments given (varargs not supported)")
-        given = dict(zip(names, arguments))
-        for name, value in keywords.items():
-            if name not in names:
-                raise TypeError(f"unexpected keyword argument '{name}'")
-            if name in given:
-                raise TypeError(f"got multiple values for argument '{name}'")
-            given[name] = value
-        for name in names:
-            setattr(self, name, given[name] if name in given else getattr(type(self), name, None))
-        self.__post_init__()
-
-    def __post_init__(self) -> None:
-        """Runs after the fields are assigned."""
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
 
 
 class BadArgument(KernelError, TypeError):
@@ -168,7 +137,7 @@ def map_leaves(value: Any, is_leaf: Callable[[object], bool], change: Callable[[
     if not names:
         return value
     if not leaves_of(value, is_leaf):
-        if apart is None or is_frozen(value):
+        if apart is None or is_frozen(type(value)):
             return value
         if id(value) not in apart:
             apart[id(value)] = copy.copy(value)
@@ -204,11 +173,6 @@ def attribute_names(value: object) -> list[str]:
         names = [f.name for f in dataclasses.fields(value) if hasattr(value, f.name)]
         return [*names, *(n for n in getattr(value, "__dict__", ()) if n not in names)]
     return list(vars(value)) if isinstance(value, NKIObject) else []
-
-
-def is_frozen(value: object) -> bool:
-    parameters = getattr(type(value), "__dataclass_params__", None)
-    return parameters is not None and parameters.frozen
 
 
 def set_attributes(value: object, attributes: dict[str, object]) -> None:

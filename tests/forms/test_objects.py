@@ -5,7 +5,7 @@ import copy
 import dataclasses
 import enum
 import pickle
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,6 +13,8 @@ import pytest
 from nki_mlir.language.beta import language as beta
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
+
+from ..oracle.current import nl as oracle_nl
 
 X = (np.random.default_rng(0).permutation(16 * 8) % 101).astype(np.float32).reshape(16, 8)
 
@@ -109,7 +111,7 @@ def test_objects_in_kernels(on):
         assert params.tile is None and params.scale == 2.0 and params.notes is None and params.dtype == nl.float32
         params.tile = nl.load(x)
         params.extra = 1
-        derived = Derived(1, 2.0, params.tile, None, 4.0)
+        derived = Derived(1, 2.0, params.tile, nl.float32, None, 4.0)
         assert (derived.section, derived.offset, derived.total) == (1, 4.0, 5.0)
         assert Params(section=1) == Params(1) != Params(2) and Params(1) != Derived(1)
         own = Own.of(x)
@@ -124,6 +126,104 @@ def test_objects_in_kernels(on):
         return out
     result = kernel.on(on)(X, Config(2), Frozen(3), Kind.rows, Sizes(16))
     np.testing.assert_array_equal(result, X * 6)
+
+
+@dataclasses.dataclass
+class Mixed(nl.NKIObject):
+    first = None
+    second: int
+    third = 3
+    fourth: float = 2.0
+    shared: ClassVar[int] = 7
+    function = nl.silu
+
+    class Inside:
+        pass
+
+    def __post_init__(self):
+        self.pair = (self.first, self.second)
+
+    @property
+    def total(self):
+        return self.third + self.fourth
+
+
+class MoreMixed(Mixed):
+    fifth = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenMixed(nl.NKIObject):
+    rows: int
+    columns = 4
+    sizes: list = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(slots=True)
+class Slotted(nl.NKIObject):
+    rows: int
+    columns = 4
+    depth: int = 2
+
+
+def test_attributes_without_annotation_are_fields_in_the_order_of_the_text():
+    assert vars(Mixed()) == {"first": None, "second": None, "third": 3, "fourth": 2.0, "function": nl.silu,
+                             "pair": (None, None)}
+    made = Mixed(1, 2, 4, 5.0)
+    assert (made.first, made.second, made.third, made.fourth, made.pair) == (1, 2, 4, 5.0, (1, 2))
+    assert made.total == 9.0 and Mixed.shared == 7 and made.function is nl.silu
+    assert Mixed(first=1) == Mixed(1) != Mixed(2) and dataclasses.replace(made, second=9) == Mixed(1, 9, 4, 5.0)
+    assert dataclasses.asdict(Mixed(2))["first"] == 2 and "first=2" in repr(Mixed(2))
+    assert MoreMixed(1, 2, 3, 4, None, 6).fifth == 6 and MoreMixed(fifth=0).fifth == 0 and MoreMixed().fifth == 5
+    for unknown in ("shared", "Inside", "total", "pair", "_"):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{unknown}'"):
+            Mixed(**{unknown: 1})
+
+
+def test_what_a_decorated_class_is_not_given_is_none():
+    assert Config().sizes == [None]
+    frozen = FrozenMixed()
+    assert (frozen.rows, frozen.columns, frozen.sizes) == (None, 4, []) and frozen.sizes is not FrozenMixed().sizes
+    assert FrozenMixed(1, 2, [3]) == FrozenMixed(rows=1, columns=2, sizes=[3]) != FrozenMixed(1, 3, [3])
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'rows'"):
+        frozen.rows = 2
+    slotted = Slotted(1, 2, 3)
+    assert (slotted.rows, slotted.columns, slotted.depth) == (1, 2, 3) and (Slotted().rows, Slotted().depth) == (None, 2)
+
+
+def of_two_fields(language):
+    @dataclasses.dataclass
+    class Pair(language.NKIObject):
+        before = None
+        x: int
+        scale = 2.0
+        rest: list = dataclasses.field(default_factory=list)
+
+        def __post_init__(self):
+            self.seen = self.x is None
+
+    class Plain(language.NKIObject):
+        scale = 2.0
+        x: int
+    return Pair, Plain
+
+
+@pytest.mark.parametrize("arguments, keywords", [((), {}), ((1,), {}), ((1, 2), {"rest": [3]}), ((), {"scale": 4.0}),
+                                                 ((1, 2, 3.0, [4]), {})])
+def test_fields_are_those_of_the_oracle(arguments, keywords):
+    (pair, plain), (other, other_plain) = of_two_fields(nl), of_two_fields(oracle_nl)
+    assert vars(pair(*arguments, **keywords)) == vars(other(*arguments, **keywords))
+    assert vars(plain(*arguments[:2])) == vars(other_plain(*arguments[:2]))
+
+
+def test_fields_without_annotation_in_kernels(on):
+    @nki.jit
+    def kernel(x, config):
+        state = Mixed(nl.load(x), config.columns)
+        assert state.third == 3 and config.rows is None
+        return nl.multiply(state.first, float(state.second))
+    np.testing.assert_array_equal(kernel.on(on)(X, FrozenMixed(columns=3)), X * 3)
+    np.testing.assert_array_equal(kernel.on(on)(X, FrozenMixed(columns=5)), X * 5)
 
 
 def test_mutable_state_object(on):
@@ -162,7 +262,7 @@ def test_arrays_in_objects_are_tensors(on):
 
 @pytest.mark.parametrize("call, text", [
     (lambda: Params(unknown=1), "unexpected keyword argument 'unknown'"),
-    (lambda: Params(1, 2, 3, 4, 5), "too many arguments given"),
+    (lambda: Params(1, 2, 3, 4, 5, 6), "too many arguments given"),
     (lambda: Params(1, section=2), "section"),
 ])
 def test_errors_of_fields(call, text):

@@ -11,7 +11,6 @@ from typing import Any
 
 from nki_mlir.dialects.nisa import collectives
 from nki_mlir.dialects.op import Op
-from nki_mlir.language.arguments import NKIObject
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import reported
@@ -20,6 +19,7 @@ from nki_mlir.language.current.instruction import alu, instruction
 from nki_mlir.language.current.isa_movement import check_priority
 from nki_mlir.language.current.memory import VirtualRegister, is_hbm
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.kernel_object import NKIObject
 from nki_mlir.language.signatures.binding import Contents
 from nki_mlir.language.signatures.kinds import is_shape
 from nki_mlir.language.signatures.table import CURRENT, listing

@@ -6,13 +6,13 @@ from typing import Any, NoReturn
 
 from nki_mlir.frontend.index import arange, mgrid
 from nki_mlir.frontend.locations import user_location
-from nki_mlir.language.arguments import NKIObject
 from nki_mlir.language.creation import unique_name
 from nki_mlir.language.current import creation, dynamic_loops, functions, indexing, kernel, memory
 from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.errors import NkiTypeError, integer, older, require, unknown_name
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.functions import bfp16, finfo, fp32, nc, spmd_dim
+from nki_mlir.language.kernel_object import NKIObject
 from nki_mlir.language.signatures.binding import Contents
 from nki_mlir.language.signatures.table import CURRENT, listing, names_of, published
 from nki_mlir.scalar.dtypes import BY_NAME

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Functions of nki.language that are not element by element (language, sections 5 and 6): memory, loops, programs."""
 
+import ast
+import inspect
 import os
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import MISSING
 from enum import Enum
 from typing import Any
 
@@ -303,16 +307,31 @@ class TileSize:
 tile_size = TileSize()
 
 
+def assigned(cls: type) -> list[str]:
+    """The names that the text of a class assigns or annotates."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body      # type: ignore[attr-defined]
+    targets = [t for s in body for t in getattr(s, "targets", [getattr(s, "target", None)])]
+    return [t.id for t in targets if isinstance(t, ast.Name)]
+
+
 class NKIObject:
-    """2.5: without an ``__init__`` of its own a class gets one of its fields; those without default are None."""
+    """2.5: without an ``__init__`` of its own a class gets one of its fields, in the order of its text, decorated or not;
+    those without default are None."""
+
+    def __init_subclass__(cls) -> None:
+        if cls.__init__ is NKIObject.__init__:
+            cls.__init__ = NKIObject.__init__           # type: ignore[method-assign]   ``dataclass`` leaves it so
 
     def __init__(self, *values: Any, **named: Any) -> None:
-        fields = [n for c in reversed(type(self).__mro__) for n in getattr(c, "__annotations__", {})]
-        fields += [n for n, v in vars(type(self)).items() if n not in fields and not n.startswith("_") and not callable(v)]
+        cls = type(self)
+        parts = cls.__mro__[:cls.__mro__.index(NKIObject)]
+        fields = list(dict.fromkeys(name for part in reversed(parts) for name in assigned(part)))
         given = dict(zip(fields, values)) | named
         require(set(given) <= set(fields), f"unexpected keyword argument {sorted(set(given) - set(fields))}", TypeError)
         for field in fields:
-            setattr(self, field, given.get(field, getattr(type(self), field, None)))
+            made = getattr(getattr(cls, "__dataclass_fields__", {}).get(field), "default_factory", MISSING)
+            default = getattr(cls, field, None) if made is MISSING else made()
+            object.__setattr__(self, field, given.get(field, default))
         self.__post_init__()
 
     def __post_init__(self) -> None:
