@@ -116,6 +116,9 @@ class InternalError(NkiMlirError):
     fix = "please report it with the kernel or module that led here"
 
 
+EXCERPT = 200                   # columns of a source line that an error shows; of a longer one those around its column
+
+
 def excerpt(at: Location) -> list[str]:
     """The source line with a caret under the expression; empty where the source cannot be read."""
     text = linecache.getline(at.file, at.line).rstrip("\n")
@@ -124,7 +127,10 @@ def excerpt(at: Location) -> list[str]:
     number = f"{at.line:5d}"
     width = max(1, (at.end_column or at.column + 1) - at.column)
     width = min(width, max(1, len(text) - at.column))
-    return [f"{number} | {text}", f"{' ' * len(number)} | {' ' * at.column}{'^' * width}"]
+    first = max(0, at.column - EXCERPT // 2) if len(text) > EXCERPT else 0
+    shown_text = text[first:first + EXCERPT]
+    width = min(width, max(1, len(shown_text) - (at.column - first)))
+    return [f"{number} | {shown_text}", f"{' ' * len(number)} | {' ' * (at.column - first)}{'^' * width}"]
 
 
 # -- rules of the device -----------------------------------------------------------------------------------------------

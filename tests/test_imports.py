@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "nki_mlir"
-TIERS = (("alone", "bindings", "diagnostics", "display", "environment", "extensions", "files", "recycled", "version"), ("machine", "scalar"), ("dialects",),
+TIERS = (("alone", "bindings", "diagnostics", "display", "environment", "extensions", "files", "recycled", "text_limits", "version"), ("machine", "scalar"), ("dialects",),
          ("analysis", "passes"), ("waist",), ("selection", "graph"), ("transforms", "conversion"), ("targets",),
          ("frontend",), ("language",), ("frameworks", "customop", "compat", "cli", "plugin", "autoload"))
 TIER = {part: k for k, tier in enumerate(TIERS) for part in tier}

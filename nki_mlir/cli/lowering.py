@@ -81,7 +81,7 @@ def lowered(module: Module, options: argparse.Namespace, report: "PassReport") -
             return lower_to_cpu(options.goal, module, report)
         case "linalg" | "nisa":
             run_passes(module, passes_to(options.goal, module), report)
-    module.operation.verify()
+    source.verify_result(module)
     return text_of(module, options) + "\n"
 
 
@@ -247,6 +247,6 @@ def optimized(module: Module | str, passes: str | Sequence[str], to: str, target
             set_target(made, target)
         run_passes(made, [one for name, options in named for one in passes_named(name, options)])
         run_passes(made, passes_to(to, made) if to else [])
-        made.operation.verify()
+        source.verify_result(made)
     display.register()
     return made

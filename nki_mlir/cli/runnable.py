@@ -8,6 +8,7 @@ Each has ``executors``, the names of those that take it; ``run(on)``, its result
 import argparse
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from nki_mlir import extensions
 from nki_mlir.cli.arguments import fill, parse_arguments, parse_grid
 from nki_mlir.cli.source import (
     SourceError,
+    decoded,
     display_name,
     is_graph_text,
     is_kernel,
@@ -25,6 +27,7 @@ from nki_mlir.cli.source import (
     read_module,
 )
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.environment import EnvironmentVariable
 from nki_mlir.scalar.dtypes import dtype_of
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from nki_mlir.language.specialization import Specialization
     from nki_mlir.targets.neuron.codegen.emission import Emission
 
+INPUT_BYTES = 1 << 29            # of tensors that a file declares and no argument gives
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
 Results = list[tuple[str, np.ndarray]]
 
@@ -70,6 +74,13 @@ class NotVerified(NkiMlirError):
     fix = "give a kernel, or a module at the nki, linalg or nisa level"
 
 
+class TooMuchMemory(NkiMlirError):
+    code = "NKI-INPUT-MEMORY"
+    message = "{names} take {size:,} bytes, {limit:,} are allowed for tensors that a file declares"
+    why = "a file of a few lines can declare more memory than the machine has"
+    fix = "give the tensors with --arg, or set NKI_MLIR_INPUT_BYTES to a larger number of bytes"
+
+
 class TooManyArguments(NkiMlirError):
     code = "NKI-ARG"
     message = "{what}"
@@ -96,10 +107,7 @@ def runnable(source: str, positional: list[object], keywords: dict[str, object],
         if target:
             raise SourceError("--target is too late: instruction streams are made for one")
         return StreamsSource(programs, positional, keywords)
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise SourceError(f"cannot read {source}: {error}") from None
+    text = decoded(data, name)
     if is_graph_text(text):
         return GraphSource(text, positional, name)
     return ModuleSource(read_module(text, name), positional, keywords, target)
@@ -111,9 +119,10 @@ def programs_of(data: bytes, name: str) -> "list[Program]":
     if neuron.is_binary(data):
         return [neuron.program_of_binary(data)]
     if neuron.is_assembly(data):
-        return neuron.programs_of_assembly(data.decode(), name)
+        return neuron.programs_of_assembly(decoded(data, name), name)
     if b"isa.program" in data:
-        return [neuron.program_of_module(read_module(part, name)) for part in data.decode().split(neuron.SEPARATOR)]
+        parts = decoded(data, name).split(neuron.SEPARATOR)
+        return [neuron.program_of_module(read_module(part, name)) for part in parts]
     return []
 
 
@@ -158,6 +167,7 @@ class ModuleSource(Runnable):
         if target:
             set_target(module, target)
         self.kernel_module = module
+        check_bytes([(a.name, a.shape, a.dtype) for a in the_kernel(module).shared if a.dtype is not None])
         self.inputs = inputs_for([(a.name, a.shape, a.dtype) for a in the_kernel(module).inputs], positional, keywords)
 
     def run(self, on: str) -> Results:
@@ -196,6 +206,8 @@ class StreamsSource(Runnable):
 
     def __init__(self, programs: "list[Program]", positional: list[object], keywords: dict[str, object]) -> None:
         self.programs = programs
+        check_bytes([(v.name, v.shape, v.dtype) for program in programs for v in program.variables
+                     if v.kind not in ("input", "constant")])
         self.inputs = inputs_for([(v.name, v.shape, v.dtype) for v in programs[0].of_kind("input")],
                                  positional, keywords)
 
@@ -222,9 +234,19 @@ def inputs_for(wanted: Sequence[tuple[str, tuple[int, ...], Any]], positional: l
     unknown = next((name for name in keywords if name not in names), None)
     if unknown is not None:
         raise TooManyArguments(what=f"there is no input '{unknown}'", names=", ".join(names))
+    check_bytes([(name, shape, dtype) for name, shape, dtype in wanted if name not in keywords][len(positional):])
     given = dict(zip(names, positional)) | keywords
     return [checked_input(given[name], name, shape, dtype) if name in given else fill(shape, dtype, "random", k, name)
             for k, (name, shape, dtype) in enumerate(wanted)]
+
+
+def check_bytes(wanted: Sequence[tuple[str, tuple[int, ...], Any]]) -> None:
+    """Raises ``TooMuchMemory`` where tensors (name, shape, dtype) that no argument gives exceed the limit."""
+    limit = EnvironmentVariable("NKI_MLIR_INPUT_BYTES").text()
+    allowed = int(limit) if limit.isdecimal() and len(limit) < 20 else INPUT_BYTES
+    size = sum(prod(shape) * dtype.itemsize for _, shape, dtype in wanted)
+    if size > allowed:
+        raise TooMuchMemory(names=", ".join(name for name, _, _ in wanted), size=size, limit=allowed)
 
 
 def checked_input(array: object, name: str, shape: tuple[int, ...], dtype: object) -> np.ndarray:

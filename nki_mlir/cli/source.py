@@ -12,6 +12,7 @@ from nki_mlir.alone import keep_last_collection
 from nki_mlir.cli.command import raised_at
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.files import write_file
+from nki_mlir.text_limits import check_text
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Context, Module
@@ -82,10 +83,15 @@ def read_bytes(source: str) -> bytes:
 
 def read_text(source: str) -> str:
     """The same as text."""
+    return decoded(read_bytes(source), source)
+
+
+def decoded(data: bytes, name: str) -> str:
+    """The text of a file; raises ``SourceError`` where it is not UTF-8."""
     try:
-        return read_bytes(source).decode()
+        return data.decode()
     except UnicodeDecodeError as error:
-        raise SourceError(f"cannot read {source}: {error}") from None
+        raise SourceError(f"cannot read {display_name(name)}: {error}") from None
 
 
 def display_name(source: str) -> str:
@@ -128,18 +134,32 @@ def renamed(error: NkiMlirError, name: str) -> NkiMlirError:
 def parse_module(text: str, context: "Context", name: str) -> "Module":
     """The module, verified; raises ``MalformedInput``. Its locations name the file where the text is all of it."""
     from nki_mlir.bindings import ir  # start-up: loads MLIR
+    check_text(text, name)
     with context:
         try:
             # Only parsing a file gives locations its name.
-            whole = Path(name).is_file() and Path(name).read_bytes() == text.encode()
+            whole = name.isprintable() and Path(name).is_file() and Path(name).read_bytes() == text.encode()
             module = ir.Module.parseFile(name) if whole else ir.Module.parse(text)
         except ir.MLIRError as error:
-            found = [diagnostic(d, name) for d in error.error_diagnostics]
-            raise MalformedInput([d for d in found if d.message] or [
-                Diagnostic(name, 1, 1, str(error).splitlines()[0])]) from None
+            raise malformed(error, name) from None
         except ValueError as error:
             raise MalformedInput([Diagnostic(name, 1, 1, str(error))]) from None
     return module
+
+
+def verify_result(module: "Module") -> None:
+    """Raises ``MalformedInput`` where passes left a module that does not verify: a tile that leaves its tensor, say."""
+    from nki_mlir.bindings import ir  # start-up: loads MLIR
+    try:
+        module.operation.verify()
+    except ir.MLIRError as error:
+        raise malformed(error, "<result>") from None
+
+
+def malformed(error: Any, name: str) -> MalformedInput:
+    """The error of the bindings as ours; ``name`` is the file of diagnostics without one."""
+    diagnostics = [diagnostic(raw, name) for raw in error.error_diagnostics]
+    return MalformedInput([d for d in diagnostics if d.message] or [Diagnostic(name, 1, 1, str(error).splitlines()[0])])
 
 
 def diagnostic(raw: Any, name: str) -> Diagnostic:

@@ -19,6 +19,7 @@ from nki_mlir.graph.custom_call import TARGET, KernelRecord
 from nki_mlir.graph.upstream import BadModule, graph_context
 from nki_mlir.language.kernel import default_executor
 from nki_mlir.language.results import assemble
+from nki_mlir.text_limits import check_text
 from nki_mlir.transforms.link_kernels import calls_of, config_of
 
 BYTECODE = b"ML\xefR"                       # how MLIR bytecode begins, and so a portable artifact
@@ -113,6 +114,8 @@ def read(source: str | bytes, context: Context) -> Module:
     if isinstance(source, bytes) and source[4:32].find(b"StableHLO_v") >= 0:
         module: Module = load("_mlir_libs._stablehlo").deserialize_portable_artifact(context, source)
         return module
+    if isinstance(source, str):
+        check_text(source)
     return ir.Module.parse(source, context)
 
 

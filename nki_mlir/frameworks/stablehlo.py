@@ -33,6 +33,7 @@ from nki_mlir.passes.pass_manager import run_passes
 from nki_mlir.passes.pipelines import passes_to
 from nki_mlir.passes.safety import check_safe
 from nki_mlir.scalar.dtypes import BY_MLIR
+from nki_mlir.text_limits import check_text
 from nki_mlir.transforms.fuse_graph import FuseGraph
 from nki_mlir.transforms.link_kernels import Linked, link
 
@@ -158,6 +159,8 @@ def compiled(module: Module) -> Callable[[list[np.ndarray], list[np.ndarray]], N
 # -- reading -----------------------------------------------------------------------------------------------------------
 def read_graph(source: str | bytes) -> Module:
     """The module of a text or a portable artifact; raises ``BadModule`` or ``UnsafeInput``."""
+    if isinstance(source, str):
+        check_text(source)
     try:
         if isinstance(source, bytes):
             module: Module = load("_mlir_libs._stablehlo").deserialize_portable_artifact(ir.Context.current, source)

@@ -24,6 +24,7 @@ from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.dialects.programs import operator_record
 from nki_mlir.passes.levels import Level, check_level
 from nki_mlir.passes.safety import check_safe
+from nki_mlir.text_limits import check_text
 
 TARGET = "AwsNeuronCustomNativeKernel"
 OPERATOR_TARGET = "AwsNeuronCustomOp"       # of custom C++ operators
@@ -205,7 +206,7 @@ def read_record(config: str) -> KernelRecord:
                               variants, form, tuple(map(str, fields["output_names"])))
     except NkiMlirError:
         raise
-    except (binascii.Error, UnicodeDecodeError, json.JSONDecodeError):
+    except (binascii.Error, UnicodeDecodeError, json.JSONDecodeError, RecursionError):
         raise BadConfig(what="it is not base64 of JSON") from None
     except KeyError as error:
         raise BadConfig(what=f"it has no {error}") from None
@@ -234,6 +235,7 @@ def _check_form(record: KernelRecord) -> None:
 @alone
 def read_module(text: str) -> Module:
     """A module from outside, in the process's own context: tile operations, and nothing that is not defined in it."""
+    check_text(text, "<backend_config>")
     with shared_context():
         try:
             module = ir.Module.parse(text)

@@ -5,7 +5,7 @@ A declaration without a body is resolved from the process when it is compiled an
 and inline assembly reach any memory. Only the levels' own operations are taken.
 """
 
-
+from nki_mlir.analysis.index_values import constant_of
 from nki_mlir.bindings import Attribute, Module, Operation, ir, operations_of
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.source_locations import location_of
@@ -23,11 +23,20 @@ class UnsafeInput(NkiMlirError):
     fix = "give a module at the nki, linalg, nisa or isa level whose functions all have bodies"
 
 
+class LoopStep(NkiMlirError):
+    code = "NKI-LOOP-STEP"
+    message = "the step of this loop is {step}"
+    why = "the index of a loop increases: with this step the loop never ends"
+    fix = "give a step of at least 1"
+
+
 def check_safe(module: Module) -> None:
-    """Raises ``UnsafeInput`` at the first operation that is refused."""
+    """Raises ``UnsafeInput`` or ``LoopStep`` at the first operation that is refused."""
     for op in operations_of(module, lambda name: True):
         if (problem := _problem(op)) is not None:
             raise UnsafeInput(what=problem).located(location_of(op))
+        if op.name == "scf.for" and (step := constant_of(op.operands[2])) is not None and step <= 0:
+            raise LoopStep(step=step).located(location_of(op))
 
 
 def _problem(op: Operation) -> str | None:

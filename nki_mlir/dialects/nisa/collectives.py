@@ -41,7 +41,7 @@ def parsed(groups: str) -> list[list[int]]:
     """The lists of members; empty where the text is none."""
     try:
         found = json.loads(groups)
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     valid = isinstance(found, list) and all(isinstance(g, list) and all(type(r) is int for r in g) for g in found)
     return found if valid else []

@@ -74,6 +74,6 @@ def _parsed(text: str) -> list[object]:
     """The list that a text is; one that no rule allows where it is none."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return [None]
     return found if isinstance(found, list) else [None]

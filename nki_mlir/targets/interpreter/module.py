@@ -26,6 +26,7 @@ from nki_mlir.dialects.mlir_ops import is_tile_op, read_op, recognize
 from nki_mlir.dialects.source_locations import location_of, source_location
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.dialects.view import start_of
+from nki_mlir.passes.safety import LoopStep
 from nki_mlir.targets.interpreter.unwritten import PreparedOperation, tracked
 from nki_mlir.targets.mesh import run_programs
 from nki_mlir.targets.small_products import on_one_thread
@@ -207,6 +208,8 @@ def _loop(code: FunctionCompiler, op: Operation) -> Step:
     variable, body = code.slot(block.arguments[0]), code.block(block)
 
     def run(env: Env) -> None:
+        if env[by] <= 0:
+            raise LoopStep(step=env[by]).located(location_of(op))
         for i in range(env[low], env[high], env[by]):
             env[variable] = i
             for step in body:

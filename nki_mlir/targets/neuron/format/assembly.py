@@ -4,6 +4,7 @@
 Errors are ``FILE:LINE:COL: error: ...``.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 
 from nki_mlir.diagnostics import Location, NkiMlirError
@@ -22,6 +23,8 @@ from nki_mlir.targets.neuron.format.assembly_operation import (
 from nki_mlir.targets.neuron.validate import Validator
 
 VERSION = 1
+DIGITS = 40                     # of an integer: an address has at most 20
+LONG_INTEGER = re.compile(rf"[0-9]{{{DIGITS + 1},}}")
 DATA_LINE = 64                  # bytes of a constant on one line
 
 
@@ -97,11 +100,17 @@ class _Parser:
         for number, content in enumerate(text.split("\n"), 1):
             line = Line(content.rstrip("\r"), file, number)
             if not line.skip().ended and not line.accept("//"):
+                self.check_integers(line)
                 self.line(line)
         for required in ("nki_isa", "kernel", "target"):
             if required not in self.declared:
                 raise line.fail(f"the text has no .{required} line", 0)
         self.finish()
+
+    def check_integers(self, line: Line) -> None:
+        """Python refuses to convert a number of more digits than this, with an exception that names no line."""
+        if (number := LONG_INTEGER.search(line.text)) is not None and not line.text.lstrip().startswith(".data"):
+            raise line.fail(f"an integer has at most {DIGITS} digits, this has {len(number[0])}", number.start())
 
     def line(self, line: Line) -> None:
         directive = line.accept(r"\.(\w+)")

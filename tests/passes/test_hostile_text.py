@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Texts that would end the process in MLIR's parser are errors at their place, for every entry that reads one."""
+
+import base64
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nki_mlir.cli import language_server, opt, run
+from nki_mlir.cli.source import read_module
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.frameworks.recovery import configs_of_stablehlo
+from nki_mlir.graph.custom_call import BadConfig, read_record
+from nki_mlir.passes.safety import LoopStep
+from nki_mlir.targets.neuron.format.assembly import parse_program
+from nki_mlir.text_limits import DEPTH, OPERATORS, TextTooDeep, check_text
+
+N = 20_000
+CONVOLUTION = """func.func @main(%a: tensor<1x4x4x1xf32>, %b: tensor<1x1x1x1xf32>) -> tensor<1x4x4x1xf32> {
+ %0 = stablehlo.convolution(%a, %b) dim_numbers = [b,0,1,f]x[0,1,i,o]->[b,f,4294967296,1], window = {}
+   {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+   : (tensor<1x4x4x1xf32>, tensor<1x1x1x1xf32>) -> tensor<1x4x4x1xf32>
+ return %0 : tensor<1x4x4x1xf32> }"""
+HOSTILE = {
+    "modules": "builtin.module {" * N + "}" * N,
+    "regions": '"a.b"() (' + '{"a.b"() (' * N + "{}" + ") : () -> ()}" * N + ") : () -> ()",
+    "lists": "module attributes {a.a = " + "[" * N + "]" * N + "} {}",
+    "dictionaries": "module attributes {a.a = " + "{a = " * N + "1" + "}" * N + "} {}",
+    "affine maps": "#m = affine_map<(d0) -> (" + "(" * N + "d0" + ")" * N + ")>\nmodule {}",
+    "affine sums": "#m = affine_map<(d0) -> (d0" + " floordiv 2 mod 3" * N + ")>\nmodule {}",
+    "minus signs": "#m = affine_map<(d0) -> (" + "-" * N + "d0)>\nmodule {}",
+    "integer sets": "#m = affine_set<(d0) : (" + "(" * N + "d0" + ")" * N + " >= 0)>\nmodule {}",
+    "tuples": "module attributes {a.a = " + "tuple<" * N + "i32" + ">" * N + "} {}",
+    "locations": 'module {} loc(' + '"a"(' * N + '"b"' + ")" * N + ")",
+    "integers": "module attributes {a.a = " + "9" * 1_000_000 + " : i32} {}",
+    "layouts": CONVOLUTION,
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_commands_refuse_the_text_at_its_place(kind, tmp_path, capsys):
+    file = tmp_path / "hostile.mlir"
+    file.write_text(HOSTILE[kind])
+    assert opt.main([str(file)]) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"{file}:") and "exceeds the limit of" in printed and "[NKI-TEXT-LIMIT]" in printed
+    assert max(map(len, printed.splitlines())) < 400
+
+
+def test_the_error_says_where_what_and_the_limit():
+    with pytest.raises(TextTooDeep) as error:
+        check_text("module {\n  " + "[" * 300, "deep.mlir")
+    assert str(error.value) == (
+        f"deep.mlir:2:{DEPTH + 2}: error: nesting of 301 levels exceeds the limit of 250 [NKI-TEXT-LIMIT]\n"
+        "  why: MLIR's parser recurses or allocates by this number, and a text that is data must not end the process\n"
+        "  fix: nest regions, attributes, types and expressions less deeply")
+
+
+@given(st.integers(1, 2 * DEPTH), st.sampled_from(["[]", "()", "{}", "<>"]), st.lists(st.sampled_from(["a", " -> ", " >= ", " <= ", "\n", ",", "=", "-"])))
+def test_depth_counts_brackets_outside_of_texts_and_comments(depth, pair, between):
+    text = (pair[0] + "".join(between)) * depth + pair[1] * depth
+    refused = depth > DEPTH
+    for whole in (text, '"' + "[" * 999 + '"' + text, "// " + "(" * 999 + "\n" + text, '"\\"[' + "[" * 999 + '"' + text):
+        try:
+            check_text(whole)
+            assert not refused
+        except TextTooDeep:
+            assert refused
+
+
+def test_expressions_of_many_operators_are_bounded():
+    check_text("#m = affine_map<(d0) -> (d0" + " + 1" * OPERATORS + ")>")
+    check_text("#m = [" + "-1, " * 3 * OPERATORS + "0]")
+    with pytest.raises(TextTooDeep, match="an expression of 2,001 operators"):
+        check_text("#m = affine_map<(d0) -> (d0" + " + 1" * (OPERATORS + 1) + ")>")
+
+
+def test_configs_and_graphs_refuse_it_too():
+    brackets = base64.b64encode(b"[" * 100_000).decode()
+    with pytest.raises(BadConfig, match="it is not base64 of JSON"):
+        read_record(brackets)
+    with pytest.raises(TextTooDeep):
+        configs_of_stablehlo(HOSTILE["lists"])
+    with pytest.raises(TextTooDeep):
+        configs_of_stablehlo(CONVOLUTION)
+
+
+def test_the_language_server_shows_it_as_an_error():
+    errors = language_server.errors_of(HOSTILE["regions"], "deep.mlir")
+    assert len(errors) == 1 and "levels exceeds the limit" in json.dumps([str(part) for part in errors[0]])
+
+
+def test_a_loop_that_never_ends_is_refused():
+    text = """func.func @f(%a: memref<4x4xf32, "hbm">) {
+      %c0 = arith.constant 0 : index
+      %c4 = arith.constant 4 : index
+      scf.for %i = %c0 to %c4 step %c0 { }
+      return }"""
+    with pytest.raises(LoopStep) as error:
+        read_module(text, "loop.mlir")
+    assert str(error.value).splitlines()[0] == "loop.mlir:4:7: error: the step of this loop is 0 [NKI-LOOP-STEP]"
+
+
+@pytest.mark.parametrize("line", [".nki_isa {}", ".kernel f\n.target trn2\n.sbuf {} of 1", ".semaphore {} a"])
+def test_assembly_refuses_long_integers_at_their_line(line):
+    with pytest.raises(NkiMlirError, match="an integer has at most 40 digits, this has 100000"):
+        parse_program(".nki_isa 1\n" + line.format("9" * 100_000) if "{}" in line else line)
+
+
+def test_files_that_are_not_text_are_one_line(tmp_path, capsys):
+    file = tmp_path / "latin1.asm"
+    file.write_bytes(b".nki_isa 1\n.kernel f\n.target trn2\n.note \xff\n")
+    assert run.main([str(file), "--on=isa"]) == 1
+    assert "cannot read" in (printed := capsys.readouterr().err) and len(printed.splitlines()) == 1
+
+
+def test_tensors_that_a_file_declares_have_a_limit(tmp_path, capsys, monkeypatch):
+    file = tmp_path / "large.mlir"
+    file.write_text('func.func @f(%a: memref<64x69468320xf32, "hbm">) { return }')
+    assert run.main([str(file), "--on=interpreter"]) == 1
+    assert "take 17,783,889,920 bytes, 536,870,912 are allowed" in capsys.readouterr().err
+    file.write_text('func.func @f(%a: memref<64x64xf32, "hbm">) { return }')
+    assert run.main([str(file), "--on=interpreter"]) == 0
+    monkeypatch.setenv("NKI_MLIR_INPUT_BYTES", "100")
+    assert run.main([str(file), "--on=interpreter"]) == 1
+    assert "take 16,384 bytes, 100 are allowed" in capsys.readouterr().err
