@@ -84,6 +84,24 @@ def test_dynamic_copies_of_older_releases(on):
     np.testing.assert_array_equal(moved, expected)
 
 
+@pytest.mark.parametrize("axis, kept, order", [
+    (1, (16, 2), (0, 1, 2)), ([1], (16, 2), (0, 1, 2)), ([4], (16, 2), (0, 1, 2)), (2, (16, 4), (0, 2, 1)),
+    (1, (16, 4), (0, 2, 1)), ([2, 1], (16, 1), (0, 1, 2)), ([4, 3], (16, 1), (0, 2, 1))])
+def test_axes_of_a_reduction_of_an_older_release_are_counted(on, axis, kept, order):
+    """2.28: as many of the last free axes as are given, also those of a permuted view, whatever their numbers."""
+    x = numbers(16, 2, 4)
+    view = x.transpose(order)
+    expected = view.sum(tuple(range(1, 3)) if kept[1] == 1 else 2).reshape(kept)
+    check(on, lambda d, t: nisa.tensor_reduce(d, nl.add, t.permute(order), axis), expected, x)
+
+
+def test_axes_that_are_counted_are_reported():
+    with pytest.warns(UserWarning) as warned:
+        check("eager", lambda d, t: nisa.tensor_reduce(d, nl.add, t, 1), numbers(16, 2, 4).sum(2), numbers(16, 2, 4))
+    assert [str(w.message) for w in warned] == ["tensor_reduce axis 1 of a tensor of 3 dimensions reduces the last 1, "
+                                                "axes [2], as in release 2.28; later releases refuse it"]
+
+
 def test_gather_of_parts_of_different_sizes():
     """The part that sender s sends lands at s * (elements of dst / ranks) of each receiver."""
     counts, group = [3, 1, 4, 2], ncc.ReplicaGroup([[0, 1, 2, 3]])

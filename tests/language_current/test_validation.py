@@ -70,7 +70,7 @@ CASES = {
     "no activation": (lambda: nisa.activation(tile(8, 4), nl.maximum, tile(8, 4)), "is not an activation function"),
     "scale type": (lambda: nisa.activation(tile(8, 4), nl.exp, tile(8, 4), scale=tile(8, 1, dtype=nl.bfloat16)),
                    "float32"),
-    "reduce axis": (lambda: nisa.tensor_reduce(tile(8, 4), nl.add, tile(8, 4, 5), axis=1), "last contiguous free axes"),
+    "reduce axis": (lambda: nisa.tensor_reduce(tile(8, 5), nl.add, tile(8, 4, 5), axis=1), "last contiguous free axes"),
     "reduce partition": (lambda: nisa.tensor_reduce(tile(8, 4), nl.add, tile(8, 4), axis=0), "partition axis"),
     "negated bits": (lambda: nisa.tensor_reduce(tile(8, 1, dtype=nl.int32), nl.bitwise_or, tile(8, 4, dtype=nl.int32),
                                                 1, True),

@@ -261,7 +261,7 @@ REFUSED = {
     # tensor_reduce
     "tensor_reduce: axis 0": (lambda: nisa.tensor_reduce(tile(1, 4), nl.add, tile(4, 4), 0),
         "tensor_reduce axis 0: the partition axis cannot be reduced"),
-    "tensor_reduce: not suffix": (lambda: nisa.tensor_reduce(tile(4, 4), nl.add, tile(4, 4, 4), 1),
+    "tensor_reduce: not suffix": (lambda: nisa.tensor_reduce(tile(4, 4), nl.add, tile(4, 5, 4), 1),
         "tensor_reduce axis 1 of a tensor of 3 dimensions: the last contiguous free axes are reduced"),
     "tensor_reduce: negate bitvec": (
         lambda: nisa.tensor_reduce(tile(4, 1, dtype=nl.int32), nl.bitwise_and, tile(4, 4, dtype=nl.int32), 1,

@@ -174,11 +174,31 @@ def dropout(dst: NkiTensor, data: NkiTensor, prob: float | NkiTensor) -> None:
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------
+FREE_AXES = range(1, 5)         # that release 2.28 has names for
+
+
+def counted_axes(dst: NkiTensor, source: NkiTensor, axis: object) -> tuple[int, ...]:
+    """The axes as release 2.28 takes them, by their number alone: that many last ones; none where others are meant.
+
+    It applies to axes that later releases refuse, where the size of the destination agrees.
+    """
+    several: list[Any] = list(axis) if isinstance(axis, (tuple, list)) else [axis]
+    if not several or not all(type(a) is int and a in FREE_AXES for a in several) or len(set(several)) < len(several):
+        return ()
+    axes = tuple(range(source.ndim - len(several), source.ndim))
+    kept = low.is_tensor(dst, "tensor_reduce", "dst").size == prod(source.shape[:axes[0]])
+    if axes[0] < 1 or not kept or axes == tuple(sorted(several)):
+        return ()
+    warn(f"tensor_reduce axis {axis} of a tensor of {source.ndim} dimensions reduces the last {len(axes)}, axes "
+         f"{[*axes]}, as in release 2.28; later releases refuse it")
+    return axes
+
+
 @instruction
 def tensor_reduce(dst: NkiTensor, op: object, data: NkiTensor, axis: object, negate: object, keepdims: object) -> None:
     """dst = data reduced over the last free axes, times -1 with ``negate``."""
     source = low.reading(low.is_tensor(data, "tensor_reduce", "data"))
-    axes = low.free_axes("tensor_reduce", source, axis)
+    axes = counted_axes(dst, source, axis) or low.free_axes("tensor_reduce", source, axis)
     kept = reduced_shape(tuple(source.shape), axes)
     with low.writing(dst, "tensor_reduce", flat=True) as out:
         require(out.shape[0] == kept[0] and out.size == prod(kept),

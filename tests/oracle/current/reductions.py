@@ -26,7 +26,11 @@ def tensor_reduce(dst: Any, op: Any, data: Any, axis: Any, negate: bool = False,
                   name: str | None = None) -> Instruction:
     """4.3: op over the last free axes."""
     rank = len(data.shape)
-    axes = sorted(a % rank for a in (axis if isinstance(axis, (tuple, list)) else [axis]))
+    asked = list(axis if isinstance(axis, (tuple, list)) else [axis])
+    axes = sorted(a % rank for a in asked)
+    if max(asked) >= rank or axes[-1] - axes[0] + 1 != len(axes) or axes[-1] != rank - 1:       # 2.28: their number counts
+        axes = list(range(rank - len(asked), rank))
+        require(int(np.prod(dst.shape)) == int(np.prod(data.shape[:axes[0]])), "axes are the last free ones")
     require(axes == list(range(axes[0], rank)) and axes[0] > 0, "axes are the last free ones")
     values = rows(data) if is_bitwise(op) else floats(data)
     count = int(np.prod(data.shape[axes[0]:]))
