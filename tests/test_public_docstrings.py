@@ -23,7 +23,8 @@ FRAMEWORKS = "nki_mlir.frameworks"
 MODULES = {
     "nki_mlir": ("import nki_mlir", ""), "nki_mlir.language.lowered": ("", ""),
     "nki_mlir.language.beta.nki": ("", ""), "nki_mlir.language.current.nki": ("", ""),
-    "nki_mlir.language.current.meta": ("", ""), "nki_mlir.language.current.compiler": ("", ""),
+    "nki_mlir.language.current.host_arrays": (
+        "from nki_mlir.language.current import host_arrays as tensor", ""), "nki_mlir.language.current.compiler": ("", ""),
     "nki_mlir.language.beta.compiler": ("", ""), "nki_mlir.language.beta.typing": ("", ""),
     "nki_mlir.compat": ("import importlib.util", ""), "nki_mlir.customop": ("", ""),
     f"{FRAMEWORKS}.framework_kernel": ("", ""), f"{FRAMEWORKS}.stablehlo": ("", ""),

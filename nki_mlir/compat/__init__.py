@@ -48,6 +48,8 @@ NAMES: dict[str, str | None] = {
     "nki.typing": "nki_mlir.language.current.typing",
     "nki.dtype": "nki_mlir.language.current.dtype",
     "nki.meta": "nki_mlir.language.current.meta",
+    "nki.meta.tensor": "nki_mlir.language.current.host_arrays",
+    "nki.tensor": "nki_mlir.language.current.host_arrays",
     "nki.compiler": "nki_mlir.language.current.compiler",
     "nki.compiler.kernel_builder": "nki_mlir.language.current.compiler",
     "nki.compiler.frontend": "nki_mlir.language.current.compiler",

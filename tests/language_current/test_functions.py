@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import special
 
+from nki_mlir.language.current import host_arrays as ntensor
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 
@@ -164,6 +165,18 @@ def test_constants(on, tmp_path):
         return out
     x = numbers(16, 6, seed=1)
     np.testing.assert_array_equal(run(on, kernel, x), 2 * table + x)
+
+
+def test_constants_that_the_host_makes(on):
+    def kernel():
+        out = nl.ndarray((8, 8), nl.float32, buffer=nl.shared_hbm)
+        identity = nl.load(nl.shared_constant(ntensor.identity(8, dtype=nl.int8)))
+        assert identity.dtype == nl.int8
+        others = [ntensor.arange(8) * ntensor.ones((8, 8), nl.bfloat16), ntensor.full((8, 8), 3, dtype=nl.uint8)]
+        a, b = (nl.copy(nl.load(nl.shared_constant(v)), dtype=nl.float32) for v in others)
+        nl.store(out, nl.add(nl.add(nl.copy(identity, dtype=nl.float32), a), b))
+        return out
+    np.testing.assert_array_equal(run(on, kernel), np.eye(8) + np.arange(8) + 3)
 
 
 def test_moving(on):

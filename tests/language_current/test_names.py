@@ -185,6 +185,11 @@ assert nki.dtype and nki.tensor.zeros and nki.meta.tensor and nt.mutable_tensor 
 import sys
 assert not any(m.startswith("torch_mlir") for m in sys.modules)
 import neuronxcc.nki.language
+import numpy as np, nki.tensor as ntensor, nki.meta.tensor
+from nki.tensor import full
+assert (ntensor.identity(3, dtype=nl.int8) == np.eye(3)).all() and ntensor.identity(3, dtype=nl.int8).dtype == np.int8
+assert nki.tensor is ntensor and ntensor.ones((2, 3), nl.bfloat16).dtype == nl.bfloat16.numpy
+assert ntensor.arange(0, 1, 0.5).tolist() == [0.0, 0.5] and full(2, 7).dtype == np.int32 and ntensor.eye(2).dtype == np.float32
 """
     subprocess.run([sys.executable, "-c", program], check=True)
 

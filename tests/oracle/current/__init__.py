@@ -73,7 +73,9 @@ nisa = module("nki.isa", *(own(m) for m in (elementwise, reductions, products, s
               **{f"{n}_engine": enums.engine[n] for n in ("tensor", "vector", "scalar", "gpsimd", "unknown")})
 ncc = module("nki.collectives", {k: v for k, v in own(cores).items() if k not in ("core_barrier", "sendrecv")})
 nt = module("nki.typing", tensor=launch.annotation)
-host = SimpleNamespace(zeros=np.zeros, arange=np.arange, identity=np.identity)
+host = SimpleNamespace(**{name: getattr(np, name) for name in (
+    "arange", "array", "diag", "empty", "eye", "full", "full_like", "identity", "linspace", "ones", "ones_like", "tri", "tril",
+    "triu", "zeros", "zeros_like")})
 meta = module("nki.meta", tensor=host)
 nki = module("nki", own(launch), dtype=SimpleNamespace(**dtypes), tensor=host, language=nl, isa=nisa, collectives=ncc,
              typing=nt, meta=meta, cpu_simulate=launch.simulate)

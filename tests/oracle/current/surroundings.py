@@ -11,7 +11,8 @@ from ..program import SOURCES
 from . import MODULES, ncc, nisa, nki, nl
 from .launch import Kernel, generation
 
-BY_PATH = {"language": nl, "isa": nisa, "collectives": ncc, "nki": nki, "typing": MODULES["nki.typing"]}
+BY_PATH = {"language": nl, "isa": nisa, "collectives": ncc, "nki": nki, "typing": MODULES["nki.typing"],
+           "host_arrays": MODULES["nki.tensor"]}
 
 
 def names(code: CodeType) -> Iterator[str]:
