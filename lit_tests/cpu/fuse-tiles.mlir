@@ -112,7 +112,49 @@ func.func @kept(%x: !hbm, %y: !hbm {nki.shared = 0 : i64},
   return
 }
 
-// A caller may give one array for both parameters: rows are not read after others were written, nor in another order.
+// Inputs that do not overlap: what is stored of a tile is computed where it is stored.
+// CHECK-LABEL: func.func @no_alias(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<4x4xf32, "hbm">, %[[Y:[a-z0-9]+]]: memref<4x4xf32, "hbm">
+// CHECK-NEXT:    linalg.generic {indexing_maps = [#[[ID]], #[[ID]]], {{.*}} ins(%[[X]] : {{.*}}) outs(%[[Y]] :
+// CHECK-NOT:     linalg.generic
+func.func @no_alias(%x: !square_hbm, %y: !square_hbm) {
+  %t = memref.alloc() : !square
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%x : !square_hbm) outs(%t : !square) {
+  ^bb0(%in: f32, %out: f32):
+    linalg.yield %in : f32
+  }
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%t : !square) outs(%y : !square_hbm) {
+  ^bb0(%in: f32, %out: f32):
+    linalg.yield %in : f32
+  }
+  return
+}
+
+// Where inputs may overlap, all of a tile is read before any of it is stored.
+// CHECK-LABEL: func.func @may_alias(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<4x4xf32, "hbm">, %[[Y:[a-z0-9]+]]: memref<4x4xf32, "hbm">
+// CHECK-NEXT:    %[[T:.*]] = memref.alloc() : memref<4x4xf32, "sbuf">
+// CHECK-NEXT:    linalg.generic {{.*}} ins(%[[X]] : {{.*}}) outs(%[[T]] :
+// CHECK:         linalg.generic {{.*}} ins(%[[T]] : {{.*}}) outs(%[[Y]] :
+// CHECK-NOT:     linalg.generic
+func.func @may_alias(%x: !square_hbm, %y: !square_hbm) attributes {nki.may_alias} {
+  %t = memref.alloc() : !square
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%x : !square_hbm) outs(%t : !square) {
+  ^bb0(%in: f32, %out: f32):
+    linalg.yield %in : f32
+  }
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%t : !square) outs(%y : !square_hbm) {
+  ^bb0(%in: f32, %out: f32):
+    linalg.yield %in : f32
+  }
+  return
+}
+
+// The same over several tiles: rows are not read after others were written, nor in another order.
 // CHECK-LABEL: func.func @in_place(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<4x4xf32, "hbm">, %[[Y:[a-z0-9]+]]: memref<4x4xf32, "hbm">
 // CHECK-NEXT:    %[[FIRST:.*]] = memref.alloc() : memref<4x4xf32, "sbuf">
@@ -123,7 +165,7 @@ func.func @kept(%x: !hbm, %y: !hbm {nki.shared = 0 : i64},
 // CHECK:         linalg.generic {{.*}} ins(%[[X]] : {{.*}}) outs(%[[SECOND]] :
 // CHECK:         linalg.generic {indexing_maps = [#[[TURNED]], #[[ID]]], {{.*}} ins(%[[SECOND]] : {{.*}}) outs(%[[Y]] :
 // CHECK-NOT:     linalg.generic
-func.func @in_place(%x: !square_hbm, %y: !square_hbm) {
+func.func @in_place(%x: !square_hbm, %y: !square_hbm) attributes {nki.may_alias} {
   %first = memref.alloc() : !square
   %second = memref.alloc() : !square
   linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}

@@ -213,3 +213,27 @@ func.func @search(%y: memref<128x8xf32, "sbuf">, %x: !f32) {
     : (memref<128x8xf32, "sbuf">, !f32) -> ()
   return
 }
+
+// What lies in another input is not what is written, unless inputs may overlap: then all of it is read first.
+// CHECK-LABEL: func.func @no_alias(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<8x4xf32, "hbm">, %[[Y:[a-z0-9]+]]: memref<8x4xf32, "hbm">
+// CHECK-NEXT:    %[[XV:.*]] = "nki.view"(%[[X]])
+// CHECK-NEXT:    %[[YV:.*]] = "nki.view"(%[[Y]])
+// CHECK-NEXT:    linalg.generic {{.*}} ins(%[[XV]] : {{.*}}) outs(%[[YV]] :
+// CHECK-NOT:     linalg.generic
+!hbm = memref<8x4xf32, "hbm">
+#hbm = #nki.access<f32, affine_map<() -> (0)>, [[4, 8], [1, 4]]>
+func.func @no_alias(%x: !hbm, %y: !hbm) {
+  "nisa.dma_copy"(%y, %x) {access = [#hbm, #hbm], mask = #all, engine = "unknown"} : (!hbm, !hbm) -> ()
+  return
+}
+
+// CHECK-LABEL: func.func @may_alias(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<8x4xf32, "hbm">, %[[Y:[a-z0-9]+]]: memref<8x4xf32, "hbm">
+// CHECK-NEXT:    %[[T:.*]] = memref.alloc() : memref<8x4xf32, "hbm">
+// CHECK:         linalg.generic {{.*}} ins(%[[XV:.*]] : {{.*}}) outs(%[[TV:.*]] : {{.*}})
+// CHECK:         linalg.generic {{.*}} ins(%[[FROM:.*]] : {{.*}}) outs(%[[YV:.*]] : {{.*}})
+func.func @may_alias(%x: !hbm, %y: !hbm) attributes {nki.may_alias} {
+  "nisa.dma_copy"(%y, %x) {access = [#hbm, #hbm], mask = #all, engine = "unknown"} : (!hbm, !hbm) -> ()
+  return
+}

@@ -3,6 +3,8 @@
 
 ``arg_attrs`` carry ``nki.name``, ``nki.shared = n`` (the n-th output made by the kernel) or ``nki.program_id = axis``;
 an argument without marks is an input. ``nki.results`` names the arguments that hold the results, ``nki.grid`` the grid.
+With ``nki.may_alias`` the caller may give inputs that overlap in memory; without it, an input that the kernel writes
+overlaps no other one.
 """
 
 from dataclasses import dataclass
@@ -15,6 +17,8 @@ from nki_mlir.dialects.attributes import MalformedAttribute, read_value
 from nki_mlir.dialects.source_locations import errors_at
 from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
+
+MAY_ALIAS = "nki.may_alias"
 
 
 class BadSignature(NkiMlirError):
@@ -45,6 +49,7 @@ class KernelFunction:
     arguments: tuple[ArgumentSpec, ...]
     results: tuple[int, ...]            # argument numbers
     target: str
+    may_alias: bool = False             # whether inputs may overlap
 
     @property
     def inputs(self) -> list[ArgumentSpec]:
@@ -108,7 +113,7 @@ def _describe(op: Operation, target: str) -> KernelFunction:
         raise BadSignature(what=f"nki.shared of {name} counts {places}, which must be 0, 1, ... once each")
     if any(not 0 <= r < len(arguments) for r in results):
         raise BadSignature(what=f"nki.results of {name} names arguments {list(results)} of {len(arguments)}")
-    return KernelFunction(name[1:], op, grid, tuple(arguments), results, target)
+    return KernelFunction(name[1:], op, grid, tuple(arguments), results, target, MAY_ALIAS in attributes)
 
 
 def _mark(attributes: ir.OpAttributeMap | ir.DictAttr, key: str, kind: type, where: str) -> Any:

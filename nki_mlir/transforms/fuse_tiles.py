@@ -95,9 +95,8 @@ class _FunctionFusion:
         self.operations: list[Operation | None] = []
         self.users: dict[Value, set[int]] = {}
         self.writes: dict[Value | str, list[int]] = {}
-        # A caller may give one array for two parameters, so that one counts as written where another is.
         values = list(kernel.op.regions[0].blocks[0].arguments)
-        self.inputs = {value for value, a in zip(values, kernel.arguments) if a.kind == "input"}
+        self.aliases = {value for value, a in zip(values, kernel.arguments) if kernel.may_alias and a.kind == "input"}
 
         in_body = False                                 # of a structured operation
         for op in operations_of(kernel.op, lambda name: True):
@@ -116,7 +115,8 @@ class _FunctionFusion:
             self.writes.setdefault(self.memory_key(buffer), []).append(number)
 
     def memory_key(self, buffer: Value) -> Value | str:
-        return "inputs" if buffer in self.inputs else buffer
+        """Inputs that may overlap count as one buffer."""
+        return "inputs" if buffer in self.aliases else buffer
 
     def fuse(self) -> None:
         """Until nothing changes: operations that used one tile may have become one operation meanwhile."""
@@ -145,7 +145,7 @@ class _FunctionFusion:
                     consumer, place, [m for v, m in through if isinstance(v.type, ir.MemRefType)]):
                 continue
             if any(self.is_written_between(buffer, number, last) for buffer in sources) or (
-                    self.memory_key(target) in map(self.memory_key, sources) and not in_step(producer, consumer)):
+                    self.memory_key(target) in map(self.memory_key, sources)):
                 continue
             for buffer in sources:
                 self.users[buffer] = self.users[buffer] - {number} | {last}
@@ -237,19 +237,6 @@ def _lie_beside(a: Value, b: Value) -> bool:
             list(strides) != list(ir.MemRefType(b.type).get_strides_and_offset()[0])):
         return False
     return abs(one.offset - other.offset) < max(1, min((abs(s) for s in strides if s), default=1))
-
-
-def in_step(producer: GenericOperation, consumer: GenericOperation) -> bool:
-    """Whether all that is read lies as what is written does, and is read in that order."""
-    *reads, write = [v for v in (*producer.inputs, consumer.output) if isinstance(v.type, ir.MemRefType)]
-    place = list(consumer.op.operands).index(producer.output)
-    return (producer.pointwise and consumer.parallel and consumer.maps[place] == consumer.maps[-1]
-            and all(_layout(v) == _layout(write) for v in reads))
-
-
-def _layout(view: Value) -> tuple[object, ...]:
-    kind, place = ir.MemRefType(view.type), start_in_buffer(view)
-    return tuple(kind.shape), *kind.get_strides_and_offset(), kind.element_type, place.offset, place.terms
 
 
 def _is_counted(view: Value) -> bool:

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from nki_mlir.analysis.mask_boxes import shrink
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
-from nki_mlir.dialects.access import SBUF, Linear, Tile, may_overlap, same_place
+from nki_mlir.dialects.access import SBUF, Linear, Ranges, Tile, may_overlap, same_place
+from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.source_locations import errors_at
@@ -42,7 +43,9 @@ class Reduction:
 class StructuredBuilder:
     """Emits structured operations in place of the operation it is at."""
 
-    def __init__(self) -> None:
+    def __init__(self, aliases: frozenset[Value] = frozenset()) -> None:
+        """``aliases``: buffers that may overlap each other."""
+        self.aliases = aliases
         self.writer = Writer()
         self.stays = False
         self.templates: dict[tuple[object, ...], Template] = {}
@@ -52,7 +55,7 @@ class StructuredBuilder:
         read, operands = read_op(operation), list(operation.operands)
         # Operands count by which of them are the same.
         key = (read.outline(), read.mask, read.limits, read.ranges, tuple(read.extra.items()),
-               tuple([operands.index(value) for value in operands]))
+               tuple([operands.index(value) for value in operands]), tuple([v in self.aliases for v in operands]))
         template = self.templates.get(key)
         if template is not None:
             template.write(operands, operation.location, ir.InsertionPoint(operation))
@@ -67,6 +70,12 @@ class StructuredBuilder:
         if not self.stays:
             self.templates[key] = Template(operands, self.writer.emitted)
             operation.erase()
+
+    def may_overlap(self, a: Tile, b: Tile, ranges: Ranges) -> bool:
+        """Whether two operands can share a byte."""
+        if a.handle != b.handle and {a.handle, b.handle} <= self.aliases:
+            return True
+        return may_overlap(a, b, ranges)
 
     # -- the forms -----------------------------------------------------------------------------------------------------
     def keep(self, op: Op) -> None:
@@ -92,7 +101,7 @@ class StructuredBuilder:
         fold = work.fold(alu)
         sources = op.sources()
         target = work.target(name, dst, work.readers(name))
-        overlaps = any(may_overlap(rows, t, op.ranges) for _, t in op.operands() if t is not rows)
+        overlaps = any(self.may_overlap(rows, t, op.ranges) for _, t in op.operands() if t is not rows)
         total = work.accumulator(rows, fold, overlaps)
 
         def value(s: ScalarBody, ins: Sequence[Value]) -> Value:
@@ -120,7 +129,7 @@ class StructuredBuilder:
         (source, src), (name, dst) = op.sources()[0], op.targets()[0]
         work = _Work(self, op)
         fold = work.fold(alu, negate)
-        total = work.accumulator(dst, fold, may_overlap(dst, src, op.ranges))
+        total = work.accumulator(dst, fold, self.may_overlap(dst, src, op.ranges))
         known = work.folds(name, total, fold, [work.operand(source, src)],
                            lambda s, ins: s.convert(ins[0], src.dtype, work.compute))
         work.finish(name, total, dst, fold.last, known)
@@ -159,7 +168,7 @@ class _Work:
     """One operation being converted: its iteration space and the pieces the forms are put together from."""
 
     def __init__(self, builder: StructuredBuilder, op: Op) -> None:
-        self.op, self.writer = op, builder.writer
+        self.op, self.writer, self.may_overlap = op, builder.writer, builder.may_overlap
         self.iteration = op.iteration()
         self.reduced = self.iteration.reduced
         self.target_names = {name for name, _ in op.targets()}
@@ -182,7 +191,7 @@ class _Work:
 
     def target(self, name: str, dst: Tile, readers: Sequence[Tile]) -> Tile:
         """``dst``, or a temporary where writing it could change what is still to be read."""
-        overlaps = any(may_overlap(dst, t, self.op.ranges) for t in readers)
+        overlaps = any(self.may_overlap(dst, t, self.op.ranges) for t in readers)
         return self.writer.temporary(dst, dst.dtype) if overlaps else dst
 
     def accumulator(self, dst: Tile, fold: Reduction, overlaps: bool = False) -> Tile:
@@ -308,7 +317,9 @@ def lower_operations(module: Module, dialect: str) -> None:
     """Convert every tile operation of a dialect."""
     found = operations_of(module, lambda name: name in REGISTRY and name.startswith(f"{dialect}."))
     with module.context, ir.Location.unknown():
-        builder = StructuredBuilder()
+        builder = StructuredBuilder(frozenset(
+            value for kernel in kernel_functions(module) if kernel.may_alias
+            for value, spec in zip(kernel.op.regions[0].blocks[0].arguments, kernel.arguments) if spec.kind == "input"))
         for operation in found:
             builder.convert(operation)
 

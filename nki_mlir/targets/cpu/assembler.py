@@ -46,7 +46,7 @@ from nki_mlir.targets.cpu.routines import Limits, row_copies_of
 from nki_mlir.targets.cpu.row_chunks import RowChunks
 from nki_mlir.targets.cpu.rows_in_place import store_rows_in_place
 from nki_mlir.targets.cpu.schedule import cost_of, dims_of, parts_of, reach_of
-from nki_mlir.targets.cpu.values import ARITHMETIC, MemrefView, Values
+from nki_mlir.targets.cpu.values import ALIASES, ARITHMETIC, MemrefView, Values
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.reader import Reader, Structured, layout_of
 
@@ -77,20 +77,21 @@ class Assembler:
         self.values = Values(kernel, axes, self.code)
         self.lives = LiveBuffers()
         self.fresh = FreshBuffers()
-        self.chunks = RowChunks([spec.name for spec in kernel.inputs])
+        self.chunks = RowChunks([ALIASES] if kernel.may_alias else [spec.name for spec in kernel.inputs])
         self.pieces: dict[int, MemrefView] = {}     # where rows of tables are put, by ``id`` of the call
         self.memory = MEMORY                        # slot of the memory that buffers are made in
         self.cost = 0.0                             # of one run, in nanoseconds, roughly
         self.times = 1                              # how often the current block runs
         self.parallel = False                       # whether the program uses the pool
         self.accesses: list[ByteInterval] | None = None   # of the parallel loop that is being written
+        self.targets = set[ScratchBuffer | str]()   # roots
         self.products = PackedProducts(self.code)
 
     def assemble(self) -> Assembly:
         self.body(iter(operations_of(self.kernel.op, lambda name: True)[1:]))
         self.parallel |= self.products.pack(lambda: self.only_read)
         labels = self.fresh.labels()
-        ReadInPlace(self.code, self.chunks, labels, lambda: self.only_read).rewrite()
+        ReadInPlace(self.code, self.chunks, lambda: self.only_read).rewrite()
         if self.pieces:
             store_rows_in_place(self.code, self.pieces, self.chunks.computations, self.only_written)
         self.chunks.split(self.code, labels, self.fresh.zeroed())
@@ -296,6 +297,7 @@ class Assembler:
         for check in open_checks(self.values, nest, views, symbols):
             self.check_bounds(op, check)
         self.fresh.computed(nest, views)
+        self.targets |= {view.root for view in views[len(nest.inputs):]}
         places = [view.address for view in views]
         self.cost += self.times * cost_of(nest)
         self.products.enter()
@@ -335,7 +337,9 @@ class Assembler:
 
     @cached_property
     def only_read(self) -> set[str]:
-        """The kernel's inputs that none of its operations writes."""
+        """The kernel's inputs that none of its operations writes; none where they may overlap one that is written."""
+        if self.kernel.may_alias:
+            return set()
         return self.arguments("input", effects_of(self.kernel.op).writes)
 
     def arguments(self, kind: str, besides: set[Value]) -> set[str]:
@@ -383,6 +387,7 @@ class Assembler:
         read = read_op(op)
         rows = row_copies_of(read)
         views = [self.use(tile.handle) for _, tile in read.operands()]
+        self.targets |= {view.root for (field, _), view in zip(read.operands(), views) if field.writes}
         if rows is None or len({view.root for view in views}) < len(views):
             self.on_host(op)
             return

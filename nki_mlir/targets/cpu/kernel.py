@@ -2,6 +2,7 @@
 """A captured kernel as native code: one C function that runs its whole grid."""
 
 import ctypes
+from collections import deque
 from collections.abc import Callable, Sequence
 from math import prod
 from struct import Struct
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from nki_mlir.alone import made_alone
 from nki_mlir.diagnostics import InternalError, NkiMlirError
 from nki_mlir.targets import CapturedKernel
 from nki_mlir.targets.cpu import host
@@ -19,6 +21,10 @@ from nki_mlir.targets.cpu.object_file import NotLoadable
 
 if TYPE_CHECKING:
     from nki_mlir.targets.cpu.host_operations import HostOperations
+
+ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+OVERLAP_FAILED = -1             # the status of a launch whose error is kept in Python
+MOST_FAILURES = 256
 
 # Looked up once: calls are short. NumPy's arrays are buffers, which their types do not say.
 addressof, from_buffer = ctypes.addressof, cast(Callable[[np.ndarray], ctypes.c_char], ctypes.c_char.from_buffer)
@@ -37,32 +43,40 @@ class NativeKernel:
     from several threads at once; it is valid as long as this object is. It returns 0 or a status for ``error``.
     """
 
-    def __init__(self, captured: CapturedKernel, grid: tuple[int, ...]) -> None:
+    def __init__(self, captured: CapturedKernel, grid: tuple[int, ...], may_alias: bool = False) -> None:
+        """``may_alias``: right also for inputs that overlap one that is written, and slower."""
+        self.captured, self.grid = captured, grid
         variants = {id(v.module): v.module for v in captured.variants.values()}
         modules = list(variants.values())
         order = [0] * prod(grid) if len(modules) == 1 else [
             list(variants).index(id(captured.variant_for(point).module)) for point in np.ndindex(*grid)]
         self.hosts: HostOperations | None = None
-        key = key_of(modules, (order, grid))
+        self.failures: deque[BaseException] = deque(maxlen=MOST_FAILURES)       # of launches with inputs that overlap
+        key = key_of(modules, (order, grid, may_alias))
         try:
             self.image = find(key)
             self.words = self.linked_programs()
         except NotLoadable:                     # it is made anew, and replaced
             from nki_mlir.targets.cpu.lowering import image_of  # start-up: a kernel that is kept needs none of it
-            self.image, self.hosts = image_of(modules, len(grid))
+            self.image, self.hosts = image_of(modules, len(grid), may_alias)
             self.words = self.linked_programs()
             keep(key, self.image)
         programs = self.image.programs
         frame = max(p.frame_bytes for p in programs)     # one for all: memory begins behind the largest
         self.bytes = frame + max(p.memory for p in programs)
         cost = sum(programs[k].cost for k in order)
-        self.parallel = len(order) > 1 and PYTHON not in self.image.targets and cost >= host.WORTH_WAKING
+        self.parallel = (len(order) > 1 and PYTHON not in self.image.targets and cost >= host.WORTH_WAKING
+                         and not may_alias)
         if self.parallel or self.image.parallel:
             machine().start_workers()
         self.codes = np.array([self.words[k].ctypes.data for k in order], np.int64)
         own = self.codes.ctypes.data if len(modules) > 1 else 0
+        self.pairs = np.array(self.image.pairs, np.int64)
+        self.overlap_entry = ENTRY(self.launch_overlapping) if self.image.pairs else None
+        otherwise = ctypes.cast(self.overlap_entry, ctypes.c_void_p).value if self.overlap_entry else 0
         self.record = np.array([len(order), self.parallel, self.bytes, frame // 8, len(grid), self.image.arrays, own,
-                                self.codes[0], *grid], np.int64)            # what the machine's launch reads
+                                self.codes[0], self.pairs.ctypes.data, len(self.pairs) // 4, otherwise,
+                                *grid], np.int64)           # what the machine's launch reads
         self.launch, self.where = machine().launch, self.record.ctypes.data
         self.pack = Struct(f"{self.image.arrays}P").pack
         self.entry: int | None = None
@@ -104,6 +118,25 @@ class NativeKernel:
         if status:
             raise self.error(status)
 
+    # -- inputs that overlap -------------------------------------------------------------------------------------------
+    # Programs are compiled for inputs of which those that are written overlap no other one. Each launch checks that;
+    # for other inputs there is a second kernel, compiled when it is first needed.
+    @made_alone
+    def for_overlapping(self) -> "NativeKernel":
+        """The kernel for inputs that overlap."""
+        return NativeKernel(self.captured, self.grid, may_alias=True)
+
+    def launch_overlapping(self, data: int) -> int:
+        """The launch where inputs overlap, called by the compiled one."""
+        try:
+            kernel = self.for_overlapping
+            if status := machine().launch(kernel.where, data):
+                raise kernel.error(status)
+            return 0
+        except BaseException as error:              # it must not end in compiled frames; the caller raises it
+            self.failures.append(error)
+            return OVERLAP_FAILED
+
     def data(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> bytes:
         """Where the arrays' elements are, as the C function reads it."""
         try:        # in C alone: calls are short, and NumPy's own ``array.ctypes.data`` takes four times as long
@@ -114,6 +147,9 @@ class NativeKernel:
     def on_threads(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
         """Each program on a thread of its own: what runs kernels whose programs meet."""
         data = self.data(inputs, shared)
+        if machine().overlap(self.where, data):
+            self.for_overlapping.on_threads(inputs, shared)
+            return
 
         def one(number: int) -> None:
             status = machine().launch_one(self.where, data, number)
@@ -124,6 +160,8 @@ class NativeKernel:
 
     def error(self, status: int) -> BaseException:
         """The exception of a status."""
+        if status == OVERLAP_FAILED and self.failures:
+            return self.failures.pop()
         site, excess = status & ((1 << SITE_BITS) - 1), status >> SITE_BITS
         if site == 0:
             return OutOfMemory(bytes=self.bytes)

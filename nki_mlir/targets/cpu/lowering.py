@@ -2,11 +2,13 @@
 """From captured modules to programs: the passes, the assembler, and all of it as an image or as text."""
 
 from collections.abc import Callable, Sequence
+from itertools import combinations
+from math import prod
 
 import numpy as np
 
 from nki_mlir.bindings import Module, Operation, cloned, ir, operations_of
-from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions, the_kernel
+from nki_mlir.dialects.kernel_function import MAY_ALIAS, KernelFunction, kernel_functions, the_kernel
 from nki_mlir.passes.pass_manager import PassObserver, pass_named
 from nki_mlir.passes.pipelines import TO_LINALG
 from nki_mlir.passes.safety import check_safe
@@ -21,13 +23,14 @@ WORTH_ROLLING = 1 << 9      # operations that a loop saves; with fewer, there is
 WORTH_FUSING = 1 << 12      # elements that an operation makes; with fewer, routines that kernels share save more
 
 
-def image_of(modules: Sequence[Module], axes: int) -> tuple[KernelImage, HostOperations]:
+def image_of(modules: Sequence[Module], axes: int, may_alias: bool) -> tuple[KernelImage, HostOperations]:
     """A kernel of several modules, all its routines compiled, and the operations in it that the host runs.
 
-    The modules, of any level above the instruction stream, stay as they are.
+    The modules, of any level above the instruction stream, stay as they are. ``may_alias``: for inputs that may
+    overlap.
     """
     common = CommonParts()
-    assemblers = assemble_modules(modules, axes, common)
+    assemblers = assemble_modules(modules, axes, common, may_alias)
     routines = compiled(r for a in assemblers for r in a.code.routines)
     targets: dict[Target, int] = {}
 
@@ -39,7 +42,17 @@ def image_of(modules: Sequence[Module], axes: int) -> tuple[KernelImage, HostOpe
     programs = [program_image(assembler, number) for assembler in assemblers]
     kernel = assemblers[0].kernel
     return KernelImage(tuple(programs), tuple(targets), tuple(common.constants), tuple(common.sites),
-                       len(kernel.inputs) + len(kernel.shared), any(a.parallel for a in assemblers)), common.hosts
+                       len(kernel.inputs) + len(kernel.shared), any(a.parallel for a in assemblers),
+                       () if may_alias else pairs_apart(assemblers)), common.hosts
+
+
+def pairs_apart(assemblers: Sequence[Assembler]) -> tuple[int, ...]:
+    """The pairs of inputs that the programs assume not to overlap: one that is written, and each other one."""
+    inputs = assemblers[0].kernel.inputs
+    sizes = [prod(spec.shape) * spec.dtype.itemsize for spec in inputs if spec.dtype is not None]
+    targets = {spec.index for a in assemblers for spec in inputs if spec.name in a.targets}
+    return tuple([n for a, b in combinations(range(len(inputs)), 2) if a in targets or b in targets
+                  for n in (a, sizes[a], b, sizes[b])])
 
 
 def program_image(assembler: Assembler, number: Callable[[Routine | str | int], int]) -> ProgramImage:
@@ -50,8 +63,10 @@ def program_image(assembler: Assembler, number: Callable[[Routine | str | int], 
                         assembler.code.frame_bytes, memory, assembler.cost)
 
 
-def assemble_modules(modules: Sequence[Module], axes: int, common: CommonParts) -> list[Assembler]:
-    copies, structured = [at_waist(module) for module in modules], Reader()     # held: a function keeps no module alive
+def assemble_modules(modules: Sequence[Module], axes: int, common: CommonParts, may_alias: bool = False
+                     ) -> list[Assembler]:
+    copies = [at_waist(module, may_alias=may_alias) for module in modules]      # held: a function keeps no module alive
+    structured = Reader()
     return [assemble(the_kernel(copy), axes, structured, common) for copy in copies]
 
 
@@ -62,9 +77,12 @@ def assemble(kernel: KernelFunction, axes: int, structured: Reader, common: Comm
     return assembler
 
 
-def at_waist(module: Module, observer: PassObserver | None = None) -> Module:
+def at_waist(module: Module, observer: PassObserver | None = None, may_alias: bool = False) -> Module:
     """A copy with nothing but structured operations, and what the interpreter runs for us."""
     copy, around = cloned(module), (observer or PassObserver()).around
+    if may_alias:
+        for kernel in kernel_functions(copy):
+            kernel.op.attributes[MAY_ALIAS] = ir.UnitAttr.get(copy.context)
     names = ["nisa-to-linalg", "arith-to-scalar"]
     if not is_structured(copy):
         rolling = pass_named("roll-repeats", f"least={WORTH_ROLLING}")    # first: others take time for each

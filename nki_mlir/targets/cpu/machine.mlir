@@ -121,7 +121,10 @@ llvm.func internal @run(%frame: !llvm.ptr, %words: !llvm.ptr, %start: i64) -> i6
 }
 
 // One program of a grid. The argument is {kernel, addresses of its arrays}; a kernel is
-//   {programs, parallel, bytes of memory, slots, grid axes, arrays, code of each program or 0, code, extents...}
+//   {programs, parallel, bytes of memory, slots, grid axes, arrays, code of each program or 0, code, pairs, number of
+//    pairs, function, extents...}
+// A pair is {array, bytes, array, bytes}: two arrays that must not overlap. Where some do, the launch is
+// ``i32 function(addresses)``.
 llvm.func internal @program(%argument: !llvm.ptr, %number: i64) -> i64 {
   %zero = arith.constant 0 : i64
   %one = arith.constant 1 : i64
@@ -137,7 +140,7 @@ llvm.func internal @program(%argument: !llvm.ptr, %number: i64) -> i64 {
   %p5 = llvm.getelementptr %kernel[5] : (!llvm.ptr) -> !llvm.ptr, i64
   %p6 = llvm.getelementptr %kernel[6] : (!llvm.ptr) -> !llvm.ptr, i64
   %p7 = llvm.getelementptr %kernel[7] : (!llvm.ptr) -> !llvm.ptr, i64
-  %extents = llvm.getelementptr %kernel[8] : (!llvm.ptr) -> !llvm.ptr, i64
+  %extents = llvm.getelementptr %kernel[11] : (!llvm.ptr) -> !llvm.ptr, i64
   %size = llvm.load %p2 : !llvm.ptr -> i64
   %slots = llvm.load %p3 : !llvm.ptr -> i64
   %axes = llvm.load %p4 : !llvm.ptr -> i64
@@ -184,8 +187,60 @@ llvm.func internal @program(%argument: !llvm.ptr, %number: i64) -> i64 {
   llvm.return %result : i64
 }
 
+// Whether some pair of arrays overlaps: 1 or 0.
+llvm.func internal @nki_overlap(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
+  %zero = arith.constant 0 : i64
+  %one = arith.constant 1 : i64
+  %four = arith.constant 4 : i64
+  %none = arith.constant 0 : i32
+  %p8 = llvm.getelementptr %kernel[8] : (!llvm.ptr) -> !llvm.ptr, i64
+  %p9 = llvm.getelementptr %kernel[9] : (!llvm.ptr) -> !llvm.ptr, i64
+  %pairs = llvm.load %p8 : !llvm.ptr -> !llvm.ptr
+  %count = llvm.load %p9 : !llvm.ptr -> i64
+  %found = scf.for %k = %zero to %count step %one iter_args(%some = %none) -> (i32) : i64 {
+    %first = arith.muli %k, %four : i64
+    %q0 = llvm.getelementptr %pairs[%first] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+    %q1 = llvm.getelementptr %q0[1] : (!llvm.ptr) -> !llvm.ptr, i64
+    %q2 = llvm.getelementptr %q0[2] : (!llvm.ptr) -> !llvm.ptr, i64
+    %q3 = llvm.getelementptr %q0[3] : (!llvm.ptr) -> !llvm.ptr, i64
+    %number_a = llvm.load %q0 : !llvm.ptr -> i64
+    %bytes_a = llvm.load %q1 : !llvm.ptr -> i64
+    %number_b = llvm.load %q2 : !llvm.ptr -> i64
+    %bytes_b = llvm.load %q3 : !llvm.ptr -> i64
+    %pa = llvm.getelementptr %data[%number_a] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+    %pb = llvm.getelementptr %data[%number_b] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+    %a = llvm.load %pa : !llvm.ptr -> i64
+    %b = llvm.load %pb : !llvm.ptr -> i64
+    %end_a = arith.addi %a, %bytes_a : i64
+    %end_b = arith.addi %b, %bytes_b : i64
+    %a_first = arith.cmpi ult, %a, %end_b : i64
+    %b_first = arith.cmpi ult, %b, %end_a : i64
+    %bit = arith.andi %a_first, %b_first : i1
+    %overlap = arith.extui %bit : i1 to i32
+    %either = arith.ori %some, %overlap : i32
+    scf.yield %either : i32
+  }
+  llvm.return %found : i32
+}
+
 // The whole grid.
 llvm.func internal @nki_launch(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
+  %none = arith.constant 0 : i32
+  %overlap = llvm.call @nki_overlap(%kernel, %data) : (!llvm.ptr, !llvm.ptr) -> i32
+  %some = arith.cmpi ne, %overlap, %none : i32
+  %result = scf.if %some -> (i32) {
+    %p10 = llvm.getelementptr %kernel[10] : (!llvm.ptr) -> !llvm.ptr, i64
+    %function = llvm.load %p10 : !llvm.ptr -> !llvm.ptr
+    %s = llvm.call %function(%data) : !llvm.ptr, (!llvm.ptr) -> i32
+    scf.yield %s : i32
+  } else {
+    %s = llvm.call @grid(%kernel, %data) : (!llvm.ptr, !llvm.ptr) -> i32
+    scf.yield %s : i32
+  }
+  llvm.return %result : i32
+}
+
+llvm.func internal @grid(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
   %zero = arith.constant 0 : i64
   %two = arith.constant 2 : i64
   %argument = llvm.alloca %two x i64 : (i64) -> !llvm.ptr
@@ -273,29 +328,6 @@ llvm.func internal @nki_unless(%arguments: !llvm.ptr) -> i64 {
   %false = arith.cmpi eq, %condition, %zero : i64
   %there = arith.subi %minus, %word : i64
   %status = arith.select %false, %there, %zero : i64
-  llvm.return %status : i64
-}
-
-// (address, bytes, address, bytes, word): to the word if the two pieces of memory overlap
-llvm.func internal @nki_apart(%arguments: !llvm.ptr) -> i64 {
-  %zero = arith.constant 0 : i64
-  %minus = arith.constant -1 : i64
-  %p1 = llvm.getelementptr %arguments[1] : (!llvm.ptr) -> !llvm.ptr, i64
-  %p2 = llvm.getelementptr %arguments[2] : (!llvm.ptr) -> !llvm.ptr, i64
-  %p3 = llvm.getelementptr %arguments[3] : (!llvm.ptr) -> !llvm.ptr, i64
-  %p4 = llvm.getelementptr %arguments[4] : (!llvm.ptr) -> !llvm.ptr, i64
-  %a = llvm.load %arguments : !llvm.ptr -> i64
-  %bytes_a = llvm.load %p1 : !llvm.ptr -> i64
-  %b = llvm.load %p2 : !llvm.ptr -> i64
-  %bytes_b = llvm.load %p3 : !llvm.ptr -> i64
-  %word = llvm.load %p4 : !llvm.ptr -> i64
-  %end_a = arith.addi %a, %bytes_a : i64
-  %end_b = arith.addi %b, %bytes_b : i64
-  %a_first = arith.cmpi ult, %a, %end_b : i64
-  %b_first = arith.cmpi ult, %b, %end_a : i64
-  %overlap = arith.andi %a_first, %b_first : i1
-  %there = arith.subi %minus, %word : i64
-  %status = arith.select %overlap, %there, %zero : i64
   llvm.return %status : i64
 }
 

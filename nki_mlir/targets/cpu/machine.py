@@ -14,8 +14,8 @@ from nki_mlir.bindings import ir
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.jit import addresses_text, compile_anew, compile_functions
 
-CONTROL = ("nki_set", "nki_next", "nki_unless", "nki_apart", "nki_check", "nki_zero", "nki_parallel", "nki_spread")
-SERVICE = ("nki_launch", "nki_launch_one", "nki_memory_start", "nki_use_pool")
+CONTROL = ("nki_set", "nki_next", "nki_unless", "nki_check", "nki_zero", "nki_parallel", "nki_spread")
+SERVICE = ("nki_launch", "nki_launch_one", "nki_overlap", "nki_memory_start", "nki_use_pool")
 POOL = ("nki_parallel_for", "nki_pool_start", "nki_pool_stop", "nki_pool_forget")
 
 # Values that are not linear, (slot, a, b): frame[slot] = value. A load has one operand, an address.
@@ -64,6 +64,7 @@ class RoutineMachine:
         self.launch = self._callable("nki_launch", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
         self.launch_one = self._callable("nki_launch_one", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p,
                                          ctypes.c_int64)
+        self.overlap = self._callable("nki_overlap", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
         self._callable("nki_memory_start", None)()
         self.pool = here / "pool.mlir"
         self.threads = 1                # that run, the calling one included

@@ -5,11 +5,8 @@ before:  copy(x + 4096 * i, tile); maximum(tile, sums); exp(tile, sums, y)
 after:   maximum(x + 4096 * i, sums); exp(x + 4096 * i, sums, y)
 
 That is so where all that is written of a tile is one copy of an input, which nothing writes up to the tile's last use.
-A caller may give arrays that overlap: where another input is written up to there, the program asks when it runs, and
-has a second version of these instructions with the copies.
 """
 
-from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -36,9 +33,8 @@ Readers = dict[int, TileComputation]            # computations by the number of 
 class ReadInPlace:
     """Rewrites the program ``code``, whose computations ``chunks`` knows. ``only_read``: inputs that nothing writes."""
 
-    def __init__(self, code: Assembly, chunks: RowChunks, labels: Mapping[int, ScratchBuffer],
-                 only_read: Callable[[], set[str]]) -> None:
-        self.code, self.chunks, self.labels, self.only_read = code, chunks, labels, only_read
+    def __init__(self, code: Assembly, chunks: RowChunks, only_read: Callable[[], set[str]]) -> None:
+        self.code, self.chunks, self.only_read = code, chunks, only_read
         self.items: Items = list(code.items)
         self.copies = [k for k in range(len(self.items)) if self.is_copied_input(k)]
         self.regions = _regions(self.items) if self.copies else []
@@ -54,25 +50,17 @@ class ReadInPlace:
         return self.chunks.inputs - self.only_read()
 
     def rewrite(self) -> None:
-        always: Readers = {}                    # what is known to be right
-        apart: Readers = {}                     # what is right where arrays lie apart
-        left_out, spared = set[int](), dict[int, int]()     # copies; of the latter with the last use
-        for asks in (False, True):
-            for number in self.copies:
-                readers = {} if number in left_out else self.readers(number, ChainMap(apart, always))
-                last = self.last_use(number, readers)
-                overwritten = self.written_by(number + 1, last) if last is not None else None
-                if last is None or overwritten is None or self.source(number) in overwritten or (
-                        bool(overwritten) != asks):
-                    continue
-                if not asks:
-                    always |= readers
-                    left_out.add(number)
-                elif self.is_straight(number, last):
-                    apart |= readers
-                    spared[number] = last
-        if left_out or spared:
-            self.write(always, apart, left_out, spared)
+        changed: Readers = {}
+        left_out = set[int]()                   # copies
+        for number in self.copies:
+            readers = self.readers(number, changed)
+            last = self.last_use(number, readers)
+            overwritten = self.written_by(number + 1, last) if last is not None else None
+            if overwritten is not None and self.source(number) not in overwritten:
+                changed |= readers
+                left_out.add(number)
+        if left_out:
+            self.write(changed, left_out)
 
     # -- which tiles ---------------------------------------------------------------------------------------------------
     def computation(self, number: int) -> TileComputation | None:
@@ -141,84 +129,37 @@ class ReadInPlace:
         for number in range(first, last + 1) if self.updated else ():
             item, computation = self.items[number], self.computation(number)
             if computation is not None:
-                found |= self.inputs_of(computation, len(computation.nest.inputs)).keys()
+                found |= {view.root for view in computation.views[len(computation.nest.inputs):]
+                          if isinstance(view.root, str) and view.root in self.chunks.inputs}
             elif isinstance(item, RoutineCall) and item.function not in CONTROL:
                 return None
         return found
 
-    def inputs_of(self, computation: TileComputation, first: int = 0) -> dict[str, MemrefView]:
-        """The kernel's inputs among operands from one on."""
-        return {view.root: view for view in computation.views[first:]
-                if isinstance(view.root, str) and view.root in self.chunks.inputs}
-
-    def is_straight(self, first: int, last: int) -> bool:
-        return all(self.computation(k) is not None or id(self.items[k]) in self.labels for k in range(first, last + 1))
-
     # -- the program ---------------------------------------------------------------------------------------------------
-    def write(self, always: Readers, apart: Readers, left_out: set[int], spared: dict[int, int]) -> None:
-        """The program without copies, some parts in two versions. Buffers are in use where their instructions are."""
-        places = [0] * (len(self.items) + 1), [0] * (len(self.items) + 1)       # of the first version, of the last
+    def write(self, changed: Readers, left_out: set[int]) -> None:
+        """The program without copies. Buffers are in use where their instructions are."""
+        places = [0] * (len(self.items) + 1)
         self.code.items[:] = []
-        number = 0
-        while number < len(self.items):
-            end = number
-            if number in spared:
-                end = self.end_of_choice(number, spared)
-                after = self.choice(range(number, end + 1), always | apart, {*left_out, *spared}, places[0])
-            for k in range(number, end + 1):
-                places[1][k] = len(self.code.items)
-                if end == number:
-                    places[0][k] = len(self.code.items)
-                if k not in left_out:
-                    self.put(k, always.get(k))
-            if end > number:
-                self.code.mark(after)
-            number = end + 1
-        places[0][-1] = places[1][-1] = len(self.code.items)
+        for k in range(len(self.items)):
+            places[k] = len(self.code.items)
+            if k not in left_out:
+                self.put(k, changed.get(k))
+        places[-1] = len(self.code.items)
         for storage in self.code.storages.values():
             for buffer in storage.buffers:
-                buffer.first, buffer.last = places[0][buffer.first], places[1][buffer.last]
+                buffer.first, buffer.last = places[buffer.first], places[buffer.last]
         for k in left_out:
             self.chunks.computations[id(self.items[k])].views[1].root.size = 0           # type: ignore[union-attr]
 
-    @staticmethod
-    def end_of_choice(first: int, spared: dict[int, int]) -> int:
-        """The last item of a part in two versions: parts that overlap are one."""
-        end = spared[first]
-        for copy in sorted(spared):
-            if first <= copy <= end:
-                end = max(end, spared[copy])
-        return end
-
-    def choice(self, part: range, readers: Readers, copies: set[int], places: list[int]) -> ProgramLabel:
-        """The version for arrays that lie apart, to be followed by the other one and the label."""
-        otherwise, after = self.code.label(), self.code.label()
-        used: dict[str, MemrefView] = {}
-        for k in part:
-            computation = self.computation(k)
-            used |= self.inputs_of(computation) if computation is not None else {}
-        for name in sorted(self.written_by(part[0], part[-1]) or ()):
-            for other in used:
-                if other != name:
-                    self.code.emit("nki_apart", used[name].base, Linear(used[name].size), used[other].base,
-                                   Linear(used[other].size), otherwise)
-        for k in part:
-            places[k] = len(self.code.items)
-            if k not in copies:
-                self.put(k, readers.get(k) or self.computation(k), True)
-        self.code.emit("nki_unless", Linear(), after)
-        self.code.mark(otherwise)
-        return after
-
-    def put(self, number: int, computation: TileComputation | None, apart: bool = False) -> None:
-        """An item, or a computation in its place; ``apart`` where inputs are known not to overlap."""
+    def put(self, number: int, computation: TileComputation | None) -> None:
+        """An item, or a computation in its place."""
         item = self.items[number]
         if computation is not None:
             assert isinstance(item, RoutineCall)
             streams = does_stream(item.function) and can_stream(computation.nest)
             item = RoutineCall(addressed(computation.nest, streams),
                                (*computation.starts, *item.arguments[len(computation.starts):]))
-            self.chunks.know(item, replace(computation, apart=apart))
+            self.chunks.know(item, computation)
         self.code.items.append(item)
 
 

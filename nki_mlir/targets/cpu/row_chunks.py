@@ -32,15 +32,11 @@ MOST_NESTS = 32                     # of a loop: all pairs of their operands are
 
 @dataclass(eq=False)
 class TileComputation:
-    """A call of a nest, with the views of its operands and where they start.
-
-    ``apart`` where the program has asked whether the kernel's arrays overlap: one may be given for two of them.
-    """
+    """A call of a nest, with the views of its operands and where they start."""
 
     nest: Nest
     views: Sequence[MemrefView]
     starts: Sequence[Linear]
-    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,8 +105,7 @@ class RowChunks:
     def accesses(self, computation: TileComputation, part: "Chunk") -> list[ChunkAccess]:
         found = []
         for k, (view, start) in enumerate(zip(computation.views, computation.starts)):
-            root = "inputs" if view.root in self.inputs and not computation.apart else view.root
-            found.append(ChunkAccess(root, start, part.steps[k], *reach_of(part.nest, k),
+            found.append(ChunkAccess(view.root, start, part.steps[k], *reach_of(part.nest, k),
                                      k >= len(computation.nest.inputs)))
         return found
 

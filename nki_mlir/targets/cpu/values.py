@@ -23,6 +23,7 @@ PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge"
 ARITHMETIC = {"arith.addi", "arith.subi", "arith.muli", "arith.andi", "arith.ori", "arith.xori", "arith.minsi",
               "arith.maxsi", "arith.cmpi"}
 UNKNOWN = (-(1 << 62), 1 << 62)
+ALIASES = "inputs"                  # the root of all inputs of a kernel where they may overlap
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ class Values:
                 continue
             place = spec.index + (len(kernel.inputs) if spec.kind == "shared" else 0)
             assert spec.dtype is not None
-            self.views[argument] = MemrefView(spec.name, slot_value(FIRST_ID + axes + place),
+            root = ALIASES if kernel.may_alias and spec.kind == "input" else spec.name
+            self.views[argument] = MemrefView(root, slot_value(FIRST_ID + axes + place),
                                               prod(spec.shape) * spec.dtype.itemsize, Linear(), spec.name)
 
     # -- index values --------------------------------------------------------------------------------------------------

@@ -189,7 +189,7 @@ def test_arrays_that_lie_apart(kernel, columns):
 
 def test_tiles_of_which_one_is_not_needed_any_more():
     text = program(one_before_one_behind, numbers(128, 1024), np.empty((128, 1024), np.float32))
-    assert text.count("nki_apart") == 1 and re.findall(r"copy_\w+\(x( \+ \d+)?", text) == [" + 262144"]
+    assert re.findall(r"copy_\w+\(x( \+ \d+)?", text) == []
     memory = numbers(128, 1024)
     a, b = memory[:64].copy(), memory[64:].copy()
     highest = np.maximum(a.max(1, keepdims=True), abs(a).max(1, keepdims=True))
@@ -209,13 +209,6 @@ def test_arrays_that_overlap(offset):
     out[...] = np.maximum(x[:, :64].copy(), x[:, 1:].copy()) + np.float32(0)
     shifted.on("jit")(*parts(memory))
     np.testing.assert_array_equal(memory, expected)
-
-
-def test_which_version__is_asked_when_it_runs():
-    text = program(shifted, numbers(128, 65), np.empty((128, 64), np.float32))
-    ask, = re.findall(r"nki_apart\((.*)\)", text)
-    assert ask == "out, 32768, x, 33280, L0"
-    assert text.index("nki_apart") < text.index("maximum_") < text.index("L0:") < text.index("copy_")
 
 
 def test_small_tiles__are_copied(monkeypatch):
