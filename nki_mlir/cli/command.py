@@ -9,6 +9,7 @@ one line, too, at that line. An exception of the toolchain itself keeps its trac
 """
 
 import argparse
+import errno
 import os
 import sys
 import traceback
@@ -104,6 +105,18 @@ class KernelRaised(NkiMlirError):
     message = "{kind}: {text}"
 
 
+class OutputFailed(NkiMlirError):
+    code = "NKI-OUTPUT"
+    message = "the output cannot be written: {reason}"
+    fix = "make room, or name another place for it"
+
+
+class HostMemory(NkiMlirError):
+    code = "NKI-MEMORY"
+    message = "the machine has too little memory{what}"
+    fix = "give smaller tensors, or raise the limit of the process (ulimit -v)"
+
+
 def command_line(arguments: Sequence[str] | None) -> list[str]:
     """The arguments of a command: those of the process where none are given, which then is the command's alone."""
     if arguments is not None:
@@ -112,14 +125,41 @@ def command_line(arguments: Sequence[str] | None) -> list[str]:
     return sys.argv[1:]
 
 
-def exit_status(command: Callable[[], int]) -> int:
-    """Run a command, print the error that ends it, and give the exit status."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def drop_output() -> None:
+    """Let what standard output has not taken go nowhere: Python writes it once more as it exits, and would fail."""
     try:
-        return command()
+        descriptor = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(descriptor, sys.stdout.fileno())
+        os.close(descriptor)
+    except (OSError, ValueError):               # standard output is no file of the system
+        pass
+
+
+def exit_status(command: Callable[[], int]) -> int:
+    """Run a command, print the error that ends it, and return the exit status: 130 where Ctrl-C ended it."""
+    try:
+        status = command()
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status
     except NkiMlirError as error:
         return fail(error)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:
+        drop_output()
         return 1
+    except MemoryError as error:
+        return fail(HostMemory(what=f": {error}" if str(error) else ""))
+    except OSError as error:
+        if error.errno not in FULL or raised_at(error) is not None:
+            raise
+        drop_output()
+        return fail(OutputFailed(reason=error.strerror))
     except Exception as error:
         at = raised_at(error)
         if at is None:

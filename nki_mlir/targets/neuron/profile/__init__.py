@@ -58,11 +58,19 @@ def check_folder(folder: str | Path) -> Path:
 def write_profile(profile: Document, folder: str | Path) -> list[Path]:
     """Write the files of a profile; returns their names."""
     path = check_folder(folder)
-    path.mkdir(parents=True, exist_ok=True)
-    write_file(path / JSON, json.dumps(profile, separators=(",", ":")))
-    write_file(path / TRACE, trace(profile))
-    write_file(path / PAGE, page(profile))
-    return [path / JSON, path / TRACE, path / PAGE]
+    texts: dict[str, str | bytes] = {
+        JSON: json.dumps(profile, separators=(",", ":")), TRACE: trace(profile), PAGE: page(profile)}
+    written: list[Path] = []
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            write_file(path / name, text)
+            written.append(path / name)
+    except OSError as error:
+        for file in written:                # a profile is all of its files
+            file.unlink()
+        raise ProfileFolder(folder=str(folder), reason=error.strerror) from None
+    return written
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How commands end where the system ends them: Ctrl-C, a full disk, too little memory."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nki_mlir.cli import command
+from nki_mlir.targets.neuron import profile
+
+ROOT = Path(__file__).parent.parent.parent
+MODULE = "examples/mlir/tensor_add.mlir"
+
+
+def ends(error: BaseException) -> int:
+    def run() -> int:
+        raise error
+    return command.exit_status(run)
+
+
+def test_ctrl_c_is_one_line(capsys):
+    assert ends(KeyboardInterrupt()) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_too_little_memory_is_an_error(capsys):
+    assert ends(MemoryError("Unable to allocate 30.5 GiB for an array")) == 1
+    assert capsys.readouterr().err == (
+        "error: the machine has too little memory: Unable to allocate 30.5 GiB for an array [NKI-MEMORY]\n"
+        "  fix: give smaller tensors, or raise the limit of the process (ulimit -v)\n")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no full device")
+@pytest.mark.parametrize("arguments", [["opt", MODULE], ["run", MODULE, "--on=interpreter"],
+                                       ["run", MODULE, "--on=isa", "--time"]])
+def test_a_full_disk_is_an_error_of_one_rule(arguments):
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run([sys.executable, "-c", f"from nki_mlir.cli.{arguments[0]} import main; raise SystemExit("
+                                f"main({arguments[1:]}))"], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr == ("error: the output cannot be written: No space left on device [NKI-OUTPUT]\n"
+                            "  fix: make room, or name another place for it\n")
+
+
+def test_a_profile_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    def write(file, data):
+        if file.suffix == ".html":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        file.write_bytes(data if isinstance(data, bytes) else data.encode())
+    monkeypatch.setattr(profile, "write_file", write)
+    monkeypatch.setattr(profile, "page", lambda document: "page")
+    monkeypatch.setattr(profile, "trace", lambda document: b"trace")
+    with pytest.raises(profile.ProfileFolder, match=r"cannot be written into .*: No space left on device"):
+        profile.write_profile({}, tmp_path)
+    assert not list(tmp_path.iterdir())
