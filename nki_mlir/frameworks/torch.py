@@ -259,7 +259,7 @@ class PlannedCall:
 
     def holds(self) -> bool:
         """Whether the kernel's Python still sees the same around it."""
-        return self.seen.holds() and (self.seen.fixed or ClosureState(self.kernel.func).key == self.seen.key)
+        return self.seen.holds()
 
     def __call__(self, tensors: list[torch.Tensor]) -> object:
         if self.updated:

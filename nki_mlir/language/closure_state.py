@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a kernel's Python sees besides its tensors, as a key: a capture holds as long as all of it stays the same.
 
-These are compile-time arguments, globals and closure cells, those of the helpers that it sees too, with what lists,
-dicts, arrays, objects and classes hold at the time of the call.
+These are compile-time arguments, globals and closure cells, those of the helpers and methods that it sees too, with
+what lists, dicts, arrays, objects and classes hold at the time of the call.
 """
 
-import enum
 import os
+import re
 import sys
-from array import array
-from collections import deque
-from collections.abc import Iterable
-from contextvars import ContextVar
-from functools import cache, partial
-from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
-from typing import Any
+import weakref
+from collections.abc import Iterable, Iterator
+from functools import cache, cached_property
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -22,12 +20,29 @@ import numpy as np
 from nki_mlir.frontend.locations import is_own, is_users
 from nki_mlir.frontend.state import Identity, is_bound
 from nki_mlir.frontend.wrapping import underlying
+from nki_mlir.language.held_state import (
+    ABSENT,
+    PROXIES,
+    WEAK,
+    Slots,
+    attributes_of,
+    held_by,
+    is_mock,
+    is_users_module,
+    members,
+    referent,
+    state_of,
+)
+from nki_mlir.language.stores import Stores, stores_of
 from nki_mlir.scalar.dtypes import DType
 
-ABSENT = object()   # what is found where there is nothing
-ENVIRONMENT = frozenset({"environ", "getenv"})
-BY_TEXT = frozenset({"__dict__", "getattr", "globals", "hasattr", "vars"})
+BY_TEXT = frozenset("__dict__ __import__ attrgetter eval exec getattr globals hasattr import_module methodcaller "
+                    "modules vars".split())
 OBJECTS = 2000      # as many objects and containers are looked into; beyond them only identity counts
+THREADS = frozenset("Process Thread ThreadPoolExecutor Timer start start_new_thread submit".split())
+PLAIN = frozenset({type(None), bool, int, str, bytes, type(...)})
+NUMBERS = frozenset({float, complex})
+COMPARED = frozenset({int, bool, str, bytes, Identity})
 
 
 def closure_state(function: object, arguments: Iterable[object] = ()) -> tuple[object, ...]:
@@ -35,83 +50,157 @@ def closure_state(function: object, arguments: Iterable[object] = ()) -> tuple[o
     return ClosureState(function, arguments).key
 
 
+class SeenFunction(NamedTuple):
+    """A function, and what of it counts besides what it sees."""
+
+    function: FunctionType
+    code: CodeType
+    defaults: tuple[object, ...] | None
+    by_keyword: tuple[object, ...]
+    attributes: Slots
+
+
+class ChangeByCapture(NamedTuple):
+    """A place that a kernel's Python changes while it is captured, such as a log that it appends to.
+
+    It counts with ``base``, the value that others gave it last. ``left`` is what the last capture left there: another
+    value comes from others. ``owner`` keeps the id, by which the place is known, from going to another object.
+    """
+
+    owner: object
+    base: object
+    left: object
+
+
+class History:
+    """What the captures of a kernel have changed, by (id of the owner, name).
+
+    ``doubtful`` are the places (with their owners) that changed during the last capture, which another thread may have
+    changed.
+    """
+
+    def __init__(self) -> None:
+        self.changes: dict[tuple[int, object], ChangeByCapture] = {}
+        self.doubtful: dict[tuple[int, object], object] = {}
+
+
 class ClosureState:
     """One walk. ``scopes`` (globals of a module, names looked up there with their values or ``ABSENT``) and ``cells``
-    (cell, value) are where something was seen, ``functions`` (function, code, defaults) what saw it, ``objects``
-    (object, slots) what may change in place.
-
-    What a kernel's Python changes while it is captured (a list that it appends to) is left out of its later keys.
+    (name, cell, value) are where something was seen, ``functions`` what saw it, ``objects`` (object, slots) what may
+    change in place.
     """
 
     def __init__(self, function: Any, arguments: Iterable[object] = ()) -> None:
         self.scopes: list[tuple[dict[str, object], tuple[tuple[str, object], ...]]] = []
-        self.cells: list[tuple[Any, object]] = []
-        self.functions: list[tuple[FunctionType, CodeType, tuple[object, ...] | None, tuple[object, ...]]] = []
+        self.cells: list[tuple[str, Any, object]] = []
+        self.functions: list[SeenFunction] = []
         self.wrappers: list[tuple[object, object]] = []   # (callable, what it wraps)
-        self.objects: list[tuple[object, dict[Any, object]]] = []
-        self._numbers: dict[int, int] = {}          # places in ``objects``, by id
+        self.objects: list[tuple[object, Slots]] = []
+        self._numbers: dict[int, int] = {}          # indices in ``objects``, by id
+        self._listed: set[int] = set()              # ids in ``functions``
+        self._followed: dict[int, FunctionType] = {}
         self._pending: list[FunctionType] = []
-        self._followed: set[int] = set()
+        self._modules: dict[int, tuple[ModuleType, set[str]]] = {}          # by id, with the names looked up there
+        self._names: set[str] = set()               # that some function may look up
         inner = underlying(function)
-        self._own = _changed_by.setdefault(inner or type(function), {})
+        self._history = _histories.setdefault(inner or type(function), History())
         # The kernel's package is the user's as a whole, also where it is an installed one.
         self._package = "" if inner is None or is_own(inner.__code__.co_filename) else package_of(inner.__module__)
         self._follow(function, is_kernel=True)
-        key = [self._content(value) for value in (function, *arguments)]
-        expanded = 0
-        while self._pending or expanded < len(self.objects):
-            if self._pending:
-                key += [self._content(value) for value in self._seen_by(self._pending.pop())]
-            else:
-                slots = self.objects[expanded][1]
-                key.append(tuple([(name, self._content(value)) for name, value in slots.items()]))
-                expanded += 1
-        self.key = tuple(key)
+        self.key = self._walk((function, *arguments))
 
-    @property
-    def fixed(self) -> bool:
-        """Whether all that was seen is immutable, so that ``holds`` can tell that a walk would see the same."""
-        return not self.objects
-
+    # -- whether it is still so ----------------------------------------------------------------------------------------
     def holds(self) -> bool:
-        """Whether the same is found in the same places; quick, and blind to what changes in place."""
+        """Whether a walk would see the same. What differs may still be equal, as the key of a new walk tells."""
         for scope, seen in self.scopes:
             find = scope.get
             for name, value in seen:
                 if find(name, ABSENT) is not value:
                     return False
-        for cell, value in self.cells:
+        for _, cell, value in self.cells:
             if (cell.cell_contents if is_bound(cell) else ABSENT) is not value:
                 return False
-        for function, code, defaults, by_keyword in self.functions:
+        for function, code, defaults, by_keyword, attributes in self.functions:
             if function.__code__ is not code or function.__defaults__ is not defaults:
-                return False
-            if function.__dict__ and _attributes(function):     # where all was fixed there were none
                 return False
             now = function.__kwdefaults__               # a dict, which changes in place
             if (now or by_keyword) and [*map(id, (now or {}).values())] != [*map(id, by_keyword)]:
                 return False
+            if (attributes or function.__dict__) and not is_same(attributes_of(function), attributes):
+                return False
         for wrapper, inner in self.wrappers:
             if getattr(wrapper, "__wrapped__", None) is not inner:
                 return False
+        for owner, slots in self.objects:
+            if not is_same(self._slots(owner), slots):
+                return False
         return True
 
-    def leave_out_changes(self) -> bool:
-        """Leave what has changed since out of later keys of the same kernel; whether there was something."""
-        before = len(self._own)
+    def note_changes(self, others_ran: bool) -> bool:
+        """After a capture: note the places that the kernel's Python has changed since this walk.
+
+        Returns False where another thread may have changed one, since the capture may have seen the value of before.
+        Where ``others_ran``, the kernel's Python changed what it only added to (a log, a memo), and what the capture
+        before this one changed as well (a counter).
+        """
+        history, doubtful = self._history, dict[tuple[int, object], object]()
+        others_ran = others_ran or not THREADS.isdisjoint(self._names)
+        stores: Stores | None = None
+        for owner, name, kind, before, now in self._changed():
+            stores = stores or stores_of(f.__code__ for f in self._followed.values())
+            place = id(owner), name
+            stored = stores.anything or name in getattr(stores, kind) or (
+                kind == "attributes" and changes_by_use(owner, name, stores.items))
+            if not stored or (others_ran and place not in history.doubtful and not is_added_to(before, now)):
+                doubtful[place] = owner
+            else:
+                change = history.changes.get(place)
+                history.changes[place] = ChangeByCapture(owner, before if change is None else change.base, now)
+        history.doubtful = doubtful
+        return not doubtful
+
+    def _changed(self) -> Iterator[tuple[object, Any, str, object, object]]:
+        """(owner, name, kind of store, value before, value now) of the places whose value is another one now."""
         for scope, seen in self.scopes:
             for name, value in seen:
-                if value is not ABSENT and scope.get(name) is not value:
-                    self._own[id(scope), name] = scope
-        for cell, value in self.cells:
-            if value is not ABSENT and (not is_bound(cell) or cell.cell_contents is not value):
-                self._own[id(cell), None] = cell
+                if (now := scope.get(name, ABSENT)) is not value:
+                    yield scope, name, "scopes", value, now
+        for name, cell, value in self.cells:
+            if (now := cell.cell_contents if is_bound(cell) else ABSENT) is not value:
+                yield cell, name, "cells", value, now
         for owner, slots in self.objects:
-            now = self._slots(owner) or {}
-            for name in now.keys() | slots.keys():
-                if name not in now or name not in slots or not _same(now[name], slots[name]):
-                    self._own[id(owner), name] = owner
-        return len(self._own) > before
+            after = self._slots(owner) or {}
+            for name in dict.fromkeys((*slots, *after)):
+                value, now = slots.get(name, ABSENT), after.get(name, ABSENT)
+                if not is_same(value, now):
+                    yield owner, name, "attributes", value, now
+
+    # -- the walk ------------------------------------------------------------------------------------------------------
+    def _walk(self, values: Iterable[object]) -> tuple[object, ...]:
+        key = [self._content(value) for value in values]
+        expanded = 0
+        while True:
+            if self._pending:
+                key += [self._content(value) for value in self._seen_by(self._pending.pop())]
+            elif expanded < len(self.objects):
+                owner, slots = self.objects[expanded]
+                key.append(tuple([(name if type(name) is str else self._content(name), self._content(value))
+                                  for name, part in slots.items()
+                                  if (value := self._base(owner, name, part)) is not ABSENT]))
+                expanded += 1
+            elif values := self._seen_in_modules():
+                key += [self._content(value) for value in values]
+            else:
+                return tuple(key)
+
+    def _base(self, owner: object, name: Any, value: object) -> object:
+        """What a place counts with: the value it has, unless captures change it."""
+        changes = self._history.changes
+        if not changes or (change := changes.get((id(owner), name))) is None:
+            return value
+        if not is_same(value, change.left):
+            change = changes[id(owner), name] = ChangeByCapture(owner, value, value)
+        return change.base
 
     def _is_near(self, module: object) -> bool:
         """Whether a module is one of the kernel's package."""
@@ -123,117 +212,177 @@ class ClosureState:
         if inner is not None and id(inner) not in self._followed and (
                 is_kernel or self._is_near(inner.__module__)
                 or is_users(inner.__code__.co_filename, inner.__globals__)):
-            self._followed.add(id(inner))
+            self._followed[id(inner)] = inner
             self._pending.append(inner)
+            self._list(inner)
+
+    def _list(self, function: FunctionType) -> None:
+        if id(function) not in self._listed:
+            self._listed.add(id(function))
+            by_keyword = tuple((function.__kwdefaults__ or {}).values())
+            self.functions.append(SeenFunction(function, function.__code__, function.__defaults__, by_keyword,
+                                               attributes_of(function)))
 
     def _seen_by(self, function: FunctionType) -> list[object]:
-        names, own = global_names(function.__code__), self._own
-        cells = [(cell, cell.cell_contents if is_bound(cell) else ABSENT) for cell in function.__closure__ or ()
-                 if (id(cell), None) not in own]
-        scopes, seen = [function.__globals__], [value for _, value in cells]
-        for scope in scopes:                        # grows: names are looked up in the user's modules, too
-            looked_up = tuple([n for n in names if (id(scope), n) not in own]) if own else names
-            values = tuple([scope.get(name, ABSENT) for name in looked_up])
-            self.scopes.append((scope, tuple(zip(looked_up, values))))
-            seen += values
-            scopes += [vars(m) for m in values if type(m) is ModuleType
-                       and (_is_users_module(m) or self._is_near(m.__name__)) and not any(vars(m) is s for s in scopes)]
-        by_keyword = tuple((function.__kwdefaults__ or {}).values())
-        if not ENVIRONMENT.isdisjoint(names):
-            seen.append(dict(os.environ))
-        self.cells += cells
-        self.functions.append((function, function.__code__, function.__defaults__, by_keyword))
-        return [value for value in (*seen, *(function.__defaults__ or ()), *by_keyword) if value is not ABSENT]
+        """What a function's code finds under its names, and its defaults."""
+        code, seen = function.__code__, list[object]()
+        for name, cell in zip(code.co_freevars, function.__closure__ or ()):
+            value = cell.cell_contents if is_bound(cell) else ABSENT
+            self.cells.append((name, cell, value))
+            seen.append(self._base(cell, name, value))
+        names = global_names(code)
+        seen += self._look_up(function.__globals__, names)
+        seen += self._imported(function, names)
+        self._names.update(names)
+        if "getenv" in names:
+            seen.append(os.environ)
+        seen += function.__defaults__ or ()
+        seen += (function.__kwdefaults__ or {}).values()
+        return [value for value in seen if value is not ABSENT]
 
-    def _content(self, value: object) -> Any:
-        """Immutable values as they are, others by their place in ``objects``."""
-        match value:
-            case None | bool() | int() | str() | bytes():
-                return type(value), value
-            case float() | complex():
-                return type(value), repr(value)     # 0.0 is not -0.0, and nan is nan
-            case FunctionType():
-                self._follow(value)
-                return Identity(value), Identity(value.__code__), self._number(value) if _attributes(value) else None
-            case ModuleType() | enum.Enum():
-                return Identity(value)
-            case np.generic() | np.dtype() | DType():
-                return type(value), str(value)
-            case tuple() | frozenset():
-                return type(value), tuple([self._content(v) for v in value])
+    def _look_up(self, scope: dict[str, object], names: Iterable[str]) -> list[object]:
+        found = tuple([(name, scope.get(name, ABSENT)) for name in names])
+        self.scopes.append((scope, found))
+        return [self._base(scope, name, value) for name, value in found]
+
+    def _imported(self, function: FunctionType, names: Iterable[str]) -> list[object]:
+        """Modules of the user's that a function may import, or look up in ``sys.modules``, when it runs."""
+        package = function.__globals__.get("__package__")
+        every = [*names, *(f"{package}.{name}" for name in names)] if package else names
+        found = [name for name in every if type(m := sys.modules.get(name)) is ModuleType and self._is_looked_into(m)]
+        return self._look_up(sys.modules, found) if found else []          # type: ignore[arg-type]
+
+    def _is_looked_into(self, module: ModuleType) -> bool:
+        return is_users_module(module) or self._is_near(module.__name__)
+
+    def _seen_in_modules(self) -> list[object]:
+        """What all these names are in the modules that were seen: in others than the user's, those that they have."""
+        values: list[object] = []
+        for module, known in self._modules.values():
+            names = self._names - known
+            if names:
+                known |= names
+                scope = vars(module)
+                if not self._is_looked_into(module):
+                    names &= scope.keys()
+                values += self._look_up(scope, sorted(names)) if names else []
+        return [value for value in values if value is not ABSENT]
+
+    # -- values --------------------------------------------------------------------------------------------------------
+    def _content(self, value: Any) -> Any:
+        """Immutable values as they are, others by their index in ``objects``."""
+        kind = type(value)
+        if kind in PLAIN:
+            return kind, value
+        if kind in NUMBERS:
+            return kind, repr(value)                # 0.0 is not -0.0, and nan is nan
+        if kind is FunctionType:
+            self._follow(value)
+            self._list(value)
+            return Identity(value), Identity(value.__code__), self._number(value) if attributes_of(value) else None
+        if kind is tuple or kind is frozenset:
+            return kind, tuple([self._content(v) for v in value])
+        if kind is Identity:
+            return value
+        if isinstance(value, (np.generic, np.dtype, DType)):
+            return kind, str(value)
+        if isinstance(value, ModuleType):
+            if not is_own(getattr(value, "__file__", None) or ""):
+                self._modules.setdefault(id(value), (value, set()))
+            return Identity(value)
         number = self._number(value)
         if number is None:
             return Identity(value)
-        return Identity(value) if isinstance(value, type) else type(value), number
+        return (Identity(value), number) if isinstance(value, type) else (kind, number)
 
     def _number(self, value: object) -> int | None:
-        """The place in ``objects`` of what may change in place; None for what only its identity counts of."""
+        """The index in ``objects`` of what may change in place; None for what only its identity counts of."""
         if id(value) not in self._numbers:
             slots = self._slots(value) if len(self.objects) < OBJECTS else None
             if slots is None:
+                inner = getattr(value, "__wrapped__", None)         # of a kernel or a memoized function
+                if inner is not None:
+                    self.wrappers.append((value, inner))
+                    self._follow(inner)
                 return None
-            slots = {name: part for name, part in slots.items() if (id(value), name) not in self._own}
             self._numbers[id(value)] = len(self.objects)
             self.objects.append((value, slots))
         return self._numbers[id(value)]
 
-    def _slots(self, value: object) -> dict[Any, object] | None:
+    def _slots(self, value: Any) -> Slots | None:
         """What a value holds, by name or in one slot; None where only its identity counts."""
-        match value:
-            case np.ndarray():
-                return {None: (str(value.dtype), value.shape, value.tobytes())}
-            case list() | set() | deque() | bytearray() | array():
-                return {None: tuple(value)} | getattr(value, "__dict__", {})
-            case dict() | MappingProxyType():
-                return dict(value) | {(None, n): v for n, v in getattr(value, "__dict__", {}).items()}
-            case ContextVar():
-                return {None: value.get(ABSENT)}
-            case FunctionType():
-                return _attributes(value)
-            case MethodType():
-                return {None: (value.__func__, value.__self__)}
-            case partial():
-                return {None: (value.func, value.args, value.keywords)}
-            case type():
-                near = _is_users_class(value) or self._is_near(value.__module__)
-                return self._members(value) if near else None
-        kind: object = type(value)
-        if not holds_state(kind) and not self._is_near(kind.__module__):
-            inner = getattr(value, "__wrapped__", None)             # of a kernel or a cached function
-            self.wrappers.append((value, inner))
-            self._follow(inner)
-            return None
-        slots = {name: getattr(value, name) for name in _slot_names(kind) if hasattr(value, name)}
-        return {"__class__": kind} | slots | getattr(value, "__dict__", {})
-
-    def _members(self, kind: type) -> dict[object, object]:
-        """Bases and values of a class of the user's; its methods are followed."""
-        values: dict[object, object] = {"__bases__": kind.__bases__}
-        for name, member in vars(kind).items():
-            member = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
-            if isinstance(member, FunctionType):
-                self._follow(member)
-            elif not name.startswith("__") and not issubclass(kind, enum.Enum):
-                values[name] = member
-        return values
+        kind = type(value)
+        if kind in PROXIES:
+            return {None: weak_key(referent(value))}
+        if isinstance(value, WEAK):
+            return weak_slots(value)
+        if value is sys.modules:
+            return None                             # ``_imported`` has those of the user's
+        slots = held_by(value)
+        if slots is None:
+            if isinstance(value, type):
+                return members(value) if self._is_near(value.__module__) else None
+            return state_of(value) if self._is_near(kind.__module__) else None
+        return slots
 
 
-def _attributes(function: FunctionType) -> dict[Any, object]:
-    """What a function has been given. Names like ``__wrapped__`` are of tools: a cache may hold keys of this kind."""
-    return {name: value for name, value in vars(function).items() if not name.startswith("__")}
+def weak_slots(value: Any) -> Slots:
+    """What a weak reference or collection leads to; the contents of its objects, not the objects, which may go."""
+    match value:
+        case weakref.ReferenceType():
+            target = value()
+            return {None: weak_key(ABSENT if target is None else target)}
+        case weakref.WeakValueDictionary():
+            return {name: weak_key(target) for name, target in value.items()}
+        case weakref.WeakKeyDictionary():
+            return {None: tuple([(weak_key(target), part) for target, part in value.items()])}
+    return {None: tuple([weak_key(target) for target in value])}
 
 
-def _same(one: object, other: object) -> bool:
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if type(one) is not type(other):
+def weak_key(target: object) -> object:
+    """The content of an object that nothing here may keep alive; whether it is there, where that is all that counts."""
+    if target is ABSENT:
         return False
-    return one is other or (isinstance(one, (int, str, bytes)) and one == other) or (
-        isinstance(one, float) and repr(one) == repr(other))
+    state = ClosureState(_nothing, [target])
+    return state.key if state.objects else True
 
 
-# What each kernel's own Python changed: (id of the object, slot) -> the object, which keeps the id its own.
-_changed_by: WeakKeyDictionary[object, dict[tuple[int, object], object]] = WeakKeyDictionary()
+def _nothing() -> None:
+    """A function that sees nothing."""
+
+
+def changes_by_use(owner: object, name: object, stores_items: bool) -> bool:
+    """Whether code may change a slot of an object without a store of its name: items, and values that are memoized."""
+    kind = type(owner)
+    if is_mock(owner) or isinstance(getattr(kind, str(name), None), cached_property):
+        return True
+    return (stores_items or hasattr(kind, "__missing__")) and (name is None or isinstance(owner, dict))
+
+
+def is_added_to(before: object, now: object) -> bool:
+    """Whether what a place had is still there, and more."""
+    return before is ABSENT or (isinstance(before, tuple) and isinstance(now, tuple)
+                                and is_same(before, now[:len(before)]))
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values are the same object, equal and immutable, or slots and tuples of such."""
+    if one is other:
+        return True
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind is tuple:
+        return len(one) == len(other) and all(map(is_same, one, other))
+    if kind is dict:
+        return len(one) == len(other) and all(map(is_same, one, other)) and all(map(is_same, one.values(),
+                                                                                    other.values()))
+    if kind is float:
+        return repr(one) == repr(other)
+    return kind in COMPARED and bool(one == other)
+
+
+_histories: WeakKeyDictionary[object, History] = WeakKeyDictionary()
 
 
 def package_of(module: object) -> str:
@@ -245,33 +394,7 @@ def global_names(code: CodeType) -> tuple[str, ...]:
     """What code may look up: also by names that are texts in it, where it has functions for that."""
     found = {*code.co_names}.union(*(global_names(c) for c in code.co_consts if isinstance(c, CodeType)))
     if not BY_TEXT.isdisjoint(found):
-        found.update(c for c in code.co_consts if isinstance(c, str) and c.isidentifier())
+        for text in code.co_consts:
+            if isinstance(text, str):
+                found.update((text, *re.findall(r"[^\W\d]\w*", text)))
     return tuple(sorted(found))
-
-
-def _is_users_module(module: ModuleType | None) -> bool:
-    """Whether a module is the user's; ``__main__`` of an interactive session has no file."""
-    file = getattr(module, "__file__", None)
-    return module is not None and (is_users(file, vars(module)) if file else module.__name__ == "__main__")
-
-
-@cache
-def _is_users_class(kind: type) -> bool:
-    return _is_users_module(sys.modules.get(kind.__module__))
-
-
-@cache
-def holds_state(kind: Any) -> bool:
-    """Classes of the user's, data classes and namespaces; others are machinery that is not read for its state."""
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    if file is not None and is_own(file):
-        return False
-    return (_is_users_class(kind) or hasattr(kind, "__dataclass_fields__")
-            or issubclass(kind, (SimpleNamespace, getattr(sys.modules.get("argparse"), "Namespace", SimpleNamespace))))
-
-
-@cache
-def _slot_names(kind: type) -> tuple[str, ...]:
-    slots = [vars(base).get("__slots__", ()) for base in kind.__mro__]
-    return tuple(n for names in slots for n in ((names,) if isinstance(names, str) else names)
-                 if n not in ("__dict__", "__weakref__"))

@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from nki_mlir.alone import alone
-from nki_mlir.diagnostics import DeviceRules, device_rules
+from nki_mlir.diagnostics import device_rules
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.environment import EXECUTOR, TARGET
 from nki_mlir.frontend.builder import Builder, current
 from nki_mlir.frontend.errors import NestedGrid
 from nki_mlir.frontend.locations import remember
 from nki_mlir.frontend.races import checked, report
-from nki_mlir.frontend.state import Identity
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.wrapping import name_of, place_of, underlying, wrap
 from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, framework_of, signature_of, with_arrays
 from nki_mlir.language.closure_state import ClosureState
+from nki_mlir.language.other_threads import OtherThreads
 from nki_mlir.language.results import assemble, check_written, report_missing, structure_of_updates, traced, updated
 from nki_mlir.language.specialization import Recent, RepeatedCall, Result, Specialization, call_key, check_executor
 from nki_mlir.language.tensor import Tensor
@@ -196,7 +196,7 @@ class Kernel:
         made = self.specializations.used(self.key_of(bound, seen))
         if made is None:
             return self._specialize(bound)
-        if quick and seen.fixed:
+        if quick:
             self.recent[quick] = seen, made
         return made
 
@@ -207,14 +207,13 @@ class Kernel:
         key = self.key_of(bound, seen)
         made = self.specializations.used(key)
         if made is None:
+            others = OtherThreads()
             made = self._capture(bound)
-            if seen.leave_out_changes():
-                key = self.key_of(bound, ClosureState(self.func, bound.constants))
-            self.specializations[key] = made
+            if seen.note_changes(others.ran()):
+                self.specializations[self.key_of(bound, ClosureState(self.func, bound.constants))] = made
         return made
 
-    def key_of(self, bound: Bound, seen: ClosureState
-               ) -> tuple[DeviceRules | str | tuple[Identity | int | tuple[object, ...], ...], ...]:
+    def key_of(self, bound: Bound, seen: ClosureState) -> tuple[object, ...]:
         return self.grid, self.platform, bound.tensor_key, device_rules(), seen.key
 
     def _capture(self, bound: Bound) -> Specialization:

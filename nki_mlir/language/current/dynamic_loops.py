@@ -21,11 +21,11 @@ from nki_mlir.frontend.locations import definition, user_frame, user_location, v
 from nki_mlir.frontend.state import is_bound
 from nki_mlir.frontend.wrapping import exposed_reads, leaves, stored, underlying
 from nki_mlir.language import operations as ops
-from nki_mlir.language.closure_state import holds_state
 from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.errors import NkiTypeError, NkiValidationError, of_core, older, require, warn
 from nki_mlir.language.current.isa_movement import put, register_alloc, register_move
 from nki_mlir.language.current.memory import VirtualRegister
+from nki_mlir.language.held_state import holds_state
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
 DEPTH = 10          # objects in objects in objects

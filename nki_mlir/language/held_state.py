@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a value holds that may change in place: items, attributes, bytes, what it refers to.
+
+The result is a dict: attributes by name, everything else in the slot None. Two reads of an unchanged value give the
+same names with the same or equal values, so that a later read tells whether the value changed.
+"""
+
+import ctypes
+import dataclasses
+import enum
+import mmap
+import os
+import sys
+import threading
+import weakref
+from array import array
+from collections import ChainMap, UserDict, UserList, UserString, deque
+from contextvars import ContextVar
+from functools import cache, cached_property, partial, partialmethod, singledispatchmethod
+from types import FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.frontend.locations import is_own, is_users
+
+Slots = dict[Any, object]
+
+ABSENT = object()               # what a name has where it is not bound
+WEAK = (weakref.ReferenceType, weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
+PROXIES = frozenset({weakref.ProxyType, weakref.CallableProxyType})
+WRAPPERS = (partialmethod, singledispatchmethod, cached_property)
+# Classes of the standard library that keep state of the user's in attributes.
+CONTAINERS = (UserDict, UserList, UserString, ChainMap, SimpleNamespace, threading.local)
+MOCKED = ("_mock_return_value", "_mock_side_effect", "_mock_wraps")
+# What Python keeps in a class for itself, and what follows from the rest of the class.
+BOOKKEEPING = frozenset("""
+    __abstractmethods__ __annotate__ __annotate_func__ __annotations__ __annotations_cache__ __dataclass_fields__
+    __dataclass_params__ __dict__ __doc__ __firstlineno__ __match_args__ __module__ __orig_bases__ __parameters__
+    __qualname__ __slotnames__ __slots__ __static_attributes__ __type_params__ __weakref__ _abc_impl
+    _member_names_ _value2member_map_""".split())
+
+
+def held_by(value: Any) -> Slots | None:
+    """What a value holds; None where its kind is none that is known here, and only identity counts."""
+    kind: Any = type(value)
+    match value:
+        case enum.Enum():
+            return state_of(value) if holds_state(kind) else None
+        case np.ndarray():
+            data = tuple(value.ravel().tolist()) if value.dtype.hasobject else value.tobytes()
+            return attributes(value) | {None: (str(value.dtype), value.shape, data)}
+        case list() | set() | deque():
+            return attributes(value) | {None: tuple(value)}
+        case bytearray() | array() | mmap.mmap():
+            return attributes(value) | {None: bytes(memoryview(value))}
+        case memoryview():
+            return {None: (value.format, value.shape, bytes(value))}
+        case os._Environ():
+            return {None: tuple(getattr(value, "_data", value).items())}
+        case dict() | MappingProxyType():
+            return dict(value) | {(None, name): part for name, part in attributes(value).items()}
+        case tuple() | frozenset():
+            return attributes(value) | {None: tuple(value)}
+        case bool() | int() | float() | complex() | str() | bytes():
+            return attributes(value) | {None: plain_value(value)}
+        case ctypes._SimpleCData() | ctypes.Array() | ctypes.Structure() | ctypes.Union():
+            return attributes(value) | {None: bytes(value)}
+        case ContextVar():
+            return {None: value.get(ABSENT)}
+        case FunctionType():
+            return attributes_of(value)
+        case MethodType():
+            return {None: (value.__func__, value.__self__)}
+        case classmethod() | staticmethod():
+            return {None: value.__func__}
+        case property():
+            return {None: (value.fget, value.fset, value.fdel)}
+        case partial():
+            return attributes(value) | {None: (value.func, value.args, value.keywords)}
+        case type():
+            return members(value) if is_users_class(value) else None
+    if is_mock(value):
+        return {name: vars(value).get(name) for name in MOCKED}
+    return state_of(value) if holds_state(kind) else None
+
+
+def state_of(value: Any) -> Slots:
+    """The class, slots and attributes of an object."""
+    kind: Any = type(value)
+    return {"__class__": kind} | {name: part for name in _slot_names(kind)
+                                  if (part := getattr(value, name, ABSENT)) is not ABSENT} | attributes(value)
+
+
+def attributes(value: Any) -> Slots:
+    """The attributes of an object, with its class where that is a user's."""
+    kind: Any = type(value)
+    held: Slots = dict(getattr(value, "__dict__", ()))
+    if kind.__module__ != "builtins" and is_users_class(kind):
+        held["__class__"] = kind
+    return held
+
+
+def members(kind: type) -> Slots:
+    """The metaclass, bases, methods and values of a class."""
+    held: Slots = {name: member for name, member in vars(kind).items() if name not in BOOKKEEPING}
+    held["__bases__"] = kind.__bases__
+    if type(kind) is not type:
+        held["__class__"] = type(kind)
+    return held
+
+
+def attributes_of(function: FunctionType) -> Slots:
+    """What a function has been given. Names like ``__wrapped__`` are of tools: a cache may hold keys of this kind."""
+    return {name: value for name, value in vars(function).items() if not name.startswith("__")}
+
+
+def plain_value(value: Any) -> object:
+    """The number or text that an object of a subclass of Python's is."""
+    match value:
+        case int():
+            return int.__int__(value)
+        case float():
+            return float.__repr__(value)
+        case complex():
+            return complex.__repr__(value)
+        case str():
+            return str.__str__(value)
+    return bytes(value)
+
+
+def is_mock(value: object) -> bool:
+    """Whether something stands for a function or object in a test."""
+    mock = sys.modules.get("unittest.mock")
+    return mock is not None and isinstance(value, mock.NonCallableMock)
+
+
+def referent(proxy: Any) -> object:
+    """The object that a weak proxy stands for; ``ABSENT`` where it is gone."""
+    try:
+        return proxy.__reduce_ex__.__self__
+    except ReferenceError:
+        return ABSENT
+
+
+# -- whose classes and modules -----------------------------------------------------------------------------------------
+def is_users_module(module: ModuleType | None) -> bool:
+    """Whether a module is the user's; ``__main__`` of an interactive session has no file."""
+    file = getattr(module, "__file__", None)
+    return module is not None and (is_users(file, vars(module)) if file else module.__name__ == "__main__")
+
+
+@cache
+def is_users_class(kind: type) -> bool:
+    """Whether a class is the user's: by its module, or by its methods where that is not to be found."""
+    module = sys.modules.get(kind.__module__)
+    if module is not None and kind.__module__ != "builtins":
+        return is_users_module(module)
+    return bool(kind.__flags__ & 1 << 9)                # made by a class statement, in code without a module
+
+
+@cache
+def holds_state(kind: Any) -> bool:
+    """Classes of the user's, data classes and namespaces; others are machinery that is not read for its state."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    if file is not None and is_own(file):
+        return False
+    return (is_users_class(kind) or dataclasses.is_dataclass(kind) or issubclass(kind, (*CONTAINERS, *WRAPPERS))
+            or issubclass(kind, getattr(sys.modules.get("argparse"), "Namespace", SimpleNamespace)))
+
+
+@cache
+def _slot_names(kind: type) -> tuple[str, ...]:
+    slots = [vars(base).get("__slots__", ()) for base in kind.__mro__]
+    return tuple(n for names in slots for n in ((names,) if isinstance(names, str) else names)
+                 if n not in ("__dict__", "__weakref__"))

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Whether other threads of the user's ran meanwhile, by the CPU time that each has used."""
+
+import sys
+import threading
+import time
+from types import FrameType
+
+from nki_mlir.frontend.locations import is_users
+
+
+class OtherThreads:
+    """The threads beside this one that have code of the user's on their stack, when this object is made."""
+
+    def __init__(self) -> None:
+        self._before = cpu_times()
+
+    def ran(self) -> bool:
+        """Whether one of them, or one that was started since, has run since."""
+        now = cpu_times()
+        return any(used is None or self._before.get(thread) != used for thread, used in now.items()) or any(
+            thread not in now for thread in self._before)
+
+
+def cpu_times() -> dict[int, float | None]:
+    """Seconds by thread; None where the system does not tell."""
+    this = threading.get_ident()
+    return {thread: cpu_time(thread) for thread, frame in sys._current_frames().items()
+            if thread != this and runs_users_code(frame)}
+
+
+def cpu_time(thread: int) -> float | None:
+    clock = getattr(time, "pthread_getcpuclockid", None)
+    try:
+        return None if clock is None else time.clock_gettime(clock(thread))
+    except OSError:                                 # the thread has ended
+        return None
+
+
+def runs_users_code(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if is_users(frame.f_code.co_filename, frame.f_globals):
+            return True
+        frame = frame.f_back
+    return False
