@@ -141,6 +141,30 @@ def test_nc_transpose(on, engine):
     check(on, kernel_of(lambda t: nisa.nc_transpose(t, **keywords)), x.T.copy(), x)
 
 
+@pytest.mark.parametrize("shape", [(128, 128), (33, 40), (1, 100), (20, 4, 10)])
+def test_nc_transpose__in_blocks_of_the_vector_engine(on, shape):
+    x = numbers(*shape)
+    flat = x.reshape(shape[0], -1)
+    with pytest.warns(UserWarning, match="on the vector engine is"):
+        check(on, kernel_of(lambda t: nisa.nc_transpose(t, engine=nisa.vector_engine)), flat.T.copy(), x)
+
+    def masked(t):
+        made = nl.zeros((flat.shape[1], shape[0]), nl.float32, buffer=nl.sbuf)
+        p, f = nl.mgrid[0:shape[0], 0:flat.shape[1]]
+        made[...] = nisa.nc_transpose(t, engine=nisa.vector_engine, mask=(f < 5) & (p < 18))
+        return made
+    if len(shape) == 2:
+        kept = np.zeros_like(flat.T)
+        kept[:5, :18] = flat.T[:5, :18]
+        check(on, kernel_of(masked), kept, x)
+
+
+@pytest.mark.parametrize("side, blocks", [(32, 1), (128, 16)])
+def test_nc_transpose__costs_its_blocks(side, blocks):
+    stream = kernel_of(lambda t: nisa.nc_transpose(t, engine=nisa.vector_engine)).lower(numbers(side, side)).as_text("isa")
+    assert len(re.findall(r"^dve .* TRANSPOSE dst=fp32@\S+\[1\]\[32\] ", stream, re.MULTILINE)) == blocks
+
+
 def test_nc_transpose__into_another_dtype_and_buffer(on):
     def body(x):
         p = nl.ndarray((40, 24), nl.float32, buffer=nl.psum)

@@ -36,6 +36,12 @@ def returned(body, *arrays, grid=None):
     return run(text, arrays, generation=beta, names=beta.NAMES, grid=grid).results
 
 
+def test_a_transpose_of_the_vector_engine_is_in_sbuf():
+    x = (np.arange(128 * 100) % 7).astype(np.float32).reshape(128, 100)
+    body = "t = nisa.nc_transpose(nl.load(x), engine=nisa.vector_engine)\nr = nisa.nc_matmul(t, t)"
+    np.testing.assert_array_equal(returned(body, x), x @ x.T)
+
+
 def test_average_pool():
     body = """t = nl.load(x)
 i0, i1, i2, i3, i4 = nl.mgrid[0:2, 0:3, 0:2, 0:3, 0:2]

@@ -238,6 +238,26 @@ class BadTransposeEngine(KernelError, ValueError):
     fix = "use nisa.tensor_engine, nisa.vector_engine (up to 32 x 32), or leave the choice to the compiler"
 
 
+class TransposeInBlocks(KernelError):
+    code = "NKI-TRANSPOSE-BLOCKS"
+    message = "nc_transpose of {rows} x {columns} on the vector engine is {count} instructions"
+    why = "the vector engine transposes blocks of {side} x {side}, and the documents allow no larger tile for it"
+    fix = "use nisa.tensor_engine, or leave the engine to the compiler"
+
+
+def transpose_in_blocks(source: View, mask: object) -> Tensor:
+    """The transpose in SBUF of a tile that is larger than a block of the vector engine, block by block."""
+    side, (rows, columns) = Machine.transpose_vector_max, source.shape
+    starts = [(p, f) for p in range(0, rows, side) for f in range(0, columns, side)]
+    active().report(TransposeInBlocks(rows=rows, columns=columns, count=len(starts), side=side))
+    made = creation.result_tensor((columns, rows), source.dtype, SBUF)
+    for p, f in starts:
+        across, down = slice(p, min(p + side, rows)), slice(f, min(f + side, columns))
+        block = {"dst": made.subscript((down, across)), "src": source.subscript((across, down))}
+        emit(products.NcTransposeOp, block, engine="vector")
+    return ops.copy(made, mask=mask.transposed()) if isinstance(mask, Mask) else made
+
+
 def nc_transpose(data: Tensor, *, mask: object, dtype: object, engine: engine) -> Tensor:
     """data with partition and free axis exchanged; extra free axes are collapsed."""
     source = creation.as_operand(data)
@@ -250,8 +270,11 @@ def nc_transpose(data: Tensor, *, mask: object, dtype: object, engine: engine) -
     on_vector = name == "vector" or (name == "unknown" and (small or source.buffer.space == PSUM))
     if not on_vector:
         refuse_hidden(HiddenTranspose, "nc_transpose", source)
-    made = ops.compute(products.NcTransposeOp, source.shape[::-1], source.dtype, {"src": source}, mask,
-                       space=SBUF if on_vector else PSUM, engine="vector" if on_vector else "tensor")
+    if name == "vector" and not small:
+        made = transpose_in_blocks(source, mask)
+    else:
+        made = ops.compute(products.NcTransposeOp, source.shape[::-1], source.dtype, {"src": source}, mask,
+                           space=SBUF if on_vector else PSUM, engine="vector" if on_vector else "tensor")
     made.buffer.movable = name == "unknown"
     if dtype is None:
         return made

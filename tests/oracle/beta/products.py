@@ -78,10 +78,10 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **_: Any) -> Any:
 
 
 def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = None, **_: Any) -> Any:
-    """``nisa.nc_transpose``: free axes are one."""
+    """``nisa.nc_transpose``: free axes are one. The vector engine writes SBUF, tiles of any size block by block."""
     if mask is not None and np.ndim(mask) > 2:
         mask = np.broadcast_to(mask, data.shape).reshape(data.shape[0], -1)
-    return transposed(flat(data), mask, dtype, SBUF if max(flat(data).shape) <= 32 else PSUM)
+    return transposed(flat(data), mask, dtype, SBUF if max(flat(data).shape) <= 32 or "vector" in str(engine) else PSUM)
 
 
 def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None, dge_mode: Any = None,
