@@ -2,6 +2,7 @@
 """What instructions do not allow: the documented texts, at the call, on both builders."""
 
 import warnings
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -255,15 +256,51 @@ def test_unsupported_dtypes():
         np.zeros((2, 2), np.float32))
 
 
-def test_accumulating_onto_nothing_warns(on):
+FIRST = "; the first product of a sum has accumulate=False"
+SUMS = {        # what is in PSUM before, the columns and accumulate= of the product, the warning
+    "nothing": (lambda p, t: None, 8, True, f"nc_matmul accumulates onto PSUM that nothing has written{FIRST}"),
+    "another instruction": (
+        lambda p, t: nisa.tensor_copy(p, t), 8, True,
+        f"nc_matmul accumulates onto PSUM that another instruction than a product has written{FIRST}"),
+    "zeros": (
+        lambda p, t: nisa.memset(p, 0), 8, True,
+        f"nc_matmul accumulates onto PSUM that another instruction than a product has written{FIRST}"),
+    "another instruction, implicitly": (
+        lambda p, t: nisa.tensor_copy(p, t), 8, None,
+        f"nc_matmul adds to what another instruction than a product has written to PSUM, which trn2 does not define{FIRST}"),
+    "overlap": (
+        lambda p, t: nisa.nc_matmul(p[:, 0:6], t, t[:, 0:6]), 8, True,
+        "nc_matmul accumulates onto 48 of the 64 elements of its destination, and nothing has written the others: the "
+        "hardware adds up regions that overlap in part wrongly; give all products of a sum the same region"),
+    "overlap, implicitly": (
+        lambda p, t: nisa.nc_matmul(p[:, 0:2], t, t[:, 0:2]), 4, None,
+        "nc_matmul accumulates onto 16 of the 32 elements of its destination, and nothing has written the others: the "
+        "hardware adds up regions that overlap in part wrongly; give all products of a sum the same region"),
+    "zeros, implicitly": (lambda p, t: nisa.memset(p, 0), 8, None, ""),
+    "a part": (lambda p, t: nisa.nc_matmul(p, t, t), 4, True, ""),
+    "a product": (lambda p, t: nisa.nc_matmul(p, t, t, accumulate=False), 8, True, ""),
+    "apart": (lambda p, t: nisa.nc_matmul(p[:, 4:8], t, t[:, 4:8]), 4, None, ""),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_that_the_hardware_computes_wrong_warn(on, name, monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    before, columns, accumulate, text = SUMS[name]
+
     def kernel(x):
-        out, t, product = nl.ndarray((4, 4), x.dtype, buffer=nl.shared_hbm), nl.load(x), psum(4, 4)
-        with pytest.warns(UserWarning, match="no matmul has written") as caught:
-            nisa.nc_matmul(product, t, t, accumulate=True)
-        assert caught[0].filename == __file__
-        nl.store(out, nl.copy(product))
+        out, t, product = nl.ndarray((8, columns), x.dtype, buffer=nl.shared_hbm), nl.load(x), psum(8, 8)
+        before(product, t)
+        nisa.nc_matmul(product[:, 0:columns], t, t[:, 0:columns], accumulate=accumulate)        # here
+        nl.store(out, nl.copy(product[:, 0:columns]))
         return out
-    run(on, kernel, np.zeros((4, 4), np.float32))
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        run(on, kernel, np.eye(8, dtype=np.float32))
+    sums = [w for w in shown if "nc_matmul" in str(w.message)]
+    assert {str(w.message) for w in sums} == ({text} if text else set())
+    lines = Path(__file__).read_text().splitlines()
+    assert all(w.filename == __file__ and lines[w.lineno - 1].endswith("# here") for w in sums)
 
 
 def test_reading_what_nobody_wrote_warns():

@@ -32,6 +32,8 @@ def fill(target: NkiTensor, value: float) -> None:
     if target.on_chip:
         with low.writing(target, "memset") as out:
             creation.memset(low.core_view(out), value)
+        if value == 0 and not target.is_indirect():
+            write_history.note_writer(low.core_view(target), write_history.ZERO)
         return
     # One row of the tensor at a time repeats: the source reads one element with step 0.
     tile = low.allocate((1, 1), target.dtype)

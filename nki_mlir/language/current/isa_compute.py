@@ -25,6 +25,7 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
+from nki_mlir.language.current import write_history
 from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.errors import device, invalid, older, require, warn
 from nki_mlir.language.current.instruction import activation_name, alu, instruction
@@ -160,6 +161,8 @@ def memset(dst: NkiTensor, value: float, engine: e.engine) -> None:
         older(f"memset of {target.dtype} takes an integer, got {value!r}")
     with low.operands("memset", dst) as (view,):
         emit(movement.MemsetOp, {"dst": view}, value=float(value), engine=e.engine_name(engine))
+    if value == 0 and not target.is_indirect():
+        write_history.note_writer(low.core_view(target), write_history.ZERO)
 
 
 @instruction

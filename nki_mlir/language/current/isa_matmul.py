@@ -80,6 +80,13 @@ def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_one
         for left, right in pairs:
             emit_product(out, left, right, is_transpose, accumulates)
             accumulates = True
+    note_product(dst)
+
+
+def note_product(dst: object) -> None:
+    """An instruction has written a product to the tensor."""
+    if isinstance(dst, NkiTensor) and not dst.is_indirect():
+        write_history.note_writer(low.core_view(dst), write_history.PRODUCT)
 
 
 def double_row(stationary: NkiTensor, moving: NkiTensor, is_transpose: bool) -> list[tuple[NkiTensor, NkiTensor]]:
@@ -110,9 +117,8 @@ def accumulation(out: View, accumulate: bool | None) -> bool:
     if accumulate is False:
         return False
     state = write_history.state(out)
+    check_pattern(out, state, accumulate)
     if accumulate is True:
-        if state != "all":
-            warn("nc_matmul accumulates onto PSUM that no matmul has written")
         return True
     if write_history.was_read(out):
         warn("nc_matmul adds to PSUM that was read after its last product; a new sum begins with accumulate=False, or "
@@ -126,6 +132,23 @@ def accumulation(out: View, accumulate: bool | None) -> bool:
         for part in write_history.unwritten(out):
             emit(movement.MemsetOp, {"dst": part}, value=0.0)
     return state != "none"
+
+
+def check_pattern(out: View, state: str, accumulate: bool | None) -> None:
+    """Warn of a sum that the hardware computes wrong: without a first product, or of regions that overlap in part."""
+    begins = "; the first product of a sum has accumulate=False"
+    if state == "some":
+        warn(f"nc_matmul accumulates onto {write_history.count_written(out)} of the {prod(out.shape)} elements of its "
+             "destination, and nothing has written the others: the hardware adds up regions that overlap in part "
+             "wrongly; give all products of a sum the same region")
+    elif accumulate is True and state == "none":
+        warn(f"nc_matmul accumulates onto PSUM that nothing has written{begins}")
+    elif accumulate is True and not write_history.all_of(out, write_history.PRODUCT):
+        warn(f"nc_matmul accumulates onto PSUM that another instruction than a product has written{begins}")
+    elif state == "all" and machine().generation <= 3 and not write_history.all_of(
+            out, write_history.PRODUCT, write_history.ZERO):
+        warn("nc_matmul adds to what another instruction than a product has written to PSUM, which "
+             f"{machine().name} does not define{begins}")
 
 
 def emit_product(out: NkiTensor, left: NkiTensor, right: NkiTensor, is_transpose: bool, accumulates: bool) -> None:
@@ -205,6 +228,7 @@ def nc_matmul_mx(dst: NkiTensor, stationary: NkiTensor, moving: NkiTensor, stati
             check_scales(op, f"{label}_scale", views[f"{label}_scale"], views[label])
         emit(microscaling.NcMatmulMxOp, {"dst": low.flat_view(out), **views}, accumulate=accumulates,
                  stationary_element=elements[0], moving_element=elements[1])
+    note_product(dst)
 
 
 def check_scales(op: str, label: str, scale: View, data: View) -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Which elements have been written: what a matmul without ``accumulate=``, or a transfer that sums, adds to.
 
-And which of PSUM have been read since, so that a second sum on the first one's elements shows.
+And of PSUM which have been read since, so that a second sum on the first one's elements shows, and which of them a
+product or a zero wrote last, which the hardware adds to as documented.
 
 Loops of the kernel's Python are unrolled, so that this history is known when an instruction is emitted.
 """
@@ -17,7 +18,7 @@ from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.language.current.memory import Storage
 from nki_mlir.language.current.pairing import box_of
 
-READ = "read_psum"
+READ, PRODUCT, ZERO = "read_psum", "product_psum", "zero_psum"
 
 
 def _flags(view: View, kind: str = "written_psum") -> np.ndarray:
@@ -53,8 +54,20 @@ def note(view: View) -> None:
     """An instruction writes the view."""
     if view.buffer.space == "psum":
         _flags(view)[...] = True
-        if view.buffer in active().properties.get(READ, ()):
-            _flags(view, READ)[...] = False
+        for kind in (READ, PRODUCT, ZERO):
+            if view.buffer in active().properties.get(kind, ()):
+                _flags(view, kind)[...] = False
+
+
+def note_writer(view: View, kind: str) -> None:
+    """What has just been noted as written is the result of a product, or zeros."""
+    if view.buffer.space == "psum":
+        _flags(view, kind)[...] = True
+
+
+def all_of(view: View, *kinds: str) -> bool:
+    """Whether each element was last written by one of these."""
+    return bool(np.logical_or.reduce([_flags(view, kind) for kind in kinds]).all())
 
 
 def mark(storage: Storage, view: View) -> None:
@@ -87,6 +100,11 @@ def state(view: View) -> str:
     """``none``, ``all`` or ``some`` of the elements have been written."""
     flags = _flags(view)
     return "all" if flags.all() else "some" if flags.any() else "none"
+
+
+def count_written(view: View) -> int:
+    """How many elements have been."""
+    return int(np.count_nonzero(_flags(view)))
 
 
 def unwritten(view: View) -> Iterator[View]:
