@@ -59,7 +59,7 @@ def test_a_profile_and_its_summary(capsys, tmp_path):
     profile = json.loads((tmp_path / "new" / "profile.json").read_text())
     assert profile["timing"] == figures(capsys, TILED, *MATRICES)
     busy = profile["timing"]["busy_ns"]["tensor"] / profile["timing"]["total_ns"]
-    assert f"{busy:.0%}" in next(line for line in text.splitlines() if line.startswith("tensor"))
+    assert f"{busy:.1%}" in next(line for line in text.splitlines() if line.startswith("tensor"))
     assert "█" in text and "matmul.py:31" in text and f"wrote {tmp_path / 'new' / 'trace.json.gz'}" in text
 
 

@@ -75,7 +75,7 @@ def write_profile(profile: Document, folder: str | Path) -> list[Path]:
 
 # -- the page ----------------------------------------------------------------------------------------------------------
 FILES = Path(__file__).parent / "page_files"
-SCRIPTS = "uplot.js", "theme.js", "timeline.js", "panels.js"
+SCRIPTS = "uplot.js", "theme.js", "timeline.js", "tools.js", "panels.js"
 STYLES = "uplot.css", "page.css"
 
 

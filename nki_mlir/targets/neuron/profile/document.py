@@ -17,7 +17,8 @@ from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.dialects.isa.instruction import Control, Instruction
 from nki_mlir.dialects.source_locations import KERNEL
 from nki_mlir.files import shown
-from nki_mlir.machine import Engine, Machine
+from nki_mlir.machine import Engine, Machine, Work
+from nki_mlir.targets.neuron.profile.largest_cause import SourceLine, largest_cause
 from nki_mlir.targets.neuron.profile.occupancy import Occupant, held_of, levels
 from nki_mlir.targets.neuron.profile.slices import QUEUE, Slices, slices_of
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
@@ -42,11 +43,13 @@ def document_of(run: TimedMachine, slice_limit: int = SLICES) -> Document:
     path = _path(run, slices, launch)
     drawn = _slices(slices, slice_limit)
     memory, notes = _memory(run, held)
+    figures, files, lines = timing.figures(), _files(slices), _lines(slices, path)
+    roofs = ceilings(run.machine, len(run.cores))
     return {
         "version": VERSION,
-        "timing": timing.figures(),
-        "files": _files(slices),
-        "lines": _lines(slices, path),
+        "timing": figures,
+        "files": files,
+        "lines": lines,
         "groups": _groups(slices),
         "instructions": _instructions(slices),
         "tracks": [{"core": t.core, "name": t.name, "kind": t.kind} for t in slices.tracks],
@@ -55,8 +58,8 @@ def document_of(run: TimedMachine, slice_limit: int = SLICES) -> Document:
         "path": path,
         "memory": memory,
         "dma": _bandwidth(slices, timing.total_ns),
-        "roofline": {"ceilings": ceilings(run.machine, len(run.cores)),
-                     "points": [vars(p) for p in points(run, slices, timing.total_ns)]},
+        "roofline": {"ceilings": roofs, "points": [vars(p) for p in points(run, slices, timing.total_ns)]},
+        "cause": largest_cause(figures, lines, files, roofs["hbm_bytes_per_ns"]),
         "advice": [],
     }
 
@@ -86,9 +89,9 @@ def _files(slices: Slices) -> dict[str, list[str]]:
     return found
 
 
-def _lines(slices: Slices, path: Document) -> list[Document]:
+def _lines(slices: Slices, path: Document) -> list[SourceLine]:
     """By source line: how often its instructions ran, ns of engines and of transfers, bytes, its critical ns."""
-    found: dict[str, Document] = {}
+    found: dict[str, SourceLine] = {}
     for name in _line_names(slices):
         file, _, line = name.rpartition(":")
         found[name] = {"file": file, "line": int(line), "executed": 0, "engine_ns": 0.0, "transfer_ns": 0.0,
@@ -297,12 +300,21 @@ def covered(spans: Sequence[tuple[float, float]]) -> float:
     return total
 
 
+LONG = 1 << 14                  # elements of a partition, beside which an instruction's fixed cycles are nothing
+
+
 def ceilings(machine: Machine, cores: int) -> dict[str, float]:
-    """Operations a ns of the tensor engine, by what one pass takes, and of the vector engine; bytes a ns of HBM."""
+    """Operations a ns of each engine that computes, by its fastest law; of the tensor engine by what one pass takes.
+    Bytes a ns of HBM."""
     tensor = machine.costs.engines[Engine.TENSOR]
     peak = 2 * machine.partitions * machine.stationary_free_max * machine.clocks[Engine.TENSOR] * cores
     found = {"tensor": peak}
     if "product.float32" in tensor.laws:
         found["tensor float32"] = peak / tensor.laws["product.float32"].passes
-    found["vector"] = machine.partitions * machine.clocks[Engine.VECTOR] * cores
+    for engine in (Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD):
+        costs = machine.costs.engines[engine]
+        laws = [*costs.laws, *(["elements"] if costs.other is not None else [])]
+        least = min(machine.cost(engine, Work(law, 2 * LONG)).busy - machine.cost(engine, Work(law, LONG)).busy
+                    for law in laws)
+        found[engine.value] = machine.partitions * LONG / least * cores
     return {**found, "hbm_bytes_per_ns": float(machine.costs.dma.hbm_bytes_per_ns) * cores}

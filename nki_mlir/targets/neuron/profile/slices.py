@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nki_mlir.diagnostics import Location
+from nki_mlir.machine import ENGINES
 from nki_mlir.targets.neuron.format.assembly_operation import operation_text
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.record import SEMAPHORE
@@ -99,7 +100,24 @@ def slices_of(run: TimedMachine) -> Slices:
     for event, (why, cause) in enumerate(zip(record.why, record.cause)):
         if why == SEMAPHORE and cause >= 0:
             made.edges.append((made.of_transfer.get(cause, made.of_event[cause]), made.of_event[event]))
+    _put_in_order(run, made)
     return made
+
+
+def _put_in_order(run: TimedMachine, made: Slices) -> None:
+    """Tracks of a core after one another: its engines, its queues as the program has them, the lanes of a queue."""
+    engines = {engine.value: k for k, engine in enumerate(ENGINES)}
+    queues = [{queue.name: k for k, queue in enumerate(core.program.queues)} for core in run.cores]
+
+    def key(number: int) -> tuple[int, bool, int, int]:
+        track = made.tracks[number]
+        if track.kind == ENGINE:
+            return track.core, False, engines[track.name], 0
+        return track.core, True, queues[track.core][track.name.partition(" (")[0]], number      # lanes come in order
+    order = sorted(range(len(made.tracks)), key=key)
+    index = {old: new for new, old in enumerate(order)}
+    made.tracks = [made.tracks[old] for old in order]
+    made.track = array("i", [index[old] for old in made.track])
 
 
 def _transfers(run: TimedMachine, made: Slices, numbers: list[list[int]], launch: float) -> None:

@@ -23,11 +23,12 @@ def show(document: Document, out: TextIO, width: int | None = None) -> None:
     console.print(f"{timing['kernel']} ({timing['target']}): {duration(total)}, of which "
                   f"{duration(timing['launch_ns'])} launch; {timing['instructions']} instructions, "
                   f"{timing['hbm_bytes'] / 1e6:.1f} MB to and from HBM", markup=False)
+    console.print(document["cause"]["text"], markup=False)
     engines = Table(box=None, pad_edge=False, show_header=False)
     for engine, busy in [*timing["busy_ns"].items(), ("dma", timing["dma_ns"])]:
         stalls = sorted(timing["stall_ns"].get(engine, {}).items(), key=lambda item: -item[1])
-        waits = ", ".join(f"{cause} {ns / total:.0%}" for cause, ns in stalls if ns / total >= 0.005)
-        engines.add_row(engine, Bar(total, 0, busy, width=WIDTH), f"{busy / total:.0%}", Text(waits))
+        waits = ", ".join(f"{cause} {ns / total:.1%}" for cause, ns in stalls if ns / total >= 0.005)
+        engines.add_row(engine, Bar(total, 0, busy, width=WIDTH), f"{busy / total:.1%}", Text(waits))
     console.print(engines)
     console.print("critical path:")
     lines = Table(box=None, pad_edge=False, show_header=False)

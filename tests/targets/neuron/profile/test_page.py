@@ -51,6 +51,10 @@ def test_it_shows_the_numbers_of_the_document(profile, tmp_path, width):
     assert found.values["points"][::2] == pytest.approx([p["operations"] / p["hbm_bytes"] for p in points])
     assert found.values["points"][1::2] == pytest.approx([p["operations"] / p["ns"] for p in points])
     assert "total += nl.matmul(left, right, transpose_x=True)" in found.texts["source"]
+    assert found.texts["cause"] == profile["cause"]["text"] and found.values["cause"] == [profile["cause"]["share"]]
+    assert [name.split()[0] for name in re.findall(r"[a-z]+(?: float32)? [\d.]+ [TG]/s", found.texts["roofline"])] == \
+        ["tensor", "tensor", "vector", "scalar", "gpsimd"]
+    assert f"HBM {timing['hbm_bytes'] / 1e6:.1f} MB" in found.texts["facts"]
 
 
 COLOURS = """(() => {
@@ -120,6 +124,81 @@ def test_a_click_shows_an_instruction_and_its_line(profile, tmp_path):
     assert profile["instructions"]["text"][instruction] in found.texts["detail"]
     assert found.texts["line-name"] == f"matmul.py:{line['line']}"
     assert sum(found.values["instructions"]) == pytest.approx(line["engine_ns"] + line["transfer_ns"])
+
+
+def said(script: str) -> str:
+    """A script that shows what it says in the notes."""
+    return f"at('notes').textContent = (() => {{ {script} }})();"
+
+
+@in_browser
+def test_search_goes_through_what_has_the_words(profile, tmp_path):
+    slices, instructions = profile["slices"], profile["instructions"]
+    has = [n for n, name in enumerate(instructions["name"]) if name == "MATMUL"]
+    found = [k for k, n in enumerate(slices["instruction"]) if n in has]
+    found.sort(key=slices["begin"].__getitem__)
+    text = rendered(page(profile), tmp_path, said("""search("MATMUL tensor");
+        const seen = [hits.length, view.matches.size]; toHit(1); toHit(1); seen.push(view.selected); toHit(-1);
+        seen.push(view.selected, at("hits").textContent.split(",")[0]);
+        search("no such words"); seen.push(at("hits").textContent); return seen.join(" | ");""")).texts["notes"]
+    assert text == f"{len(found)} | {len(has)} | {found[1]} | {found[0]} | 1 of {len(found)} | nothing has these words"
+
+
+@in_browser
+def test_a_tooltip_says_what_is_below_the_pointer(profile, tmp_path):
+    slices = profile["slices"]
+    number = next(k for k, n in enumerate(slices["instruction"]) if profile["instructions"]["name"][n] == "MATMUL")
+    text = rendered(page(profile), tmp_path, f"""timeline.paint();
+        const row = timeline.rows.findIndex(r => r.track === slices.track[{number}]);
+        timeline.move({{ pointerId: 1, clientX: 300, clientY: 300, offsetY: AXIS + ROW * row + 5,
+            offsetX: timeline.x((slices.begin[{number}] + slices.end[{number}]) / 2) }});""").texts["tip"]
+    assert text.startswith("tensor: MATMUL ") and "total += nl.matmul(left, right, transpose_x=True)" in text
+
+
+@in_browser
+def test_a_range_is_measured(profile, tmp_path):
+    """Of the whole time: an engine runs as long as its slices, and all bytes are moved in it."""
+    total, timing = profile["timing"]["total_ns"], profile["timing"]
+    text = rendered(page(profile), tmp_path, f"measure({total}, 0);").texts["measured"]
+    assert text.startswith(f"{total / 1e3:.2f} us from 0 ns to") and f"{timing['hbm_bytes'] / 1e6:.1f} MB" in text
+    slices = profile["slices"]
+    tensor = next(k for k, track in enumerate(profile["tracks"]) if track["name"] == "tensor")
+    ran = sum(end - begin for track, begin, end in zip(slices["track"], slices["begin"], slices["end"]) if track == tensor)
+    assert f"tensor {ran / total:.1%}" in text
+
+
+@in_browser
+def test_tracks_are_in_order_and_fold(profile, tmp_path):
+    text = rendered(page(profile), tmp_path, said("""const names = () => timeline.rows.map(r => r.name).join(",");
+        const open = names(); timeline.fold("queues"); const row = timeline.rows.findIndex(r => r.group === "queues");
+        const k = slices.track.findIndex(t => profile.tracks[t].kind === "queue"); timeline.paint();
+        timeline.click({ offsetX: timeline.x((slices.begin[k] + slices.end[k]) / 2), offsetY: AXIS + ROW * row + 5 });
+        return [open, names(), profile.tracks[slices.track[view.selected]].kind].join(";");""")).texts["notes"]
+    opened, folded, kind = text.split(";")
+    engines = [track["name"] for track in profile["tracks"] if track["kind"] == "engine"]
+    queues = [track["name"] for track in profile["tracks"] if track["kind"] == "queue"]
+    assert engines == [name for name in ("tensor", "scalar", "vector", "gpsimd", "sync") if name in engines]
+    assert opened == ",".join(["critical path", "▾ engines", *engines, "▾ queues", *queues])
+    assert folded == ",".join(["critical path", "▾ engines", *engines, "▸ queues"]) and kind == "queue"
+
+
+@in_browser
+def test_both_cores_are_there(tmp_path):
+    """Tracks, charts and maps of each core."""
+    both = profile_of(streams("examples/current_two_cores.py:centred", "128x512xf32", grid=(2,)))
+    text = rendered(page(both), tmp_path, said("""return [timeline.rows.filter(r => r.group).map(r => r.group).join(","),
+        charts.length, maps.map(m => m.space + m.core).join(",")].join(" | ");""")).texts["notes"]
+    assert text == ("core 0 engines,core 0 queues,core 1 engines,core 1 queues | 5 | sbuf0,psum0,sbuf1,psum1")
+
+
+@in_browser
+def test_a_link_shows_the_same_state(profile, tmp_path):
+    text = rendered(page(profile), tmp_path, said("""timeline.show(12000, 3000); measure(12500, 13000); search("tensor");
+        timeline.fold("queues"); select(4); at("arrows").value = "selected"; const link = state();
+        restore(""); const empty = state(); restore(link);
+        const parts = [view.begin, view.end, view.measure.join("-"), view.search, view.selected, view.folded.has("queues")];
+        return [empty, link === state(), ...parts].join(" | ");""")).texts["notes"]
+    assert text == " | true | 12000 | 15000 | 12500-13000 | tensor | 4 | true"
 
 
 @in_browser

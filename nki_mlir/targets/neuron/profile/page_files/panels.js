@@ -23,8 +23,13 @@ function bar(parts) {
 const timing = profile.timing;
 at("kernel").textContent = `${timing.kernel} (${timing.target}): ${duration(total)}`;
 at("kernel").dataset.value = total;
-at("facts").append(...[["launch", duration(timing.launch_ns)], ["instructions", timing.instructions], ["HBM", size(timing.hbm_bytes)],
+at("facts").append(...[["launch", duration(timing.launch_ns)], ["instructions", timing.instructions], ["HBM", megabytes(timing.hbm_bytes)],
   ["cores", profile.memory.cores.length], ["streams", timing.mode]].map(([k, v]) => { const s = document.createElement("span"); s.textContent = `${k} ${v}`; return s; }));
+if (profile.cause) {
+  at("cause").textContent = profile.cause.text;
+  at("cause").dataset.value = profile.cause.share;
+  at("cause").onclick = () => selectLine(lines.findIndex(l => l.file === profile.cause.file && l.line === profile.cause.line));
+}
 for (const advice of profile.advice) {
   const item = document.createElement("li");
   item.textContent = advice.text;
@@ -32,7 +37,7 @@ for (const advice of profile.advice) {
   item.onclick = () => selectLine(lines.findIndex(l => l.file === advice.file && l.line === advice.line));
   at("advice").append(item);
 }
-if (!profile.advice.length) at("advice-part").hidden = true;
+if (!profile.advice.length && !profile.cause) at("advice-part").hidden = true;
 at("notes").textContent = profile.notes.join(" ");
 
 // -- utilization ------------------------------------------------------------------------------------------------------
@@ -130,7 +135,20 @@ view.listeners.push(() => { for (const [made] of charts) made.setScale("x", { mi
 
 // -- maps -------------------------------------------------------------------------------------------------------------
 const held = profile.memory.held;
-const shownIn = { sbuf: [], psum: [] };
+const maps = [];                // a figure for each core and memory, with the boxes that are drawn in it
+profile.memory.cores.forEach((_, core) => {
+  const holder = document.createElement("div");
+  holder.className = "maps";
+  at("maps").append(holder);
+  for (const space of ["sbuf", "psum"]) {
+    const figure = document.createElement("figure"), canvas = document.createElement("canvas"), text = document.createElement("figcaption");
+    figure.append(canvas, text);
+    holder.append(figure);
+    const map = { core, space, canvas, text, boxes: [] };
+    canvas.addEventListener("pointermove", e => describeHeld(map, e));
+    maps.push(map);
+  }
+});
 let mapsWait = false;
 function setMoment(time) {
   view.moment = Math.max(0, Math.min(time, total));
@@ -139,8 +157,8 @@ function setMoment(time) {
 }
 function drawMaps() {
   at("moment").textContent = duration(view.moment);
-  for (const space of ["sbuf", "psum"]) {
-    const canvas = at(space + "-map"), ratio = window.devicePixelRatio || 1, width = canvas.clientWidth, height = 160;
+  for (const map of maps) {
+    const { core, space, canvas } = map, ratio = window.devicePixelRatio || 1, width = canvas.clientWidth, height = maps.length > 2 ? 110 : 160;
     canvas.style.height = height + "px";
     canvas.width = width * ratio;
     canvas.height = height * ratio;
@@ -149,24 +167,24 @@ function drawMaps() {
     c.fillStyle = themed("quiet");
     c.fillRect(0, 0, width, height);
     let bytes = 0;
-    shownIn[space] = [];
+    map.boxes = [];
     for (let k = 0; k < held.begin.length && held.begin[k] <= view.moment; k++) {
-      if (held.space[k] !== space || held.end[k] < view.moment || held.core[k] !== 0) continue;
+      if (held.space[k] !== space || held.end[k] < view.moment || held.core[k] !== core) continue;
       bytes += (held.p1[k] - held.p0[k]) * (held.b1[k] - held.b0[k]);
       const box = [held.b0[k] / room * width, held.p0[k] / p * height, (held.b1[k] - held.b0[k]) / room * width, (held.p1[k] - held.p0[k]) / p * height];
       c.fillStyle = lineColor(instructions.line[held.instruction[k]]);
       c.fillRect(box[0], box[1], Math.max(box[2] - 0.5, 0.7), Math.max(box[3] - 0.5, 0.7));
-      shownIn[space].push([k, box]);
+      map.boxes.push([k, box]);
     }
-    at(space + "-text").textContent = `${space.toUpperCase()}: ${size(bytes)} held of ${size(room * p)}; across: ${size(room)} a partition, down: ${p} partitions` + (profile.memory.cores.length > 1 ? "; core 0" : "");
+    map.text.textContent = `${space.toUpperCase()}${several ? " of core " + core : ""}: ${size(bytes)} held of ${size(room * p)}; across: ${size(room)} a partition, down: ${p} partitions`;
   }
 }
-for (const space of ["sbuf", "psum"]) at(space + "-map").addEventListener("pointermove", e => {
-  const hit = shownIn[space].find(([, [x, y, w, h]]) => e.offsetX >= x && e.offsetX <= x + Math.max(w, 1) && e.offsetY >= y && e.offsetY <= y + h);
+function describeHeld(map, e) {
+  const hit = map.boxes.find(([, [x, y, w, h]]) => e.offsetX >= x && e.offsetX <= x + Math.max(w, 1) && e.offsetY >= y && e.offsetY <= y + h);
   if (!hit) return;
   const k = hit[0], n = held.instruction[k];
   at("holder").textContent = `bytes ${held.b0[k]} to ${held.b1[k]} of partitions ${held.p0[k]} to ${held.p1[k] - 1}, written by ${instructions.name[n]} of ${lineName(instructions.line[n])}, held from ${duration(held.begin[k])} to ${duration(held.end[k])}`;
-});
+}
 
 // -- roofline ---------------------------------------------------------------------------------------------------------
 (function roofline() {
@@ -179,14 +197,18 @@ for (const space of ["sbuf", "psum"]) at(space + "-map").addEventListener("point
   let text = "";
   for (let k = low; k <= high; k++) text += `<line x1="${x(10 ** k)}" x2="${x(10 ** k)}" y1="${T}" y2="${H - B}" class="grid"/><text x="${x(10 ** k)}" y="${H - B + 14}" text-anchor="middle">${10 ** k >= 1 ? 10 ** k : (10 ** k).toPrecision(1)}</text>`;
   for (let k = bottom; k <= top; k++) text += `<line x1="${L}" x2="${W - R}" y1="${y(10 ** k)}" y2="${y(10 ** k)}" class="grid"/><text x="${L - 4}" y="${y(10 ** k) + 4}" text-anchor="end">${k >= 3 ? 10 ** (k - 3) + " T" : 10 ** k + " G"}</text>`;
-  for (const [name, value] of tops) text += `<line x1="${x(value / bandwidth)}" x2="${W - R}" y1="${y(value)}" y2="${y(value)}" class="roof"/><text x="${W - R - 2}" y="${y(value) - 3}" text-anchor="end">${name} ${(value / 1e3).toFixed(1)} T/s</text>`;
+  let above = -Infinity;        // names of ceilings that are near each other go below one another
+  for (const [name, value] of tops.sort((p, q) => q[1] - p[1])) {
+    above = Math.max(y(value) - 3, above + 13);
+    text += `<line x1="${x(value / bandwidth)}" x2="${W - R}" y1="${y(value)}" y2="${y(value)}" class="roof"/><text class="ceiling" x="${W - R - 2}" y="${above}" text-anchor="end">${name} ${value >= 1e3 ? (value / 1e3).toFixed(1) + " T/s" : value.toFixed(0) + " G/s"}</text>`;
+  }
   text += `<line x1="${x(10 ** low)}" y1="${y(bandwidth * 10 ** low)}" x2="${x(highest / bandwidth)}" y2="${y(highest)}" class="roof"/><text x="${x(10 ** (low + 0.2))}" y="${y(bandwidth * 10 ** (low + 0.2)) - 8}">HBM ${bandwidth.toFixed(0)} GB/s</text>`;
   shown.forEach((p, k) => { text += `<circle cx="${x(intensity(p))}" cy="${y(rate(p))}" r="5" fill="${PALETTE[k % PALETTE.length]}"/><text x="${x(intensity(p)) + 8}" y="${y(rate(p)) + 4}">${k + 1}</text>`; });
-  svg.innerHTML = text + `<text x="${(L + W) / 2}" y="${H - 6}" text-anchor="middle">operations a byte of HBM; upwards operations a second</text>`;
+  svg.innerHTML = text + `<text x="${(L + W) / 2}" y="${H - 4}" text-anchor="middle">operations a byte of HBM; upwards operations a second</text>`;
   table("points", ["", "", "#op/byte", "#op/s", "#time"], shown.map((p, k) => row(cell(k + 1), cell(p.name + (p.location ? ` (${base(p.location)})` : ""), "code"), cell(intensity(p).toFixed(2), "n", intensity(p)), cell((rate(p) / 1e3).toFixed(3) + " T", "n", rate(p)), cell(duration(p.ns), "n"))));
 })();
 
 drawings.push(drawMaps, () => { for (const [made] of charts) made.redraw(false); });
 new ResizeObserver(() => { fitCharts(); drawMaps(); }).observe(at("charts"));
-selectLine(-1);
+restore(location.hash.slice(1));
 drawMaps();
