@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Instructions whose results are small enough to be written down."""
 
+import warnings
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -102,6 +104,30 @@ def test_local_gather(on):
     check(on, lambda d, t, i: nisa.local_gather(d, t, i), x[:, 15::-1], x, index)
     check(on, lambda d, t, i: nisa.local_gather(d, t, i, 2, 5),
           np.stack([x[:, o + e] for o in (15, 14, 13, 12, 11) for e in (0, 1)], 1), x, index)
+
+
+@pytest.mark.parametrize("elements, valid", [(2, 5), (4, None), (1, 7), (8, 3)])
+def test_local_gather_to_a_part(on, elements, valid):
+    """What is gathered is the documented number of elements, also where dst has more, which keep their values."""
+    x, index = numbers(32, 20), (np.arange(32, dtype=np.uint16)[::-1] % 9).reshape(32, 1)
+    expected = np.full((32, 70), 5, np.float32)
+    for p in range(32):
+        offsets = index[p // 16 * 16:p // 16 * 16 + 16, 0][:valid]
+        values = np.concatenate([x[p, o:o + elements] for o in offsets])
+        expected[p, :len(values)] = values
+    check(on, lambda d, t, i: nisa.local_gather(d, t, i, elements, valid), expected, x, index, before=5)
+
+
+def test_local_gather_to_a_part_is_reported():
+    x, index, dst = numbers(16, 20), np.zeros((16, 1), np.uint16), np.zeros((16, 12), np.float32)
+    for elements, valid, count in ((2, 5, 1), (2, 6, 0), (1, 5, 0)):
+        with warnings.catch_warnings(record=True) as shown:
+            warnings.simplefilter("always")
+            on_tiles("eager", lambda d, t, i, e=elements, v=valid: nisa.local_gather(d, t, i, e, v), [((16, 12), dst.dtype, 0)],
+                     x, index)
+        texts = [str(w.message) for w in shown]
+        assert texts == count * ["local_gather writes 5 x 2 of the 12 elements of each partition of dst; devices of release "
+                                 "0.6 take num_elem_per_idx for 1 there; give the part of dst that is written"]
 
 
 def test_n_gather(on):

@@ -16,7 +16,7 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.errors import integer, require
+from nki_mlir.language.current.errors import integer, require, warn
 from nki_mlir.language.current.instruction import alu, instruction
 from nki_mlir.language.current.memory import VirtualRegister, sbuf
 from nki_mlir.language.current.pairing import aligned
@@ -178,11 +178,16 @@ def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_id
     places = movement.GROUP * indices.shape[1]
     count = places if num_valid_indices is None else int(num_valid_indices)
     require(count <= movement.INDICES, f"{op} takes up to {movement.INDICES} indices, got {count}")
-    with low.writing(dst, op, flat=True) as out:
-        target = low.flat_view(out)
-        require(target.shape[1] == count * num_elem_per_idx,
-                f"{op} dst has {target.shape[1]} elements per partition, which must be {count} x {num_elem_per_idx}")
-        full = target
+    gathered = count * num_elem_per_idx
+    in_part = low.is_tensor(dst, op, "dst").size > source.shape[0] * gathered
+    with low.writing(dst, op, reads=in_part, flat=True) as out:
+        whole = low.flat_view(out)
+        require(whole.shape[1] >= gathered,
+                f"{op} dst has {whole.shape[1]} elements per partition, which must be {count} x {num_elem_per_idx}")
+        if in_part and num_elem_per_idx > 1:
+            warn(f"{op} writes {count} x {num_elem_per_idx} of the {whole.shape[1]} elements of each partition of dst; "
+                 "devices of release 0.6 take num_elem_per_idx for 1 there; give the part of dst that is written")
+        full = target = whole.like(dims=(whole.dims[0], whole.dims[1]._replace(count=gathered)))
         if count != places:
             full = low.core_view(low.allocate((source.shape[0], places * num_elem_per_idx), out.dtype))
         emit(movement.LocalGatherOp, {"dst": full, "src": source, "index": indices}, elements=int(num_elem_per_idx),

@@ -87,7 +87,10 @@ def local_gather(dst: Any, src_buffer: Any, index: Any, num_elem_per_idx: int = 
         places = (group[:, None] + np.arange(count)).reshape(-1)
         require(bool((places < table.shape[1]).all()), "an index is beyond the buffer", IndexError)
         made[p] = table[p, places]
-    return put(dst, made)
+    held = rows(dst, unwritten=True).copy()
+    written = np.zeros(held.shape, bool)
+    held[:, :valid * count], written[:, :valid * count] = made, True
+    return put(dst, held, where=written)
 
 
 def sequence_bounds(dst: Any, segment_ids: Any, name: str | None = None) -> Instruction:
