@@ -56,6 +56,7 @@ docs: setup
 	$(BIN)/python tools/error_reference.py
 	$(BIN)/python tools/stubs.py
 	$(BIN)/python tools/coverage.py
+	$(BIN)/python tools/structure.py
 	$(BIN)/python tools/error_table.py
 
 # The site in build/site/html, with all tutorials run anew; warnings are errors, links are checked. SITE_OPTIONS=--no-execute is

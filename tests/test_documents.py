@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tools import structure
+
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
 HEAD = "import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n\n\n"
@@ -41,3 +43,8 @@ def test_operations__are_those_of_the_document(lowered, level: str, number: int)
     said += re.findall(r"\[\[\d+, \d+\], \[\d+, \d+\]\]", block) + re.findall(r"s0 \* \d+", block)
     assert said
     assert not [text for text in said if text not in lowered[level]]
+
+
+def test_counts__of_modules_that_answer_a_question_are_up_to_date() -> None:
+    """``docs/architecture.md`` has what ``tools/structure.py`` counts (``make docs``)."""
+    assert structure.page(structure.PAGE.read_text()) == structure.PAGE.read_text()

@@ -38,10 +38,11 @@ from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.selection.emitter import Emitter
 from nki_mlir.selection.masks import MaskedInstruction
 from nki_mlir.selection.selector import Selector, own_fold
+from nki_mlir.waist.buffer_views import TileReader
 from nki_mlir.waist.builder import StructuredBuilder, Template
+from nki_mlir.waist.expression import Constant, Convert, is_copy
 from nki_mlir.waist.reader import structure_key
-from nki_mlir.waist.tile_nest import Constant, Convert, TileNest, TileOperand, is_copy
-from nki_mlir.waist.tile_reader import NestReader
+from nki_mlir.waist.tile_operand import TileNest, TileOperand
 
 # What may stand between operations that are taken together.
 BETWEEN = (*VIEWS, "arith.", "affine.apply", "memref.alloc")
@@ -138,19 +139,22 @@ class _Block:
                 self.templates[like[0]].write(like[1], op.location, ir.InsertionPoint(op))
                 continue
             with errors_at(op):
-                reader = NestReader(op)
+                reader = TileReader(op)
                 nest = reader.read()
                 following = self.next(k)
                 if following is not None and self.starts(nest, op, self.operations[following]):
                     start = op
                 else:
+                    symbols, extra = reader.symbols, reader.extra()
                     finish = self.finish(reader, nest, op, following, start) if start is not None else None
-                    self.emitter.at(op, (finish or nest).symbols, (finish or nest).ranges, reader.extra())
+                    if finish is not None:
+                        nest, reader = finish
+                        symbols = reader.symbols
+                    self.emitter.at(op, symbols, reader.ranges_of(symbols), extra)
                     if finish is not None and following is not None:
-                        nest = finish
                         taken.add(following)        # its buffer may be made after the fold
                         self.emitter.insertion_point = ir.InsertionPoint(self.operations[following])
-                    interval = SymbolValues(op, nest.symbols).interval
+                    interval = SymbolValues(op, symbols).interval
                     Selector(self.emitter, interval, self.pieces).select(nest, start is not None)
                     start = None
                     if like is not None and self.templates is not None and not isinstance(nest.body, Constant):
@@ -172,14 +176,14 @@ class _Block:
         if not isinstance(nest.body, Constant) or op.operands[len(op.operands) - 1] != following.operands[
                 len(following.operands) - 1]:
             return False
-        after = NestReader(following).read()
+        after = TileReader(following).read()
         fold = own_fold(after)
         if fold is None or fold.identity is None or not after.reduced or (nest.mask and nest.mask != after.mask):
             return False
         return Constant(fold.dtype, type(nest.body.value)(fold.identity)) == nest.body
 
-    def finish(self, reader: NestReader, nest: TileNest, op: Operation, following: int | None, start: Operation
-               ) -> TileNest | None:
+    def finish(self, reader: TileReader, nest: TileNest, op: Operation, following: int | None, start: Operation
+               ) -> tuple[TileNest, TileReader] | None:
         """The fold writing what the next operation makes of its result, where that is a conversion of all of it.
 
         The result is then used nowhere else: it is a buffer of its own.
@@ -193,13 +197,14 @@ class _Block:
         users = users_through_views(buffer)
         if any(user not in (start, op, last) for user in users) or last not in users:
             return None
-        after = NestReader(last, reader.numbering).read()
+        last_reader = TileReader(last, reader.numbering)
+        after = last_reader.read()
         if after.reduced or after.mask or after.limits or not (isinstance(after.body, Convert) and is_copy(after.body)):
             return None
         if after.output.space != nest.output.space:
             return None
         output = _output_through(nest, after)
-        return None if output is None else replace(nest, output=output, symbols=after.symbols, ranges=after.ranges)
+        return None if output is None else (replace(nest, outputs=(output,)), last_reader)
 
 
 def likeness(op: Operation) -> tuple[Hashable, list[Value]] | None:
@@ -236,7 +241,7 @@ def _output_through(fold: TileNest, after: TileNest) -> TileOperand | None:
     source = after.inputs[0]
 
     def way(operand: TileOperand, axis: int) -> tuple[bool, int]:
-        return axis == operand.lanes, operand.steps[axis]
+        return axis == operand.lanes, operand.strides[axis]
     ways = {way(source, a): a for a, n in enumerate(after.extents) if n > 1}
     place: dict[int, int] = {}
     for axis, n in enumerate(fold.extents):
@@ -253,5 +258,5 @@ def _output_through(fold: TileNest, after: TileNest) -> TileOperand | None:
         lanes = fold.output.lanes
     if target.on_chip and lanes is None and target.lanes is not None and after.extents[target.lanes] > 1:
         return None
-    steps = tuple(target.steps[place[a]] if a in place else 0 for a in range(len(fold.extents)))
-    return replace(target, steps=steps, lanes=lanes if target.on_chip else None)
+    strides = tuple(target.strides[place[a]] if a in place else 0 for a in range(len(fold.extents)))
+    return replace(target, strides=strides, lanes=lanes if target.on_chip else None)

@@ -29,7 +29,8 @@ from nki_mlir.machine import machine_named
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.transforms.fuse_tiles import fuse_function
-from nki_mlir.waist.tile_nest import Constant, TileNest
+from nki_mlir.waist.expression import Constant
+from nki_mlir.waist.tile_operand import TileNest
 
 
 class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
@@ -59,7 +60,7 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
 def write_on_tiles(op: Operation, placement: Placement, done: list[Operation]) -> None:
     """Write one operation on tiles. A fill that only starts the fold after it is part of that."""
     with errors_at(op):
-        nest, gathers = read_nest(op)
+        nest, symbols, gathers = read_nest(op)
         for one in gathers:
             placement.gather(op, one)
         start: float | int | None = None
@@ -68,11 +69,11 @@ def write_on_tiles(op: Operation, placement: Placement, done: list[Operation]) -
             value = nest.body.value
             fold = next_operation(op)
             if fold is not None and fold.name == "linalg.generic" and in_hbm(fold):
-                after, before = read_nest(fold)
+                after, further, before = read_nest(fold)
                 if after.reduced and not before and same_output(nest, after):
-                    op, nest, start = fold, after, value
+                    op, nest, symbols, start = fold, after, further, value
                     done.append(fold)
-        placement.write(op, nest, start)
+        placement.write(op, nest, symbols, start)
 
 
 def next_operation(op: Operation) -> Operation | None:
@@ -86,5 +87,5 @@ def same_output(fill: TileNest, fold: TileNest) -> bool:
     """Whether a fill writes what a fold adds to."""
     def walked(nest: TileNest) -> tuple[object, ...]:
         o = nest.output
-        return o.handle, o.free, sorted((step, n) for step, n in zip(o.steps, nest.extents) if step and n > 1)
+        return o.handle, o.free, sorted((step, n) for step, n in zip(o.strides, nest.extents) if step and n > 1)
     return walked(fill) == walked(fold)

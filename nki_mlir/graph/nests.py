@@ -5,18 +5,15 @@ Integers are computed in int32 and wrapped; one without a sign is the int32 of i
 value is a bool; as an operand it is the number 0 or 1.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.access import HBM, Linear, dense, full_tile
-from nki_mlir.dialects.buffer_types import element_dtype
-from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.functions import allocated
-from nki_mlir.scalar.dtypes import BOOL, BY_MLIR, FLOAT32, INT32, UINT32, DType, Encoding
-from nki_mlir.waist.tile_nest import (
+from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, UINT32, DType, Encoding
+from nki_mlir.waist.buffer_views import TileReader
+from nki_mlir.waist.expression import (
     Activation,
     Alu,
     Constant,
@@ -24,26 +21,22 @@ from nki_mlir.waist.tile_nest import (
     Input,
     Node,
     Position,
-    TileNest,
-    TileOperand,
     alu,
     converted,
     forms_of,
     inputs_of,
     rebuilt,
-    walked,
 )
-from nki_mlir.waist.tile_reader import BodyReader, NestReader
+from nki_mlir.waist.nest import ExpressionReader, Step
+from nki_mlir.waist.reader import GatheredRows
+from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
-INDEX_ARITHMETIC = {"arith.addi": "add", "arith.subi": "subtract", "arith.muli": "multiply", "arith.maxsi": "maximum",
-                    "arith.minsi": "minimum"}
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 LOGIC = {"bitwise_and": "minimum", "bitwise_or": "maximum", "bitwise_xor": "not_equal"}        # of truth values
 EXACT = ("add", "subtract", "multiply", "negative", "abs", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift",
          "right_shift", "arith_shift_right")
 HALFWAY = 12582912.0            # 1.5 * 2^23: adding it rounds a float32 to an integer
 LEAST = -(1 << 31)
-GATHERED = -1000                # inputs from here down are gathered elements
 
 
 def numbers(value: float, dtype: DType) -> Constant:
@@ -76,45 +69,50 @@ def wrapped(value: Node, dtype: DType) -> Node:
     return converted(alu("subtract", alu("bitwise_xor", low, sign), sign), dtype)
 
 
-class GraphBody(BodyReader):
-    """Reads a body. ``loads`` are elements of buffers that it reads itself: the buffer and linear subscripts."""
+class EngineExpression(ExpressionReader):
+    """Shows the values of a graph's nest as functions that engines have.
 
-    def __init__(self, op: Operation, outside: Callable[[Value], Linear]) -> None:
-        super().__init__(op, outside)
-        self.loads: list[tuple[Value, list[Linear]]] = []
-        self.gathers: list[tuple[Value, Node, list[Linear]]] = []     # the buffer, its row, the other subscripts
+    Gathered elements are inputs behind those of the nest: ``rows`` has which row of each is read.
+    """
 
-    def read(self, value: ir.Value, op: ir.Operation) -> Node:
-        if op.name == "memref.load":
-            return self.loaded(op)
-        if not op.name.startswith("scalar."):
-            return super().read(value, op)
-        name = op.attributes["fn"].value if "fn" in op.attributes else op.name
-        for kind in (value.type, *(v.type for v in op.operands)):
-            if str(kind) not in BY_MLIR or BY_MLIR[str(kind)].bits > 32:
-                raise refused(op, f"'{name}' on {kind}")
-        last, result = (BY_MLIR[str(v.type)] for v in (op.operands[len(op.operands) - 1], value))
-        operands = [self.value(v) for v in op.operands]
-        match op.name:
-            case "scalar.convert":
-                return self.convert(op, operands[0], last, result)
-            case "scalar.wrap":
-                return self.wrap(op, operands[0], last, result)
-            case "scalar.activation":
+    def __init__(self, nest: TileNest) -> None:
+        super().__init__(nest)
+        self.rows: dict[int, Node] = {}             # by the number of the gather
+
+    def step(self, step: Step) -> Node:
+        nest, result = self.nest, step.dtype
+        if step.kind in ("constant", "position"):
+            return super().step(step)
+        if step.kind == "gather":
+            self.rows[step.number] = converted(self.value(step.operands[0]), INT32)
+            return Input(result, len(nest.inputs) + step.number)
+        name = step.name or f"scalar.{step.kind}"
+        last = nest.dtype_of(step.operands[-1])
+        for dtype in (result, *map(nest.dtype_of, step.operands)):
+            if dtype.bits > 32:
+                raise refused(f"'{name}' on {dtype.mlir}")
+        operands = [self.value(v) for v in step.operands]
+        match step.kind:
+            case "convert":
+                return self.convert(operands[0], last, result)
+            case "wrap":
+                return self.wrap(step, operands[0], last, result)
+            case "activation":
                 return Activation(result, "sin_reduced" if name == "sin" else name, operands[0])
-            case "scalar.alu" if name == "select":
+            case "alu" if name == "select":
                 return chosen(*operands)
-            case "scalar.alu" if last.is_float:
+            case "alu" if last.is_float:
                 return alu(name, *operands)
-            case "scalar.alu":
-                return of_integers(op, name, last, operands)
-            case "scalar.math" if last.is_float:
-                return floating(name, operands, lambda: refused(op, f"'{name}'"))
-            case "scalar.math" if name == "quotient" and last is not UINT32:
+            case "alu":
+                return of_integers(name, last, operands)
+            case "math" if last.is_float:
+                return floating(name, operands)
+            case "math" if name == "quotient" and last is not UINT32:
                 return wrapped(divided(*(converted(v, INT32) for v in operands))[0], held(last))
-        raise refused(op, f"'{name}' on {last.mlir}")
+        raise refused(f"'{name}' on {last.mlir}")
 
-    def convert(self, op: ir.Operation, value: Node, frm: DType, to: DType) -> Node:
+    @staticmethod
+    def convert(value: Node, frm: DType, to: DType) -> Node:
         """The value in another type, rounded and saturated."""
         if to is BOOL and isinstance(value, Convert) and value.value.dtype is BOOL:
             return value.value
@@ -122,7 +120,7 @@ class GraphBody(BodyReader):
             if to is BOOL:
                 return not_zero(value)
             if not to.is_float:
-                raise refused(op, f"'{op.name}' of ui32 to {to.mlir}")
+                raise refused(f"'scalar.convert' of ui32 to {to.mlir}")
             number = converted(value, FLOAT32)
             above = alu("add", number, numbers(2.0 ** 32, FLOAT32))
             return converted(chosen(alu("less", number, numbers(0, FLOAT32)), above, number), to)
@@ -133,45 +131,20 @@ class GraphBody(BodyReader):
                           converted(above, INT32))
         return converted(converted(value, to), held(to))
 
-    def wrap(self, op: Operation, value: Node, frm: DType, to: DType) -> Node:
+    def wrap(self, step: Step, value: Node, frm: DType, to: DType) -> Node:
         """The low bits of an integer."""
-        source = op.operands[0].owner
-        if not isinstance(source, ir.Block) and source.name == "scalar.wrap" and source.operands[0].type == (
-                op.results[0].type) and to.bits <= frm.bits:
+        source = self.nest.step(step.operands[0])
+        if source is not None and source.kind == "wrap" and to.bits <= frm.bits and (
+                self.nest.dtype_of(source.operands[0]) is to):
             return self.value(source.operands[0])
         if frm is BOOL or (to.bits > frm.bits and to.kind is Encoding.SIGNED):
             return converted(value, held(to))
         return unsigned(value, to.bits) if to.kind is Encoding.UNSIGNED else wrapped(converted(value, INT32), to)
 
-    def loaded(self, op: ir.Operation) -> Node:
-        """An element of a buffer as one more input: at linear subscripts, or in a row that is computed from data."""
-        buffer, *subscripts = op.operands
-        dtype = element_dtype(op.results[0].type)
-        try:
-            self.loads.append((buffer, [self.index(v) for v in subscripts]))
-            return Input(dtype, -len(self.loads))
-        except Unsupported:
-            pass
-        try:
-            self.gathers.append((buffer, self.position(subscripts[0]), [self.index(v) for v in subscripts[1:]]))
-        except Unsupported:
-            raise refused(op, "a subscript that is computed from data, other than the first of a gather") from None
-        return Input(dtype, GATHERED - len(self.gathers))
 
-    def position(self, value: ir.Value) -> Node:
-        """An index value that is computed from data, as an int32."""
-        op = defining(value)
-        if op is not None and op.name == "arith.index_cast":
-            return converted(self.value(op.operands[0]), INT32)
-        if op is not None and op.name in INDEX_ARITHMETIC:
-            return alu(INDEX_ARITHMETIC[op.name], *(self.position(v) for v in op.operands))
-        form = self.index(value)
-        return Position(form) if form.axes or form.symbols else numbers(form.const, INT32)
-
-
-def refused(op: Operation, what: str) -> NkiMlirError:
+def refused(what: str) -> NkiMlirError:
     return Unsupported(feature=f"{what} in the body of a graph's operation as engine instructions",
-                       instead="run this program on the CPU").located(location_of(op))
+                       instead="run this program on the CPU")
 
 
 def flipped(value: Node, bits: int) -> Node:
@@ -242,7 +215,7 @@ def held(dtype: DType) -> DType:
     return INT32 if dtype.kind is Encoding.UNSIGNED else dtype
 
 
-def of_integers(op: Operation, name: str, dtype: DType, operands: list[Node]) -> Node:
+def of_integers(name: str, dtype: DType, operands: list[Node]) -> Node:
     """A function of integers of one type, or of truth values."""
     bits, signed = dtype.bits, dtype.kind is Encoding.SIGNED
     if name in COMPARISONS:
@@ -258,7 +231,7 @@ def of_integers(op: Operation, name: str, dtype: DType, operands: list[Node]) ->
     if name == "fmod" and dtype is not UINT32:
         return wrapped(divided(*(converted(v, INT32) for v in operands))[1], held(dtype))
     if name not in EXACT:
-        raise refused(op, f"'{name}' on {dtype.mlir}")
+        raise refused(f"'{name}' on {dtype.mlir}")
     computed = alu(name, *(unsigned(v, bits) if name == "right_shift" else converted(v, INT32) for v in operands))
     return converted(computed, held(dtype)) if name.startswith("bitwise") else (
         wrapped(computed, dtype) if signed else unsigned(computed, bits))
@@ -270,7 +243,7 @@ def away_from_zero(value: Node, whole: Node) -> Node:
     return alu("add", whole, chosen(alu("less", value, numbers(0, FLOAT32)), alu("negative", more), more))
 
 
-def floating(name: str, x: list[Node], otherwise: Callable[[], NkiMlirError]) -> Node:
+def floating(name: str, x: list[Node]) -> Node:
     """A function of float32 values that engines have no instruction for."""
     one = numbers(1, FLOAT32)
     match name:
@@ -287,36 +260,36 @@ def floating(name: str, x: list[Node], otherwise: Callable[[], NkiMlirError]) ->
         case "copysign":
             size = alu("abs", x[0])
             return chosen(alu("less", x[1], numbers(0, FLOAT32)), alu("negative", size), size)
-    raise otherwise()
+    raise refused(f"'{name}'")
 
 
-class GraphNestReader(NestReader):
+class GraphReader(TileReader):
     """Reads one operation."""
 
-    body_reader = GraphBody
-    gathers: Sequence["Gather"] = ()
+    def read_with_gathers(self) -> "tuple[TileNest, list[Gather]]":
+        """The nest, and the gathers that must come before it."""
+        read = self.structured()
+        tiles = self.tiles(read)
+        nest = self.placed(read, tiles)
+        expressions = EngineExpression(nest)
+        body = expressions.value(nest.results[0])
+        gathers = [self.gathered(one, expressions.rows[k], nest) for k, one in enumerate(read.gathers)]
+        nest = replace(nest, inputs=(*nest.inputs, *(one.result for one in gathers)))
+        return nest.with_body(body).without_unused, [replace(one, inputs=nest.inputs) for one in gathers]
 
-    def read_before(self, reader: GraphBody, found: dict[int, TileOperand], extents: tuple[int, ...]) -> list[Node]:
-        """Rows that are gathered."""
-        for number, (buffer, forms) in enumerate(reader.loads, 1):
-            found[-number] = self.operand(self.view(buffer), forms, extents)
-        self.gathers = [self.gathered(buffer, row, forms, found, extents) for buffer, row, forms in reader.gathers]
-        found |= {GATHERED - number: one.result for number, one in enumerate(self.gathers, 1)}
-        return [one.row for one in self.gathers]
-
-    def gathered(self, buffer: Value, row: Node, forms: list[Linear], found: dict[int, TileOperand],
-                 extents: tuple[int, ...]) -> "Gather":
+    def gathered(self, rows: GatheredRows, row: Node, nest: TileNest) -> "Gather":
         """A gather into a new buffer: its rows by the axes that choose them, then what a row has."""
-        view = self.view(buffer)
+        view, forms, extents = self.view(rows.buffer), rows.subscripts, nest.extents
         positions = {a for form in forms_of(row) for a, _ in form.axes}
-        axes = [a for a in range(len(extents)) if a in positions or any(found[k].moves(a) for k in inputs_of(row))]
+        axes = [a for a in range(len(extents)) if a in positions or any(nest.inputs[k].moves(a)
+                                                                        for k in inputs_of(row))]
         inner = [form.axes[0][0] if form == Linear(0, (), ((form.axes[0][0], 1),)) else -1
                  for form in forms if form.axes]
         if len(inner) != len(forms) or set(inner) & {-1, *axes} or [extents[a] for a in inner] != view.sizes[1:]:
             raise Unsupported(feature="a gather of parts of rows as engine instructions",
                               instead="gather whole rows, or run this program on the CPU")
         shape = [extents[a] for a in (*axes, *inner)]
-        kind = ir.MemRefType.get(shape, ir.MemRefType(buffer.type).element_type, None, ir.StringAttr.get(HBM))
+        kind = ir.MemRefType.get(shape, ir.MemRefType(rows.buffer.type).element_type, None, ir.StringAttr.get(HBM))
         with ir.InsertionPoint(self.operation), self.operation.location:
             scratch = allocated(kind)
         steps = dict(zip((*axes, *inner), dense(shape)))
@@ -338,36 +311,14 @@ class Gather:
     inputs: tuple[TileOperand, ...] = ()
 
 
-def read_nest(op: Operation) -> tuple[TileNest, list[Gather]]:
-    """An operation as a nest, and the gathers that must come before it."""
-    reader = GraphNestReader(op)
-    nest = reader.read()
-    return nest, [replace(g, row=row, inputs=nest.inputs) for g, row in zip(reader.gathers, reader.before)]
+def read_nest(op: Operation) -> tuple[TileNest, tuple[Value, ...], list[Gather]]:
+    """An operation as a nest, the values of its symbols, and the gathers that must come before it."""
+    reader = GraphReader(op)
+    nest, gathers = reader.read_with_gathers()
+    return nest, reader.symbols, gathers
 
 
 def in_hbm(op: ir.Operation) -> bool:
     """Whether all that an operation works on is in HBM."""
     kinds = [ir.MemRefType(v.type) for v in op.operands if isinstance(v.type, ir.MemRefType)]
     return all(k.memory_space == ir.StringAttr.get(HBM, op.context) for k in kinds)
-
-
-# -- changes of nests --------------------------------------------------------------------------------------------------
-def split(nest: TileNest, axis: int, inner: int) -> TileNest:
-    """An axis as two: the outer one in its place, then one of extent ``inner``, which divides its extent."""
-    def axes(form: Linear) -> Linear:
-        moved: dict[int, int] = {}
-        for a, c in form.axes:
-            if a == axis:
-                moved |= {a: c * inner, a + 1: c}
-            else:
-                moved[a + (a > axis)] = c
-        return Linear(form.const, form.symbols, tuple(sorted(moved.items())))
-
-    def operand(o: TileOperand) -> TileOperand:
-        steps = (*o.steps[:axis], o.steps[axis] * inner, *o.steps[axis:])
-        return replace(o, steps=steps)
-    made = nest.with_forms(axes)
-    extents = (*nest.extents[:axis], nest.extents[axis] // inner, inner, *nest.extents[axis + 1:])
-    reduced = frozenset(b for a in nest.reduced for b in ((a, a + 1) if a == axis else (a + (a > axis),)))
-    return replace(made, extents=extents, reduced=reduced, inputs=tuple(map(operand, nest.inputs)),
-                   output=operand(nest.output))

@@ -8,33 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from nki_mlir.bindings import Operation
+from nki_mlir.bindings import Operation, Value
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import HBM, PSUM, ZERO, Access, Linear, Tile, dense
 from nki_mlir.dialects.nisa.indirect import DmaGatherOp
-from nki_mlir.graph.nests import Gather, numbers, split
+from nki_mlir.graph.nests import Gather, numbers
 from nki_mlir.graph.tiles import TileCache, Tiles
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, INT32
-from nki_mlir.waist.tile_nest import (
-    Constant,
-    Convert,
-    Fold,
-    Input,
-    Node,
-    Output,
-    TileNest,
-    TileOperand,
-    alu,
-    below,
-    converted,
-    factors_of,
-    fold_of,
-    reads_output,
-    rebuilt,
-    walked,
-)
+from nki_mlir.waist.expression import Constant, Input, Node, Output, alu, below, converted, reads_output, rebuilt
+from nki_mlir.waist.recognize import Fold, fold_of, product_of
+from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
 MOST_KEPT = 64          # tiles of the left factor that stay on chip while the columns go by
 KEPT = 4            # the part of the on-chip memory for tiles that are kept between operations, one by this
@@ -43,7 +28,7 @@ NODES = 8           # of an expression, each of which may take a buffer, that ti
 
 # -- sums of products as matrix products of tiles that add up in PSUM --------------------------------------------------
 @dataclass(frozen=True)
-class Product:
+class TiledProduct:
     """A nest whose axis 0 has extent 1, its factors, and its axes (0 where there is none)."""
 
     nest: TileNest
@@ -58,14 +43,14 @@ class Product:
         return self.inner, self.rows, self.columns
 
 
-def product_of(nest: TileNest) -> Product | None:
+def tiled_product(nest: TileNest) -> TiledProduct | None:
     """The nest as a product of two operands, if it is one that the Tensor engine computes."""
-    fold = fold_of(nest.body)
-    factors = _factors(fold) if fold is not None else None
-    if factors is None or nest.output.dtype.is_integer or len(set(factors)) < 2:
+    product = product_of(nest)
+    if product is None or product.fold.dtype is not FLOAT32 or nest.output.dtype.is_integer or (
+            not product.reads_inputs or len({*product.inputs}) < 2):
         return None
     merged = nest.arranged(None)
-    a, b = (merged.inputs[k] for k in factors)
+    a, b = (merged.inputs[k] for k in product.inputs)
     axes = [x for x, n in enumerate(merged.extents) if n > 1]
     summed = [x for x in axes if x in merged.reduced]
     kept = [x for x in axes if x not in merged.reduced]
@@ -79,18 +64,10 @@ def product_of(nest: TileNest) -> Product | None:
 
     def largest(group: list[int]) -> int:
         return max(group, key=lambda x: merged.extents[x], default=0)
-    return Product(merged, *factors, largest(summed), largest(rows), largest(columns))
+    return TiledProduct(merged, *product.inputs, largest(summed), largest(rows), largest(columns))
 
 
-def _factors(fold: Fold) -> tuple[int, int] | None:
-    """The inputs whose products are added, in whatever dtype they are multiplied."""
-    element = fold.element
-    while isinstance(element, Convert):
-        element = element.value
-    return factors_of(element) if fold.fn == "add" and fold.dtype is FLOAT32 else None
-
-
-def write_product(tiles: Tiles, machine: Machine, product: Product, start: float | int | None) -> None:
+def write_product(tiles: Tiles, machine: Machine, product: TiledProduct, start: float | int | None) -> None:
     """One product of matrices."""
     width = machine.psum_free_max if not lies_across(product.nest.inputs[product.right], product.inner,
                                                      product.columns) else machine.partitions
@@ -116,7 +93,7 @@ def pieces(nest: TileNest, inner: int, size: int) -> list[TileNest]:
 
 def lies_across(operand: TileOperand, inner: int, other: int) -> bool:
     """Whether an operand lies row by row along the other axis, not along the one that is summed."""
-    return operand.steps[inner] == 1 and operand.steps[other] not in (0, 1)
+    return operand.strides[inner] == 1 and operand.strides[other] not in (0, 1)
 
 
 def factor(tiles: Tiles, nest: TileNest, place: int, inner: int, other: int) -> Tile:
@@ -137,11 +114,10 @@ def multiply(tiles: Tiles, total: Tile, left: Tile, right: Tile) -> None:
     extents = (left.shape[0], left.shape[1], right.shape[1])
     a, b = (converted(Input(t.dtype, k), FLOAT32) for k, t in enumerate((left, right)))
     body = alu("add", Output(FLOAT32), alu("multiply", a, b))
-    nest = TileNest(extents, frozenset({0}), (), walked(total, (0, 0, 1), 1), body)
-    tiles.compute(nest, [(left, (0, 1)), (right, (0, 2))], total, (1, 2), body)
+    tiles.compute(extents, frozenset({0}), [(left, (0, 1)), (right, (0, 2))], total, (1, 2), body)
 
 
-def finish(tiles: Tiles, nest: TileNest, product: Product, total: Tile, start: float | int | None) -> None:
+def finish(tiles: Tiles, nest: TileNest, product: TiledProduct, total: Tile, start: float | int | None) -> None:
     """Store a tile of the result: the sum, and what it starts with."""
     axes = product.rows, product.columns
     counts = tuple(nest.extents[a] for a in axes)
@@ -157,7 +133,7 @@ def finish(tiles: Tiles, nest: TileNest, product: Product, total: Tile, start: f
             inputs.append((held, (0, 1)))
             before = converted(Input(nest.output.dtype, 1), FLOAT32)
         body = converted(alu("add", before, Input(FLOAT32, 0)), nest.output.dtype)
-        tiles.compute(TileNest(counts, frozenset(), (), nest.output, body), inputs, result, (0, 1), body)
+        tiles.compute(counts, frozenset(), inputs, result, (0, 1), body)
     tiles.store(nest.output, result, axes)
 
 
@@ -169,16 +145,16 @@ class Placement:
         self.machine, self.elements, self.tiles = machine, elements, Tiles(TileCache(
             machine.sbuf_bytes_per_partition // KEPT))
 
-    def write(self, op: Operation, nest: TileNest, start: float | int | None) -> None:
+    def write(self, op: Operation, nest: TileNest, symbols: tuple[Value, ...], start: float | int | None) -> None:
         """Write a nest before an operation. ``start``: what a fold starts with; None: what its output holds."""
         self.tiles.cache.begin(op)
-        self.tiles.at(op, nest.symbols)
+        self.tiles.at(op, symbols)
         if not nest.reduced:
             return self.move(nest) if isinstance(nest.body, Input) else self.elementwise(nest)
-        product = product_of(nest)
+        product = tiled_product(nest)
         if product is not None:
             return self.product(product, start)
-        return self.reduction(nest, folded(nest), start)
+        return self.reduction(nest, start)
 
     def gather(self, op: Operation, one: Gather) -> None:
         """Write a gather before the operation that reads its result: the rows' numbers, then the rows."""
@@ -193,7 +169,7 @@ class Placement:
         steps = dict(zip(one.axes, dense([one.extents[a] for a in one.axes])))
         output = walked(rows, (steps.get(a, 0) for a in range(len(one.extents))))
         extents = tuple(n if a in one.axes else 1 for a, n in enumerate(one.extents))
-        self.elementwise(TileNest(extents, frozenset(), one.inputs, output, one.row))
+        self.elementwise(TileNest.of(extents, (), one.inputs, output, one.row).without_unused)
         for start in range(0, count, self.machine.partitions):
             part = min(self.machine.partitions, count - start)
             index = self.tiles.buffer((part, 1), INT32)
@@ -227,12 +203,12 @@ class Placement:
             return [merged]
         if len(axes) > 1 or merged.reduced:
             best = max(axes, key=lambda a: (min(merged.extents[a], self.machine.partitions)
-                                            * (1 if merged.output.steps[a] == 1 else 2), -a))
+                                            * (1 if merged.output.strides[a] == 1 else 2), -a))
             return [merged.arranged(best)]
         axis, extent = axes[0], merged.extents[axes[0]]
         rows = largest_divisor(extent, self.machine.partitions)
         if rows >= min(extent, 16) or extent <= self.machine.partitions:
-            return [split(merged, axis, extent // rows).arranged(axis)]
+            return [merged.divided(axis, extent // rows).arranged(axis)]
         main = extent - extent % self.machine.partitions
         return [part for start, count in ((0, main), (main, extent - main)) if count
                 for part in self.arranged(merged.window(axis, start, count))]
@@ -248,49 +224,50 @@ class Placement:
         if reads_output(nest.body):
             place = len(nest.inputs)
             body = rebuilt(nest.body, lambda node: Input(node.dtype, place) if isinstance(node, Output) else None)
-            nest = replace(nest, inputs=(*nest.inputs, nest.output), body=body)
+            nest = replace(nest, inputs=(*nest.inputs, nest.output)).with_body(body)
         for whole in self.arranged(nest):
             for part in whole.boxes(enumerate(self.sizes(whole, whole.body))):
                 inputs = [self.tiles.load(operand, part.extents) for operand in part.inputs]
                 axes = tuple(range(len(part.extents)))
                 result = self.tiles.buffer(part.extents, part.output.dtype)
-                self.tiles.compute(part, inputs, result, axes, part.body)
+                self.tiles.compute(part.extents, part.reduced, inputs, result, axes, part.body)
                 self.tiles.store(part.output, result, axes)
 
     # -- folds ---------------------------------------------------------------------------------------------------------
-    def reduction(self, nest: TileNest, fold: Fold, start: float | int | None) -> None:
+    def reduction(self, nest: TileNest, start: float | int | None) -> None:
+        folded(nest)
         merged = nest.arranged(None)
         if not merged.reduced:                      # of one element each
-            return self.elementwise(merged if start is None else replace(merged, body=_with_old(merged.body, start)))
+            return self.elementwise(merged if start is None else merged.with_body(_with_old(merged.body, start)))
         kept = [a for a, n in enumerate(merged.extents) if a not in merged.reduced and n > 1]
         axis = max(merged.reduced, key=lambda a: merged.extents[a])
         rows = largest_divisor(merged.extents[axis], self.machine.partitions)
         if kept or rows == 1 or prod(merged.extents) <= self.machine.partitions:
             for whole in self.arranged(nest):
-                self.fold(whole, folded(whole), start)
+                self.fold(whole, start)
             return None
-        return self.in_two_steps(merged, axis, rows, fold, start)
+        return self.in_two_steps(merged, axis, rows, start)
 
-    def in_two_steps(self, nest: TileNest, axis: int, rows: int, fold: Fold, start: float | int | None) -> None:
+    def in_two_steps(self, nest: TileNest, axis: int, rows: int, start: float | int | None) -> None:
         """A fold of everything into one value: one value a row first."""
-        parts = split(nest, axis, nest.extents[axis] // rows)
+        parts = nest.divided(axis, nest.extents[axis] // rows)
+        fold = folded(parts)
         scratch = self.tiles.buffer((rows,), fold.dtype, HBM)
         steps = tuple(1 if a == axis else 0 for a in range(len(parts.extents)))
         output = walked(scratch, steps)
-        value = folded(parts)
-        own = alu(fold.fn, Output(fold.dtype), value.element)
-        first = replace(parts, reduced=parts.reduced - {axis}, output=output, body=own)
+        element = alu(fold.fn, Output(fold.dtype), parts.expression(fold.value))
+        first = replace(parts, reduced=parts.reduced - {axis}, outputs=(output,)).with_body(element)
         for whole in self.arranged(first):
-            self.fold(whole, folded(whole), fold.identity)
+            self.fold(whole, fold.identity)
         old = converted(Output(nest.output.dtype), fold.dtype)
         body = converted(alu(fold.fn, old, Input(fold.dtype, 0)), nest.output.dtype)
-        last = TileNest((rows,), frozenset({0}), (walked(scratch, (1,)),),
-                        replace(nest.output, steps=(0,)), body, symbols=nest.symbols, ranges=nest.ranges)
-        self.fold(last.arranged(None), folded(last), start)
+        last = TileNest.of((rows,), {0}, (walked(scratch, (1,)),), replace(nest.output, strides=(0,)), body)
+        self.fold(last.arranged(None), start)
 
-    def fold(self, nest: TileNest, fold: Fold, start: float | int | None) -> None:
+    def fold(self, nest: TileNest, start: float | int | None) -> None:
         """A fold with its partitions along axis 0."""
-        sizes = self.sizes(nest, fold.element)
+        fold = folded(nest)
+        sizes = self.sizes(nest, nest.expression(fold.value))
         kept = tuple(a for a in range(len(nest.extents)) if a not in nest.reduced)
         outer = [n if a in nest.reduced else sizes[a] for a, n in enumerate(nest.extents)]
         for box in nest.boxes(enumerate(outer)):
@@ -302,11 +279,12 @@ class Placement:
                 inputs = [self.tiles.load(operand, part.extents) for operand in part.inputs]
                 if k == 0 and start is not None:
                     self.tiles.fill(total, start, kept)
-                own = folded(part)
                 if fold.dtype.is_integer and ALU[fold.fn].group != "bitwise":
-                    self.halve(part, own, inputs, total, kept)
+                    self.halve(part, fold, inputs, total, kept)
                 else:
-                    self.tiles.compute(part, inputs, total, kept, alu(own.fn, Output(own.dtype), own.element))
+                    element = part.expression(fold.value)
+                    step = alu(fold.fn, Output(fold.dtype), element)
+                    self.tiles.compute(part.extents, part.reduced, inputs, total, kept, step)
             result = total
             if box.output.dtype is not fold.dtype:
                 result = self.tiles.buffer(counts, box.output.dtype)
@@ -318,7 +296,7 @@ class Placement:
         """total = total (fn) elements, in integers, which no engine folds: halves of the tile onto each other."""
         axes, counts = tuple(range(len(nest.extents))), list(nest.extents)
         values = self.tiles.buffer(counts, fold.dtype)
-        self.tiles.compute(replace(nest, reduced=frozenset()), inputs, values, axes, fold.element)
+        self.tiles.compute(nest.extents, frozenset(), inputs, values, axes, nest.expression(fold.value))
         both = alu(fold.fn, Input(fold.dtype, 0), Input(fold.dtype, 1))
         for axis in sorted(nest.reduced):
             while counts[axis] > 1:
@@ -326,17 +304,17 @@ class Placement:
                 sizes = [half if a == axis else n for a, n in enumerate(counts)]
                 low, high = (replace(values, access=values.access.box(
                     [start if a == axis else 0 for a in axes], sizes)) for start in (0, counts[axis] - half))
-                self.tiles.compute(_over(nest, sizes, both), [(low, axes), (high, axes)], low, axes, both)
+                self.tiles.compute(sizes, frozenset(), [(low, axes), (high, axes)], low, axes, both)
                 counts[axis] -= half
         last = replace(values, access=values.access.box([0] * len(counts), counts))
         line = self.tiles.buffer([nest.extents[a] for a in kept], fold.dtype)
         self.tiles.copy(line, last.patterned(dims=tuple(last.access.dims[a] for a in axes if a in kept)))
         sizes = [nest.extents[a] for a in kept]
         own = tuple(range(len(kept)))
-        self.tiles.compute(_over(nest, sizes, both), [(total, own), (line, own)], total, own, both)
+        self.tiles.compute(sizes, frozenset(), [(total, own), (line, own)], total, own, both)
 
     # -- products ------------------------------------------------------------------------------------------------------
-    def product(self, product: Product, start: float | int | None) -> None:
+    def product(self, product: TiledProduct, start: float | int | None) -> None:
         """Tiles of the result, for each combination of the axes that no tile has."""
         nest = product.nest
         singles = [a for a in range(len(nest.extents)) if a not in product.axes and a not in nest.reduced]
@@ -344,15 +322,10 @@ class Placement:
             write_product(self.tiles, self.machine, replace(product, nest=part), start)
 
 
-def _over(nest: TileNest, extents: Sequence[int], body: Node) -> TileNest:
-    """An elementwise nest over a box of tiles."""
-    return TileNest(tuple(extents), frozenset(), (), nest.output, body)
-
-
 def folded(nest: TileNest) -> Fold:
     """The fold of a reduction. A narrow result is kept in the dtype of its arithmetic, not rounded at each step."""
-    fold = fold_of(nest.body)
-    if fold is None or fold.identity is None:
+    fold = fold_of(nest)
+    if fold is None or fold.identity is None or ALU[fold.fn].reduce is None:
         raise Unsupported(feature="a reduction whose step is no sum, product, extreme or logical operation as engine "
                                   "instructions", instead="run this program on the CPU")
     return fold

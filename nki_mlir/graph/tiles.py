@@ -23,7 +23,8 @@ from nki_mlir.dialects.op import NisaOp
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.graph.nests import chosen, compared, numbers, unsigned, with_exact_extremes
 from nki_mlir.scalar.dtypes import BOOL, INT32, DType
-from nki_mlir.waist.tile_nest import (
+from nki_mlir.waist.buffer_views import TileReader
+from nki_mlir.waist.expression import (
     Activation,
     Alu,
     Constant,
@@ -32,12 +33,10 @@ from nki_mlir.waist.tile_nest import (
     Node,
     Output,
     Position,
-    TileNest,
-    TileOperand,
     converted,
     forms_of,
 )
-from nki_mlir.waist.tile_reader import NestReader
+from nki_mlir.waist.tile_operand import TileOperand
 from nki_mlir.waist.writer import IterationSpace, OperandView, ScalarBody, Writer
 
 HARMLESS = (*VIEWS, "memref.get_global", "arith.", "affine.apply", "memref.load")
@@ -187,14 +186,15 @@ class Tiles:
         self.copy(target, tile)
         self.cache.stored(elements_of(target, self.symbols), tile)
 
-    def compute(self, nest: TileNest, inputs: Sequence[tuple[Tile, tuple[int, ...]]], output: Tile,
-                axes: tuple[int, ...], body: Node) -> None:
-        """output = body, over the nest's axes. Fold with the output where the body reads it."""
+    def compute(self, extents: Sequence[int], reduced: frozenset[int],
+                inputs: Sequence[tuple[Tile, tuple[int, ...]]], output: Tile, axes: tuple[int, ...], body: Node
+                ) -> None:
+        """output = body, over axes of these extents. Fold with the output where the body reads it."""
         body = with_exact_extremes(body)
-        loops = IterationSpace(len(nest.extents), nest.reduced, (), (), self.symbols)
+        loops = IterationSpace(len(extents), reduced, (), (), self.symbols)
         views = [self.view(tile, own) for tile, own in inputs]
-        kept = tuple(a for a in axes if a not in nest.reduced)
-        target = self.writer.view(output, axes, self.symbols, nest.reduced) if nest.reduced else self.view(output, kept)
+        kept = tuple(a for a in axes if a not in reduced)
+        target = self.writer.view(output, axes, self.symbols, reduced) if reduced else self.view(output, kept)
         self.writer.generic(loops, views, [target], body.dtype,
                             lambda s, ins, outs: [expression(body, s, ins, outs, {})], forms_of(body))
 
@@ -233,7 +233,7 @@ def load_on_chip(load: Operation, tiles: Tiles) -> None:
     if not isinstance(kind, ir.IntegerType) or kind.width > 32:
         raise Unsupported(feature=f"a choice or an index of type {kind} in a graph as engine instructions",
                           instead="use an int32").located(location_of(load))
-    reader = NestReader(load)
+    reader = TileReader(load)
     view = reader.view(load.operands[0])
     access = view.tile.access
     for d, subscript in zip(view.dims, list(load.operands)[1:]):

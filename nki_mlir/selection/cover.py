@@ -27,7 +27,7 @@ from nki_mlir.machine import Engine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, UINT8, UINT16, UINT32, DType
 from nki_mlir.selection.emitter import GPSIMD, SCALAR, VECTOR, Emitter
-from nki_mlir.waist.tile_nest import (
+from nki_mlir.waist.expression import (
     Activation,
     Alu,
     Constant,
@@ -36,13 +36,11 @@ from nki_mlir.waist.tile_nest import (
     Node,
     Output,
     Position,
-    TileNest,
-    TileOperand,
     alu,
     children,
     converted,
-    walked,
 )
+from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
 ON_GPSIMD = ("rsqrt", "power")          # functions that only GpSimd computes with full precision
 UNSIGNED = {1: UINT8, 2: UINT16, 4: UINT32}

@@ -27,7 +27,8 @@ from nki_mlir.dialects.verifier import OutOfBounds, in_buffer
 from nki_mlir.scalar.dtypes import UINT8
 from nki_mlir.selection.cover import Cover
 from nki_mlir.selection.emitter import GPSIMD, VECTOR, Emitter
-from nki_mlir.waist.tile_nest import TileNest, TileOperand, is_copy, walked
+from nki_mlir.waist.expression import is_copy
+from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
 if TYPE_CHECKING:
     from nki_mlir.selection.selector import Selector

@@ -16,19 +16,9 @@ from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
 from nki_mlir.selection import masks
 from nki_mlir.selection.cover import Cover
 from nki_mlir.selection.emitter import GPSIMD, TENSOR, VECTOR, Emitter
-from nki_mlir.waist.tile_nest import (
-    Convert,
-    Fold,
-    Input,
-    Node,
-    TileNest,
-    TileOperand,
-    factors_of,
-    fold_of,
-    is_copy,
-    reads_output,
-    walked,
-)
+from nki_mlir.waist.expression import Convert, Input, Node, is_copy, reads_output
+from nki_mlir.waist.recognize import Fold, Product, fold_of, product_of
+from nki_mlir.waist.tile_operand import TileNest, TileOperand, partition_axis, walked
 
 
 class Selector:
@@ -52,7 +42,7 @@ class Selector:
     @staticmethod
     def by_lanes(nest: TileNest) -> TileNest:
         """The nest arranged by the axis along the partitions; where all is in HBM, any axis serves."""
-        axis = nest.partition_axis()
+        axis = partition_axis(nest)
         return nest.arranged(0 if axis is None and nest.extents and not nest.output.on_chip else axis)
 
     def elementwise(self, nest: TileNest) -> None:
@@ -102,7 +92,7 @@ class Selector:
 
     def converted(self, operand: TileOperand, nest: TileNest, node: Node) -> TileOperand:
         """A buffer with an expression of one operand, ``Input`` 0 of ``node``."""
-        single = replace(nest, inputs=(operand,), body=node)
+        single = replace(nest, inputs=(operand,)).with_body(node)
         return self.cover(single).value(node)
 
 
@@ -113,7 +103,7 @@ class Selector:
 
 def on_lanes(operand: TileOperand) -> bool:
     """Whether axis 0 of the nest goes along the operand's partitions, or leaves it where it is."""
-    return not operand.on_chip or operand.lanes == 0 or (operand.lanes is None and operand.steps[0] == 0)
+    return not operand.on_chip or operand.lanes == 0 or (operand.lanes is None and operand.strides[0] == 0)
 
 
 def relaid(emitter: Emitter, operand: TileOperand, extents: Sequence[int]) -> TileOperand:
@@ -171,23 +161,23 @@ def select_fold(selector: Selector, nest: TileNest, fresh: bool) -> None:
     if fold is None:
         raise Unsupported(feature="a fold that is no ALU operation of its output and a value",
                           instead="yield scalar.alu(output, value)")
-    factors = factors_of(fold.element)
-    if fold.fn == "add" and fold.dtype is FLOAT32 and factors is not None and len(nest.reduced) == 1:
-        product = _product(nest, factors)
-        if product is not None:
-            return _products(selector, product, fresh)
+    product = product_of(nest)
+    if product is not None and product.in_float32 and len(nest.reduced) == 1:
+        tiles = _product(nest, product)
+        if tiles is not None:
+            return _products(selector, tiles, fresh)
     return _reduction(selector, nest, fresh)
 
 
 def own_fold(nest: TileNest) -> Fold | None:
     """What a nest folds into its output, step by step in the dtype of that."""
-    fold = fold_of(nest.body)
-    return fold if fold is not None and fold.dtype is nest.body.dtype else None
+    fold = fold_of(nest)
+    return fold if fold is not None and not fold.converts and ALU[fold.fn].reduce is not None else None
 
 
 def _assignment(selector: Selector, nest: TileNest) -> None:
     """A value that does not change along the reduced axes, written to each result that an active element goes into."""
-    nest = nest.arranged(nest.partition_axis())
+    nest = nest.arranged(partition_axis(nest))
     emitter = selector.emitter
     emitter.bound(nest.extents, nest.limits)
     kept = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
@@ -201,10 +191,10 @@ def _assignment(selector: Selector, nest: TileNest) -> None:
 
 # -- reductions --------------------------------------------------------------------------------------------------------
 def _reduction(selector: Selector, nest: TileNest, fresh: bool) -> None:
-    nest = nest.arranged(nest.partition_axis())             # of the result, or else of what is folded
+    nest = nest.arranged(partition_axis(nest))             # of the result, or else of what is folded
     fold = own_fold(nest)                                   # its forms are of the arranged axes
     assert fold is not None
-    fn, element = fold.fn, fold.element
+    fn, element = fold.fn, nest.expression(fold.value)
     emitter, flags = selector.emitter, None
     everything = frozenset(range(1, len(nest.extents)))
     kept = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
@@ -265,13 +255,13 @@ def touched(selector: Selector, nest: TileNest) -> Tile | None:
 
 
 # -- matrix products ---------------------------------------------------------------------------------------------------
-def _product(nest: TileNest, factors: tuple[int, int]) -> TileNest | None:
+def _product(nest: TileNest, product: Product) -> TileNest | None:
     """The nest, arranged by the contracted axis, with its stationary and its moving operand as inputs."""
     (contracted,) = nest.reduced
     nest = nest.arranged(contracted, keep=nest.output.lanes)
     rows = nest.output.lanes
     free = [a for a in range(1, len(nest.extents)) if nest.extents[a] > 1]
-    a, b = (nest.inputs[k] for k in factors)
+    a, b = (nest.inputs[k] for k in product.inputs)
     if rows is None:
         return None
     for stationary, moving in ((a, b), (b, a)):

@@ -1,19 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A structured operation as a loop nest, plain data: extents, strides, a scalar body.
+"""A structured operation as a loop nest, plain data: extents, operands, a scalar body.
 
-Addresses are not part of it, so all operations of one shape are one ``Nest``, whatever kernel they are in. Its text is
-its key.
+The operands say how memory is walked. Those of native code are strides alone: addresses are not part of a nest, so all
+operations of one shape are one ``Nest``, whatever kernel they are in, and its text is its key. Those that instructions
+are chosen for are tiles of buffers (``tile_operand.py``).
+
+The body is a sequence of steps; ``body`` shows it as a tree.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
+from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Constraint, Linear, Mask
-from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.scalar.dtypes import DType
+from nki_mlir.waist.expression import (
+    Activation,
+    Alu,
+    Constant,
+    Convert,
+    Input,
+    Node,
+    Output,
+    Position,
+    alu,
+    converted,
+    inputs_of,
+    rebuilt,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, TypeVar
+    AnyOperand = TypeVar("AnyOperand", bound="Operand", default="Operand")
+else:
+    from typing import TypeVar
+    AnyOperand = TypeVar("AnyOperand")
 
 Strides = tuple[int, ...]
 
@@ -25,36 +49,61 @@ class Operand:
     dtype: DType
     strides: Strides
 
+    def moves(self, axis: int) -> bool:
+        """Whether different positions on the axis are different elements."""
+        return self.strides[axis] != 0
+
+    def along(self, axes: Sequence[int]) -> "Self":
+        """The operand over some of its axes, in this order."""
+        return replace(self, strides=tuple([self.strides[a] for a in axes]))
+
+    def divided(self, axis: int, inner: int) -> "Self":
+        """The operand with an axis as two, of which the inner one has ``inner`` positions."""
+        return replace(self, strides=(*self.strides[:axis], self.strides[axis] * inner, *self.strides[axis:]))
+
+    def at(self, starts: Sequence[int]) -> "Self":
+        """The operand of a nest that begins at ``starts``; where that is in memory is no part of it."""
+        return self
+
+    def step_as_one(self, outer: int, inner: int, extent: int) -> bool:
+        """Whether two axes, the inner one of an extent, step through memory like one."""
+        return self.strides[outer] == self.strides[inner] * extent
+
 
 @dataclass(frozen=True)
 class Step:
     """One operation of a scalar body.
 
-    ``kind`` is constant, convert, wrap, bitcast, alu, activation, math, index, form or cast; ``name`` the function;
-    ``operands`` are numbers of values: the inputs, then the symbols, then the outputs' old values, then the steps'
-    results, in order. ``number`` is a constant's value (a float's as text, which tells -0.0 from 0.0), an index's axis,
-    or the linear form of a ``form`` over its operands. ``dtype`` None: an index.
+    ``kind`` is constant, position, convert, wrap, bitcast, alu, activation, math or gather; ``name`` the function;
+    ``operands`` are numbers of values: the inputs, then the outputs' old values, then the steps' results, in order.
+    ``number`` is a constant's value (a float's as text, which tells -0.0 from 0.0), the linear form of a position over
+    axes and symbols, or which table a gather reads, its row by the operand.
     """
 
     kind: str
-    dtype: DType | None
+    dtype: DType
     operands: tuple[int, ...] = ()
     name: str = ""
     number: Any = None
 
 
 @dataclass(frozen=True)
-class Nest:
-    """Loops around a scalar body. ``reduced`` are axes that outputs do not have; ``results`` has a value an output."""
+class Nest(Generic[AnyOperand]):
+    """Loops around a scalar body. ``reduced`` are axes that outputs do not have; ``results`` has a value an output.
+
+    Elements outside of ``mask`` are not touched, ``limits`` must hold at all others. Both, and positions, are forms
+    over axes and ``symbols`` index values.
+    """
 
     extents: tuple[int, ...]
     reduced: frozenset[int]
-    inputs: tuple[Operand, ...]
+    inputs: tuple[AnyOperand, ...]
     symbols: int
-    outputs: tuple[Operand, ...]
+    outputs: tuple[AnyOperand, ...]
     steps: tuple[Step, ...]
     results: tuple[int, ...]
     mask: Mask = ()
+    limits: Mask = ()
 
     def __hash__(self) -> int:
         return self._hash               # programs look routines up again and again
@@ -64,8 +113,13 @@ class Nest:
         return hash((self.extents, self.reduced, self.operands, self.symbols, self.steps, self.results, self.mask))
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
+    def operands(self) -> tuple[AnyOperand, ...]:
         return (*self.inputs, *self.outputs)
+
+    @property
+    def output(self) -> AnyOperand:
+        """The first output."""
+        return self.outputs[0]
 
     @property
     def elements(self) -> int:
@@ -75,22 +129,19 @@ class Nest:
     @property
     def first_output(self) -> int:
         """The number of the value that the first output holds before."""
-        return len(self.inputs) + self.symbols
+        return len(self.inputs)
 
     @property
     def first_step(self) -> int:
         return self.first_output + len(self.outputs)
 
     def step(self, value: int) -> Step | None:
-        """The step that makes a value; None for inputs, symbols and old values."""
+        """The step that makes a value; None for inputs and old values."""
         return self.steps[value - self.first_step] if value >= self.first_step else None
 
-    def dtype_of(self, value: int) -> DType | None:
-        if (step := self.step(value)) is not None:
-            return step.dtype
-        if value < len(self.inputs):
-            return self.inputs[value].dtype
-        return self.outputs[value - self.first_output].dtype if value >= self.first_output else None
+    def dtype_of(self, value: int) -> DType:
+        step = self.step(value)
+        return self.operands[value].dtype if step is None else step.dtype
 
     def uses(self, value: int) -> int:
         """How often steps and results use a value."""
@@ -105,50 +156,140 @@ class Nest:
         types = "_".join(dict.fromkeys(str(o.dtype) for o in (*self.outputs, *self.inputs)))
         return f"{what}_{shape}_{types}"
 
+    # -- the body as a tree --------------------------------------------------------------------------------------------
+    @cached_property
+    def body(self) -> Node:
+        """What the first output becomes."""
+        return self.expression(self.results[0])
+
+    def expression(self, value: int) -> Node:
+        """A value of the body as a tree."""
+        return ExpressionReader(self).value(value)
+
+    def with_body(self, body: Node) -> "Nest[AnyOperand]":
+        """The nest with another expression for its output."""
+        steps, result = _steps_of(body, self.first_output, self.first_step)
+        return replace(self, steps=steps, results=(result,))
+
+    @staticmethod
+    def of(extents: Sequence[int], reduced: Iterable[int], inputs: Sequence[AnyOperand], output: AnyOperand, body: Node
+           ) -> "Nest[AnyOperand]":
+        """A nest of one output that an expression gives."""
+        return Nest(tuple(extents), frozenset(reduced), tuple(inputs), 0, (output,), (), (0,)).with_body(body)
+
+    @property
+    def without_unused(self) -> "Nest[AnyOperand]":
+        """The nest of one output without inputs and steps that do not count."""
+        used = sorted(inputs_of(self.body))
+        number = {old: new for new, old in enumerate(used)}
+        body = rebuilt(self.body, lambda one: Input(one.dtype, number[one.index]) if isinstance(one, Input) else None)
+        return replace(self, inputs=tuple([self.inputs[k] for k in used])).with_body(body)
+
+    # -- forms ---------------------------------------------------------------------------------------------------------
+    @cached_property
+    def forms(self) -> tuple[Linear, ...]:
+        """All forms over axes and symbols: of positions, the mask and the limits."""
+        return (*(s.number for s in self.steps if s.kind == "position"), *(c.form for c in (*self.mask, *self.limits)))
+
+    def with_forms(self, change: Callable[[Linear], Linear]) -> "Nest[AnyOperand]":
+        """The nest with every form changed."""
+        if not self.forms:
+            return self
+        steps = tuple([replace(s, number=change(s.number)) if s.kind == "position" else s for s in self.steps])
+        mask, limits = (tuple([Constraint(change(c.form), c.equal) for c in m]) for m in (self.mask, self.limits))
+        return replace(self, steps=steps, mask=mask, limits=limits)
+
     # -- one form for equal computations -------------------------------------------------------------------------------
     @cached_property
-    def simplified(self) -> "Nest":
+    def simplified(self) -> "Nest[AnyOperand]":
         """The same computation without axes of one element, axes in the order of memory, and neighbours joined."""
-        kept = [a for a, n in enumerate(self.extents) if n != 1]
-        parallel = [a for a in kept if a not in self.reduced]
+        return self.grouped(self._joined(a for a, n in enumerate(self.extents) if n != 1))
+
+    def arranged(self, first: int | None, keep: int | None = None) -> "Nest[AnyOperand]":
+        """The simplified nest with an axis in front of all others, the partition; None: one of extent 1.
+
+        ``keep`` does not go if it has one element, and at least one axis follows the first.
+        """
+        nest = self if first is not None else self._with_unit_axis()
+        first = first if first is not None else len(self.extents)
+        groups = nest._joined(a for a, n in enumerate(self.extents)
+                              if a != first and (n != 1 or a == keep or self.limits))
+        if not groups:
+            groups, nest = [[len(nest.extents)]], nest._with_unit_axis()
+        return nest.grouped([[first], *groups])
+
+    def _joined(self, axes: Iterable[int]) -> list[list[int]]:
+        """Axes as groups that step through memory as one: parallel ones in the order of memory, then reduced ones."""
+        axes = list(axes)
+        parallel = [a for a in axes if a not in self.reduced]
         parallel.sort(key=lambda a: [-abs(o.strides[a]) for o in (*self.outputs, *self.inputs)])
-        asked = {s.number for s in self.steps if s.kind == "index"} | {a for c in self.mask for a, _ in c.form.axes}
+        groups: list[list[int]] = []
+        for axis in [*parallel, *(a for a in axes if a in self.reduced)]:
+            if groups and self._step_as_one(groups[-1][-1], axis):
+                groups[-1].append(axis)
+            else:
+                groups.append([axis])
+        return groups
 
-        def as_one(outer: int, inner: int) -> bool:
-            """Whether two axes step through memory as one, and nothing asks for their positions."""
-            n = self.extents[inner]
-            return (outer in self.reduced) == (inner in self.reduced) and not asked & {outer, inner} and all(
-                o.strides[outer] == o.strides[inner] * n for o in self.operands)
-        return self.grouped(joined([*parallel, *(a for a in kept if a in self.reduced)], as_one))
+    def _step_as_one(self, outer: int, inner: int) -> bool:
+        """Whether one axis can stand for two. Limits are told by axis, so nothing is joined under them."""
+        extent = self.extents[inner]
+        return (outer in self.reduced) == (inner in self.reduced) and not self.limits and all(
+            [o.step_as_one(outer, inner, extent) for o in self.operands]) and all(
+            [dict(f.axes).get(outer, 0) == dict(f.axes).get(inner, 0) * extent for f in self.forms])
 
-    def grouped(self, groups: Sequence[Sequence[int]]) -> "Nest":
+    def _with_unit_axis(self) -> "Nest[AnyOperand]":
+        """The nest with one more axis, of one element."""
+        def wider(operand: AnyOperand) -> AnyOperand:
+            return replace(operand, strides=(*operand.strides, 0))
+        return replace(self, extents=(*self.extents, 1), inputs=tuple(map(wider, self.inputs)),
+                       outputs=tuple(map(wider, self.outputs)))
+
+    def grouped(self, groups: Sequence[Sequence[int]]) -> "Nest[AnyOperand]":
         """The nest with each group of neighbouring axes as one axis; axes in no group have one element."""
         if [list(axes) for axes in groups] == [[a] for a in range(len(self.extents))]:
             return self
         last = [axes[-1] for axes in groups]            # a group steps as its innermost axis
-        place = {axis: k for k, axis in enumerate(last)}
+        number = {axis: k for k, axis in enumerate(last)}
 
-        def operand(o: Operand) -> Operand:
-            return Operand(o.dtype, tuple([o.strides[a] for a in last]))
+        def renumbered(form: Linear) -> Linear:
+            return replace(form, axes=tuple(sorted([(number[a], c) for a, c in form.axes if a in number])))
+        nest = self.with_forms(renumbered)
+        return replace(nest, extents=tuple([prod([self.extents[a] for a in axes]) for axes in groups]),
+                       reduced=frozenset(number[a] for a in self.reduced if a in number),
+                       inputs=tuple([o.along(last) for o in self.inputs]),
+                       outputs=tuple([o.along(last) for o in self.outputs]))
 
-        def step(s: Step) -> Step:
-            if s.kind != "index":
-                return s
-            return replace(s, number=place[s.number]) if s.number in place else Step("form", None, (), "", Linear())
-        return replace(self, extents=tuple([prod([self.extents[a] for a in axes]) for axes in groups]),
-                       reduced=frozenset(place[a] for a in self.reduced if a in place),
-                       inputs=tuple(map(operand, self.inputs)), outputs=tuple(map(operand, self.outputs)),
-                       steps=tuple(map(step, self.steps)), mask=renamed_mask(self.mask, place))
+    # -- other nests ---------------------------------------------------------------------------------------------------
+    def window(self, axis: int, start: int, count: int) -> "Nest[AnyOperand]":
+        """The part of the nest from a position of an axis on."""
+        starts = [start if a == axis else 0 for a in range(len(self.extents))]
+        extents = tuple([count if a == axis else n for a, n in enumerate(self.extents)])
+        return replace(self.with_forms(lambda form: form.moved(starts)), extents=extents,
+                       inputs=tuple([o.at(starts) for o in self.inputs]),
+                       outputs=tuple([o.at(starts) for o in self.outputs]))
 
-    def beside(self, other: "Nest") -> "Nest":
+    def windows(self, axis: int, size: int) -> list["Nest[AnyOperand]"]:
+        """The nest in pieces of at most ``size`` along an axis."""
+        return [self.window(axis, start, min(size, self.extents[axis] - start))
+                for start in range(0, self.extents[axis], size)]
+
+    def boxes(self, sizes: Iterable[tuple[int, int]]) -> list["Nest[AnyOperand]"]:
+        """The nest in boxes of at most these sizes along some axes, those at the ends smaller, in row-major order."""
+        parts = [self]
+        for axis, size in sizes:
+            parts = [window for part in parts for window in part.windows(axis, size)]
+        return parts
+
+    def beside(self, other: "Nest[AnyOperand]") -> "Nest[AnyOperand]":
         """This nest and one of the same extents that reduces nothing as one, operands and steps of this one first.
 
-        Neither has symbols or a mask.
+        Neither has forms.
         """
         own, further = len(self.inputs), len(other.inputs)
         ends = own + further, own + further + len(self.outputs)
 
-        def moved(nest: Nest, value: int) -> int:
+        def moved(nest: "Nest[AnyOperand]", value: int) -> int:
             """The number that a value of one of the two has in both."""
             first, step = nest.first_output, nest.first_step
             if nest is self:
@@ -159,108 +300,81 @@ class Nest:
         return replace(self, inputs=(*self.inputs, *other.inputs), outputs=(*self.outputs, *other.outputs),
                        steps=tuple(steps), results=tuple([moved(n, v) for n in (self, other) for v in n.results]))
 
-    def divided(self, axis: int, inner: int) -> "Nest":
-        """The nest with an axis as two, of which the inner one has ``inner`` positions.
-
-        Nothing may ask for positions.
-        """
-        def operand(o: Operand) -> Operand:
-            return Operand(o.dtype, (*o.strides[:axis], o.strides[axis] * inner, *o.strides[axis:]))
+    def divided(self, axis: int, inner: int) -> "Nest[AnyOperand]":
+        """The nest with an axis as two: the outer one in its position, then one of extent ``inner``, a divisor."""
+        def over_both(form: Linear) -> Linear:
+            axes = [(a + (a > axis), c * inner if a == axis else c) for a, c in form.axes]
+            return replace(form, axes=tuple(sorted([*axes, *((a + 1, c) for a, c in form.axes if a == axis)])))
         reduced = {a + (a > axis) for a in self.reduced} | ({axis + 1} if axis in self.reduced else set())
         extents = (*self.extents[:axis], self.extents[axis] // inner, inner, *self.extents[axis + 1:])
-        return replace(self, extents=extents, reduced=frozenset(reduced), inputs=tuple(map(operand, self.inputs)),
-                       outputs=tuple(map(operand, self.outputs)))
+        return replace(self.with_forms(over_both), extents=extents, reduced=frozenset(reduced),
+                       inputs=tuple([o.divided(axis, inner) for o in self.inputs]),
+                       outputs=tuple([o.divided(axis, inner) for o in self.outputs]))
 
 
-# -- axes --------------------------------------------------------------------------------------------------------------
-# Axes of a nest put in another order, those that are walked as one joined: what normal forms are made of.
+# -- expressions -------------------------------------------------------------------------------------------------------
+class ExpressionReader:
+    """Shows the values of a nest as trees; each value is one object."""
 
-def joined(order: Iterable[int], as_one: Callable[[int, int], bool]) -> list[list[int]]:
-    """The axes in this order, in groups of neighbours of which each is ``as_one`` (outer, inner) with the next."""
-    groups: list[list[int]] = []
-    for axis in order:
-        if groups and as_one(groups[-1][-1], axis):
-            groups[-1].append(axis)
-        else:
-            groups.append([axis])
-    return groups
+    def __init__(self, nest: Nest[Any]) -> None:
+        self.nest = nest
+        self.known: dict[int, Node] = {}
 
+    def value(self, number: int) -> Node:
+        if number not in self.known:
+            step, dtype = self.nest.step(number), self.nest.dtype_of(number)
+            if step is not None:
+                self.known[number] = self.step(step)
+            else:
+                self.known[number] = Input(dtype, number) if number < self.nest.first_output else Output(dtype)
+        return self.known[number]
 
-def renamed(form: Linear, place: Mapping[int, int]) -> Linear:
-    """The form over axes at other places; axes that have none are at 0."""
-    return replace(form, axes=tuple(sorted([(place[a], c) for a, c in form.axes if a in place])))
-
-
-def renamed_mask(mask: Mask, place: Mapping[int, int]) -> Mask:
-    return tuple([Constraint(renamed(c.form, place), c.equal) for c in mask])
-
-
-# -- folds and products ------------------------------------------------------------------------------------------------
-# What a nest does that is better done as a whole.
-
-@dataclass(frozen=True)
-class FoldedOutput:
-    """An output that is ``old value (fn) value``: its number, the operator's step, and the number of the value."""
-
-    output: int
-    step: Step
-    fn: str
-    value: int
-
-    @property
-    def identity(self) -> float | None:
-        """The value that changes nothing when it is folded in; None where there is none."""
-        return ALU[self.fn].identity(self.step.dtype) if self.step.dtype is not None else None
+    def step(self, step: Step) -> Node:
+        match step.kind:
+            case "constant":
+                return Constant(step.dtype, float(step.number) if step.dtype.is_float else step.number)
+            case "position":
+                return converted(Position(step.number), step.dtype)
+            case "convert":
+                return converted(self.value(step.operands[0]), step.dtype)
+            case "alu":
+                return alu(step.name, *map(self.value, step.operands))
+            case "activation":
+                return Activation(step.dtype, step.name, self.value(step.operands[0]))
+        raise Unsupported(feature=f"'scalar.{step.kind}' in the body of a structured operation",
+                          instead="use scalar.convert, scalar.alu and scalar.activation")
 
 
-def function_of(step: Step | None) -> str:
-    """The ALU operation that a step is; "" for any other."""
-    return step.name if step is not None and step.kind == "alu" else ""
+def _steps_of(body: Node, first_output: int, first_step: int) -> tuple[tuple[Step, ...], int]:
+    """The steps of a tree, equal subtrees once, and the number of its value."""
+    known: dict[Node, int] = {}
+    steps: list[Step] = []
 
+    def number(node: Node) -> int:
+        if node not in known:
+            known[node] = value(node)
+        return known[node]
 
-def fold_of(nest: Nest, output: int) -> FoldedOutput | None:
-    """An output as a fold, if nothing else uses the value that it holds before."""
-    old, step = nest.first_output + output, nest.step(nest.results[output])
-    fn = function_of(step)
-    if step is None or not fn or len(step.operands) != 2 or step.operands.count(old) != 1 or nest.uses(old) != 1:
-        return None
-    left, right = step.operands
-    if left != old and not ALU[fn].commutative:
-        return None
-    return FoldedOutput(output, step, fn, right if left == old else left)
+    def add(*parts: Any) -> int:
+        steps.append(Step(*parts))
+        return first_step + len(steps) - 1
 
-
-def factors_of(nest: Nest, value: int) -> tuple[int, ...]:
-    """The two values that a value is the product of; none for any other."""
-    step = nest.step(value)
-    return step.operands if step is not None and function_of(step) == "multiply" else ()
-
-
-def source_of(nest: Nest, value: int) -> int | None:
-    """The input that a value is, converted or not."""
-    while (step := nest.step(value)) is not None and step.kind == "convert":
-        value = step.operands[0]
-    return value if value < len(nest.inputs) else None
-
-
-def of_integers(nest: Nest, value: int) -> bool:
-    """Whether all that a value is computed from is integers and constants."""
-    dtype = nest.dtype_of(value)
-    if dtype is None or dtype.is_integer:
-        return True
-    step = nest.step(value)
-    return step is not None and all(of_integers(nest, v) for v in step.operands)
-
-
-def integer_sums(nest: Nest) -> dict[int, int]:
-    """Outputs that add up values made of integers alone, each with the number of the value.
-
-    Compiled code keeps them in float64, so that they do not depend on the order: addends are float32 values, of which
-    float64 holds sums of 2^21 integers of 32 bits exactly. The sum is rounded once.
-    """
-    found = {}
-    for output, operand in enumerate(nest.outputs):
-        fold = fold_of(nest, output) if nest.reduced and not any(operand.strides[a] for a in nest.reduced) else None
-        if fold is not None and fold.fn == "add" and operand.dtype is FLOAT32 and of_integers(nest, fold.value):
-            found[output] = fold.value
-    return found
+    def value(node: Node) -> int:
+        match node:
+            case Input(index=index):
+                return index
+            case Output():
+                return first_output
+            case Constant(dtype=dtype, value=constant):
+                return add("constant", dtype, (), "", repr(float(constant)) if dtype.is_float else int(constant))
+            case Position(form=form, dtype=dtype):
+                return add("position", dtype, (), "", form)
+            case Convert(dtype=dtype, value=inner):
+                return add("convert", dtype, (number(inner),))
+            case Activation(dtype=dtype, fn=fn, value=inner):
+                return add("activation", dtype, (number(inner),), fn)
+            case Alu(dtype=dtype, fn=fn, args=args):
+                return add("alu", dtype, tuple([number(a) for a in args]), fn)
+        raise TypeError(node)
+    result = number(body)
+    return tuple(steps), result

@@ -10,16 +10,19 @@ from typing import NamedTuple
 
 from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Attribute, Operation, Type, Value, ir, operations_of
-from nki_mlir.diagnostics import Unsupported
+from nki_mlir.diagnostics import NkiMlirError, Unsupported
 from nki_mlir.dialects.access import Linear, Mask
-from nki_mlir.dialects.attributes import MalformedAttribute, memoized, read_linear, read_mask
+from nki_mlir.dialects.attributes import MalformedAttribute, applied, memoized, read_linear, read_mask
 from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.scalar.dtypes import BY_MLIR, DType
+from nki_mlir.scalar.dtypes import BY_MLIR, INT32, DType
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
-SYMBOLS, STEPS = 1 << 20, 1 << 30           # provisional numbers of values; old values of outputs are below 0
+STEPS = 1 << 30                             # provisional numbers of steps; old values of outputs are below 0
+# Index arithmetic, by the function that computes it from elements.
+COMPUTED_INDEX = {"arith.addi": "add", "arith.subi": "subtract", "arith.muli": "multiply", "arith.maxsi": "maximum",
+                  "arith.minsi": "minimum"}
 
 Subscripts = Sequence[Linear]               # of one operand: a form of the axes for each of its dims
 
@@ -33,7 +36,16 @@ class Structured:
     subscripts: tuple[Subscripts, ...]  # of each
     starts: tuple[int, ...]             # elements from where a memref starts to where the nest does
     symbols: tuple[Value, ...]            # index values
-    limits: Mask
+    gathers: "tuple[GatheredRows, ...]" = ()
+
+
+@dataclass(frozen=True)
+class GatheredRows:
+    """A buffer whose rows a body chooses by elements that it reads, and the other subscripts."""
+
+    op: Operation
+    buffer: Value
+    subscripts: Subscripts
 
 
 class MemrefLayout(NamedTuple):
@@ -78,14 +90,6 @@ def iterators_of(kinds: Attribute) -> tuple[int, frozenset[int]]:
 mask_of = memoized(read_mask)
 
 
-def loops_of(op: Operation) -> tuple[Sequence[Subscripts], int, frozenset[int]]:
-    """What each operand is subscripted by, how many axes there are, and which are reduced."""
-    if op.name != "linalg.fill":
-        return subscripts_of(op.attributes["indexing_maps"]), *iterators_of(op.attributes["iterator_types"])
-    rank = len(layout_of(op.operands[1].type).sizes)
-    return [[], _identity(range(rank))], rank, frozenset()
-
-
 def _linear(e: ir.AffineExpr, what: str, instead: str) -> Linear:
     try:
         return read_linear(e)
@@ -97,32 +101,23 @@ def step_of(op: Operation, operands: tuple[int, ...]) -> Step:
     """A scalar operation as a step on the values of these numbers."""
     dtype = scalar_dtype(op.results[0].type)
     match op.name:
-        case "scalar.convert" | "scalar.wrap" | "scalar.bitcast":
+        case "scalar.convert" | "scalar.wrap" | "scalar.bitcast" if dtype is not None:
             return Step(op.name.removeprefix("scalar."), dtype, operands)
-        case "scalar.alu" | "scalar.activation" | "scalar.math":
+        case "scalar.alu" | "scalar.activation" | "scalar.math" if dtype is not None:
             return Step(op.name.removeprefix("scalar."), dtype, operands, op.attributes["fn"].value)
-        case "arith.constant":
+        case "arith.constant" if dtype is not None:
             number = op.attributes["value"].value
-            if dtype is None:
-                return Step("form", None, (), "", Linear(number))
             return Step("constant", dtype, (), "", repr(number) if isinstance(number, float) else int(number))
-        case "linalg.index":
-            return Step("index", None, (), "", op.attributes["dim"].value)
-        case "affine.apply":
-            mapping = op.attributes["map"].value
-            form = _linear(mapping.results[0], "the index", "use a linear map")
-            places = [(d, c) for d, c in form.axes] + [(mapping.n_dims + s, c) for s, c in form.symbols]
-            return Step("form", None, operands, "", Linear(form.const, (), tuple(sorted(places))))
-        case "arith.addi" | "arith.subi" if dtype is None:
-            return Step("form", None, operands, "", Linear(0, (), ((0, 1), (1, 1 if op.name == "arith.addi" else -1))))
-        case "arith.index_cast" if dtype is not None and isinstance(op.operands[0].type, ir.IndexType):
-            return Step("cast", dtype, operands)
-    raise Unsupported(feature=f"'{op.name}' in a scalar expression",
-                      instead="use operations of the scalar dialect").located(location_of(op))
+    raise unreadable(op)
+
+
+def unreadable(op: Operation) -> NkiMlirError:
+    return Unsupported(feature=f"'{op.name}' in a scalar expression", instead="use operations of the scalar dialect"
+                       ).located(location_of(op))
 
 
 class Reader:
-    """Reads operations."""
+    """Reads operations for those who execute them."""
 
     def __init__(self) -> None:
         self.known: dict[Hashable, Structured] = {}         # by ``structure_key``
@@ -133,65 +128,71 @@ class Reader:
         ``inner`` are the operations of its body, where they are known.
         """
         if op.name == "linalg.fill":
-            return self._fill(op)
+            return structured(op)
         operands = list(op.operands)
         key = structure_key(op, operands, operations_of(op, lambda name: True)[1:] if inner is None else inner)
         if key is None:
-            return self._generic(op, operands)
+            read = structured(op)
+            if read.gathers:
+                raise unreadable(read.gathers[0].op)
+            return read
         known = self.known.get(key)
         if known is None:
-            known = self.known[key] = self._generic(op, operands)
-        return Structured(known.nest, tuple(operands), known.subscripts, known.starts, (), known.limits)
+            known = self.known[key] = structured(op)
+        return Structured(known.nest, tuple(operands), known.subscripts, known.starts, ())
 
-    def copy(self, op: Operation) -> Structured:
-        """A ``memref.copy``."""
-        source, target = op.operands
-        extents = layout_of(target.type).sizes
-        return _structured(extents, frozenset(), _BodyReader(1, (), [0]), [source], [target], [
-            _identity(extents)] * 2)
 
-    def _fill(self, op: Operation) -> Structured:
-        value, target = op.operands
+def copied(op: Operation) -> Structured:
+    """A ``memref.copy``."""
+    source, target = op.operands
+    extents = layout_of(target.type).sizes
+    body = _BodyReader(())
+    body.inputs, body.yielded = [(source, _identity(extents))], [0]
+    return _structured(extents, frozenset(), body, [target], [_identity(extents)])
+
+
+def structured(op: Operation) -> Structured:
+    """A ``linalg.generic`` or ``linalg.fill``, read."""
+    operands = list(op.operands)
+    if op.name == "linalg.fill":
+        value, target = operands
         extents = layout_of(target.type).sizes
-        body = _BodyReader(0, ())
+        body = _BodyReader(())
         body.yielded = [body.value(value)]
-        return _structured(extents, frozenset(), body, [], [target], [_identity(extents)])
-
-    def _generic(self, op: Operation, operands: list[Value]) -> Structured:
-        attributes = op.attributes
-        subscripts, rank, reduced = loops_of(op)
-        count, _ = attributes["operandSegmentSizes"]
-        inputs = [k for k in range(count) if isinstance(operands[k].type, ir.MemRefType)]
-        symbols = [k for k in range(count) if isinstance(operands[k].type, ir.IndexType)]
-        memory = (*inputs, *range(count, len(operands)))
-        extents = extents_of(op, [(subscripts[k], layout_of(operands[k].type).sizes) for k in memory], rank)
-        arguments = list(op.regions[0].blocks[0].arguments)
-        body = _BodyReader(len(inputs), [operands[k] for k in symbols])
-        body.values.update((arguments[k], number) for number, k in enumerate(inputs))
-        body.values.update((arguments[k], SYMBOLS + number) for number, k in enumerate(symbols))
-        for k in range(count):
-            if arguments[k] not in body.values:             # a number, whose expression becomes part of the body
-                body.values[arguments[k]] = body.value(operands[k])
-        body.read(op, arguments[count:])
-        mask, limits = (mask_of(attributes[name]) if name in attributes else () for name in ("nki.mask", "nki.limits"))
-        return _structured(extents, reduced, body, [operands[k] for k in inputs], operands[count:],
-                           [subscripts[k] for k in memory], mask, limits)
+        return _structured(extents, frozenset(), body, [target], [_identity(extents)])
+    attributes = op.attributes
+    subscripts, (rank, reduced) = subscripts_of(attributes["indexing_maps"]), iterators_of(attributes["iterator_types"])
+    count, _ = attributes["operandSegmentSizes"]
+    inputs = [k for k in range(count) if isinstance(operands[k].type, ir.MemRefType)]
+    symbols = [k for k in range(count) if isinstance(op.regions[0].blocks[0].arguments[k].type, ir.IndexType)]
+    memory = (*inputs, *range(count, len(operands)))
+    extents = extents_of(op, [(subscripts[k], layout_of(operands[k].type).sizes) for k in memory], rank)
+    arguments = list(op.regions[0].blocks[0].arguments)
+    body = _BodyReader([operands[k] for k in symbols])
+    body.values.update((arguments[k], number) for number, k in enumerate(inputs))
+    body.forms.update((arguments[k], Linear(0, ((number, 1),))) for number, k in enumerate(symbols))
+    body.inputs = [(operands[k], subscripts[k]) for k in inputs]
+    for k in range(count):
+        if arguments[k] not in body.values and arguments[k] not in body.forms:      # a number becomes part of the body
+            body.values[arguments[k]] = body.value(operands[k])
+    body.read(op, arguments[count:])
+    mask, limits = (mask_of(attributes[name]) if name in attributes else () for name in ("nki.mask", "nki.limits"))
+    return _structured(extents, reduced, body, operands[count:], subscripts[count:], mask, limits)
 
 
 def _identity(extents: Sequence[int]) -> Subscripts:
     return [Linear(0, (), ((axis, 1),)) for axis in range(len(extents))]
 
 
-def _structured(extents: tuple[int, ...], reduced: frozenset[int], body: "_BodyReader", inputs: Sequence[Value],
-                outputs: Sequence[Value], subscripts: Sequence[Subscripts], mask: Mask = (), limits: Mask = ()
-                ) -> Structured:
-    values = (*inputs, *body.numbers, *outputs)
-    forms = (*subscripts[:len(inputs)], *[() for _ in body.numbers], *subscripts[len(inputs):])
+def _structured(extents: tuple[int, ...], reduced: frozenset[int], body: "_BodyReader", outputs: Sequence[Value],
+                subscripts: Sequence[Subscripts], mask: Mask = (), limits: Mask = ()) -> Structured:
+    values = (*(value for value, _ in body.inputs), *outputs)
+    forms = (*(own for _, own in body.inputs), *subscripts)
     operands, starts = zip(*[_operand(v, own, len(extents)) for v, own in zip(values, forms)])
-    first = len(values) - len(outputs)
+    first = len(body.inputs)
     steps, results = body.finish(len(outputs))
-    nest = Nest(extents, reduced, operands[:first], len(body.symbols), operands[first:], steps, results, mask)
-    return Structured(nest, values, forms, starts, tuple(body.symbols), limits)
+    nest = Nest(extents, reduced, operands[:first], len(body.symbols), operands[first:], steps, results, mask, limits)
+    return Structured(nest, values, forms, starts, tuple(body.symbols), tuple(body.gathers))
 
 
 def _operand(value: Value, subscripts: Subscripts, rank: int) -> tuple[Operand, int]:
@@ -223,41 +224,117 @@ def extents_of(op: Operation, operands: Sequence[tuple[Subscripts, Sequence[int]
 
 
 class _BodyReader:
-    """The scalar operations of one body. Values have provisional numbers, so that inputs and symbols can be added."""
+    """The scalar operations of one body. Values have provisional numbers, so that inputs can be added."""
 
-    def __init__(self, inputs: int, symbols: Sequence[Value], yielded: Sequence[int] = ()) -> None:
-        self.inputs, self.symbols, self.yielded = inputs, list(symbols), list(yielded)
-        self.numbers: list[Value] = []        # inputs that are computed in no way that a body can have
+    def __init__(self, symbols: Sequence[Value]) -> None:
+        self.inputs: list[tuple[Value, Subscripts]] = []
+        self.symbols, self.yielded = list(symbols), list[int]()
+        self.gathers: list[GatheredRows] = []
         self.values: dict[Value, int] = {}
+        self.forms: dict[Value, Linear] = {}        # index values over axes and symbols
         self.steps: list[Step] = []
+        self.inside: dict[Value, Operation] = {}    # operations of the body
 
     def read(self, op: Operation, outputs: Sequence[Value]) -> None:
         self.values.update((argument, -1 - k) for k, argument in enumerate(outputs))
         for one in operations_of(op, lambda name: True)[1:]:
             if one.name == "linalg.yield":
                 self.yielded = [self.value(v) for v in one.operands]
-            else:
-                self.values[one.results[0]] = self.add(self.step(one))
+                continue
+            result, = one.results
+            self.inside[result] = one
+            dtype = scalar_dtype(result.type)
+            if dtype is not None:                   # index values are read where they are used
+                self.values[result] = self.operation(one, dtype)
 
     def value(self, value: Value) -> int:
         """A value's number. Constants from outside are computed in the body, too; integers become symbols."""
         known = self.values.get(value)
         if known is not None:
             return known
-        op, dtype = defining(value), scalar_dtype(value.type)
+        op, dtype = self.inside.get(value) or defining(value), scalar_dtype(value.type)
+        if dtype is None:
+            raise Unsupported(feature="an index as a number in a scalar expression", instead="cast it to an integer")
         if op is not None and op.name.startswith(("arith.constant", "scalar.")):
-            self.values[value] = self.add(self.step(op))
-        elif dtype is not None and dtype.is_float:
-            self.numbers.append(value)
-            self.values[value] = self.inputs + len(self.numbers) - 1
+            number = self.operation(op, dtype)
+        elif dtype.is_float:
+            self.inputs.append((value, ()))
+            number = len(self.inputs) - 1
         else:
-            self.symbols.append(value)
-            symbol = SYMBOLS + len(self.symbols) - 1
-            self.values[value] = symbol if dtype is None else self.add(Step("cast", dtype, (symbol,)))
-        return self.values[value]
+            number = self.add(Step("position", dtype, (), "", self.symbol(value)))
+        self.values[value] = number
+        return number
 
-    def step(self, op: Operation) -> Step:
-        return step_of(op, tuple([self.value(v) for v in op.operands]))
+    def operation(self, op: Operation, dtype: DType) -> int:
+        if op.name == "arith.index_cast":
+            return self.position(op.operands[0], dtype)
+        if op.name == "memref.load":
+            return self.load(op, dtype)
+        return self.add(step_of(op, tuple([self.value(v) for v in op.operands])))
+
+    def symbol(self, value: Value) -> Linear:
+        self.symbols.append(value)
+        return Linear(0, ((len(self.symbols) - 1, 1),))
+
+    # -- index values --------------------------------------------------------------------------------------------------
+    def form(self, value: Value) -> Linear:
+        """An index value as a form of axes and symbols."""
+        if value not in self.forms:
+            op = self.inside.get(value)
+            if op is None and (outside := defining(value)) is not None and outside.name == "arith.constant":
+                op = outside
+            self.forms[value] = self.symbol(value) if op is None else self.computed(op)
+        return self.forms[value]
+
+    def computed(self, op: Operation) -> Linear:
+        match op.name:
+            case "arith.constant":
+                return Linear(op.attributes["value"].value)
+            case "linalg.index":
+                return Linear(0, (), ((op.attributes["dim"].value, 1),))
+            case "affine.apply":
+                form = applied(op.attributes["map"].value, [self.form(v) for v in op.operands])
+                if form is None:
+                    raise Unsupported(feature=f"the index {op.attributes['map'].value.results[0]}",
+                                      instead="use a linear map")
+                return form
+            case "arith.addi" | "arith.subi":
+                left, right = map(self.form, op.operands)
+                return left.plus(right, 1 if op.name == "arith.addi" else -1)
+        raise unreadable(op)
+
+    def position(self, value: Value, dtype: DType) -> int:
+        """An index value as a number: a form, or what is computed from integers that the body has."""
+        op = self.inside.get(value)
+        if op is None or not self.from_data(value):
+            return self.add(Step("position", dtype, (), "", self.form(value)))
+        if op.name == "arith.index_cast":
+            number = self.value(op.operands[0])
+            return number if scalar_dtype(op.operands[0].type) is dtype else self.add(Step("convert", dtype, (number,)))
+        if op.name not in COMPUTED_INDEX:
+            raise unreadable(op)
+        operands = tuple([self.position(v, dtype) for v in op.operands])
+        return self.add(Step("alu", dtype, operands, COMPUTED_INDEX[op.name]))
+
+    def from_data(self, value: Value) -> bool:
+        """Whether an index value is computed from elements."""
+        op = self.inside.get(value)
+        return op is not None and (op.name == "arith.index_cast" or any(map(self.from_data, op.operands)))
+
+    # -- elements of other buffers -------------------------------------------------------------------------------------
+    def load(self, op: Operation, dtype: DType) -> int:
+        """An element of a buffer as one more input, or of a row that is computed from data as a gather."""
+        buffer, *subscripts = op.operands
+        if not any(map(self.from_data, subscripts)):
+            forms = [self.form(v) for v in subscripts]
+            if not any(form.symbols for form in forms):
+                self.inputs.append((buffer, forms))
+                return len(self.inputs) - 1
+        if not subscripts or any(map(self.from_data, subscripts[1:])):
+            raise unreadable(op)
+        row = self.position(subscripts[0], INT32)
+        self.gathers.append(GatheredRows(op, buffer, [self.form(v) for v in subscripts[1:]]))
+        return self.add(Step("gather", dtype, (row,), "", len(self.gathers) - 1))
 
     def add(self, step: Step) -> int:
         """A step; the number of its value."""
@@ -266,15 +343,12 @@ class _BodyReader:
 
     def finish(self, outputs: int) -> tuple[tuple[Step, ...], tuple[int, ...]]:
         """Steps and results with final numbers."""
-        symbols = self.inputs + len(self.numbers)
-        first = symbols + len(self.symbols)
+        first = len(self.inputs)
 
         def final(number: int) -> int:
             if number < 0:
                 return first - 1 - number
-            if number >= STEPS:
-                return first + outputs + number - STEPS
-            return symbols + number - SYMBOLS if number >= SYMBOLS else number
+            return number if number < STEPS else first + outputs + number - STEPS
         steps = tuple([Step(s.kind, s.dtype, tuple([final(v) for v in s.operands]), s.name, s.number)
                        for s in self.steps])
         return steps, tuple([final(v) for v in self.yielded])

@@ -48,7 +48,7 @@ from nki_mlir.targets.cpu.rows_in_place import store_rows_in_place
 from nki_mlir.targets.cpu.schedule import cost_of, dims_of, parts_of, reach_of
 from nki_mlir.targets.cpu.values import ALIASES, ARITHMETIC, MemrefView, Values
 from nki_mlir.waist.nest import Nest
-from nki_mlir.waist.reader import Reader, Structured, layout_of
+from nki_mlir.waist.reader import Reader, Structured, copied, layout_of
 
 MUCH = 8                            # part of the last cache that is worth keeping free for others
 TERMINATORS = {"scf.yield", "scf.condition", "func.return"}
@@ -118,7 +118,7 @@ class Assembler:
                 case "linalg.generic" | "linalg.fill":
                     self.computation(op, self.reader.read(op, _body_of(operations)))
                 case "memref.copy":
-                    self.computation(op, self.reader.copy(op))
+                    self.computation(op, copied(op))
                 case "memref.load":
                     self.load(op)
                 case _ if is_tile_op(op):
@@ -288,11 +288,11 @@ class Assembler:
 
     # -- computations --------------------------------------------------------------------------------------------------
     def computation(self, op: Operation, read: Structured) -> None:
-        nest = read.nest.simplified
+        nest = replace(read.nest, limits=()).simplified
         symbols = [self.values.form(v) for v in read.symbols]
         views = [self.view(value, start * o.dtype.itemsize)
                  for value, start, o in zip(read.values, read.starts, read.nest.operands)]
-        if read.limits:
+        if read.nest.limits:
             self.check(op, read, symbols)
         for check in open_checks(self.values, nest, views, symbols):
             self.check_bounds(op, check)
@@ -365,9 +365,9 @@ class Assembler:
         site = self.common.site(op)
         nest = read.nest                            # over the axes that the limits are over
         if nest.mask:
-            self.code.emit(Limits(nest.extents, nest.mask, read.limits, len(symbols)), *symbols, site)
+            self.code.emit(Limits(nest.extents, nest.mask, nest.limits, len(symbols)), *symbols, site)
             return
-        for constraint in read.limits:
+        for constraint in nest.limits:
             self.code.emit("nki_check", _least(constraint, nest.extents, symbols), site)
 
     def check_bounds(self, op: Operation, check: RuntimeCheck) -> None:

@@ -8,11 +8,11 @@ import numpy as np
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import InternalError
-from nki_mlir.dialects.access import Mask
+from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.conversion_expansion import expand_convert
-from nki_mlir.scalar.dtypes import BOOL, INT64, DType, Encoding, storage_type
+from nki_mlir.scalar.dtypes import BOOL, DType, Encoding, storage_type
 from nki_mlir.scalar.mathematics import MATH
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.waist.nest import Nest, Step
@@ -42,7 +42,6 @@ class NestEvaluator:
     def __init__(self, code: FunctionEmitter, nest: Nest, symbols: Sequence[Value], vector: int | None) -> None:
         self.code, self.nest, self.vector = code, nest, vector
         self.symbols = list(symbols)
-        self.start = {len(nest.inputs) + k: value for k, value in enumerate(symbols)}
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def advance(self, point: Point) -> Point:
@@ -57,8 +56,8 @@ class NestEvaluator:
 
     @staticmethod
     def _ready(step: Step, known: dict[int, Value], point: Point) -> bool:
-        if step.kind == "index":
-            return step.number in point.positions
+        if step.kind == "position":
+            return all(axis in point.positions for axis, _ in step.number.axes)
         return all(v in known for v in step.operands)
 
     def step(self, step: Step, known: dict[int, Value], point: Point) -> Value:
@@ -71,68 +70,48 @@ class NestEvaluator:
                 return self.constant(step)
             case "convert":
                 source = self.nest.dtype_of(step.operands[0])
-                assert source is not None and step.dtype is not None
                 return expand_convert(code, values[0], source, step.dtype)
             case "alu":
-                return ALU[step.name].expand(code, self.nest.dtype_of(step.operands[-1]) or INT64, *values)
+                return ALU[step.name].expand(code, self.nest.dtype_of(step.operands[-1]), *values)
             case "activation":
                 return ACTIVATIONS[step.name].expand(code, values[0])
-            case "index":
-                return self.position(step.number, point)
-            case "form":
-                return self._form(step, values)
-            case "cast":
-                assert step.dtype is not None
-                return values[0] if step.dtype.bits == 64 else code.trunci(values[0], f"i{step.dtype.bits}")
+            case "position":
+                value = self.form(step.number, point)
+                return value if step.dtype.bits == 64 else code.trunci(value, f"i{step.dtype.bits}")
             case "wrap":
                 source = self.nest.dtype_of(step.operands[0])
-                assert source is not None and step.dtype is not None
                 return wrapped(code, values[0], source, step.dtype)
             case "bitcast":
-                assert step.dtype is not None
                 return code.bitcast(values[0], storage_type(step.dtype))
             case "math":
                 return MATH[step.name].expand(code, self.nest.dtype_of(step.operands[-1]), *values)
         raise InternalError(f"unknown step {step}")
 
     def constant(self, step: Step) -> Value:
-        assert step.dtype is not None
         number = float(step.number) if step.dtype.is_float else step.number
         if step.dtype.is_float and step.dtype.itemsize == 1:        # kept as its byte
             number = int(np.array(number).astype(step.dtype.numpy).view(np.uint8))
         return self.code.constant(self.code.element(step.dtype), number)
 
-    def _form(self, step: Step, values: list[Value]) -> Value:
-        code, total = self.code, None
-        for place, factor in step.number.axes:
-            term = values[place] if factor == 1 else code.mul(values[place], factor)
-            total = term if total is None else code.add(total, term)
-        if total is None:
-            return code.i64(step.number.const)
-        return code.add(total, step.number.const) if step.number.const else total
-
-    def position(self, axis: int, point: Point) -> Value:
-        """The position on an axis, one a lane on the vector axis."""
-        base = point.positions[axis]
-        scalar = self.code.i64(base) if isinstance(base, int) else base
-        if axis != self.vector or point.lanes == 1:
-            return scalar
-        return self.code.add(self.code.spread(scalar, point.lanes), self.code.counted(point.lanes))
+    def form(self, form: Linear, point: Point) -> Value:
+        """The value of a form, one a lane where it changes along the vector axis."""
+        code = self.code
+        terms = [(self.symbols[p], c) for p, c in form.symbols]
+        terms += [(self._base(axis, point), c) for axis, c in form.axes]
+        value = code.linear(form.const, terms)
+        along = dict(form.axes).get(self.vector, 0) if self.vector is not None else 0
+        if point.lanes > 1 and along:
+            value = code.add(code.spread(value, point.lanes), code.counted(point.lanes, along))
+        return value
 
     # -- masks ---------------------------------------------------------------------------------------------------------
     def holds(self, mask: Mask, point: Point) -> Value:
         """Whether the constraints hold: an i1, of each lane where there are some."""
         code, every = self.code, point.active
         for constraint in mask:
-            form = constraint.form
-            terms = [(self.symbols[p], c) for p, c in form.symbols]
-            terms += [(self._base(axis, point), c) for axis, c in form.axes]
-            value = code.linear(form.const, terms)
-            along = dict(form.axes).get(self.vector, 0) if self.vector is not None else 0
+            value = self.form(constraint.form, point)
             if point.lanes > 1:
                 value = code.spread(value, point.lanes)
-                if along:
-                    value = code.add(value, code.counted(point.lanes, along))
             bit = code.cmp("eq" if constraint.equal else "sge", value, 0)
             every = bit if every is None else code.and_(every, bit)
         return every

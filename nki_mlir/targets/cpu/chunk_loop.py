@@ -120,7 +120,7 @@ class ChunkLoop:
     def can_be_joined(self, numbers: Sequence[int]) -> bool:
         """Whether the first of some calls computes as before, in the order of its sums for example, with the others."""
         nests = [with_memory(self.routines[k]).nest for k in numbers]
-        if any(n.mask or n.symbols or n.extents != nests[0].extents for n in nests):
+        if any(n.forms or n.extents != nests[0].extents for n in nests):
             return False
         routine = with_memory(self.joined(numbers))
         own, plan = (replace(schedule(n), carried=(), folds=()) for n in (nests[0], routine.nest))

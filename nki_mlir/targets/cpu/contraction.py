@@ -13,7 +13,8 @@ from nki_mlir.scalar.conversion_expansion import expand_convert
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
-from nki_mlir.waist.nest import Nest, factors_of, fold_of
+from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.recognize import product_of
 
 VECTORS = 2                         # of the register tile, and its rows: what 32 registers hold, and what 16 do
 ROWS = {16: 8, 8: 6, 4: 6}
@@ -29,9 +30,10 @@ class NestContraction:
     vector: int                         # input that has a vector a column block
 
 
-def product_of(nest: Nest) -> NestContraction | None:
-    """The nest as a matrix product, or None."""
-    if not nest.reduced or nest.mask or len(nest.inputs) != 2 or len(nest.outputs) != 1 or not _is_product(nest):
+def contraction_of(nest: Nest) -> NestContraction | None:
+    """The nest as a matrix product that register tiles compute: ``old + convert(a) * convert(b)`` in float32."""
+    product = product_of(nest) if len(nest.inputs) == 2 and not nest.mask else None
+    if product is None or not product.in_float32 or sorted(product.inputs) != [0, 1]:
         return None
     out = nest.outputs[0]
     parallel = [a for a in range(len(nest.extents)) if a not in nest.reduced]
@@ -62,22 +64,10 @@ class PanelProduct:
         return f"{self.nest.title}_panels"
 
     def emit(self, code: FunctionEmitter, words: Value) -> None:
-        product = product_of(self.nest)
+        product = contraction_of(self.nest)
         assert product is not None
         pointers = [code.word(words, k, code.pointer) for k in range(len(self.nest.operands))]
         Contraction(code, self.nest, product, self).emit(pointers)
-
-
-def _is_product(nest: Nest) -> bool:
-    """Whether the body is ``old + convert(a) * convert(b)`` in float32."""
-    fold = fold_of(nest, 0)
-    if fold is None or fold.fn != "add" or fold.step.dtype is not FLOAT32:
-        return False
-
-    def unconverted(value: int) -> int:
-        step = nest.step(value)
-        return step.operands[0] if step is not None and step.kind == "convert" and step.dtype is FLOAT32 else value
-    return sorted(map(unconverted, factors_of(nest, fold.value))) == [0, 1]
 
 
 class Contraction:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.targets.cpu.contraction import product_of
+from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.program import ScratchBuffer
 from nki_mlir.targets.cpu.values import MemrefView
-from nki_mlir.waist.nest import Nest, Operand, integer_sums
+from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.recognize import integer_sums, is_copy
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,12 +47,11 @@ class PlacedNest:
     def is_plain(self) -> bool:
         """Whether each element of one output is made of those of the inputs at its position, and nothing else."""
         nest = self.nest
-        return len(nest.outputs) == 1 and not (nest.mask or nest.symbols or any(s.kind == "index" for s in nest.steps)
-                                               or nest.reduced or nest.uses(nest.first_output))
+        return len(nest.outputs) == 1 and not (nest.mask or nest.forms or nest.reduced or nest.uses(nest.first_output))
 
     @property
     def is_copy(self) -> bool:
-        return self.is_plain and not self.nest.steps and len(self.nest.inputs) == 1
+        return is_copy(self.nest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ class ViewedNest:
     @property
     def placed(self) -> PlacedNest:
         nest = self.nest
-        is_product = product_of(nest) is not None and not integer_sums(nest) and not nest.symbols
+        is_product = contraction_of(nest) is not None and not integer_sums(nest)
         return PlacedNest(nest, tuple([v.root for v in self.views]), tuple([v.offset for v in self.views]), is_product)
 
 

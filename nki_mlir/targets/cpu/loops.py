@@ -8,14 +8,15 @@ writes, so an earlier load sees the same value. Under a mask nothing is loaded b
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from nki_mlir.bindings import Type, ir
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule, schedule, turned_operands
-from nki_mlir.waist.nest import FoldedOutput, Nest, Operand, integer_sums
+from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.recognize import Fold, integer_sums
 
 MOST_ASKED = 4 * host.LINE             # bytes that are asked for at a time
 BLOCKS_AHEAD = 2                       # of those that are turned over in registers
@@ -52,7 +53,7 @@ class Loops:
         self.held = dict[int, list[Value]]()            # of a block: what outputs get, one vector a position
 
     def emit(self, pointers: Sequence[Value]) -> None:
-        self.level(0, Point(tuple(pointers), {}, dict(self.body.start)), [])
+        self.level(0, Point(tuple(pointers), {}), [])
 
     def level(self, depth: int, point: Point, carried: Carried) -> Carried:
         """The loops from ``depth`` on."""
@@ -269,16 +270,17 @@ class Loops:
             given = {v: total if v == fold.value else old for v in fold.step.operands}
             self.put(self.body.step(fold.step, given, point), fold.output, point)
 
-    def collect(self, fold: Any, total: Value, point: Point) -> Value:
+    def collect(self, fold: Fold, total: Value, point: Point) -> Value:
         """A partial result with one more vector; lanes that do not count add nothing."""
         if fold.output in self.sums:
             return self.added(total, point.known[fold.value], point)
         value = self.code.spread(point.known[fold.value], point.lanes)
         if point.active is not None:
+            assert fold.identity is not None
             value = self.code.select(point.active, value, self.code.const(value, fold.identity))
         return self.combine(fold, total, value)
 
-    def combine(self, fold: FoldedOutput, a: Value, b: Value) -> Value:
+    def combine(self, fold: Fold, a: Value, b: Value) -> Value:
         if fold.output in self.sums:
             return self.code.add(a, b)
         old = self.nest.first_output + fold.output
@@ -305,12 +307,12 @@ class Loops:
     def lanes_of(value: Value) -> int:
         return value.type.shape[0] if isinstance(value.type, ir.VectorType) else 1
 
-    def tree(self, fold: FoldedOutput, parts: Carried) -> Value:
+    def tree(self, fold: Fold, parts: Carried) -> Value:
         while len(parts) > 1:
             parts = [self.combine(fold, a, b) for a, b in zip(parts[::2], parts[1::2])] + parts[len(parts) & ~1:]
         return parts[0]
 
-    def across(self, fold: FoldedOutput, value: Value) -> Value:
+    def across(self, fold: Fold, value: Value) -> Value:
         """The lanes of a vector folded into one scalar, by halves."""
         vector, lanes = self.code.vector, self.plan.lanes
         while lanes > 1:

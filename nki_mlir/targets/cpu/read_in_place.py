@@ -13,7 +13,7 @@ from functools import cached_property
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu import host
-from nki_mlir.targets.cpu.contraction import product_of
+from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
 from nki_mlir.targets.cpu.loop_products import PlacedNest, through, writes_once
 from nki_mlir.targets.cpu.loops import AddressedNest, addressed, can_stream, does_stream, with_memory
@@ -22,6 +22,7 @@ from nki_mlir.targets.cpu.row_chunks import RowChunks, TileComputation
 from nki_mlir.targets.cpu.schedule import schedule
 from nki_mlir.targets.cpu.values import MemrefView
 from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.recognize import is_copy
 
 LEAST = 1 << 12         # elements of a tile: with fewer, routines that tiles of all arrays share are worth more
 CONTROL = ("nki_set", "nki_next", "nki_unless", "nki_zero", "nki_check", "nki_parallel")
@@ -69,7 +70,7 @@ class ReadInPlace:
     def is_copied_input(self, number: int) -> bool:
         """Whether an item makes a tile of an input, all of it, that is worth it."""
         copy = self.computation(number)
-        if copy is None or copy.nest.elements < LEAST or not (_is_copy(copy.nest) and writes_once(copy.nest)):
+        if copy is None or copy.nest.elements < LEAST or not (is_copy(copy.nest) and writes_once(copy.nest)):
             return False
         tile = copy.views[1].root
         return copy.views[0].root in self.chunks.inputs and isinstance(tile, ScratchBuffer) and (
@@ -90,7 +91,7 @@ class ReadInPlace:
 
     def reader(self, user: TileComputation | None, copy: TileComputation) -> TileComputation | None:
         """A computation that reads the tile as one that reads the source."""
-        if user is None or product_of(user.nest) is not None:
+        if user is None or contraction_of(user.nest) is not None:
             return None
         nest, views, tile = user.nest, list(user.views), copy.views[1].root
         if any(view.root is tile for view in views[len(nest.inputs):]):
@@ -174,11 +175,6 @@ def _regions(items: Items) -> list[tuple[int, int]]:
     return found
 
 
-def _is_copy(nest: Nest) -> bool:
-    return len(nest.inputs) == len(nest.outputs) == 1 and not (nest.steps or nest.mask or nest.symbols or nest.reduced
-                                                               or nest.inputs[0].dtype is not nest.outputs[0].dtype)
-
-
 def _has_long_rows(copy: Nest) -> bool:
     """Whether the source is one piece, or pieces of a page or more: short ones, far apart, leave the caches."""
     source, long = copy.inputs[0], host.PAGE // copy.inputs[0].dtype.itemsize
@@ -194,7 +190,7 @@ def _at_source(copy: TileComputation, user: Nest, operand: int, view: MemrefView
     if own == there:                    # all of it lies alike
         return user, replace(source, offset=source.offset.plus(view.offset).plus(target.offset, -1))
     placed = PlacedNest(copy.nest, (source.root, target.root), (source.offset, target.offset), False)
-    if not user.mask and all(step.kind != "index" for step in user.steps):
+    if not user.forms:
         user = _divided(user, user.inputs[operand].strides, own[0])
     found = through(placed, 1, user.inputs[operand], view.offset, user.extents)
     if found is None:

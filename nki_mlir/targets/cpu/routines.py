@@ -18,13 +18,14 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, INT64, DType
 from nki_mlir.targets.cpu import host, jit
-from nki_mlir.targets.cpu.contraction import Contraction, PanelProduct, product_of
+from nki_mlir.targets.cpu.contraction import Contraction, PanelProduct, contraction_of
 from nki_mlir.targets.cpu.image import MOST_EXCESS, SITE_BITS
 from nki_mlir.targets.cpu.jit import Batch, addresses_text, code_context, compile_functions, lower
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.loops import AddressedNest, Loops, MemoryUse, can_stream, stored_bytes, where_aligned
 from nki_mlir.targets.cpu.schedule import reach_of, schedule
-from nki_mlir.waist.nest import Nest, Operand, Step, integer_sums
+from nki_mlir.waist.nest import Nest, Operand, Step
+from nki_mlir.waist.recognize import integer_sums
 
 ASKED = 2 * host.PAGE           # bytes of rows that are on their way while one is copied
 MOST_ASKED = 16 * host.PAGE     # of a row; the processor itself asks for what follows in longer ones
@@ -281,7 +282,7 @@ def _emit(function: Operation, routine: Routine) -> None:
 
 
 def _loops(code: FunctionEmitter, nest: Nest, symbols: list[Value]) -> Contraction | Loops:
-    product = product_of(nest)
+    product = contraction_of(nest)
     if product is not None and not integer_sums(nest):
         return Contraction(code, nest, product)
     return Loops(code, nest, schedule(nest), symbols)

@@ -16,7 +16,7 @@ from math import prod
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.chunk_loop import Chunk, ChunkLoop
-from nki_mlir.targets.cpu.contraction import product_of
+from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.loops import addressed, can_stream, does_stream
 from nki_mlir.targets.cpu.program import Assembly, ProgramLabel, RoutineCall, ScratchBuffer
 from nki_mlir.targets.cpu.schedule import parts_of, reach_of, schedule
@@ -113,7 +113,7 @@ class RowChunks:
 def chunk_of(nest: Nest, count: int) -> Chunk | None:
     """None where the nest has no such parts, or is a product, which is faster as a whole."""
     found = parts_of(nest, count, count)
-    if found is None or product_of(nest) is not None:
+    if found is None or contraction_of(nest) is not None:
         return None
     return Chunk(found[0], tuple([o.strides[0] * found[2] * o.dtype.itemsize for o in nest.operands]))
 

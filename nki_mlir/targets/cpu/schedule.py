@@ -7,7 +7,8 @@ from functools import lru_cache
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
-from nki_mlir.waist.nest import FoldedOutput, Nest, Operand, fold_of, integer_sums
+from nki_mlir.waist.nest import Nest, Operand
+from nki_mlir.waist.recognize import Fold, fold_of, integer_sums, product_of
 
 # Operators of which several partial results may be kept and combined at the end.
 ASSOCIATIVE = frozenset({"add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor",
@@ -30,7 +31,7 @@ class Schedule:
     vector: int | None
     lanes: int
     carried: tuple[int, ...] = ()
-    folds: tuple[FoldedOutput, ...] = ()
+    folds: tuple[Fold, ...] = ()
     unroll: int = 1
 
 
@@ -88,10 +89,11 @@ def lanes_for(nest: Nest, axis: int) -> int:
     return min(most, 1 << (extent - 1).bit_length())
 
 
-def folds_of(nest: Nest, carried: tuple[int, ...]) -> tuple[FoldedOutput, ...] | None:
+def folds_of(nest: Nest, carried: tuple[int, ...]) -> tuple[Fold, ...] | None:
     """The carried outputs as folds by associative operators; None if one is not."""
     found = [fold_of(nest, output) for output in carried]
-    return tuple([f for f in found if f]) if all(f is not None and f.fn in ASSOCIATIVE for f in found) else None
+    return tuple([f for f in found if f]) if all(
+        f is not None and not f.converts and f.fn in ASSOCIATIVE for f in found) else None
 
 
 def _cost(nest: Nest, axis: int, carried: tuple[int, ...]) -> float:
@@ -130,8 +132,7 @@ def _inner_axis(nest: Nest, vector: int) -> int | None:
 
 def cost_of(nest: Nest) -> float:
     """Nanoseconds, roughly: to decide what is worth a second thread."""
-    product = nest.reduced and len(nest.inputs) == 2 and [s.name for s in nest.steps[-2:]] == ["multiply", "add"]
-    return 20 + nest.elements * (0.02 if product else 0.05 + 0.03 * len(nest.steps))
+    return 20 + nest.elements * (0.02 if product_of(nest) is not None else 0.05 + 0.03 * len(nest.steps))
 
 
 def parts_of(nest: Nest, least: int, most: int) -> tuple[Nest, int, int] | None:
@@ -139,8 +140,7 @@ def parts_of(nest: Nest, least: int, most: int) -> tuple[Nest, int, int] | None:
 
     None where no number of parts between the two fits, or a part would have to know which one it is.
     """
-    if nest.mask or not nest.extents or 0 in nest.reduced or any(
-            s.kind == "index" and s.number == 0 for s in nest.steps):
+    if nest.mask or not nest.extents or 0 in nest.reduced or any(0 in dict(form.axes) for form in nest.forms):
         return None
     for count in range(least, most + 1):
         if nest.extents[0] % count == 0:

@@ -29,19 +29,22 @@ def scalar_function(op: Operation) -> Function:
     """What a scalar operation computes from the values of its operands."""
     if op.name in _INDEX:
         return _INDEX[op.name](op)
+    if op.name == "arith.constant" and scalar_dtype(op.results[0].type) is None:
+        number = op.attributes["value"].value
+        return lambda: number
     step = step_of(op, tuple(range(len(op.operands))))
-    return function_of(step, [scalar_dtype(v.type) for v in op.operands])
+    return function_of(step, [scalar_dtype(v.type) or INT64 for v in op.operands])
 
 
-def function_of(step: Step, kinds: Sequence[DType | None]) -> Function:
+def function_of(step: Step, kinds: Sequence[DType]) -> Function:
     """What a step computes from values of these dtypes."""
-    dtype = step.dtype or INT64                                 # an index is computed in int64
+    dtype = step.dtype
     match step.kind:
         case "constant":
             value = dtype.numpy.type(float(step.number) if dtype.is_float else step.number)
             return lambda: value
         case "convert":
-            frm = kinds[0] or INT64
+            frm = kinds[0]
             return lambda value: convert(np.asarray(value, frm.numpy), dtype, frm)
         case "alu":
             return ALU[step.name].numpy
@@ -53,10 +56,7 @@ def function_of(step: Step, kinds: Sequence[DType | None]) -> Function:
             return lambda value: np.asarray(value).view(dtype.numpy)
         case "wrap" if dtype is BOOL:
             return lambda value: (np.asarray(value) & 1).astype(np.bool_)
-        case "form":
-            const, terms = step.number.const, step.number.axes
-            return lambda *values: const + sum([c * values[k] for k, c in terms])
-        case "wrap" | "cast":
+        case "wrap":
             return lambda value: np.asarray(value).astype(dtype.numpy)
     raise InternalError(f"unknown step {step}")
 

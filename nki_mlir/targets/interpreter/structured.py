@@ -19,8 +19,10 @@ from nki_mlir.scalar.alu import ALU, reduced
 from nki_mlir.targets.interpreter.execute import active_part, check_limits
 from nki_mlir.targets.interpreter.module import Env, FunctionCompiler, IterationWindow, Step, executes
 from nki_mlir.targets.interpreter.scalars import function_of
-from nki_mlir.waist.nest import Nest, factors_of, fold_of, of_integers, source_of
+from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.nest import Step as NestStep
 from nki_mlir.waist.reader import Structured
+from nki_mlir.waist.recognize import fold_of, of_integers, product_of
 
 Box = tuple[Sequence[int], Sequence[int]]           # starts and counts of the axes
 
@@ -51,7 +53,7 @@ class Generic:
     def __init__(self, read: Structured, operands: int) -> None:
         """``operands`` are how many the operation has."""
         self.nest = nest = read.nest
-        self.rank, self.limits = len(nest.extents), read.limits
+        self.rank, self.limits = len(nest.extents), nest.limits
         self.inputs = len(nest.inputs)
         numbers = [*range(self.inputs), *range(operands - len(nest.outputs), operands)]
         self.windows: list[Any] = [
@@ -84,14 +86,13 @@ class Generic:
         return OutputPlan(tuple(outputs), frozenset(skipped | ({outputs[0].value} if product else set())), product)
 
     def _product(self, output: "BodyOutput") -> BodyContraction | None:
-        if output.fold != "add" or self.nest.uses(output.value) != 1:
+        found = product_of(self.nest)
+        if output.fold != "add" or found is None or found.rounds:
             return None
-        factors = factors_of(self.nest, output.value)
-        sources = [source_of(self.nest, factor) for factor in factors]
-        windows = [self.windows[source] if source is not None else None for source in sources]
-        if len(windows) != 2 or windows[0] is None or windows[1] is None:
+        windows = [self.windows[k] for k in found.inputs]
+        if windows[0] is None or windows[1] is None:
             return None
-        summed, (left, right) = set(self.missing[0]), factors
+        summed, (left, right) = set(self.missing[0]), found.factors
         rows, columns = windows[0].axes - summed, windows[1].axes - summed
         if rows & columns or rows | columns != self.targets[0].axes or not all(w and summed <= w.axes for w in windows):
             return None
@@ -127,7 +128,7 @@ class Generic:
             along = np.arange(starts[axis], starts[axis] + counts[axis])
             return along.reshape([-1 if a == axis else 1 for a in range(self.rank)])
         targets = views[self.inputs:]
-        values = self.body.run([*views[:self.inputs], *symbols, *targets], position, plan.skipped)
+        values = self.body.run([*views[:self.inputs], *targets], position, symbols, plan.skipped)
         results = []
         for k, output in enumerate(plan.outputs):
             if plan.product:
@@ -157,8 +158,7 @@ class Generic:
         positions = np.argwhere(active).T + np.array(box[0])[:, None]
         places = [w.elements(v, positions) if w is not None else None for w, v in zip(self.windows, given)]
         read = [v if at is None else at[0][at[1]] for v, at in zip(given, places)]
-        values = self.body.run([*read[:self.inputs], *symbols, *read[self.inputs:]], lambda axis: positions[axis],
-                               plan.skipped)
+        values = self.body.run(read, lambda axis: positions[axis], symbols, plan.skipped)
         for k, output in enumerate(plan.outputs):
             value = values[output.value]
             if output.fold:
@@ -245,24 +245,26 @@ class Body:
 
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
-        self.indices: list[tuple[int, int]] = []        # values that are the position on an axis
+        self.positions: list[tuple[int, NestStep]] = []      # values that are forms of positions
         self.program: list[tuple[int, Callable[..., object], tuple[int, ...]]] = []
         for value, step in enumerate(nest.steps, nest.first_step):
-            if step.kind == "index":
-                self.indices.append((value, step.number))
+            if step.kind == "position":
+                self.positions.append((value, step))
             else:
                 function = function_of(step, [nest.dtype_of(v) for v in step.operands])
                 self.program.append((value, function, step.operands))
 
-    def run(self, given: Sequence[Any], position: Callable[[int], Any], skipped: frozenset[int] = frozenset()
-            ) -> list[Any]:
-        """All values, from those of inputs, symbols and outputs; ``position`` has those along an axis.
+    def run(self, given: Sequence[Any], position: Callable[[int], Any], symbols: Sequence[int],
+            skipped: frozenset[int] = frozenset()) -> list[Any]:
+        """All values, from those of inputs and outputs; ``position`` has those along an axis.
 
         The ``skipped`` ones are not computed.
         """
         values = [*given, *[None] * len(self.nest.steps)]
-        for value, axis in self.indices:
-            values[value] = position(axis)
+        for value, step in self.positions:
+            form = step.number
+            total = form.at(symbols) + sum([c * position(axis) for axis, c in form.axes])
+            values[value] = np.asarray(total).astype(step.dtype.numpy)
         for value, function, operands in self.program:
             if value not in skipped:
                 values[value] = function(*[values[k] for k in operands])
@@ -275,8 +277,7 @@ class Body:
     def folded(self, k: int) -> BodyOutput | None:
         """Output ``k`` as a fold that has an identity, or None."""
         fold = fold_of(self.nest, k)
-        if fold is None or fold.identity is None or self.nest.uses(self.nest.results[k]) != 1:
+        if fold is None or fold.converts or fold.identity is None or self.nest.uses(self.nest.results[k]) != 1:
             return None
-        assert fold.step.dtype is not None
-        identity = fold.step.dtype.numpy.type(fold.identity)
+        identity = fold.dtype.numpy.type(fold.identity)
         return BodyOutput(fold.value, False, fold.fn, identity, of_integers(self.nest, fold.value))

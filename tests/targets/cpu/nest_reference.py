@@ -61,18 +61,18 @@ def reference(nest: Nest, memories: Sequence[Memory], symbols: Sequence[int] = (
     for at in np.ndindex(*(nest.extents[a] for a in reduced)):
         step_of = {a: slice(k, k + 1) for a, k in zip(reduced, at)}
         place = (*(step_of.get(a, slice(None)) for a in range(len(nest.extents))), ...)
-        given: list[Any] = [m.view()[place] for m in inputs] + [np.int64(s) for s in symbols]
+        given: list[Any] = [m.view()[place] for m in inputs]
         given += [m.view(a)[place].copy() for m, a in zip(outputs, after)]
         active = holds(nest.mask, nest.extents, symbols)[place]
         for step in nest.steps:
-            given.append(evaluate(nest, step, given, place))
+            given.append(evaluate(nest, step, given, place, symbols))
         for memory, array, result in zip(outputs, after, nest.results):
             view = memory.view(array)[place]
             np.copyto(view, np.broadcast_to(given[result], view.shape), where=active)
     return after
 
 
-def evaluate(nest: Nest, step: Step, given: Sequence[Any], place: tuple) -> Any:
+def evaluate(nest: Nest, step: Step, given: Sequence[Any], place: tuple, symbols: Sequence[int]) -> Any:
     values = [given[v] for v in step.operands]
     with np.errstate(all="ignore"):
         match step.kind:
@@ -84,13 +84,10 @@ def evaluate(nest: Nest, step: Step, given: Sequence[Any], place: tuple) -> Any:
                 return ALU[step.name].numpy(*(np.array(np.broadcast_arrays(*values)[k]) for k in range(len(values))))
             case "activation":
                 return ACTIVATIONS[step.name].numpy(np.asarray(values[0]))
-            case "index":
-                shape = [1] * len(nest.extents)
-                shape[step.number] = -1
-                whole = np.broadcast_to(np.arange(nest.extents[step.number]).reshape(shape), nest.extents)
-                return whole[place]
-            case "form":
-                return step.number.const + sum(c * values[k] for k, c in step.number.axes)
+            case "position":
+                axes, form = np.indices(nest.extents), step.number
+                whole = form.at(symbols) + sum(c * axes[a] for a, c in form.axes)
+                return np.broadcast_to(whole, nest.extents)[place].astype(step.dtype.numpy)
     return np.asarray(values[0]).astype(step.dtype.numpy)                   # type: ignore[union-attr]
 
 

@@ -36,7 +36,7 @@ DTYPES = (FLOAT32, BFLOAT16, FLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, TFLOAT32, INT8, 
 def elementwise(extents: tuple[int, ...], inputs: list[Operand], output: Operand, fn: str = "",
                 compute: DType = FLOAT32, mask: tuple[Constraint, ...] = (), symbols: int = 0) -> Nest:
     steps, last = converted([o.dtype for o in inputs], output.dtype, compute if fn else inputs[0].dtype, fn,
-                            len(inputs) + symbols + 1)
+                            len(inputs) + 1)
     return Nest(extents, frozenset(), tuple(inputs), symbols, (output,), tuple(steps), (last,), mask)
 
 
@@ -161,9 +161,8 @@ def test_constant__of_a_narrow_float(dtype: DType) -> None:
 
 
 def test_index__of_axes_and_symbols() -> None:
-    steps = (Step("index", None, (), "", 0), Step("index", None, (), "", 1),
-             Step("form", None, (2, 3, 0), "", Linear(5, (), ((0, 100), (1, -3), (2, 7)))), Step("cast", INT32, (4,)))
-    check([Nest(s, frozenset(), (), 1, (dense(s, INT32),), steps, (5,)) for s in ((4, 33), (1, 7), (128, 1))],
+    steps = (Step("position", INT32, (), "", Linear(5, ((0, 7),), ((0, 100), (1, -3)))),)
+    check([Nest(s, frozenset(), (), 1, (dense(s, INT32),), steps, (1,)) for s in ((4, 33), (1, 7), (128, 1))],
           symbols=(11,))
 
 
@@ -323,6 +322,6 @@ def test_simplified__gives_equal_computations_one_form() -> None:
 
 
 def test_simplified__keeps_axes_that_are_asked_for() -> None:
-    steps = (Step("index", None, (), "", 1), Step("cast", INT32, (1,)))
-    nest = Nest((4, 32), frozenset(), (), 0, (dense((4, 32), INT32),), steps, (2,))
+    steps = (Step("position", INT32, (), "", Linear(0, (), ((1, 1),))),)
+    nest = Nest((4, 32), frozenset(), (), 0, (dense((4, 32), INT32),), steps, (1,))
     assert nest.simplified.extents == (4, 32)

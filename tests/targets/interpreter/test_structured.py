@@ -61,6 +61,9 @@ def body(operations, kind="f32", result="f32"):
     ("%r = math.powf %x, %x : f32", lambda x, y: np.power(x, x)),
     ("%i = linalg.index 1 : index\n %j = arith.index_cast %i : index to i32\n %r = arith.sitofp %j : i32 to f32",
      lambda x, y: np.arange(6, dtype=np.float32) + 0 * x),
+    ("%i = linalg.index 0 : index\n %j = linalg.index 1 : index\n"
+     "%k = affine.apply affine_map<(d0) -> (3 - d0)>(%i)\n"
+     "%l = memref.load %a[%k, %j] : memref<4x6xf32>\n %r = arith.addf %l, %y : f32", lambda x, y: x[::-1] + y),
 ])
 def test_body__of_float_operations(operations, expected):
     with np.errstate(all="ignore"):

@@ -5,109 +5,21 @@ A view that the waist wrote has its pattern. Of those of ``memref`` a subview ha
 ``reinterpret_cast``, which has one for all, strides and offset must show what is partition.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Attribute, Operation, Value, ir
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import Access, Constraint, Linear, Tile, full_tile
-from nki_mlir.dialects.attributes import applied
-from nki_mlir.dialects.buffer_types import element_dtype, memref_parts
-from nki_mlir.dialects.creation import terminator
+from nki_mlir.dialects.access import Access, Linear, Ranges, Tile, full_tile
+from nki_mlir.dialects.buffer_types import memref_parts
 from nki_mlir.dialects.facts import Numbering, linear_of
 from nki_mlir.dialects.mlir_ops import ranges_of
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.view import read_view
-from nki_mlir.waist.reader import DYNAMIC, extents_of, layout_of, loops_of, mask_of
-from nki_mlir.waist.tile_nest import (
-    Activation,
-    Constant,
-    Input,
-    Node,
-    Output,
-    Position,
-    TileNest,
-    TileOperand,
-    alu,
-    converted,
-    inputs_of,
-    rebuilt,
-    walked,
-)
-
-
-class BodyReader:
-    """Reads one body. ``outside`` reads index values that are made before the operation.
-
-    Inputs have the numbers of operands. A number among the operands is part of the expression.
-    """
-
-    def __init__(self, op: Operation, outside: Callable[[Value], Linear]) -> None:
-        self.block, self.operands, self.outside = op.regions[0].blocks[0], list(op.operands), outside
-        self.inputs = op.attributes["operandSegmentSizes"][0]
-        self.known: dict[ir.Value, Node] = {}
-
-    def expression(self) -> Node:
-        return self.value(terminator(self.block).operands[0])
-
-    def value(self, value: Value) -> Node:
-        if value not in self.known:
-            op = defining(value)
-            self.known[value] = self.argument(value) if op is None else self.read(value, op)
-        return self.known[value]
-
-    def argument(self, value: Value) -> Node:
-        if value.owner != self.block:
-            raise Unsupported(feature="a number that is an argument in a structured operation",
-                              instead="write it as a constant")
-        number, dtype = ir.BlockArgument(value).arg_number, element_dtype(value.type)
-        if number >= self.inputs:
-            return Output(dtype)
-        operand = self.operands[number]
-        return Input(dtype, number) if isinstance(operand.type, ir.MemRefType) else self.value(operand)
-
-    def read(self, value: Value, op: Operation) -> Node:
-        dtype = element_dtype(value.type)
-        match op.name:
-            case "arith.constant":
-                number = op.attributes["value"].value
-                return Constant(dtype, number if dtype.is_float else int(number))
-            case "scalar.convert":
-                return converted(self.value(op.operands[0]), dtype)
-            case "scalar.alu":
-                return alu(op.attributes["fn"].value, *(self.value(v) for v in op.operands))
-            case "scalar.activation":
-                return Activation(dtype, op.attributes["fn"].value, self.value(op.operands[0]))
-            case "arith.index_cast":
-                return converted(Position(self.index(op.operands[0])), dtype)
-        if op.block != self.block and dtype.is_integer:
-            return converted(Position(self.outside(value)), dtype)
-        raise Unsupported(feature=f"'{op.name}' in the body of a structured operation",
-                          instead="use scalar.convert, scalar.alu and scalar.activation").located(location_of(op))
-
-    def index(self, value: Value) -> Linear:
-        """An index in the body as a form of its axes and of what is outside."""
-        if isinstance(value.owner, ir.Block):
-            own = value.owner == self.block
-            return self.outside(self.operands[ir.BlockArgument(value).arg_number] if own else value)
-        op = value.owner.operation
-        match op.name:
-            case _ if op.block != self.block:
-                return self.outside(value)
-            case "linalg.index":
-                return Linear(0, (), ((op.attributes["dim"].value, 1),))
-            case "arith.constant":
-                return Linear(op.attributes["value"].value)
-            case "affine.apply":
-                if (form := applied(op.attributes["map"].value, [self.index(v) for v in op.operands])) is not None:
-                    return form
-            case "arith.addi" | "arith.subi":
-                left, right = (self.index(v) for v in op.operands)
-                return left.plus(right, 1 if op.name == "arith.addi" else -1)
-        raise Unsupported(feature=f"an index that is made by '{op.name}'", instead="use affine.apply of a linear map")
-
+from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.reader import DYNAMIC, Structured, Subscripts, layout_of, structured
+from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
 STRUCTURAL = ("indexing_maps", "iterator_types", "operandSegmentSizes", "nki.mask", "nki.limits")
 
@@ -124,48 +36,50 @@ class BufferView:
         return [self.tile.shape[d] for d in self.dims]
 
 
-class NestReader:
-    """Reads one operation; its symbols are numbered as they are met, after those of ``numbering``."""
-
-    body_reader: type[BodyReader] = BodyReader
+class TileReader:
+    """Reads one operation. Symbols are numbered as they are met, after those of ``numbering``."""
 
     def __init__(self, operation: Operation, numbering: Numbering | None = None) -> None:
         self.operation = operation
         self.numbering = numbering or Numbering(())
 
     def read(self) -> TileNest:
-        nest, symbols = self.nest(), tuple(self.numbering.values)
-        return replace(nest, symbols=symbols, ranges=ranges_of(self.operation, symbols))
+        """The operation as a nest of one output, whose operands are tiles."""
+        read = self.structured()
+        return self.placed(read, self.tiles(read)).without_unused
+
+    def structured(self) -> Structured:
+        read = structured(self.operation)
+        if len(read.nest.outputs) != 1:
+            raise Unsupported(feature=f"a structured operation with {len(read.nest.outputs)} results",
+                              instead="write one for each")
+        return read
+
+    def placed(self, read: Structured, tiles: Sequence[TileOperand]) -> TileNest:
+        """A nest on tiles, its forms over the symbols of this reader."""
+        symbols = [self.form(value) for value in read.symbols]
+        nest = read.nest.with_forms(lambda form: _with_symbols(form, symbols))
+        return Nest(nest.extents, nest.reduced, tuple(tiles[:-1]), len(self.numbering.values), tuple(tiles[-1:]),
+                    nest.steps, nest.results, nest.mask, nest.limits)
+
+    def tiles(self, read: Structured) -> list[TileOperand]:
+        return [self.operand(self.view(value), subscripts, read.nest.extents)
+                for value, subscripts in zip(read.values, read.subscripts)]
+
+    @property
+    def symbols(self) -> tuple[Value, ...]:
+        """The values of the symbols that were met."""
+        return tuple(self.numbering.values)
+
+    def ranges_of(self, symbols: tuple[Value, ...]) -> Ranges:
+        """The least and greatest values of symbols where the operation stands."""
+        return ranges_of(self.operation, symbols)
 
     def extra(self) -> dict[str, Attribute]:
         """Attributes that are not the operation's own, which every pass keeps."""
         attributes = self.operation.attributes
         named = (attributes[k] for k in range(len(attributes)))
         return {a.name: a.attr for a in named if a.name not in STRUCTURAL}
-
-    def nest(self) -> TileNest:
-        op, operands, attributes = self.operation, list(self.operation.operands), self.operation.attributes
-        inputs, outputs = attributes["operandSegmentSizes"]
-        if outputs != 1:
-            raise Unsupported(feature=f"a structured operation with {outputs} results", instead="write one for each")
-        views = {k: self.view(v) for k, v in enumerate(operands) if isinstance(v.type, ir.MemRefType)}
-        subscripts, rank, reduced = loops_of(op)
-        extents = extents_of(op, [(subscripts[k], view.sizes) for k, view in views.items()], rank)
-        found = {k: self.operand(view, subscripts[k], extents) for k, view in views.items()}
-        reader = self.body_reader(op, self.form)
-        expressions = [reader.expression(), *self.read_before(reader, found, extents)]
-        used = sorted({k for e in expressions for k in inputs_of(e)})
-        body, *self.before = [rebuilt(e, lambda node: Input(node.dtype, used.index(node.index)) if isinstance(
-            node, Input) else None) for e in expressions]
-        given = [self.form(v) for v in operands[:inputs] if isinstance(v.type, ir.IndexType)]
-        mask, limits = ([Constraint(_with_symbols(c.form, given), c.equal) for c in mask_of(attributes[name])]
-                        if name in attributes else () for name in ("nki.mask", "nki.limits"))
-        sources = tuple(found[k] for k in used)
-        return TileNest(extents, reduced, sources, found[inputs], body, tuple(mask), tuple(limits))
-
-    def read_before(self, reader: Any, found: dict[int, TileOperand], extents: tuple[int, ...]) -> list[Node]:
-        """Expressions of the same inputs that have to be known before; operands that are no operation's are added."""
-        return []
 
     # -- forms ---------------------------------------------------------------------------------------------------------
     def form(self, value: Value) -> Linear:
@@ -174,6 +88,9 @@ class NestReader:
 
     # -- views ---------------------------------------------------------------------------------------------------------
     def view(self, value: Value) -> BufferView:
+        if not isinstance(value.type, ir.MemRefType):
+            raise Unsupported(feature="a number that is an argument in a structured operation",
+                              instead="write it as a constant")
         op = defining(value)
         match op:
             case Operation(name="nki.view"):
@@ -224,7 +141,7 @@ class NestReader:
         access = replace(access, partition=whole_rows.plus(Linear(first)), free=rest.plus(Linear(-first * row)))
         return BufferView(replace(buffer, access=access), tuple(range(not by_lanes, 1 + len(free))))
 
-    def operand(self, view: BufferView, subscripts: Sequence[Linear], extents: Sequence[int]) -> TileOperand:
+    def operand(self, view: BufferView, subscripts: Subscripts, extents: Sequence[int]) -> TileOperand:
         """The view as it is walked by the axes of the nest."""
         tile, access = view.tile, view.tile.access
         steps, lanes = [0] * len(extents), None

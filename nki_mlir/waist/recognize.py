@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a nest is as a whole: a copy, a fold, a product. Executors have better ways for these than loops."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.waist.nest import Nest, Step
+
+
+@dataclass(frozen=True)
+class Fold:
+    """An output that is ``old value (fn) value``: its number, the operator's step, and the number of the value.
+
+    ``converts`` where the operator's dtype is not the output's, so that each step rounds.
+    """
+
+    output: int
+    step: Step
+    fn: str
+    value: int
+    converts: bool = False
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype that the operator computes in."""
+        return self.step.dtype
+
+    @property
+    def identity(self) -> int | float | None:
+        """The value that changes nothing when it is folded in; None where there is none."""
+        return ALU[self.fn].identity(self.dtype)
+
+
+def unconverted(nest: Nest[Any], value: int) -> int:
+    """The value that a value is a conversion of, or itself."""
+    step = nest.step(value)
+    return step.operands[0] if step is not None and step.kind == "convert" else value
+
+
+def fold_of(nest: Nest[Any], output: int = 0) -> Fold | None:
+    """An output as a fold, if nothing else uses the value that it holds before."""
+    old, result = nest.first_output + output, unconverted(nest, nest.results[output])
+    step = nest.step(result)
+    if step is None or step.kind != "alu" or len(step.operands) != 2 or nest.uses(old) != 1:
+        return None
+    for before, value in (step.operands, step.operands[::-1])[:2 if ALU[step.name].commutative else 1]:
+        if unconverted(nest, before) == old and (before == old or nest.uses(before) == 1):
+            return Fold(output, step, step.name, value, before != old or result != nest.results[output])
+    return None
+
+
+@dataclass(frozen=True)
+class Product:
+    """A sum of products: the fold, the numbers of the two factors' values, and of the inputs that they convert.
+
+    ``reads_inputs`` where each factor is an input that is converted once at most, ``rounds`` where products are
+    converted before they are added.
+    """
+
+    fold: Fold
+    factors: tuple[int, int]
+    inputs: tuple[int, int]
+    reads_inputs: bool
+    rounds: bool
+
+    @property
+    def in_float32(self) -> bool:
+        """Whether factors are converted once, multiplied and added in float32, which is what matrix units do."""
+        return self.reads_inputs and not self.rounds and not self.fold.converts and self.fold.dtype is FLOAT32
+
+
+def product_of(nest: Nest[Any]) -> Product | None:
+    """A nest that adds up products of elements of two inputs, which may be converted before they are multiplied."""
+    fold = fold_of(nest) if nest.reduced and len(nest.outputs) == 1 else None
+    if fold is None or fold.fn != "add" or nest.uses(fold.value) != 1:
+        return None
+    value = fold.value
+    while (inner := unconverted(nest, value)) != value:
+        value = inner
+    step = nest.step(value)
+    if step is None or step.kind != "alu" or step.name != "multiply":
+        return None
+    left, right = inputs = tuple([source_of(nest, v) for v in step.operands])
+    if left is None or right is None:
+        return None
+    once = [unconverted(nest, v) for v in step.operands] == [*inputs]
+    return Product(fold, (step.operands[0], step.operands[1]), (left, right), once, value != fold.value)
+
+
+def source_of(nest: Nest[Any], value: int) -> int | None:
+    """The input that a value is, however often it is converted."""
+    while (inner := unconverted(nest, value)) != value:
+        value = inner
+    return value if value < nest.first_output else None
+
+
+def is_copy(nest: Nest[Any]) -> bool:
+    """Whether the output is the one input, element by element and unchanged."""
+    return (len(nest.inputs) == len(nest.outputs) == 1 and nest.results == (0,) and not (nest.mask or nest.reduced)
+            and nest.inputs[0].dtype is nest.outputs[0].dtype)
+
+
+def of_integers(nest: Nest[Any], value: int) -> bool:
+    """Whether all that a value is computed from is integers and constants."""
+    if nest.dtype_of(value).is_integer:
+        return True
+    step = nest.step(value)
+    return step is not None and all(of_integers(nest, v) for v in step.operands)
+
+
+def integer_sums(nest: Nest[Any]) -> dict[int, int]:
+    """Outputs that add up values made of integers alone, each with the number of the value.
+
+    Compiled code keeps them in float64, so that they do not depend on the order: addends are float32 values, of which
+    float64 holds sums of 2^21 integers of 32 bits exactly. The sum is rounded once.
+    """
+    sums = {}
+    for output, operand in enumerate(nest.outputs):
+        fold = fold_of(nest, output) if nest.reduced and not any(operand.strides[a] for a in nest.reduced) else None
+        if fold is not None and not fold.converts and fold.fn == "add" and operand.dtype is FLOAT32 and of_integers(
+                nest, fold.value):
+            sums[output] = fold.value
+    return sums

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Counts how often the toolchain answers one question, and writes the counts to ``docs/architecture.md``.
+
+    python tools/structure.py [--check] [--against COMMIT]
+
+A question is a pattern of source text, and its count the number of modules in some rooms that the pattern is in.
+``--against`` counts in another commit, too, which the repository must have.
+"""
+
+import argparse
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs/architecture.md"
+BEGIN, END = "<!-- structure: written by tools/structure.py -->\n", "<!-- structure: end -->\n"
+EARLIER = "0f41b8e"
+
+
+class Question(NamedTuple):
+    """What is counted; the pattern; the rooms whose modules count."""
+
+    name: str
+    pattern: str
+    rooms: tuple[str, ...]
+    earlier: int                # in the commit EARLIER
+
+
+BELOW = ("waist", "graph", "transforms", "selection", "conversion", "targets")
+QUESTIONS = (
+    Question("take the body of a `linalg.generic` apart", r'attributes\["indexing_maps"\]|'
+             r'attributes\["operandSegmentSizes"\]', ("waist", "graph", "targets"), 4),
+    Question("read `scf.for` in order to execute it", r'(== |case |executes\()"scf\.for"', ("waist", "targets"), 4),
+    Question("recognize a product", r'\b(factors_of|_factors)\(|(element\.fn|step\.name|\)) [!=]= "multiply"|\["multiply", "add"\]',
+             ("waist", "targets", "selection", "graph"), 7),
+    Question("recognize a fold", r"def fold_of\(", BELOW, 2),
+    Question("have a normal form of a nest", r"def (simplified|arranged)\(self", ("waist",), 2),
+    Question("read a tile where it was copied from", r"(?<!def )\b(_?through|inputs_through|fused)\(", BELOW, 5),
+    Question("ask whether two accesses overlap",
+             r"def (_?apart|_interleaved|lie_apart|may_meet|reads_result|clearly_apart|meeting|conflicts|overlaps)\(",
+             (*BELOW, "frontend"), 8),
+    Question("key a table by the address of an object", r"\[id\(|\.get\(id\(|\bid\(\w+(\.\w+)*\):|map\(id,",
+             ("targets",), 14))
+
+
+def code_lines(text: str) -> int:
+    """Lines that have code: no blank ones, comments and docstrings."""
+    counted: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+                              tokenize.ENDMARKER):
+            counted.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            counted -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(counted)
+
+
+def sources() -> dict[str, str]:
+    """The package's modules in the working tree, by path in the package."""
+    return {file.relative_to(ROOT / "nki_mlir").as_posix(): file.read_text()
+            for file in sorted((ROOT / "nki_mlir").rglob("*.py"))}
+
+
+def sources_of(commit: str) -> dict[str, str]:
+    """The package's modules in a commit."""
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, capture_output=True, text=True).stdout
+    files = git("ls-tree", "-r", "--name-only", commit, "nki_mlir").split()
+    return {file.removeprefix("nki_mlir/"): git("show", f"{commit}:{file}") for file in files if file.endswith(".py")}
+
+
+def modules(question: Question, files: Mapping[str, str]) -> list[str]:
+    """The modules that a question's pattern is in."""
+    return [name for name, text in files.items()
+            if name.split("/")[0] in question.rooms and re.search(question.pattern, text)]
+
+
+def table(files: Mapping[str, str]) -> str:
+    rows = [(q.name, q.earlier, len(modules(q, files))) for q in QUESTIONS]
+    return "".join(["| modules that | before | now |\n|---|---|---|\n",
+                    *(f"| {name} | {before} | {now} |\n" for name, before, now in rows)])
+
+
+def page(text: str) -> str:
+    """The page with a table that is up to date."""
+    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    return text[:begin] + table(sources()) + text[end:]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="fail where the page is not up to date")
+    parser.add_argument("--against", metavar="COMMIT", help="count in this commit, too, with code lines")
+    arguments = parser.parse_args()
+    if arguments.against:
+        now, before = sources(), sources_of(arguments.against)
+        for question in QUESTIONS:
+            print(f"{question.name}: {len(modules(question, before))} before, {len(modules(question, now))} now: "
+                  f"{', '.join(modules(question, now))}")
+        print(f"code lines: {sum(map(code_lines, before.values()))} before, {sum(map(code_lines, now.values()))} now")
+        return 0
+    text = PAGE.read_text()
+    if arguments.check:
+        return int(page(text) != text)
+    PAGE.write_text(page(text))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
