@@ -38,7 +38,8 @@ QUESTIONS = (
     Question("take the body of a `linalg.generic` apart", r'attributes\["indexing_maps"\]|'
              r'attributes\["operandSegmentSizes"\]', ("waist", "graph", "targets"), 4),
     Question("read `scf.for` in order to execute it", r'(== |case |executes\()"scf\.for"', ("waist", "targets"), 4),
-    Question("recognize a product", r'\b(factors_of|_factors)\(|(element\.fn|step\.name|\)) [!=]= "multiply"|\["multiply", "add"\]',
+    Question("recognize a product", r'\b(factors_of|_factors)\(|(element\.fn|step\.name|\)) [!=]= "multiply"|'
+             r'\["multiply", "add"\]',
              ("waist", "targets", "selection", "graph"), 7),
     Question("recognize a fold", r"def fold_of\(", BELOW, 2),
     Question("have a normal form of a nest", r"def (simplified|arranged)\(self", ("waist",), 2),

@@ -331,7 +331,8 @@ class _BodyReader:
                 self.inputs.append((buffer, forms))
                 return len(self.inputs) - 1
         if not subscripts or any(map(self.from_data, subscripts[1:])):
-            raise unreadable(op)
+            raise Unsupported(feature="a subscript that is computed from data, other than the first of a gather",
+                              instead="gather rows").located(location_of(op))
         row = self.position(subscripts[0], INT32)
         self.gathers.append(GatheredRows(op, buffer, [self.form(v) for v in subscripts[1:]]))
         return self.add(Step("gather", dtype, (row,), "", len(self.gathers) - 1))
