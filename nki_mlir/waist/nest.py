@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Constraint, Linear, Mask
@@ -312,11 +312,14 @@ class Nest(Generic[AnyOperand]):
                        outputs=tuple([o.divided(axis, inner) for o in self.outputs]))
 
 
+AnyNest: TypeAlias = Nest[Any]
+
+
 # -- expressions -------------------------------------------------------------------------------------------------------
 class ExpressionReader:
     """Shows the values of a nest as trees; each value is one object."""
 
-    def __init__(self, nest: Nest[Any]) -> None:
+    def __init__(self, nest: AnyNest) -> None:
         self.nest = nest
         self.known: dict[int, Node] = {}
 
@@ -355,8 +358,8 @@ def _steps_of(body: Node, first_output: int, first_step: int) -> tuple[tuple[Ste
             known[node] = value(node)
         return known[node]
 
-    def add(*parts: Any) -> int:
-        steps.append(Step(*parts))
+    def add(step: Step) -> int:
+        steps.append(step)
         return first_step + len(steps) - 1
 
     def value(node: Node) -> int:
@@ -366,15 +369,15 @@ def _steps_of(body: Node, first_output: int, first_step: int) -> tuple[tuple[Ste
             case Output():
                 return first_output
             case Constant(dtype=dtype, value=constant):
-                return add("constant", dtype, (), "", repr(float(constant)) if dtype.is_float else int(constant))
+                return add(Step("constant", dtype, (), "", repr(float(constant)) if dtype.is_float else int(constant)))
             case Position(form=form, dtype=dtype):
-                return add("position", dtype, (), "", form)
+                return add(Step("position", dtype, (), "", form))
             case Convert(dtype=dtype, value=inner):
-                return add("convert", dtype, (number(inner),))
+                return add(Step("convert", dtype, (number(inner),)))
             case Activation(dtype=dtype, fn=fn, value=inner):
-                return add("activation", dtype, (number(inner),), fn)
+                return add(Step("activation", dtype, (number(inner),), fn))
             case Alu(dtype=dtype, fn=fn, args=args):
-                return add("alu", dtype, tuple([number(a) for a in args]), fn)
+                return add(Step("alu", dtype, tuple([number(a) for a in args]), fn))
         raise TypeError(node)
     result = number(body)
     return tuple(steps), result

@@ -2,11 +2,10 @@
 """What a nest is as a whole: a copy, a fold, a product. Executors have better ways for these than loops."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType
-from nki_mlir.waist.nest import Nest, Step
+from nki_mlir.waist.nest import AnyNest, Step
 
 
 @dataclass(frozen=True)
@@ -33,13 +32,13 @@ class Fold:
         return ALU[self.fn].identity(self.dtype)
 
 
-def unconverted(nest: Nest[Any], value: int) -> int:
+def unconverted(nest: AnyNest, value: int) -> int:
     """The value that a value is a conversion of, or itself."""
     step = nest.step(value)
     return step.operands[0] if step is not None and step.kind == "convert" else value
 
 
-def fold_of(nest: Nest[Any], output: int = 0) -> Fold | None:
+def fold_of(nest: AnyNest, output: int = 0) -> Fold | None:
     """An output as a fold, if nothing else uses the value that it holds before."""
     old, result = nest.first_output + output, unconverted(nest, nest.results[output])
     step = nest.step(result)
@@ -71,7 +70,7 @@ class Product:
         return self.reads_inputs and not self.rounds and not self.fold.converts and self.fold.dtype is FLOAT32
 
 
-def product_of(nest: Nest[Any]) -> Product | None:
+def product_of(nest: AnyNest) -> Product | None:
     """A nest that adds up products of elements of two inputs, which may be converted before they are multiplied."""
     fold = fold_of(nest) if nest.reduced and len(nest.outputs) == 1 else None
     if fold is None or fold.fn != "add" or nest.uses(fold.value) != 1:
@@ -89,20 +88,20 @@ def product_of(nest: Nest[Any]) -> Product | None:
     return Product(fold, (step.operands[0], step.operands[1]), (left, right), once, value != fold.value)
 
 
-def source_of(nest: Nest[Any], value: int) -> int | None:
+def source_of(nest: AnyNest, value: int) -> int | None:
     """The input that a value is, however often it is converted."""
     while (inner := unconverted(nest, value)) != value:
         value = inner
     return value if value < nest.first_output else None
 
 
-def is_copy(nest: Nest[Any]) -> bool:
+def is_copy(nest: AnyNest) -> bool:
     """Whether the output is the one input, element by element and unchanged."""
     return (len(nest.inputs) == len(nest.outputs) == 1 and nest.results == (0,) and not (nest.mask or nest.reduced)
             and nest.inputs[0].dtype is nest.outputs[0].dtype)
 
 
-def of_integers(nest: Nest[Any], value: int) -> bool:
+def of_integers(nest: AnyNest, value: int) -> bool:
     """Whether all that a value is computed from is integers and constants."""
     if nest.dtype_of(value).is_integer:
         return True
@@ -110,7 +109,7 @@ def of_integers(nest: Nest[Any], value: int) -> bool:
     return step is not None and all(of_integers(nest, v) for v in step.operands)
 
 
-def integer_sums(nest: Nest[Any]) -> dict[int, int]:
+def integer_sums(nest: AnyNest) -> dict[int, int]:
     """Outputs that add up values made of integers alone, each with the number of the value.
 
     Compiled code keeps them in float64, so that they do not depend on the order: addends are float32 values, of which
