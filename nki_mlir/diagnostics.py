@@ -91,6 +91,11 @@ class NkiMlirError(Exception):
         return "\n".join(lines)
 
 
+    def __repr__(self) -> str:
+        """What frameworks show of an error that they wrap in another one."""
+        return f"{type(self).__name__}({self.headline!r}, {self.code!r})"
+
+
 class KernelError(NkiMlirError, SyntaxError):
     """A mistake in a kernel. The documents give ``SyntaxError`` as the Python class of most named errors."""
 

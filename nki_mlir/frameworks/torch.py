@@ -18,15 +18,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._dynamo.source import GlobalStateSource
 from torch.fx.experimental.symbolic_shapes import StatelessSymbolicContext, guard_scalar
 
-from nki_mlir.diagnostics import Location, NkiMlirError, warn_once
+from nki_mlir.diagnostics import LEVEL, Location, NkiMlirError, warn_once
+from nki_mlir.environment import EXECUTOR, TARGET
 from nki_mlir.frameworks.debug_output import write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.registry import C_ENTRY, SymbolicShape, callee_for
-from nki_mlir.frameworks.torch_operator import NKI_DTYPE, callee_named, layout_of, made_for
+from nki_mlir.frameworks.torch_operator import NKI_DTYPE, TENSORS, callee_named, layout_of, made_for, watched
 from nki_mlir.frontend.locations import user_location
-from nki_mlir.language.arguments import BadArgument, map_leaves, records, refuse_gradient
+from nki_mlir.frontend.wrapping import name_of
+from nki_mlir.language.arguments import BadArgument, NoDerivative, map_leaves, records, refuse_gradient
 from nki_mlir.language.closure_state import ClosureState, closure_state
 from nki_mlir.language.kernel import Kernel, default_executor
 from nki_mlir.language.specialization import MOST, Recent
@@ -90,10 +93,20 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
         if torch.compiler.is_dynamo_compiling():
             refuse_update([tensors[n] for n in updated], kernel)
         made = made_for(outputs, tensors[updated[0]])
-        torch.ops.nki.call_([*(tensors[n] for n in updated), *made], [tensors[n] for n in others], name)
+        launch(kernel, torch.ops.nki.call_, [*(tensors[n] for n in updated), *made], [tensors[n] for n in others], name)
     else:
-        made = torch.ops.nki.call([tensors[n] for n in others], name)
+        made = launch(kernel, torch.ops.nki.call, [tensors[n] for n in others], name)
     return put(structure, [tensors[n] if kind == "tensor" else made[n] for kind, n in returned])
+
+
+def launch(kernel: Kernel, operator: Callable[..., Any], *arguments: object) -> Any:
+    """Call the operator; its error is at the call of the kernel."""
+    if torch.compiler.is_dynamo_compiling():
+        return operator(*arguments)
+    try:
+        return operator(*arguments)
+    except NoDerivative as error:
+        raise error.located(outside_torch(user_location(), kernel)) from None
 
 
 def refuse_symbols(kernel: Kernel, kinds: tuple[TensorKind, ...]) -> None:
@@ -171,6 +184,7 @@ def plan_traced(cls: type[Kernel], func: Callable[..., object], grid: tuple[int,
     """
     kernel = cls(func, grid, True, mode, target, executor, by_reference, options, _specializations(func))
     try:
+        compile_again_when_changed(func, (*positional, *named.values()))
         plan = plan_of(kernel, positional, named, kinds)
         if recorded and not torch.compiler.is_exporting() and differentiable(plan) and not plan[1]:
             refuse_gradient(kernel.__name__)
@@ -178,6 +192,37 @@ def plan_traced(cls: type[Kernel], func: Callable[..., object], grid: tuple[int,
     except NkiMlirError as error:
         error.at = outside_torch(error.at, kernel)
         raise
+
+
+def compile_again_when_changed(func: Callable[..., object], constants: tuple[object, ...]) -> None:
+    """Add a guard to the graph that Dynamo is making: the kernel's Python sees what it sees now."""
+    context = torch._guards.TracingContext.try_get()
+    if context is None or torch.compiler.is_exporting():
+        return
+    first = ClosureState(func, constants)
+    latest, environment = [first], settings()
+
+    def holds(_: object) -> bool:
+        if not latest[0].holds():
+            now = ClosureState(func, constants)
+            if now.key != first.key:
+                return False
+            latest[0] = now
+        return settings() == environment
+
+    def create(builder: Any, guard: object) -> None:
+        text = [f"what kernel {name_of(func)} sees is unchanged"]
+        add = builder.guard_manager.root.add_lambda_guard
+        try:
+            add(holds, text, None)
+        except TypeError:                           # PyTorch before 2.10
+            add(holds, text)
+    context.guards_context.dynamo_guards.add(torch._guards.Guard(GlobalStateSource(), create))
+
+
+def settings() -> tuple[object, ...]:
+    """What the environment says about calls."""
+    return EXECUTOR.raw(), TARGET.raw(), LEVEL.raw()
 
 
 plan_traced._dynamo_marked_constant = True          # type: ignore[attr-defined]
@@ -234,7 +279,6 @@ def differentiable(plan: Plan) -> bool:
 # A call that was planned once, on plain CPU tensors and simple constants, needs no more than its key, new results and
 # the addresses. Whatever watches or changes operators (a mode, a transformation, a profiler, tracing) sees the
 # operator.
-TENSORS = {torch.Tensor, torch.nn.Parameter}            # no subclass, which may be anything
 CONSTANTS = {int, bool, str, type(None)}
 
 
@@ -322,13 +366,6 @@ def key_of(kernel: Kernel, arguments: tuple[Any, ...], keywords: dict[str, objec
         else:
             return None
     return tuple(key)
-
-
-def watched() -> bool:
-    """Whether somebody is to see the operators that run."""
-    return bool(torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
-                or torch._C._functorch.peek_interpreter_stack() is not None
-                or torch._C._get_tracing_state() or torch._C._autograd._profiler_enabled())
 
 
 # -- the structure of results ------------------------------------------------------------------------------------------

@@ -11,18 +11,20 @@ is passed by address: nothing is copied unless a tensor is not contiguous. No op
 are detached, as those of the device's own operator are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from math import prod
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.process_state import once
 from nki_mlir.frameworks.registry import Callee, callee_from, callees
 from nki_mlir.graph.custom_call import KernelRecord
+from nki_mlir.language.arguments import FORWARD, NoDerivative, has_tangent
 from nki_mlir.language.kernel import default_executor
 from nki_mlir.scalar import dtypes
 
@@ -32,6 +34,8 @@ NKI_DTYPE = {torch.float32: dtypes.FLOAT32, torch.float16: dtypes.FLOAT16, torch
              torch.int8: dtypes.INT8, torch.int16: dtypes.INT16, torch.int32: dtypes.INT32, torch.int64: dtypes.INT64,
              torch.uint8: dtypes.UINT8, torch.uint16: dtypes.UINT16, torch.uint32: dtypes.UINT32,
              torch.uint64: dtypes.UINT64, torch.bool: dtypes.BOOL}
+TENSORS = {torch.Tensor, torch.nn.Parameter}            # no subclass, which may be anything
+PLAIN = torch._C._dispatch_keys(torch.empty(0)).raw_repr()         # of tensors that are what their memory has
 TORCH_DTYPE = {nki: own for own, nki in NKI_DTYPE.items()} | {dtypes.TFLOAT32: torch.float32}
 
 
@@ -182,6 +186,37 @@ def new_values_on_xla(written: Sequence[torch.Tensor], tensors: Sequence[torch.T
     return custom_call(callee_named(kernel).record, written, tensors)
 
 
+# -- derivatives -------------------------------------------------------------------------------------------------------
+def without_tangents(name: str, run: Callable[..., object], *arguments: Any) -> object:
+    """An operator on tensors that record history or have tangents: a kernel has no tangent to give, which is an error.
+
+    The last argument is the kernel, lists of tensors are in front of it. A call on plain tensors goes straight to its
+    implementation ``run``, since nothing else has to see it.
+    """
+    tensors = [t for part in arguments if isinstance(part, list) for t in part if isinstance(t, torch.Tensor)]
+    if not watched() and all([type(t) in TENSORS and torch._C._dispatch_keys(t).raw_repr() == PLAIN for t in tensors]):
+        return run(*arguments)
+    if has_tangent(tensors):
+        record = callee_named(arguments[-1]).record
+        if any([has_derivatives(r.dtype) for r in record.results]):
+            raise NoDerivative(name=record.name, **FORWARD)
+    with torch._C._AutoDispatchBelowAutograd():
+        return getattr(torch.ops.nki, name).default(*arguments)
+
+
+def watched() -> bool:
+    """Whether somebody is to see the operators that run."""
+    return bool(torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
+                or torch._C._functorch.peek_interpreter_stack() is not None
+                or torch._C._get_tracing_state() or torch._C._autograd._profiler_enabled()
+                or forward_ad._current_level >= 0)
+
+
+def has_derivatives(dtype: object) -> bool:
+    """Whether numbers of a dtype could have derivatives: others are indices, masks and counts."""
+    return dtype in TORCH_DTYPE and TORCH_DTYPE[dtype].is_floating_point        # type: ignore[index]
+
+
 # -- torch.vmap --------------------------------------------------------------------------------------------------------
 def map_on_cpu(tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: int, kernel: str) -> list[torch.Tensor]:
     """The kernel on each of ``size`` parts; of the tensors those that are ``mapped`` have the batch as first axis."""
@@ -255,14 +290,15 @@ def _define() -> torch.library.Library:
     library.define("call_(Tensor(a!)[] written, Tensor[] tensors, str kernel) -> ()")
     library.define("updated(Tensor[] written, Tensor[] tensors, str kernel) -> Tensor[]")
     library.define("map(Tensor[] tensors, bool[] mapped, SymInt size, str kernel) -> Tensor[]")
-    for name, keys, abstract in (
-            ("call", {"CPU": call_on_cpu, "XLA": partial(new_values_on_xla, [])}, call_abstractly),
-            ("call_", {"CPU": update_on_cpu, "Functionalize": update_functionally}, update_abstractly),
-            ("updated", {"CPU": new_values, "XLA": new_values_on_xla}, new_values_abstractly),
-            ("map", {"CPU": map_on_cpu, "XLA": map_by_calls}, map_abstractly)):
+    implementations: list[tuple[str, dict[str, Callable[..., object]], Callable[..., object]]] = [
+        ("call", {"CPU": call_on_cpu, "XLA": partial(new_values_on_xla, [])}, call_abstractly),
+        ("call_", {"CPU": update_on_cpu, "Functionalize": update_functionally}, update_abstractly),
+        ("updated", {"CPU": new_values, "XLA": new_values_on_xla}, new_values_abstractly),
+        ("map", {"CPU": map_on_cpu, "XLA": map_by_calls}, map_abstractly)]
+    for name, keys, abstract in implementations:
         for key, real in keys.items():
             library.impl(name, real, key)
-        library.impl(name, torch.library.fallthrough_kernel, "Autograd")
+        library.impl(name, partial(without_tangents, name, keys["CPU"]), "Autograd")
         torch.library.register_fake(f"nki::{name}", abstract, lib=library)
     for name, rule in (("call", call_batched), ("call_", update_batched), ("map", map_batched)):
         torch.library.register_vmap(f"nki::{name}", rule, lib=library)

@@ -315,14 +315,20 @@ import_adapter._dynamo_marked_constant = True   # type: ignore[attr-defined]
 
 
 class NoDerivative(NkiMlirError, RuntimeError):
-    """A loss of a kernel's result would lose a term and not say so. Within ``torch.autograd.Function``, and operators
-    that have a derivative of their own, PyTorch has switched the recording of history off."""
+    """A derivative of a kernel's result would lose a term and not say so, in reverse mode as in forward mode. Within
+    ``torch.autograd.Function``, and operators that have a derivative, PyTorch has switched both off."""
 
     code = "NKI-TORCH-GRADIENT"
-    message = "kernel {name} is called with a tensor that requires grad, and a kernel has no derivative"
-    why = "its result has no history: what is computed from it would miss in the gradient of that tensor"
-    fix = ("call it in the forward of a torch.autograd.Function and give that a backward; where no gradient is wanted, "
-           "call it under torch.no_grad() or with x.detach()")
+    message = "kernel {name} is called with a tensor that {has}, and a kernel has no derivative"
+    why = "its result has no {what}: what is computed from it would miss in the {derivative} of that tensor"
+    fix = ("call it in the forward of a torch.autograd.Function and give that a {rule}; where no gradient is wanted, "
+           "call it {without}")
+
+
+REVERSE = {"has": "requires grad", "what": "history", "derivative": "gradient", "rule": "backward",
+           "without": "under torch.no_grad() or with x.detach()"}
+FORWARD = {"has": "has a tangent", "what": "tangent", "derivative": "forward derivative", "rule": "jvp",
+           "without": "with torch.autograd.forward_ad.unpack_dual(x).primal"}
 
 
 def records(tensors: Iterable[Any]) -> bool:
@@ -330,5 +336,15 @@ def records(tensors: Iterable[Any]) -> bool:
     return any([t.requires_grad for t in tensors]) and sys.modules["torch"].is_grad_enabled()
 
 
+def has_tangent(tensors: Iterable[object]) -> bool:
+    """Whether PyTorch computes the forward derivative of what is computed from these tensors, which are its own.
+
+    All duals are of level 0: a transformation inside of another one wraps its duals.
+    """
+    torch: Any = sys.modules["torch"]
+    return torch._C._is_fwd_grad_enabled() and any([
+        torch._VF._unpack_dual(t, level=0)[1] is not None for t in tensors])
+
+
 def refuse_gradient(name: str) -> None:
-    raise NoDerivative(name=name).here()
+    raise NoDerivative(name=name, **REVERSE).here()

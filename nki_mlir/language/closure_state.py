@@ -9,9 +9,9 @@ import os
 import re
 import sys
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, cached_property
-from types import CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -45,7 +45,7 @@ NUMBERS = frozenset({float, complex})
 COMPARED = frozenset({int, bool, str, bytes, Identity})
 
 
-def closure_state(function: object, arguments: Iterable[object] = ()) -> tuple[object, ...]:
+def closure_state(function: Callable[..., object], arguments: Iterable[object] = ()) -> tuple[object, ...]:
     """The key of a kernel's function and its compile-time arguments."""
     return ClosureState(function, arguments).key
 
@@ -90,9 +90,9 @@ class ClosureState:
     change in place.
     """
 
-    def __init__(self, function: Any, arguments: Iterable[object] = ()) -> None:
+    def __init__(self, function: Callable[..., object], arguments: Iterable[object] = ()) -> None:
         self.scopes: list[tuple[dict[str, object], tuple[tuple[str, object], ...]]] = []
-        self.cells: list[tuple[str, Any, object]] = []
+        self.cells: list[tuple[str, CellType, object]] = []
         self.functions: list[SeenFunction] = []
         self.wrappers: list[tuple[object, object]] = []   # (callable, what it wraps)
         self.objects: list[tuple[object, Slots]] = []
@@ -159,7 +159,7 @@ class ClosureState:
         history.doubtful = doubtful
         return not doubtful
 
-    def _changed(self) -> Iterator[tuple[object, Any, str, object, object]]:
+    def _changed(self) -> Iterator[tuple[object, object, str, object, object]]:
         """(owner, name, kind of store, value before, value now) of the places whose value is another one now."""
         for scope, seen in self.scopes:
             for name, value in seen:
@@ -193,7 +193,7 @@ class ClosureState:
             else:
                 return tuple(key)
 
-    def _base(self, owner: object, name: Any, value: object) -> object:
+    def _base(self, owner: object, name: object, value: object) -> object:
         """What a place counts with: the value it has, unless captures change it."""
         changes = self._history.changes
         if not changes or (change := changes.get((id(owner), name))) is None:
@@ -206,7 +206,7 @@ class ClosureState:
         """Whether a module is one of the kernel's package."""
         return package_of(module) == self._package != ""
 
-    def _follow(self, function: Any, is_kernel: bool = False) -> None:
+    def _follow(self, function: Callable[..., object], is_kernel: bool = False) -> None:
         """Look at what a helper sees, too, where it is the user's code."""
         inner = underlying(function)
         if inner is not None and id(inner) not in self._followed and (
@@ -326,7 +326,7 @@ class ClosureState:
         return slots
 
 
-def weak_slots(value: Any) -> Slots:
+def weak_slots(value: object) -> Slots:
     """What a weak reference or collection leads to; the contents of its objects, not the objects, which may go."""
     match value:
         case weakref.ReferenceType():
@@ -336,7 +336,9 @@ def weak_slots(value: Any) -> Slots:
             return {name: weak_key(target) for name, target in value.items()}
         case weakref.WeakKeyDictionary():
             return {None: tuple([(weak_key(target), part) for target, part in value.items()])}
-    return {None: tuple([weak_key(target) for target in value])}
+        case weakref.WeakSet():
+            return {None: tuple([weak_key(target) for target in value])}
+    return {}
 
 
 def weak_key(target: object) -> object:

@@ -115,7 +115,7 @@ def attributes_of(function: FunctionType) -> Slots:
     return {name: value for name, value in vars(function).items() if not name.startswith("__")}
 
 
-def plain_value(value: Any) -> object:
+def plain_value(value: object) -> object:
     """The number or text that an object of a subclass of Python's is."""
     match value:
         case int():
@@ -126,7 +126,9 @@ def plain_value(value: Any) -> object:
             return complex.__repr__(value)
         case str():
             return str.__str__(value)
-    return bytes(value)
+        case bytes():
+            return bytes(value)
+    return value
 
 
 def is_mock(value: object) -> bool:
@@ -135,10 +137,10 @@ def is_mock(value: object) -> bool:
     return mock is not None and isinstance(value, mock.NonCallableMock)
 
 
-def referent(proxy: Any) -> object:
+def referent(proxy: object) -> object:
     """The object that a weak proxy stands for; ``ABSENT`` where it is gone."""
     try:
-        return proxy.__reduce_ex__.__self__
+        return proxy.__reduce_ex__.__self__     # type: ignore[attr-defined]
     except ReferenceError:
         return ABSENT
 

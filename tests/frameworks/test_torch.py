@@ -271,6 +271,74 @@ def test_gradient__of_functional_transformations():
         torch.func.grad(lambda x: kernels.add[2](x, B).sum())(A)
 
 
+def squared(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    nl.store(out, tile * tile)
+    return out
+
+
+class Squared(torch.autograd.Function):
+    forward = staticmethod(nki.jit(squared))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        return 2 * ctx.saved_tensors[0] * tangent
+
+
+def with_duals(function, a, tangent):
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(a, tangent)
+        return torch.autograd.forward_ad.unpack_dual(function(dual)).tangent
+
+
+FORWARD_MODES = {
+    "jvp": lambda f: torch.func.jvp(f, (A,), (B,))[1], "dual": lambda f: with_duals(f, A, B),
+    "jacfwd": lambda f: torch.func.jacfwd(f)(A), "linearize": lambda f: torch.func.linearize(f, A)[1](B),
+    "jvp of vmap": lambda f: torch.func.jvp(torch.vmap(f), (A[None],), (B[None],))[1],
+    "vmap of jvp": lambda f: torch.vmap(lambda a: torch.func.jvp(f, (a,), (B,))[1])(A[None])}
+
+
+@pytest.mark.parametrize("mode", FORWARD_MODES)
+def test_gradient__in_forward_mode_is_an_error_without_a_rule(executor, mode):
+    kernel = nki.jit(squared)
+    for f in (kernel, lambda x: x + kernel(x)):
+        for _ in range(2):
+            with pytest.raises(NoDerivative) as error:
+                FORWARD_MODES[mode](f)
+            assert "kernel squared is called with a tensor that has a tangent, and a kernel has no derivative " \
+                   "[NKI-TORCH-GRADIENT]" in str(error.value)
+            assert error.value.at.file == __file__ and "torch.autograd.Function and give that a jvp" in str(error.value)
+        equal(kernel(A), A * A)
+
+
+def test_gradient__in_forward_mode_with_a_rule():
+    for mode in (lambda f: torch.func.jvp(f, (A,), (B,))[1], lambda f: with_duals(f, A, B)):
+        equal(mode(Squared.apply), 2 * A * B)
+
+
+def test_gradient__in_forward_mode_that_nobody_wants():
+    kernel = nki.jit(squared)
+    equal(torch.func.jvp(lambda x: x * kernel(B), (A,), (B,))[1], B * kernel(B))
+    equal(with_duals(lambda x: x * kernel(torch.autograd.forward_ad.unpack_dual(x).primal), A, B), B * (A * A))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_gradient__in_forward_mode_under_compile(backend):
+    torch._dynamo.reset()
+    kernel = nki.jit(squared)
+    compiled = torch.compile(lambda a, b: torch.func.jvp(kernel, (a,), (b,))[1], backend=backend, fullgraph=True)
+    with pytest.raises(Exception, match="NKI-TORCH-GRADIENT"):
+        compiled(A, B)
+    called = torch.compile(lambda a: a + kernel(a), backend=backend)
+    with pytest.raises(Exception, match="NKI-TORCH-GRADIENT"):
+        with_duals(called, A, B)
+
+
 # -- torch's own transformations ---------------------------------------------------------------------------------------
 def test_vmap__one_call_after_the_other():
     stacked = torch.stack([A, A * 2, A * 3])
@@ -361,3 +429,5 @@ def test_gradient__in_simulation_of_the_current_generation():
             kernel(a)
         with torch.no_grad():
             equal(kernel(a), A)
+        with pytest.raises(NoDerivative, match="a tensor that has a tangent, and a kernel has no derivative"):
+            with_duals(kernel, A, B)

@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from nki_mlir.frameworks.torch import SymbolicShapeWarning  # noqa: E402
+from nki_mlir.language.beta import language as nl  # noqa: E402
 from nki_mlir.language.beta import nki  # noqa: E402
 
 from . import kernels  # noqa: E402
@@ -23,6 +24,7 @@ BACKENDS = ["eager", "aot_eager"]
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
 
 
 def compiled(function, backend):
@@ -92,6 +94,39 @@ def test_compile__errors_name_the_kernels_line():
     with pytest.raises(Exception, match=r"complex64 is passed to a kernel") as error:
         compiled(lambda x: kernels.scaled(x, 2.0), "eager")(A.to(torch.complex64))
     assert kernels.__file__ in str(error.value)
+
+
+SCALE = 2.0
+
+
+class Config:
+    bias = staticmethod(lambda: 1.0)
+
+
+@nki.jit
+def scaled_by_a_global(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) * SCALE + Config.bias())
+    return out
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_compile__again_when_what_a_kernel_sees_changes(backend, monkeypatch):
+    f = compiled(lambda x: scaled_by_a_global(x) + 1, backend)
+    for scale in (2.0, 3.0, 3.0, 5.0, 2.0):
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        equal(f(A), A * scale + 1.0 + 1)
+    monkeypatch.setattr(Config, "bias", staticmethod(lambda: 4.0))
+    equal(f(A), A * 2.0 + 4.0 + 1)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 4
+
+
+def test_compile__again_for_another_executor(monkeypatch):
+    f = compiled(scaled_by_a_global, "eager")
+    equal(f(A), A * SCALE + 1.0)
+    monkeypatch.setenv("NKI_MLIR_EXECUTOR", "nowhere")
+    with pytest.raises(Exception, match="there is no executor named 'nowhere'"):
+        f(A)
 
 
 class Model(torch.nn.Module):

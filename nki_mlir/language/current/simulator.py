@@ -26,7 +26,16 @@ from nki_mlir.dialects.meeting import RANKS
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.frontend.eager import EagerBuilder
 from nki_mlir.frontend.tensor import Buffer
-from nki_mlir.language.arguments import map_leaves, records, refuse_gradient, tensor_classes, with_arrays
+from nki_mlir.language.arguments import (
+    FORWARD,
+    NoDerivative,
+    has_tangent,
+    map_leaves,
+    records,
+    refuse_gradient,
+    tensor_classes,
+    with_arrays,
+)
 from nki_mlir.language.current.errors import invalid, require
 from nki_mlir.language.eager_run import report_races, results
 from nki_mlir.language.results import assemble
@@ -238,8 +247,11 @@ def simulate(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str
     """
     bound = kernel.bind(*with_arrays(arguments, keywords), is_array, kernel.describe)
     given = bound.tensors                       # in the order of the parameters
-    if records([g for g in given if framework(g) == "torch"]):
+    tensors = [g for g in given if framework(g) == "torch"]
+    if records(tensors):
         refuse_gradient(kernel.__name__)
+    if tensors and has_tangent(tensors):
+        raise NoDerivative(name=kernel.__name__, **FORWARD).here()
     arrays = [to_numpy(g) for g in given]
     used = [a if a.flags.c_contiguous and a.flags.writeable else np.array(a, order="C") for a in arrays]
 
