@@ -2,8 +2,8 @@
 """``--arg`` values: tensors by shape and dtype with a way to fill them, files, or Python constants.
 
 ``128x512xf32`` is a tensor of random values; ``=zeros``, ``=ones``, ``=arange``, ``=random:SEED`` or ``=FILE.npy``
-fills it otherwise. Anything else is a Python constant (``2``, ``0.5``, ``True``, ``(1, 2)``, a bare word is a string).
-``name=VALUE`` passes it by keyword.
+fills it otherwise. Anything else is a Python constant (``2``, ``0.5``, ``inf``, ``None``, ``(1, 2)``; a bare word is
+a string), in whose tuples, lists and dicts tensors may be. ``name=VALUE`` passes it by keyword.
 """
 
 import ast
@@ -20,13 +20,20 @@ SHORT = BY_MLIR | BY_NAME | {"u8": BY_NAME["uint8"], "u16": BY_NAME["uint16"], "
                              "bool": BY_NAME["bool"]}
 
 
-class BadArgumentText(NkiMlirError):
+NESTED = re.compile(r"(?<![\w.'\"])(?:\d+x)+[a-zA-Z]\w*(?:=[\w.:/-]+)?")       # a tensor in a tuple, list or dict
+
+
+class CommandLineError(NkiMlirError):
+    """A command line that cannot be understood, which ends a command with status 2."""
+
+
+class BadArgumentText(CommandLineError):
     code = "NKI-ARG"
     message = "--arg {text}: {what}"
     fix = "write for example --arg 128x512xf32=random, --arg 2 or --arg pool_size=2"
 
 
-class BadGrid(NkiMlirError):
+class BadGrid(CommandLineError):
     code = "NKI-GRID-TEXT"
     message = "--grid {text}: a grid is positive numbers"
     fix = "write for example --grid 4 or --grid 2,4"
@@ -61,12 +68,55 @@ def parse_argument(text: str, place: int, values: bool = True) -> object:
         if not values:
             return np.zeros(shape, SHORT[match[2]].numpy)
         return fill(shape, SHORT[match[2]], match[3] or "random", place, text)
+    if re.fullmatch(r"[+-]?(inf|nan)", text):
+        return float(text)
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        if re.fullmatch(r"\w+", text):
+        if match and not match[1] and not match[3]:
             return text
-        raise BadArgumentText(text=text, what="is neither a tensor nor a Python constant") from None
+    if match and match[1]:
+        raise BadArgumentText(text=text, what=f"there is no dtype '{match[2]}'")
+    return nested(text, place, values)
+
+
+def nested(text: str, place: int, values: bool) -> object:
+    """A tuple, list or dict in which tensors are."""
+    tensors: dict[str, object] = {}
+
+    def name(found: re.Match[str]) -> str:
+        tensors[f"tensor {len(tensors)}"] = parse_argument(found[0], place + len(tensors), values)
+        return repr(f"tensor {len(tensors) - 1}")
+
+    def filled(value: object) -> object:
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(filled, value))
+        if isinstance(value, dict):
+            return {key: filled(inner) for key, inner in value.items()}
+        return tensors.get(value, value) if isinstance(value, str) else value
+    try:
+        if text[:1] in ("(", "[", "{"):
+            return filled(ast.literal_eval(NESTED.sub(name, text)))
+    except (ValueError, SyntaxError):
+        pass
+    raise BadArgumentText(text=text, what="is neither a tensor nor a Python constant")
+
+
+def as_array(value: object, shape: tuple[int, ...], dtype: "np.dtype[Any] | type[Any]") -> object:
+    """Numbers, alone or in lists, as an array of a parameter's shape and dtype; anything else, or what does not fit, as
+    it is."""
+    if value is None or isinstance(value, (np.ndarray, str, dict)):
+        return value
+    try:
+        array = np.asarray(value)
+    except ValueError:                          # rows of different lengths
+        return value
+    if array.dtype.kind not in "biuf" or (array.shape != shape and not array.size == 1 == int(np.prod(shape))):
+        return value
+    converted = array.astype(dtype).reshape(shape)
+    if array.dtype.kind == "f" and converted.dtype.kind in "biu" and (converted != array.reshape(shape)).any():
+        return value
+    return converted
 
 
 def fill(shape: tuple[int, ...], dtype: DType, how: str, place: int, text: str) -> np.ndarray:

@@ -4,8 +4,9 @@
 A script that completes options and files is made from the command's parser. Plugins are loaded before the options are
 read, among which are names of theirs.
 
-Errors are ``FILE:LINE:COL: error: ...`` on standard error, with exit status 1. A mistake in the user's own Python is
-one line, too, at that line. An exception of the toolchain itself keeps its traceback: it is a defect.
+Errors are ``FILE:LINE:COL: error: ...`` on standard error, with exit status 1, those of the command line with 2. A
+mistake in the user's own Python is one line, too, at that line. An exception of the toolchain itself keeps its
+traceback: it is a defect.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from collections.abc import Callable, Sequence
 
 from nki_mlir import extensions
 from nki_mlir.alone import skip_last_collection
+from nki_mlir.cli.arguments import CommandLineError
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.version import __version__
 
@@ -169,10 +171,10 @@ def exit_status(command: Callable[[], int]) -> int:
 
 def fail(error: NkiMlirError) -> int:
     """Print an error as commands do; the exit status."""
-    if error.at is not None and error.at.file == "<unknown>":
+    if error.at is not None and error.at.file in ("<unknown>", sys.argv[0]):
         error.at = None                     # the call is the command's own, which is no line of the user's
     print(error, file=sys.stderr)
-    return 1
+    return 2 if isinstance(error, CommandLineError) else 1
 
 
 def raised_at(error: Exception) -> Location | None:

@@ -25,7 +25,8 @@ def parser() -> argparse.ArgumentParser:
                         "two of them are compared")
     add_common(p)
     p.add_argument("--arg", action="append", default=[], metavar="VALUE",
-                   help="an argument, repeated: 128x512xf32=random|zeros|ones|arange|FILE.npy, 2, name=value")
+                   help="an argument, repeated: 128x512xf32=random|zeros|ones|arange|FILE.npy, 0.5, None, (1, 2), "
+                        "name=value")
     p.add_argument("--load-library", action="append", default=[], metavar="FILE.so",
                    help="load a library of custom C++ operators that the source calls, repeated")
     p.add_argument("--on", choices=executors(), help="where it runs (default: jit, with --time isa)")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from nki_mlir import extensions
-from nki_mlir.cli.arguments import fill, parse_arguments, parse_grid
+from nki_mlir.cli.arguments import as_array, fill, parse_arguments, parse_grid
 from nki_mlir.cli.source import (
     SourceError,
     decoded,
@@ -28,7 +28,7 @@ from nki_mlir.cli.source import (
 )
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.environment import EnvironmentVariable
-from nki_mlir.scalar.dtypes import dtype_of
+from nki_mlir.scalar.dtypes import DType, dtype_of
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
@@ -191,8 +191,10 @@ class GraphSource(Runnable):
 
     def run(self, on: str) -> Results:
         from nki_mlir.frameworks import stablehlo  # start-up: loads MLIR
-        run = stablehlo.simulate_linked if on == "isa" else stablehlo.run_linked
-        return [(f"result {k}", r) for k, r in enumerate(run(self.text, self.positional))]
+        program = stablehlo.LinkedProgram(self.text, on)
+        arrays = [as_array(value, *wanted) for value, wanted in zip(self.positional, program.inputs)]
+        results = program(*arrays, *self.positional[len(arrays):])
+        return [(f"result {k}", r) for k, r in enumerate(results)]
 
     def streams(self, options: "Emission") -> "list[Program]":
         from nki_mlir.frameworks import stablehlo  # start-up: loads MLIR
@@ -249,8 +251,9 @@ def check_bytes(wanted: Sequence[tuple[str, tuple[int, ...], Any]]) -> None:
         raise TooMuchMemory(names=", ".join(name for name, _, _ in wanted), size=size, limit=allowed)
 
 
-def checked_input(array: object, name: str, shape: tuple[int, ...], dtype: object) -> np.ndarray:
+def checked_input(array: object, name: str, shape: tuple[int, ...], dtype: "DType") -> np.ndarray:
     """The array; raises ``SourceError`` where it has not the shape and dtype."""
+    array = as_array(array, shape, dtype.numpy)
     if not isinstance(array, np.ndarray) or array.shape != shape or dtype_of(array.dtype) is not dtype:
         found = f"{array.shape} {array.dtype}" if isinstance(array, np.ndarray) else repr(array)
         raise SourceError(f"argument {name} is {found}; the function takes {shape} {dtype}")
@@ -259,7 +262,13 @@ def checked_input(array: object, name: str, shape: tuple[int, ...], dtype: objec
 
 def copied(values: Sequence[object]) -> list[Any]:
     """Arrays are copied, since kernels may update them."""
-    return [v.copy() if isinstance(v, np.ndarray) else v for v in values]
+    def copy(value: Any) -> Any:
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(copy, value))
+        if isinstance(value, dict):
+            return {key: copy(inner) for key, inner in value.items()}
+        return value.copy() if isinstance(value, np.ndarray) else value
+    return [copy(v) for v in values]
 
 
 def specialized(kernel: "Kernel", positional: list[object],

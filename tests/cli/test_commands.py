@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The commands as a user calls them, those of the README among them."""
 
+import ast
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import nki_mlir
+from nki_mlir.cli import run
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = {"nki-opt": "nki_mlir.cli.opt", "nki-run": "nki_mlir.cli.run", "nki-translate": "nki_mlir.cli.translate"}
@@ -177,3 +179,55 @@ def test_end__writes_what_files_of_a_kernels_python_hold(tmp_path: Path) -> None
     subprocess.run([sys.executable, "-m", "nki_mlir.cli.opt", "kernel.py:double", "--arg", "8x8xf32"], cwd=tmp_path,
                    env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, check=True)
     assert (tmp_path / "log.txt").read_text() == "kept"
+
+
+# -- values of --arg ---------------------------------------------------------------------------------------------------
+VALUES = """
+import neuronxcc.nki as nki, neuronxcc.nki.language as nl, numpy as np
+
+@nki.jit
+def scaled(x, scale, pair=(1, 2), other=None, tables=()):
+    assert type(scale) is float and pair == (3, (4, "s")) and other is None
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x) * scale
+    for table in tables["both"]:
+        tile = tile + nl.load(table)
+    nl.store(out, tile)
+    return out
+"""
+GRAPH = """
+func.func @main(%x: tensor<2x2xf32>, %s: tensor<f32>, %v: tensor<2xi32>) -> (tensor<2x2xf32>, tensor<2xi32>) {
+  %0 = stablehlo.broadcast_in_dim %s, dims = [] : (tensor<f32>) -> tensor<2x2xf32>
+  %1 = stablehlo.multiply %x, %0 : tensor<2x2xf32>
+  %2 = stablehlo.add %v, %v : tensor<2xi32>
+  return %1, %2 : tensor<2x2xf32>, tensor<2xi32>
+}
+"""
+
+
+@pytest.mark.parametrize("on", ["eager", "interpreter", "jit", "isa"])
+def test_values_for_a_kernel_s_parameters(on, tmp_path):
+    (tmp_path / "scaled.py").write_text(VALUES)
+    run.main([f"{tmp_path}/scaled.py:scaled", "--arg", "2x3xf32=ones", "--arg", "0.5", "--arg", "(3, (4, 's'))",
+              "--arg", "None", "--arg", "tables={'both': [2x3xf32=arange, 2x3xf32=ones]}", "--on", on, "--quiet",
+              "--save", f"{tmp_path}/{on}.npz"])
+    np.testing.assert_array_equal(np.load(f"{tmp_path}/{on}.npz")["result_0"], np.arange(6).reshape(2, 3) + 1.5)
+
+
+@pytest.mark.parametrize("scale, vector", [("0.5", "[1, 2]"), ("2", "(3, 4)")])
+@pytest.mark.parametrize("on", ["jit", "isa"])
+def test_values_for_a_graph_s_parameters(on, scale, vector, tmp_path):
+    (tmp_path / "graph.mlir").write_text(GRAPH)
+    run.main([f"{tmp_path}/graph.mlir", "--arg", "2x2xf32=ones", "--arg", scale, "--arg", vector, "--on", on, "--quiet",
+              "--save", f"{tmp_path}/{on}.npz"])
+    saved = np.load(f"{tmp_path}/{on}.npz")
+    np.testing.assert_array_equal(saved["result_0"], np.full((2, 2), float(scale)))
+    np.testing.assert_array_equal(saved["result_1"], 2 * np.array(ast.literal_eval(vector)))
+
+
+def test_values_that_a_graph_does_not_take(tmp_path, capsys):
+    (tmp_path / "graph.mlir").write_text(GRAPH)
+    for scale, vector, said in (("None", "[1, 2]", "argument 1 is () object"), ("0.5", "[1.5, 2]", "argument 2 is (2,) float64"),
+                                ("0.5", "[1]", "argument 2 is (1,) int64"), ("(1, 2)", "[1, 2]", "argument 1 is (2,) int64")):
+        assert run.main([f"{tmp_path}/graph.mlir", "--arg", "2x2xf32=ones", "--arg", scale, "--arg", vector]) == 1
+        assert said in capsys.readouterr().err

@@ -120,13 +120,19 @@ def test_a_command_line_that_cannot_be_understood(options, said, tmp_path, capsy
 
 
 KERNEL_FILE = "examples/average_pool2d.py:average_pool2d"
+OF_THE_COMMAND_LINE = ("--grid 2,x: a grid is positive numbers", "--arg 8x8x8xf32=random:x: 'random:x' is no way to fill a tensor",
+                       "--arg 64x32xf33: there is no dtype 'f33'", "--arg 64x32: is neither a tensor nor a Python constant",
+                       "--arg [4xf32, 2: is neither a tensor nor a Python constant")
 
 
 @pytest.mark.parametrize("command, arguments, said", [
     (opt, [KERNEL_FILE, "--arg", "word", "--arg", "2"], "error: AttributeError: 'str' object has no attribute"),
     (opt, [KERNEL_FILE, "--grid", "2,x", "--arg", "8x8x8xf32", "--arg", "2"], "--grid 2,x: a grid is positive numbers"),
     (opt, [KERNEL_FILE, "--target=trn9", "--arg", "8x8x8xf32", "--arg", "2"], "there is no target named 'trn9'"),
-    (opt, [KERNEL_FILE, "--arg", "8x8x8xf32=random:x"], "'random:x' is no way to fill a tensor"),
+    (opt, [KERNEL_FILE, "--arg", "8x8x8xf32=random:x"], OF_THE_COMMAND_LINE[1]),
+    *((command, [source, "--arg", text.split(": ")[0].removeprefix("--arg ")], text)
+      for text in OF_THE_COMMAND_LINE[2:] for command, source in ((opt, KERNEL_FILE), (run_command, KERNEL_FILE),
+                                                                  (run_command, "examples/mlir/tensor_add.mlir"))),
     (opt, [KERNEL_FILE], "error: average_pool2d(image, window): missing a required argument: 'image'"),
     (opt, ["examples/softmax.py"], "say which one as examples/softmax.py:FUNCTION"),
     (run_command, ["examples/mlir/tensor_add.mlir", "--on=eager"], "cannot run on eager"),
@@ -139,7 +145,7 @@ KERNEL_FILE = "examples/average_pool2d.py:average_pool2d"
     (translate, ["--disassemble", "/nonexistent"], "cannot read /nonexistent: No such file or directory")])
 def test_arguments_that_do_not_fit(command, arguments, said, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    assert command.main(arguments) == 1
+    assert command.main(arguments) == (2 if said in OF_THE_COMMAND_LINE else 1)
     assert said in capsys.readouterr().err
 
 
