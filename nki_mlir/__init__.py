@@ -18,8 +18,9 @@ A kernel is a function under ``@nki.jit`` of either generation. Called, it runs;
 ``compat.install`` makes ``nki``, ``neuronxcc.nki``, ``torch_neuronx`` and ``jax_neuronx`` importable
 (``python -m nki_mlir SCRIPT`` does so, too), ``frameworks`` has kernels in JAX, PyTorch and StableHLO, ``customop`` C++
 operators. ``help(nl)``, ``help(nisa)`` and ``help`` of any of their functions say what they do, with examples that run.
-The commands are ``nki-opt``, ``nki-run`` and ``nki-translate``, each with ``--help``, and ``nki-lsp`` for editors.
-``plugin`` is what packages that add to the toolchain import.
+The commands are ``nki-opt``, ``nki-run`` and ``nki-translate``, each with ``--help``, ``nki-lsp`` for editors, and
+``nki-env`` for programs that start the vendor's executables. ``plugin`` is what packages that add to the toolchain
+import.
 """
 
 from collections.abc import Sequence

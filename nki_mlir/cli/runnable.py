@@ -118,6 +118,8 @@ def programs_of(data: bytes, name: str) -> "list[Program]":
     from nki_mlir.targets import neuron  # start-up: needed where it is asked for
     if neuron.is_binary(data):
         return [neuron.program_of_binary(data)]
+    if neuron.is_artifact(data):
+        return neuron.programs_of_artifact(data, name)
     if neuron.is_assembly(data):
         return neuron.programs_of_assembly(decoded(data, name), name)
     if b"isa.program" in data:

@@ -28,12 +28,6 @@ class UnknownMode(KernelError, ValueError):
     fix = "give one of {modes}"
 
 
-class TraceWithoutProgram(KernelError, ValueError):
-    code = "NKI-TRACE-NAME"
-    message = "with save_trace_name, save_neff_name must be 'file.neff', got {found!r}"
-    fix = "pass save_neff_name='file.neff'"
-
-
 class ProfileDirectory(KernelError, ValueError):
     code = "NKI-PROFILE-DIRECTORY"
     message = "nki.profile needs working_directory, an absolute path, got {found!r}"
@@ -124,9 +118,6 @@ class Decorators:
     def measured(self, kernel: object, mode: str, options: dict[str, object]) -> "MeasuredKernel":
         """The kernel with the names of the files that its calls leave."""
         names = {name: options[name] for name in FILES if options.get(name) is not None}
-        program = names.get("save_neff_name", "file.neff")
-        if "save_trace_name" in names and program != "file.neff":
-            raise TraceWithoutProgram(found=program).here()
         from nki_mlir.language.measuring import MeasuredKernel, copy_as  # start-up: loads MLIR
         return copy_as(self.decorated(kernel, changes_of(mode, options)), MeasuredKernel, **names)
 
@@ -135,14 +126,14 @@ class Decorators:
 
         Arguments:
             kernel: the function or kernel; without it the result is a decorator
-            kwargs: save_neff_name (the program), save_trace_name (a summary of its time), artifacts_dir (an
-                empty folder), profile (a folder for what docs/profile.md describes); others as of jit
+            kwargs: save_neff_name (the compiled kernel), save_trace_name (its trace), artifacts_dir (a folder for
+                its MLIR), profile (a folder for what docs/profile.md describes); others as of jit
 
         Result:
             A kernel on NumPy arrays.
 
         Errors:
-            A save_trace_name with another save_neff_name than file.neff, and an artifacts_dir in use, are errors.
+            A kernel that does not compile to instruction streams where a file is named is an error.
 
         Example:
             kernel = nki.baremetal(double, artifacts_dir="files")

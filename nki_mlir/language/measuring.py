@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nki_mlir.alone import alone
-from nki_mlir.diagnostics import KernelError
 from nki_mlir.files import write_file
 from nki_mlir.language.arguments import with_arrays
 from nki_mlir.language.kernel import Kernel, capturing, describe_array, is_array
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.targets.neuron import profile
-from nki_mlir.targets.neuron.timing import Timing
+from nki_mlir.targets.neuron.format.artifacts import NtffContent, digest_of, pack_kernel, pack_trace
+from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
 
 SOURCE = ("simulated on a timed model of the machine, which is deterministic: all percentiles are equal; "
           "not measured on a device")
+
+PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
 
 M = TypeVar("M", bound="MeasuredKernel")
 
@@ -45,20 +47,33 @@ class BenchmarkResult:
     nc_latency: Latency
     source: str = SOURCE
 
+    @property
+    def latency(self) -> Latency:
+        """From end to end; the model has no host."""
+        return self.nc_latency
+
+    @property
+    def full_results(self) -> dict[str, object]:
+        """All figures by name, in microseconds by percentile."""
+        latency = {str(p): self.nc_latency.microseconds for p in PERCENTILES}
+        return {"nc_latency": latency, "latency": latency, "throughput": 1e6 / self.nc_latency.microseconds,
+                "source": self.source}
+
 
 @dataclass(eq=False)
 class MeasuredKernel(Kernel):
-    """A kernel whose calls on arrays leave files (the first program's module, a summary of its time, its profile),
-    and their latency in ``benchmark_result``."""
+    """A kernel whose calls on arrays leave files (the compiled kernel, its trace, its profile), and their latency in
+    ``benchmark_result``, also on the kernel that it was launched from with a grid."""
 
     save_neff_name: str | None = None
     save_trace_name: str | None = None
     artifacts_dir: str | None = None
     profile: str | None = None
     latest: list[Specialization] = field(default_factory=list)
+    origins: "list[MeasuredKernel]" = field(default_factory=list, repr=False)        # what this is a copy of
 
     def with_changes(self: M, **changes: object) -> M:
-        return super().with_changes(latest=[], **changes)
+        return super().with_changes(latest=[], origins=[self], **changes)
 
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         if capturing():
@@ -66,10 +81,22 @@ class MeasuredKernel(Kernel):
         arguments, keywords = with_arrays(arguments, keywords)
         for folder in self.folders():
             folder.mkdir(parents=True, exist_ok=True)
-        made = super().__call__(*arguments, **keywords)
-        self.latest[:] = [self.specialize(self.bind(arguments, keywords, is_array, describe_array))]
-        self.leave(self.latest[0])
-        return made
+        compiled = self.specialize(self.bind(arguments, keywords, is_array, describe_array))
+        self.leave_kernel(compiled)
+        results = super().__call__(*arguments, **keywords)
+        self.leave_traces(compiled)
+        self.note(compiled)
+        return results
+
+    def note(self, compiled: Specialization) -> None:
+        """Keep what was called last, also on the kernel without the grid."""
+        self.latest[:] = [compiled]
+        for origin in self.origins:
+            origin.note(compiled)
+
+    def execute_neff(self, *arguments: object, **keywords: object) -> Any:
+        """The same as a call, which compiles nothing for shapes like those before."""
+        return self(*arguments, **keywords)
 
     @property
     def benchmark_result(self) -> BenchmarkResult:
@@ -79,43 +106,37 @@ class MeasuredKernel(Kernel):
         return BenchmarkResult(Latency(self.latest[0].timing.total_ns / 1e3))
 
     def folders(self) -> list[Path]:
-        """Where files go besides the working directory; refused where others are in the way."""
+        """Where files go besides the working directory."""
         if self.profile is not None:
             profile.check_folder(self.profile)
-        if self.artifacts_dir is None:
-            return []
-        folder = Path(self.artifacts_dir)
-        if folder.is_dir() and any(f.name != f"{self.__name__}.mlir" for f in folder.iterdir()):
-            raise ArtifactsDirectory(found=str(folder)).here()
-        return [folder]
+        return [] if self.artifacts_dir is None else [Path(self.artifacts_dir)]
 
     @alone
-    def leave(self, made: Specialization) -> None:
-        """The files of one call."""
-        module = made.modules[0]
+    def leave_kernel(self, compiled: Specialization) -> None:
+        """The files of one call that are there before the kernel runs, also where it fails."""
         if self.artifacts_dir is not None:
-            write_file(Path(self.artifacts_dir) / f"{self.__name__}.mlir", str(module))
+            write_file(Path(self.artifacts_dir) / f"{self.__name__}.mlir", str(compiled.modules[0]))
         if self.save_neff_name:
-            write_file(Path(self.save_neff_name), str(module))
+            write_file(Path(self.save_neff_name), pack_kernel(compiled.streams))
+
+    @alone
+    def leave_traces(self, compiled: Specialization) -> None:
+        """The files of one call that say how long it took."""
         if self.save_trace_name:
-            write_file(Path(self.save_trace_name), summary_of(made.timing))
+            write_file(Path(self.save_trace_name), trace_of(compiled))
         if self.profile is not None:
-            profile.write_profile(made.profile, Path(self.profile))
+            profile.write_profile(compiled.profile, Path(self.profile))
 
 
-class ArtifactsDirectory(KernelError, ValueError):
-    code = "NKI-ARTIFACTS-DIRECTORY"
-    message = "artifacts_dir {found!r} has files of others"
-    fix = "pass a new or an empty directory"
+def trace_of(compiled: Specialization, execution: int = 1) -> bytes:
+    """The NTFF of one execution."""
+    digest, summary = digest_of(pack_kernel(compiled.streams)), vendor_summary(compiled.profile)
+    return pack_trace(NtffContent(compiled.name, digest, execution, 0, summary, compiled.profile))
 
 
-def summary_of(timing: Timing) -> str:
-    """A time as JSON: seconds by the profiler's names, then the figures of ``nki-run --time --json``."""
-    figures = timing.figures()
-    summary = {"source": SOURCE, "total_time": figures["total_ns"] / 1e9, "dma_active_time": figures["dma_ns"] / 1e9,
-               **{f"{e}_engine_active_time": ns / 1e9 for e, ns in figures["busy_ns"].items()},
-               **{f"{e}_instruction_count": n for e, n in figures["instructions_per_engine"].items()}, **figures}
-    return json.dumps(summary, indent=1)
+def report_of(compiled: Specialization) -> str:
+    """A report as JSON: the figures by the profiler's names, then those of ``nki-run --time --json``."""
+    return json.dumps({**vendor_summary(compiled.profile), **compiled.timing.figures(), "source": SOURCE}, indent=1)
 
 
 @dataclass(eq=False)
@@ -132,20 +153,23 @@ class ProfiledKernel(MeasuredKernel):
         return [profile.check_folder(self.working_directory) / "json_reports"]
 
     @alone
-    def leave(self, made: Specialization) -> None:
-        folder, summary = Path(self.working_directory), summary_of(made.timing)
-        profile.write_profile(made.profile, folder)
-        write_file(folder / self.save_neff_name, str(made.modules[0]))
-        for name in self.traces():
-            write_file(folder / name, summary)
-            write_file(folder / "json_reports" / f"{Path(name).stem}.json", summary)
+    def leave_kernel(self, compiled: Specialization) -> None:
+        write_file(Path(self.working_directory) / self.save_neff_name, pack_kernel(compiled.streams))
 
-    def traces(self) -> list[str]:
-        """File names of the executions that are traced: every ``profile_nth`` of ``num_execs``."""
+    @alone
+    def leave_traces(self, compiled: Specialization) -> None:
+        folder, report = Path(self.working_directory), report_of(compiled)
+        profile.write_profile(compiled.profile, folder)
+        for execution, name in self.traces().items():
+            write_file(folder / name, trace_of(compiled, execution))
+            write_file(folder / "json_reports" / f"{Path(name).stem}.json", report)
+
+    def traces(self) -> dict[int, str]:
+        """Execution -> file name, of those that are traced: every ``profile_nth`` of ``num_execs``."""
         last = self.num_execs or self.profile_nth
         numbers = range(self.profile_nth, last + 1, self.profile_nth) or [self.profile_nth]
         stem, suffix = Path(self.save_trace_name).stem, Path(self.save_trace_name).suffix
-        return [f"{stem}{suffix}" if n == 1 else f"{stem}_exec_{n}{suffix}" for n in numbers]
+        return {n: f"{stem}{suffix}" if n == 1 else f"{stem}_exec_{n}{suffix}" for n in numbers}
 
 
 def copy_as(kernel: Kernel, cls: type[Kernel], **settings: object) -> "MeasuredKernel":

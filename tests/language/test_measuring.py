@@ -11,6 +11,7 @@ from nki_mlir.cli import run
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.beta import nki
 from nki_mlir.machine import machine_named
+from nki_mlir.targets.neuron.format.artifacts import digest_of, unpack_kernel, unpack_trace
 
 
 def exponential(x):
@@ -116,10 +117,11 @@ def test_names_of_files_that_calls_leave(decorated, tmp_path, monkeypatch):
     for _ in range(2):
         np.testing.assert_array_equal(kernel(DATA), 2 * DATA)
     assert sorted(f.name for f in tmp_path.iterdir()) == ["file.neff", "made", "profile.ntff"]
-    assert "doubled" in (tmp_path / "file.neff").read_text()
+    assert unpack_kernel((tmp_path / "file.neff").read_bytes(), "file.neff").kernel == "doubled"
     assert [f.name for f in (tmp_path / "made").iterdir()] == ["doubled.mlir"]
-    summary = json.loads((tmp_path / "profile.ntff").read_text())
-    assert summary["total_time"] > 0 and "not measured on a device" in summary["source"]
+    trace = unpack_trace((tmp_path / "profile.ntff").read_bytes(), "profile.ntff")
+    assert trace.summary["total_time"] > 0 and trace.summary["source"] == "model"
+    assert trace.digest == digest_of((tmp_path / "file.neff").read_bytes())
 
 
 def test_without_names_no_file_is_left(tmp_path, monkeypatch):
@@ -129,13 +131,34 @@ def test_without_names_no_file_is_left(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_files_that_cannot_be_left(tmp_path):
-    with pytest.raises(ValueError, match=r"save_neff_name must be 'file.neff'") as raised:
-        nki.baremetal(exponential, save_neff_name="kernel.neff", save_trace_name="kernel.ntff")
-    assert raised.value.at.file == __file__
-    (tmp_path / "other").write_text("")
-    with pytest.raises(ValueError, match=r"artifacts_dir .* has files of others"):
-        nki.benchmark(exponential, artifacts_dir=tmp_path)(DATA)
+def test_any_names_are_taken_and_files_written_over(tmp_path):
+    (tmp_path / "other").write_text("kept")
+    for _ in range(2):
+        nki.benchmark(exponential, save_neff_name=tmp_path / "pool.neff", save_trace_name=tmp_path / "x_1.ntff",
+                      artifacts_dir=tmp_path)(DATA)
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["exponential.mlir", "other", "pool.neff", "x_1.ntff"]
+    assert (tmp_path / "other").read_text() == "kept"
+
+
+def test_the_compiled_kernel_is_there_before_it_runs(tmp_path, monkeypatch):
+    kernel = nki.baremetal(exponential, save_neff_name=tmp_path / "kernel.neff")
+    monkeypatch.setenv("NKI_MLIR_EXECUTOR", "isa")
+
+    def fails(*_):
+        raise ArithmeticError("the execution fails")
+    monkeypatch.setattr(type(kernel), "run", fails)
+    with pytest.raises(ArithmeticError, match="the execution fails"):
+        kernel(DATA)
+    assert unpack_kernel((tmp_path / "kernel.neff").read_bytes(), "kernel.neff").kernel == "exponential"
+
+
+def test_the_result_of_a_grid_is_on_the_kernel_without_one_too():
+    kernel = nki.benchmark(warmup=5, iters=10)(doubled)
+    launched = kernel[2]
+    launched(DATA)
+    assert kernel.benchmark_result.full_results == launched.benchmark_result.full_results
+    assert kernel.benchmark_result.latency.get_latency_percentile(7) == kernel.benchmark_result.full_results[
+        "nc_latency"]["50"]
 
 
 def test_the_result_of_a_launch_grid_is_on_the_launched_kernel():

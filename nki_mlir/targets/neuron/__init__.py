@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 SEPARATOR = "// -----\n"                # between the programs of several cores
 
-__all__ = ["SEPARATOR", "assemble", "disassemble", "emission", "emit", "instruction_counts",
+__all__ = ["SEPARATOR", "assemble", "disassemble", "emission", "emit", "instruction_counts", "is_artifact",
            "is_assembly", "is_binary", "load", "lowered", "mode", "program_of_binary", "program_of_module",
-           "programs_of_assembly", "simulate", "streams", "streams_of_module", "timed", "write"]
+           "programs_of_artifact", "programs_of_assembly", "simulate", "streams", "streams_of_module", "timed", "write"]
 
 
 @alone
@@ -151,6 +151,18 @@ def program_of_binary(data: bytes) -> Program:
     """The program of a binary container."""
     from nki_mlir.targets.neuron.format.container import decode_program  # start-up: needed where it is asked for
     return decode_program(data)
+
+
+def is_artifact(data: bytes) -> bool:
+    """Whether a file's content is a compiled kernel as ``nki.baremetal`` leaves it, or a trace of one."""
+    from nki_mlir.targets.neuron.format.artifacts import is_artifact  # start-up: needed where it is asked for
+    return is_artifact(data)
+
+
+def programs_of_artifact(data: bytes, name: str) -> list[Program]:
+    """The program of each core of a compiled kernel; errors name the file."""
+    from nki_mlir.targets.neuron.format.artifacts import unpack_kernel  # start-up: needed where it is asked for
+    return unpack_kernel(data, name).programs
 
 
 def is_assembly(data: bytes) -> bool:

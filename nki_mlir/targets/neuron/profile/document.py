@@ -20,7 +20,7 @@ from nki_mlir.files import shown
 from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.targets.neuron.profile.largest_cause import SourceLine, largest_cause
 from nki_mlir.targets.neuron.profile.occupancy import Occupant, held_of, levels
-from nki_mlir.targets.neuron.profile.slices import QUEUE, Slices, slices_of
+from nki_mlir.targets.neuron.profile.slices import QUEUE, Slices, Traffic, slices_of
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.record import critical_path
 from nki_mlir.targets.neuron.timing.result import LAUNCH, timing_of
@@ -70,7 +70,8 @@ def _instructions(slices: Slices) -> Document:
     lines = {line: k for k, line in enumerate(_line_names(slices))}
     return {"name": [i.name for i in rows], "text": [i.text for i in rows], "engine": [i.engine for i in rows],
             "core": [i.core for i in rows], "line": [lines.get(i.line, -1) for i in rows],
-            "hbm_bytes": [i.transfer_bytes for i in rows]}
+            "hbm_bytes": [i.transfer_bytes for i in rows],
+            "traffic": {name: [getattr(i.traffic, name) for i in rows] for name in Traffic._fields}}
 
 
 def _line_names(slices: Slices) -> list[str]:

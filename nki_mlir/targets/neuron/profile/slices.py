@@ -7,10 +7,14 @@ from the launch, which is in front of everything.
 
 from array import array
 from dataclasses import dataclass, field
+from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
 from nki_mlir.diagnostics import Location
+from nki_mlir.dialects.isa.instruction import Control
+from nki_mlir.dialects.op import Op
 from nki_mlir.machine import ENGINES
 from nki_mlir.targets.neuron.format.assembly_operation import operation_text
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
@@ -30,6 +34,43 @@ class Track:
     kind: str
 
 
+class Traffic(NamedTuple):
+    """What one execution of an instruction moves, in bytes, and how many operations of a product or transpose it is."""
+
+    hbm_read: int = 0
+    hbm_written: int = 0
+    sbuf_read: int = 0
+    sbuf_written: int = 0
+    psum_read: int = 0
+    psum_written: int = 0
+    product: int = 0
+    transpose: int = 0
+
+
+NO_TRAFFIC = Traffic()
+
+
+def traffic_of(op: Op | Control) -> Traffic:
+    """The traffic of an instruction, by the shapes of its tiles; that of the tensor engine in operations as well."""
+    if isinstance(op, Control):
+        return NO_TRAFFIC
+    counts = dict.fromkeys(Traffic._fields, 0)
+    tiles = {operand.name: tile for operand, tile in op.operands()}
+    for operand, tile in op.operands():
+        nbytes = prod(tile.shape) * tile.dtype.itemsize
+        if operand.reads and not (operand.writes and getattr(op, "accumulate", True) is False):
+            counts[f"{tile.space}_read"] += nbytes
+        if operand.writes:
+            counts[f"{tile.space}_written"] += nbytes
+    law = op.work().law
+    if law.startswith("product") and {"stationary", "moving"} <= tiles.keys():
+        counts["product"] = 2 * prod(tiles["stationary"].shape) * prod(tiles["moving"].shape[1:])
+    elif law.startswith("transpose.") and "src" in tiles:
+        rows, *columns = tiles["src"].shape
+        counts["transpose"] = 2 * rows * rows * prod(columns)       # a product with the identity
+    return Traffic(**counts)
+
+
 @dataclass(frozen=True)
 class Executed:
     """An instruction of a stream, however often it ran."""
@@ -40,6 +81,7 @@ class Executed:
     text: str
     location: Location | None
     transfer_bytes: int = 0
+    traffic: Traffic = NO_TRAFFIC
 
     @property
     def line(self) -> str:
@@ -151,7 +193,8 @@ def _instructions(run: TimedMachine, made: Slices) -> list[list[int]]:
         for place, instruction in enumerate(agent.stream.instructions):
             nbytes = getattr(agent.stream.details.get(place), "hbm_bytes", 0)
             text = operation_text(instruction.op, instruction.queue)        # as in assembly, without waits and signal
-            one = Executed(core, agent.stream.engine.value, instruction.op.mnemonic, text, instruction.location, nbytes)
+            one = Executed(core, agent.stream.engine.value, instruction.op.mnemonic, text, instruction.location, nbytes,
+                           traffic_of(instruction.op))
             own.append(known.setdefault(one, len(known)))
         numbers.append(own)
     made.instructions = list(known)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nki-env COMMAND``: run a command that finds stand-ins of the vendor's executables and modules.
+
+For that command, and for what it starts, ``neuron-profile`` and its kin are on PATH, and Python imports the vendor's
+module names where the vendor's packages are absent. Nothing stays behind.
+"""
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from nki_mlir.cli.command import add_common, command_line, exit_status
+from nki_mlir.cli.standins import EXECUTABLES
+from nki_mlir.diagnostics import NkiMlirError
+
+# Python imports a module of this name at its start; another one of the environment runs after it.
+SITE = '''import sys
+sys.path.remove({folder!r})
+del sys.modules["sitecustomize"]
+try:
+    import sitecustomize
+except ImportError:
+    pass
+sys.path.insert(0, {folder!r})
+from nki_mlir.compat import install
+install(torch_xla={torch_xla})
+'''
+
+
+class CommandNotStarted(NkiMlirError):
+    code = "NKI-ENV"
+    message = "{name} cannot be started: {reason}"
+    fix = "name a program of PATH, or its file"
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog="nki-env", allow_abbrev=False, description="Run a command that finds stand-ins of "
+                                f"the vendor's executables ({', '.join(EXECUTABLES)}) and Python modules.")
+    p.add_argument("--torch-xla", action="store_true", help="also stand in for torch_xla where it is not installed")
+    add_common(p)
+    p.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="the command with its arguments")
+    return p
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns the exit status of what it runs."""
+    p = parser()
+    options = p.parse_args(command_line(arguments))
+    if not options.words:
+        p.error("there is no command to run")
+    return exit_status(lambda: run(options.words, options.torch_xla))
+
+
+def run(words: list[str], torch_xla: bool) -> int:
+    """Run the command with the stand-ins in front of PATH and PYTHONPATH."""
+    with tempfile.TemporaryDirectory(prefix="nki-env-") as name:
+        folder = Path(name)
+        write_executables(folder / "bin")
+        (folder / "site").mkdir()
+        (folder / "site" / "sitecustomize.py").write_text(SITE.format(folder=str(folder / "site"), torch_xla=torch_xla))
+        environment = dict(os.environ, PATH=joined(folder / "bin", os.environ.get("PATH", os.defpath)),
+                           PYTHONPATH=joined(folder / "site", package_path(), os.environ.get("PYTHONPATH", "")))
+        try:
+            return subprocess.run(words, env=environment, check=False).returncode
+        except OSError as error:
+            raise CommandNotStarted(name=words[0], reason=error.strerror) from None
+
+
+def write_executables(folder: Path) -> None:
+    """A script for each executable in a new directory, which this interpreter runs."""
+    folder.mkdir(parents=True)
+    for name, module in EXECUTABLES.items():
+        script = folder / name
+        program = f"import sys; sys.argv[0] = {name!r}; from {module} import main; sys.exit(main())"
+        script.write_text(f"#!/bin/sh\nPYTHONPATH={shlex.quote(package_path())}${{PYTHONPATH:+:$PYTHONPATH}} "
+                          f'exec {shlex.quote(sys.executable)} -c {shlex.quote(program)} "$@"\n')
+        script.chmod(0o755)
+
+
+def package_path() -> str:
+    """The directory that this package is imported from."""
+    return str(Path(__file__).resolve().parents[2])
+
+
+def joined(*parts: object) -> str:
+    """Parts of a search path, empty ones left out."""
+    return os.pathsep.join(str(part) for part in parts if str(part))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

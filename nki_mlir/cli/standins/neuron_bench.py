@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``neuron-bench exec``: the modelled latency of a NEFF, as the vendor's tool writes a measured one."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from nki_mlir.alone import alone
+from nki_mlir.cli.command import command_line, exit_status
+from nki_mlir.cli.standins.neuron_profile import ToolError, read
+from nki_mlir.files import write_file
+from nki_mlir.targets.neuron.format.artifacts import unpack_kernel
+from nki_mlir.targets.neuron.profile.vendor_summary import SOURCE
+from nki_mlir.targets.neuron.timing import time_programs
+from nki_mlir.version import __version__
+
+PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
+
+
+@alone
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns the exit status."""
+    p = argparse.ArgumentParser(prog="neuron-bench", allow_abbrev=False, description="Time a compiled kernel on the "
+                                "model of the machine. A stand-in of nki_mlir for the vendor's tool.")
+    p.add_argument("--version", action="version", version=f"neuron-bench of nki_mlir {__version__}")
+    execute = p.add_subparsers(dest="command", required=True, metavar="COMMAND").add_parser(
+        "exec", allow_abbrev=False, help="time a NEFF")
+    execute.add_argument("-o", "--output-directory", default=".", metavar="DIR", help="where info.json is written")
+    for flags in (["-w", "--warmup"], ["-n", "--work"], ["--fixed-nc-count"]):
+        execute.add_argument(*flags, metavar="N", help="no effect: a model has no spread")
+    execute.add_argument("--enable-only-latency", action="store_true", help="no effect")
+    execute.add_argument("neff", metavar="NEFF", help="the compiled kernel")
+    options = p.parse_args(command_line(arguments))
+    return exit_status(lambda: run(options))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the latencies, all percentiles equal."""
+    kernel = unpack_kernel(read(options.neff, "NEFF"), options.neff)
+    microseconds = time_programs(kernel.programs, mode=kernel.mode).total_ns / 1e3
+    latency = {str(p): microseconds for p in PERCENTILES}
+    info = {"source": SOURCE, "nc_latency": latency, "latency": latency, "throughput": 1e6 / microseconds}
+    try:
+        Path(options.output_directory).mkdir(parents=True, exist_ok=True)
+        write_file(Path(options.output_directory) / "info.json", json.dumps(info))
+    except OSError as error:
+        raise ToolError(what=f"cannot write into {options.output_directory}: {error.strerror}",
+                        fix="name another --output-directory") from None
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A compiled kernel and its trace as single files, which programs pass around under the names NEFF and NTFF.
+
+Each is a ZIP archive that stands for itself: it can be renamed, moved, and read by another process from another
+directory. A NEFF has a manifest and the binary container of each core's streams; an NTFF a manifest, the flat summary
+of one execution and its profile. Equal contents give equal bytes. Neither is the vendor's format: a device does not
+load them, and files of the vendor are refused here.
+"""
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.isa.program import Program
+from nki_mlir.targets.neuron.format.container import decode_program, encode_program
+
+VERSION = 1
+MANIFEST, SUMMARY, PROFILE = "manifest.json", "summary.json", "profile.json"
+NEFF, NTFF = "nki_mlir compiled kernel", "nki_mlir trace"
+STREAMS = "core{}.bin"
+MEMBER_BYTES = 1 << 30                  # of one member, unpacked: more is no file of ours
+CORES = 64
+
+
+class ForeignFile(NkiMlirError):
+    code = "NKI-ARTIFACT"
+    message = "{name} is no {what} of nki_mlir: {reason}"
+    why = "compiled kernels and traces of the vendor's compiler are closed formats, which only its tools read"
+    fix = "give a file that nki.baremetal, nki.benchmark, nki.profile or the capture of this package wrote"
+
+
+class NeffContent(NamedTuple):
+    """What a NEFF has: the streams of each core, and how they were compiled."""
+
+    programs: list[Program]
+    mode: str
+    digest: str             # of the file's bytes: a trace names the kernel that it belongs to
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's name."""
+        return self.programs[0].kernel
+
+
+class NtffContent(NamedTuple):
+    """What an NTFF has: figures of one execution, by name, and its profile."""
+
+    kernel: str
+    digest: str
+    execution: int
+    core: int
+    summary: dict[str, Any]
+    profile: dict[str, Any]
+
+
+def is_artifact(data: bytes) -> bool:
+    """Whether a file's content is an archive, as both are."""
+    return data.startswith(b"PK\x03\x04")
+
+
+def pack_kernel(programs: Sequence[Program], mode: str = "optimized") -> bytes:
+    """The NEFF of programs that run together, a core each."""
+    manifest = {"format": NEFF, "version": VERSION, "kernel": programs[0].kernel, "target": programs[0].target,
+                "mode": mode, "cores": len(programs)}
+    return _packed({MANIFEST: _json(manifest),
+                    **{STREAMS.format(core): encode_program(program) for core, program in enumerate(programs)}})
+
+
+def unpack_kernel(data: bytes, name: str) -> NeffContent:
+    """The kernel in a NEFF called ``name``; raises ``ForeignFile``, and what ``decode_program`` raises."""
+    members = _unpacked(data, name, "compiled kernel", NEFF)
+    manifest = json.loads(members[MANIFEST])
+    cores, mode = manifest.get("cores"), manifest.get("mode")
+    if type(cores) is not int or not 0 < cores <= CORES or type(mode) is not str:
+        raise ForeignFile(name=name, what="compiled kernel", reason="its manifest is malformed")
+    if missing := [STREAMS.format(k) for k in range(cores) if STREAMS.format(k) not in members]:
+        raise ForeignFile(name=name, what="compiled kernel", reason=f"{missing[0]} is missing")
+    programs = [decode_program(members[STREAMS.format(k)]) for k in range(cores)]
+    return NeffContent(programs, mode, digest_of(data))
+
+
+def pack_trace(trace: NtffContent) -> bytes:
+    """The NTFF of one execution."""
+    manifest = {"format": NTFF, "version": VERSION, "kernel": trace.kernel, "digest": trace.digest,
+                "execution": trace.execution, "core": trace.core}
+    return _packed({MANIFEST: _json(manifest), SUMMARY: _json(trace.summary), PROFILE: _json(trace.profile)})
+
+
+def unpack_trace(data: bytes, name: str) -> NtffContent:
+    """The trace in an NTFF called ``name``; raises ``ForeignFile``."""
+    members = _unpacked(data, name, "trace", NTFF)
+    manifest = json.loads(members[MANIFEST])
+    try:
+        summary, profile = (_dictionary(members[part]) for part in (SUMMARY, PROFILE))
+        return NtffContent(str(manifest["kernel"]), str(manifest["digest"]), int(manifest["execution"]),
+                     int(manifest["core"]), summary, profile)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ForeignFile(name=name, what="trace", reason=f"it is malformed ({error})") from None
+
+
+def digest_of(data: bytes) -> str:
+    """What a trace names its kernel by."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _dictionary(data: bytes) -> dict[str, Any]:
+    value = json.loads(data)
+    if not isinstance(value, dict):
+        raise TypeError("a member is no JSON object")
+    return value
+
+
+def _packed(members: dict[str, bytes]) -> bytes:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as out:
+        for name, data in members.items():
+            out.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)         # dated 1980: equal bytes
+    return archive.getvalue()
+
+
+def _unpacked(data: bytes, name: str, what: str, form: str) -> dict[str, bytes]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if large := next((m for m in archive.infolist() if m.file_size > MEMBER_BYTES), None):
+                raise ForeignFile(name=name, what=what, reason=f"{large.filename} unpacks to {large.file_size:,} bytes")
+            members = {member.filename: archive.read(member) for member in archive.infolist()}
+        manifest = _dictionary(members[MANIFEST])
+    except ForeignFile:
+        raise
+    except Exception as error:              # zipfile and zlib raise a dozen kinds for damaged archives
+        raise ForeignFile(name=name, what=what, reason=f"it cannot be unpacked ({error})") from None
+    if manifest.get("format") != form:
+        raise ForeignFile(name=name, what=what, reason=f"it is a {manifest.get('format')}")
+    if manifest.get("version") != VERSION:
+        raise ForeignFile(name=name, what=what, reason=f"it has version {manifest.get('version')}, and version "
+                                                       f"{VERSION} is read here")
+    return members

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The stand-ins of the vendor's executables do what public programs call them for, on files that kernels left."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import nki_mlir.language.beta.language as nl
+from nki_mlir.cli import env, run
+from nki_mlir.cli.standins import EXECUTABLES, neuron_bench, neuron_ls, neuron_profile
+from nki_mlir.language.beta import nki
+from nki_mlir.targets.neuron.format.artifacts import ForeignFile, unpack_kernel, unpack_trace
+
+
+def product(a, b):
+    out = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, nl.exp(nl.matmul(nl.load(a), nl.load(b), transpose_x=True)))
+    return out
+
+
+A = np.linspace(-0.1, 0.1, 128 * 128, dtype=np.float32).reshape(128, 128)
+B = np.linspace(-0.2, 0.1, 128 * 256, dtype=np.float32).reshape(128, 256)
+
+
+@pytest.fixture
+def neff(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    nki.baremetal(product, save_neff_name="file.neff")(A, B)
+    os.rename("file.neff", "renamed.neff")
+    return tmp_path / "renamed.neff"
+
+
+def test_capture_and_view_give_the_summary_on_one_line(neff, capsys):
+    assert neuron_profile.main(["capture", "-n", str(neff), "-s", "x.ntff", "--profile-nth-exec=2"]) == 0
+    assert capsys.readouterr().out == ""
+    assert neuron_profile.main(["view", "-n", str(neff), "-s", "x_exec_2.ntff", "--output-format", "summary-json",
+                                "--disable-ui"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == 1
+    (summary,) = json.loads(printed).values()
+    kernel = nki.benchmark(product)
+    kernel(A, B)
+    assert summary["total_time"] == kernel.benchmark_result.nc_latency.microseconds / 1e6
+    assert summary["source"] == "model"
+    assert summary["hbm_read_bytes"] == A.nbytes + B.nbytes and summary["hbm_write_bytes"] == 128 * 256 * 4
+    assert summary["hardware_flops"] == 2 * 128 * 128 * 256 and summary["transpose_flops"] == 0
+    assert summary["mm_arithmetic_intensity"] == 2 * 128 * 128 * 256 / (A.nbytes + B.nbytes + 128 * 256 * 4)
+    assert summary["matmul_instruction_count"] == 1 and summary["activate_instruction_count"] == 1
+    assert summary["psum_write_bytes"] == 128 * 256 * 4 and summary["psum_read_bytes"] == 128 * 256 * 4
+    assert 0 < summary["mbu_estimated_percent"] < 1 and 0 < summary["hfu_estimated_percent"] < 1
+    assert summary["adjusted_hardware_flops"] is None
+
+
+@pytest.mark.parametrize(("options", "names"), [
+    ([], ["t.ntff"]),
+    (["--num-exec", "3"], ["t.ntff", "t_exec_2.ntff", "t_exec_3.ntff"]),
+    (["--num-exec", "20", "--profile-nth-exec", "10"], ["t_exec_10.ntff", "t_exec_20.ntff"]),
+    (["--profile-nth-exec=2"], ["t_exec_2.ntff"]), (["--profile-nth-exec=0"], []), (["--disable-profile"], []),
+    (["-r", "2", "-i", "1"], ["t_rank_1.ntff"]),
+    (["-r", "2", "--num-exec", "2", "--profile-nth-exec", "2"], ["t_rank_0_exec_2.ntff", "t_rank_1_exec_2.ntff"])])
+def test_names_of_traces(neff, options, names):
+    assert neuron_profile.main(["capture", "-n", "renamed.neff", "-s", "t.ntff", *options]) == 0
+    assert sorted(f.name for f in neff.parent.glob("*.ntff")) == names
+
+
+def test_capture_saves_outputs_of_inputs_from_files(neff, capsys):
+    np.save("a.npy", A)
+    B.tofile("b.bin")
+    assert neuron_profile.main(["capture", "-n", "renamed.neff", "--save-output", "--num-exec=2", "a", "a.npy", "b",
+                                "b.bin"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    name = lines[0].split('"')[1]
+    assert lines == [f'saved output "{name}" as "{name}"', f'saved output "{name}" as "{name}.2"']
+    np.testing.assert_allclose(np.fromfile(name + ".2", np.float32).reshape(128, 256), np.exp(A.T @ B), rtol=1e-5)
+    assert neuron_profile.main(["capture", "-n", "renamed.neff", "--save-output"]) == 0
+    np.testing.assert_array_equal(np.fromfile(name, np.float32), np.ones(128 * 256, np.float32))
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    (["capture", "-n", "missing.neff"], "cannot read missing.neff: No such file"),
+    (["capture", "-n", "renamed.neff", "c", "a.npy"], "the kernel has no input 'c'"),
+    (["capture", "-n", "renamed.neff", "a"], "input a has no file"),
+    (["capture", "-n", "renamed.neff", "a", "short.bin"], "short.bin has 3 bytes, input a takes 65536"),
+    (["capture", "-n", "renamed.neff", "-s", "no/such/t.ntff"], "cannot write no/such/t.ntff"),
+    (["capture", "-n", "short.bin"], "short.bin is no compiled kernel of nki_mlir: it cannot be unpacked"),
+    (["view", "-s", "renamed.neff", "--output-format", "summary-json"], "renamed.neff is no trace of nki_mlir"),
+    (["view", "-s", "missing.ntff", "--output-format", "summary-json"], "cannot read missing.ntff"),
+    (["view", "-d", ".", "--output-format", "summary-json"], "there is no trace below ."),
+    (["view", "--output-format", "summary-json"], "--session-file is missing")])
+def test_failures_leave_standard_output_empty(neff, capsys, arguments, says):
+    (neff.parent / "short.bin").write_bytes(b"PK\x03")
+    assert neuron_profile.main(arguments) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "" and says in printed.err
+    assert not list(neff.parent.glob("*.ntff"))
+
+
+def test_other_forms_of_a_trace(neff, capsys):
+    neuron_profile.main(["capture", "-n", "renamed.neff", "-s", "t.ntff"])
+    assert neuron_profile.main(["view", "-s", "t.ntff", "--output-format=json"]) == 0
+    document = json.loads((neff.parent / "ntff.json").read_text())
+    assert {"MATMUL", "ACTIVATE"} <= {record["opcode"] for record in document["instruction"]}
+    assert all(record["duration"] >= 0 for record in document["instruction"] + document["dma"])
+    assert any("test_standins.py:" in record["nki_source_location"] for record in document["instruction"])
+    assert neuron_profile.main(["view", "-s", "t.ntff", "--output-format=summary-text"]) == 0
+    assert "total_time" in capsys.readouterr().out
+    assert neuron_profile.main(["show-session", "-s", "t.ntff", "-j"]) == 0
+    (graph,) = json.loads(capsys.readouterr().out)["NeffNodes"][0]["NodeInfo"]["Graphs"]
+    assert graph["NC"] == 0 and graph["ErrorCount"] == 0
+    assert graph["CycleCount"] == round(document["summary"][0]["total_time"] * 1e9)
+    with pytest.raises(ForeignFile, match="it is a nki_mlir trace"):
+        unpack_kernel((neff.parent / "t.ntff").read_bytes(), "t.ntff")
+    assert unpack_trace((neff.parent / "t.ntff").read_bytes(), "t.ntff").kernel == "product"
+
+
+def test_a_damaged_file_is_an_error(neff):
+    data = neff.read_bytes()
+    for at in range(0, len(data), 37):
+        broken = bytearray(data)
+        broken[at] ^= 0x55
+        try:
+            kernel = unpack_kernel(bytes(broken), "broken.neff")
+        except Exception as error:
+            assert type(error).__module__.startswith("nki_mlir."), (at, error)
+        else:
+            assert kernel.kernel == "product"
+
+
+def test_nki_run_takes_a_compiled_kernel(neff, capsys):
+    assert run.main(["renamed.neff", "--on=isa"]) == 0
+    assert "float32[128, 256]" in capsys.readouterr().out
+
+
+def test_the_bench_tool_writes_info(neff):
+    assert neuron_bench.main(["exec", "--warmup=20", "--work=200", "--enable-only-latency", "--fixed-nc-count=1",
+                              "--output-directory=bench", "renamed.neff"]) == 0
+    info = json.loads((neff.parent / "bench" / "info.json").read_text())
+    assert info["nc_latency"]["50"] == info["latency"]["99"] == pytest.approx(1e6 / info["throughput"]) and info["latency"]["0"] > 1
+
+
+@pytest.mark.parametrize(("variables", "cores", "instance"), [
+    ({}, [0], "trn2.3xlarge"), ({"NEURON_RT_VISIBLE_CORES": "0-2,5"}, [0, 1, 2, 5], "trn2.3xlarge"),
+    ({"NEURON_PLATFORM_TARGET_OVERRIDE": "trn1"}, [0], "trn1.2xlarge")])
+def test_the_device_that_is_listed(monkeypatch, capsys, variables, cores, instance):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert neuron_ls.main(["--json-output"]) == 0
+    (device,) = json.loads(capsys.readouterr().out)
+    assert device["neuroncore_ids"] == cores and device["nc_count"] == len(cores) and device["neuron_processes"] == []
+    assert neuron_ls.main([]) == 0
+    printed = capsys.readouterr().out
+    assert f"instance-type: {instance}" in printed and "NEURON" in printed
+
+
+def test_cores_that_are_none(monkeypatch, capsys):
+    monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "all")
+    assert neuron_ls.main([]) == 1
+    assert "NEURON_RT_VISIBLE_CORES=all names no cores" in capsys.readouterr().err
+
+
+HARNESS = """
+import json, subprocess
+import numpy as np
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+def double(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) * 2)
+    return out
+
+bench = nki.benchmark(double, save_neff_name="file.neff", save_trace_name="profile.ntff")
+bench(np.ones((128, 64), np.float32))
+out = subprocess.run(["neuron-profile", "view", "-n", "file.neff", "-s", "profile.ntff", "--output-format",
+                      "summary-json"], capture_output=True, text=True, check=True).stdout
+total = next(iter(json.loads(out).values()))["total_time"]
+print(total * 1e6 == bench.benchmark_result.nc_latency.get_latency_percentile(50))
+print(subprocess.run(["neuron-ls", "-j"], capture_output=True, text=True, check=True).stdout[:18])
+"""
+
+
+def test_a_command_finds_executables_and_modules(tmp_path):
+    """A program that imports the vendor's package and starts its tools, unmodified."""
+    (tmp_path / "harness.py").write_text(HARNESS)
+    words = ["-c", "import sys; from nki_mlir.cli.env import main; sys.exit(main())", sys.executable, "harness.py"]
+    ended = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False,
+                           env=dict(os.environ, PYTHONPATH=env.package_path()))
+    assert (ended.returncode, ended.stdout.splitlines()) == (0, ["True", '[{"neuron_device":']), ended.stderr
+
+
+def test_the_environment_is_that_of_the_command_alone(capfd):
+    assert env.main(["sh", "-c", "for tool in neuron-profile neuron-explorer neuron-bench neuron-ls; do command -v $tool; done; exit 3"]) == 3
+    found = capfd.readouterr().out.split()
+    assert [os.path.basename(path) for path in found] == ["neuron-profile", "neuron-explorer", "neuron-bench",
+                                                          "neuron-ls"]
+    assert set(EXECUTABLES) == {os.path.basename(path) for path in found}
+    assert not any(os.path.exists(path) for path in found)
+    assert env.main(["no-such-program"]) == 1
+    assert "no-such-program cannot be started: No such file" in capfd.readouterr().err
