@@ -31,6 +31,11 @@ class BadArgument(KernelError, TypeError):
     fix = "call the kernel with the arguments its signature asks for"
 
 
+class MaskedArgument(BadArgument):
+    message = "a masked array is passed to a kernel, which would not see its mask"
+    fix = "pass array.filled(value), and array.mask as a parameter of its own where the kernel needs it"
+
+
 class Described:
     """A tensor by shape and dtype alone, which may be passed for one: zeros."""
 

@@ -20,8 +20,9 @@ from nki_mlir.frontend.eager import CHECKING, EagerBuilder, Launch, PrivateResul
 from nki_mlir.frontend.errors import OutOfScope, SharedHbmInside, UnexpectedOutputDependencies
 from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, RaceWarning, UnknownRaceLevel, report
+from nki_mlir.language.argument_memory import ArgumentMemory
 from nki_mlir.language.arguments import Bound
-from nki_mlir.language.results import Traced, assemble, check_written, report_missing, updated
+from nki_mlir.language.results import Traced, assemble, check_written, report_missing
 from nki_mlir.targets.mesh import run_programs
 from nki_mlir.targets.small_products import on_one_thread
 
@@ -35,12 +36,15 @@ REFUSALS = (OutOfScope, SharedHbmInside, UnexpectedOutputDependencies, TargetRul
             UnknownRaceLevel)           # of capture
 
 
-def run_eager(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray]) -> object:
-    """What the kernel returns for these arrays, which are those of the bound arguments, contiguous."""
+def run_eager(kernel: "Kernel", bound: Bound, memory: ArgumentMemory) -> object:
+    """What the kernel returns for the arrays of the bound arguments, which lie in that memory."""
     judge = partial(ask_capture, kernel, bound)
-    structure, values = results(kernel, bound, arrays, kernel.eager_program(), judge)
-    given = {id(array): tensor for array, tensor in zip(arrays, bound.tensors)}
-    return assemble(structure, [updated(given[id(v)], v) if id(v) in given else np.asarray(v) for v in values])
+    structure, values = results(kernel, bound, memory.arrays, kernel.eager_program(), judge)
+    numbers = {id(array): k for k, array in enumerate(memory.arrays)}
+    changed = [numbers[id(v)] for v in values if id(v) in numbers]
+    memory.check(changed)
+    memory.write_back(changed)
+    return assemble(structure, [bound.tensors[numbers[id(v)]] if id(v) in numbers else np.asarray(v) for v in values])
 
 
 def results(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray], program: Program, judge: Judge
@@ -52,8 +56,8 @@ def results(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray], program: P
     report_missing([(b.handle, b.name, b.created_at or kernel.location) for b in buffers if b.role == "output"])
     if structure is not None:
         return structure, [b.handle for b in buffers]
-    written = {id(b.handle) for p in programs for b in p.buffers}
-    return None, list({id(a): a for a in arrays if id(a) in written}.values())
+    written = {b.name for p in programs for b in p.buffers}
+    return None, [array for array, spec in zip(arrays, bound.specs) if spec.name in written]
 
 
 def check_run(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray]) -> None:

@@ -30,10 +30,20 @@ from nki_mlir.frontend.locations import remember
 from nki_mlir.frontend.races import checked, report
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.wrapping import name_of, place_of, underlying, wrap
-from nki_mlir.language.arguments import BadArgument, Bound, TensorSpec, bind, framework_of, signature_of, with_arrays
+from nki_mlir.language.argument_memory import ArgumentMemory
+from nki_mlir.language.arguments import (
+    BadArgument,
+    Bound,
+    MaskedArgument,
+    TensorSpec,
+    bind,
+    framework_of,
+    signature_of,
+    with_arrays,
+)
 from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.other_threads import OtherThreads
-from nki_mlir.language.results import assemble, check_written, report_missing, structure_of_updates, traced, updated
+from nki_mlir.language.results import assemble, check_written, report_missing, structure_of_updates, traced
 from nki_mlir.language.specialization import Recent, RepeatedCall, Result, Specialization, call_key, check_executor
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.machine import DEFAULT_TARGET
@@ -51,6 +61,8 @@ TRACKS = ("interpreter", "isa")          # executors that know what was written,
 
 
 def describe_array(array: np.ndarray) -> tuple[tuple[int, ...], DType]:
+    if isinstance(array, np.ma.MaskedArray):
+        raise MaskedArgument().here()
     try:
         return tuple(array.shape), dtype_of(array.dtype)
     except TypeError as error:
@@ -269,16 +281,14 @@ class Kernel:
         Under ``key`` the call is kept to be repeated.
         """
         bound = self.bind(arguments, keywords, is_array, self.describe)
-        inputs = [np.asarray(t, order="C") for t in bound.tensors]
+        memory = ArgumentMemory(bound.tensors, [s.name for s in bound.specs])
+        inputs = memory.arrays
         if on == "eager":
             from nki_mlir.language.eager_run import run_eager  # start-up: needed where it is asked for
-            return run_eager(self, bound, inputs)
+            return run_eager(self, bound, memory)
         spec = self.specialize(bound)
-        for result in spec.results:
-            if result.input is not None and not bound.tensors[result.input].flags.writeable:
-                name = bound.specs[result.input].name
-                raise BadArgument(what=f"the kernel writes its parameter {name}, and the array given for it is "
-                                       "read-only").here()
+        changed = [r.input for r in spec.results if r.input is not None]
+        memory.check(changed)
         if on in TRACKS and spec.captured.verdict.undecided and checked():
             from nki_mlir.language.eager_run import check_run  # start-up: needed where it is asked for
             check_run(self, bound, inputs)
@@ -296,9 +306,9 @@ class Kernel:
             seen = [tracked(a, s.name) for a, s in zip(shared, spec.shared)]
             spec.program(on)(inputs, seen)
             report_missing([(seen[r.shared], r.name, r.at) for r in spec.results if r.shared is not None])
+        memory.write_back(changed)
         return assemble(spec.structure, [
-            shared[r.shared] if r.shared is not None
-            else updated(bound.tensors[r.input], inputs[r.input])           # type: ignore[index]
+            shared[r.shared] if r.shared is not None else bound.tensors[r.input]        # type: ignore[index]
             for r in spec.results])
 
     def eager_program(self) -> Callable[..., "EagerBuilder"]:

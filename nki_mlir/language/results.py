@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from nki_mlir.diagnostics import KernelError, Location, warn_once
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.require_written import OutputNotWritten, idle
@@ -154,13 +152,6 @@ def report_missing(outputs: "Sequence[tuple[Tracked, str, Location]]") -> None:
         if (missing := memory.first_unwritten()) is not None:
             count, first = missing
             warn_left_out(name, memory.size, count, first, at, float(memory[tuple(first)]))
-
-
-def updated(given: np.ndarray, used: np.ndarray) -> object:
-    """The caller's array, with what is in the one that was used for it."""
-    if given is not used:
-        given[...] = used.reshape(given.shape)
-    return given
 
 
 def structure_of_updates(count: int) -> str:

@@ -26,6 +26,7 @@ from nki_mlir.dialects.meeting import RANKS
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.frontend.eager import EagerBuilder
 from nki_mlir.frontend.tensor import Buffer
+from nki_mlir.language.argument_memory import ArgumentMemory
 from nki_mlir.language.arguments import (
     FORWARD,
     NoDerivative,
@@ -253,16 +254,17 @@ def simulate(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str
     if tensors and has_tangent(tensors):
         raise NoDerivative(name=kernel.__name__, **FORWARD).here()
     arrays = [to_numpy(g) for g in given]
-    used = [a if a.flags.c_contiguous and a.flags.writeable else np.array(a, order="C") for a in arrays]
+    memory = ArgumentMemory(arrays, [s.name for s in bound.specs], lambda a: a.flags.c_contiguous and a.flags.writeable)
+    used = memory.arrays
 
     core: Callable[..., EagerCore] = EagerCore
     if not rounds():
         check_apart(used)
         core = partial(UnroundedCore, exact=ExactMemory())
     structure, values = results(kernel, bound, used, partial(core, target=target, fill=sentinel), report_races)
-    for array, mine in zip(arrays, used):
-        if array is not mine and array.flags.writeable:
-            array[...] = mine
+    updated = [k for k in memory.changed() if arrays[k].flags.writeable]
+    memory.check(updated)
+    memory.write_back(updated)
     back = {id(mine): g for g, array, mine in zip(given, arrays, used)
             if array.flags.writeable and framework(g) != "jax"}         # what could be updated in place
     name = next((f for f in map(framework, given) if f is not None), None)

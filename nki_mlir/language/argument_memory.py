@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The memory of the arrays of a call: C-contiguous copies where executors need them, and arrays that overlap.
+
+Executors take C-contiguous arrays, and update those that the kernel writes. Any other array is copied, and copied back
+where it was written: one copy for each array, so that an array that is given for two parameters stays one. Two arrays
+that share memory at other positions cannot be copied so: of those the kernel writes none, or the call is refused.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nki_mlir.language.arguments import BadArgument
+
+MOST_WORK = 1 << 20         # of NumPy's search for an element that two arrays share; beyond, they count as overlapping
+
+
+class ReadOnlyArgument(BadArgument):
+    message = "the kernel writes its parameter {name}, and the array given for it is read-only"
+    fix = "pass a copy: np.array(x)"
+
+
+class RepeatedElements(BadArgument):
+    message = ("the kernel writes its parameter {name}, and elements of the array given for it share memory "
+               "(shape {shape}, strides {strides})")
+    fix = "pass an array that has memory for each element: np.array(x)"
+
+
+class OverlappingArguments(BadArgument):
+    message = ("the kernel writes its parameter {name}, whose array has elements of that of {other} at other "
+               "positions, and at least one of the two is not C-contiguous")
+    fix = "pass a copy of one of them, or C-contiguous arrays"
+
+
+class StridedMemory(NamedTuple):
+    """Elements in memory: the address of the first, extents, bytes from one to the next along each axis."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    itemsize: int
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {"version": 3, "data": (self.address, False), "shape": self.shape, "strides": self.strides,
+                "typestr": f"|V{self.itemsize}"}
+
+    def overlaps(self, other: "StridedMemory") -> bool:
+        """Whether two of them have a byte in common. The memory itself is not touched."""
+        try:
+            return np.shares_memory(np.asarray(self), np.asarray(other), max_work=MOST_WORK)  # type: ignore[arg-type]
+        except np.exceptions.TooHardError:
+            return True
+
+    @property
+    def repeats(self) -> bool:
+        """Whether two of its elements share memory."""
+        axes = sorted((abs(step), extent) for step, extent in zip(self.strides, self.shape) if extent > 1)
+        reach = self.itemsize
+        for step, extent in axes:
+            if step < reach:
+                break
+            reach += step * (extent - 1)
+        else:
+            return False
+        starts = np.zeros(1, np.int64)
+        for step, extent in axes:
+            starts = np.add.outer(starts, step * np.arange(extent)).ravel()
+        starts.sort()
+        return bool((np.diff(starts) < self.itemsize).any())
+
+
+def memory_of(array: np.ndarray) -> StridedMemory:
+    return StridedMemory(array.__array_interface__["data"][0], array.shape, array.strides, array.itemsize)
+
+
+def is_contiguous(array: np.ndarray) -> bool:
+    return array.flags.c_contiguous
+
+
+class ArgumentMemory:
+    """The ``arrays`` that stand for those of a call. ``fits``: whether one can be used as it is."""
+
+    def __init__(self, originals: Sequence[np.ndarray], names: Sequence[str],
+                 fits: Callable[[np.ndarray], bool] = is_contiguous) -> None:
+        self.originals, self.names = originals, names
+        self.overlaps: list[tuple[int, int]] = []
+        if all(map(fits, originals)):
+            self.arrays = [np.asarray(a) for a in originals]
+            return
+        memory = [memory_of(a) for a in originals]
+        copied = {m for m, a in zip(memory, originals) if not fits(a)}
+        pairs = [(a, b) for a, b in combinations(range(len(originals)), 2)
+                 if memory[a] != memory[b] and memory[a].overlaps(memory[b])]
+        while more := [(a, b) for a, b in pairs if (a, b) not in self.overlaps
+                       and not copied.isdisjoint((memory[a], memory[b]))]:
+            self.overlaps += more
+            copied |= {memory[k] for pair in more for k in pair}    # so that a call that is refused changes nothing
+        copies = {m: np.array(a, order="C", subok=False) for m, a in zip(memory, originals) if m in copied}
+        self.arrays = [copies[m].view(a.dtype) if m in copied else np.asarray(a) for m, a in zip(memory, originals)]
+
+    def check(self, updated: Collection[int]) -> None:
+        """Raise where the parameters of these numbers cannot be updated."""
+        for k in updated:
+            if not self.originals[k].flags.writeable:
+                raise ReadOnlyArgument(name=self.names[k]).here()
+            if not self.originals[k].flags.c_contiguous and memory_of(self.originals[k]).repeats:
+                raise RepeatedElements(name=self.names[k], shape=self.originals[k].shape,
+                                       strides=self.originals[k].strides).here()
+        for pair in self.overlaps:
+            for k, other in (pair, pair[::-1]):
+                if k in updated:
+                    raise OverlappingArguments(name=self.names[k], other=self.names[other]).here()
+
+    def changed(self) -> list[int]:
+        """The numbers of the arrays that were copied, and whose copy has other bits now."""
+        return [k for k, (array, used) in enumerate(zip(self.originals, self.arrays))
+                if not np.may_share_memory(array, used) and not np.array_equal(bits_of(array), bits_of(used))]
+
+    def write_back(self, updated: Collection[int]) -> None:
+        """Copy to the caller's arrays what the copies of these numbers hold."""
+        for k in updated:
+            if not np.may_share_memory(self.originals[k], self.arrays[k]):
+                self.originals[k][...] = self.arrays[k]
+
+
+def bits_of(array: np.ndarray) -> np.ndarray:
+    return array.view(f"u{array.itemsize}")
