@@ -3,8 +3,8 @@
 
 ``NKI_MLIR_CACHE_DIR`` is where (default: the user's cache directory), ``NKI_MLIR_CACHE=off`` is without. An entry is
 one file, written whole or not at all. Its name is a digest of what the entry was made of, of this package's sources,
-of the bindings and of the host; its first bytes are a digest of the rest. What does not agree is made again and
-replaced.
+of the bindings and of the host; its first bytes are a digest of that name and of the rest, so that an entry does not
+stand for another one. What does not agree is made again and replaced.
 """
 
 import hashlib
@@ -71,6 +71,10 @@ def entry(key: str) -> Path | None:
     return where / (hashlib.sha256(fingerprint() + b"\0" + key.encode()).hexdigest() + SUFFIX)
 
 
+def digest_of(file: Path, content: bytes) -> bytes:
+    return hashlib.sha256(file.name.encode() + b"\0" + content).digest()
+
+
 def find(key: str) -> bytes | None:
     """What was kept under a key, if it is there."""
     file = entry(key)
@@ -80,7 +84,7 @@ def find(key: str) -> bytes | None:
         content = file.read_bytes()
     except OSError:
         return None
-    if hashlib.sha256(content[DIGEST:]).digest() != content[:DIGEST]:
+    if digest_of(file, content[DIGEST:]) != content[:DIGEST]:
         return None
     try:
         os.utime(file)                          # the entry was used: others go first
@@ -95,7 +99,7 @@ def keep(key: str, content: bytes) -> None:
     if file is None:
         return
     try:
-        write_file(file, hashlib.sha256(content).digest() + content, 0o600)
+        write_file(file, digest_of(file, content) + content, 0o600)
         if file.name[:2] == "00":               # of 256 new entries one looks at all
             make_room(file.parent)
     except OSError:

@@ -139,17 +139,34 @@ def twice(x):
 
 
 @pytest.mark.parametrize("damage", [
-    lambda raw: b"", lambda raw: raw[:-1], lambda raw: raw[:50] + bytes([raw[50] ^ 1]) + raw[51:],
-    lambda raw: object_cache.hashlib.sha256(b"(").digest() + b"("], ids=["empty", "cut", "a bit", "digest of another"])
+    lambda file, raw: b"", lambda file, raw: raw[:-1], lambda file, raw: raw[:50] + bytes([raw[50] ^ 1]) + raw[51:],
+    lambda file, raw: object_cache.digest_of(file, b"(") + b"("], ids=["empty", "cut", "a bit", "digest of another"])
 def test_entry__that_is_damaged_is_made_again(cached: Path, monkeypatch: pytest.MonkeyPatch, damage) -> None:
     call(twice, X)
     (file,) = images(cached)
     whole = file.read_bytes()
-    file.write_bytes(damage(whole))
+    file.write_bytes(damage(file, whole))
     np.testing.assert_array_equal(call(twice, X), X * 2)
     assert file.read_bytes() == whole
     first, second = both(monkeypatch, twice, X)
     np.testing.assert_array_equal(first, second)
+
+
+def test_entries__that_are_swapped_are_made_again(cached: Path) -> None:
+    def half(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x) * 0.5)
+        return out
+    call(twice, X)
+    first = images(cached)
+    call(half, X)
+    (one,), (other,) = first, images(cached) - first
+    contents = one.read_bytes(), other.read_bytes()
+    one.write_bytes(contents[1])
+    other.write_bytes(contents[0])
+    np.testing.assert_array_equal(call(twice, X), X * 2)
+    np.testing.assert_array_equal(call(half, X), X * 0.5)
+    assert (one.read_bytes(), other.read_bytes()) == contents
 
 
 def test_entry__whose_code_is_gone_is_made_again(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,9 +126,24 @@ def test_entry__with_a_valid_digest_that_is_no_object_is_compiled_again(cached: 
     sizes = {file: file.stat().st_size for file in cached.iterdir()}
     for file in cached.iterdir():
         content = b"not an object"
-        file.write_bytes(object_cache.hashlib.sha256(content).digest() + content)
+        file.write_bytes(object_cache.digest_of(file, content) + content)
     np.testing.assert_array_equal(add_three(X), X + 3)
     assert {file: file.stat().st_size for file in cached.iterdir()} == sizes
+
+
+def test_entry__of_another_key_is_none(cached: Path) -> None:
+    """Each is a valid entry under its own name."""
+    keys = [object_cache.key_of(description) for description in (b"one", b"other")]
+    for key in keys:
+        object_cache.keep(key, key.encode())
+    first, second = map(object_cache.entry, keys)
+    assert first is not None and second is not None
+    one, other = first.read_bytes(), second.read_bytes()
+    first.write_bytes(other)
+    second.write_bytes(one)
+    assert [object_cache.find(key) for key in keys] == [None, None]
+    first.write_bytes(one)
+    assert [object_cache.find(key) for key in keys] == [keys[0].encode(), None]
 
 
 def test_folder__that_others_can_write_to_is_not_used(cached: Path) -> None:
