@@ -39,12 +39,18 @@ class BadGrid(CommandLineError):
     fix = "write for example --grid 4 or --grid 2,4"
 
 
-def parse_grid(text: str) -> tuple[int, ...]:
-    """``2,4`` as a tuple; empty where nothing is given."""
-    numbers = tuple(int(n) if n.strip().isdecimal() else 0 for n in text.split(",")) if text else ()
-    if not all(numbers):
+def parse_grid(text: str) -> tuple[object, ...]:
+    """``2,4`` as a tuple, ``nc(2)`` as an extent over two cores; empty where nothing is given."""
+    if not text:
+        return ()
+    extents = [re.fullmatch(r"\s*(?:(nc)\((\d+)\)|(\d+))\s*", extent) for extent in text.split(",")]
+    sizes = [0 if extent is None else int(extent[2] or extent[3]) for extent in extents]
+    if not all(sizes):
         raise BadGrid(text=text)
-    return numbers
+    if any(extent and extent[1] for extent in extents):
+        from nki_mlir.language.functions import nc  # start-up: loads the language
+        return tuple(nc(size) if extent and extent[1] else size for size, extent in zip(sizes, extents))
+    return tuple(sizes)
 
 
 def parse_arguments(texts: list[str], values: bool = True) -> tuple[list[object], dict[str, object]]:

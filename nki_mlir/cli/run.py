@@ -30,7 +30,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--load-library", action="append", default=[], metavar="FILE.so",
                    help="load a library of custom C++ operators that the source calls, repeated")
     p.add_argument("--on", choices=executors(), help="where it runs (default: jit, with --time isa)")
-    p.add_argument("--grid", metavar="N,M", default="", help="launch grid of a kernel, for example 2,4")
+    p.add_argument("--grid", metavar="N,M", default="",
+                   help="launch grid of a kernel, for example 2,4; nc(2) is an extent over two cores")
     p.add_argument("--target", help="trn1, trn2 or trn3, of a kernel or a module" + of_plugins("targets"))
     add_plugins(p)
     p.add_argument("--time", action="store_true",

@@ -95,7 +95,7 @@ def asked_for(source: str, options: argparse.Namespace, values: bool = True) -> 
 
 
 def runnable(source: str, positional: list[object], keywords: dict[str, object], target: str | None,
-             grid: tuple[int, ...]) -> Runnable:
+             grid: tuple[object, ...]) -> Runnable:
     """What a file holds, told by its name and content, with values for its inputs."""
     if is_kernel(source):
         return KernelSource(load_kernel(source, target, grid), positional, keywords)
@@ -151,7 +151,7 @@ class KernelSource(Runnable):
     def streams(self, options: "Emission") -> "list[Program]":
         from nki_mlir.targets import neuron  # start-up: needed where it is asked for
         spec, _ = specialized(self.kernel, self.positional, self.keywords)
-        return neuron.streams(spec.captured, spec.grid, options)
+        return neuron.streams(spec.captured, spec.grid, options, spec.cores)
 
     def module(self) -> "tuple[Module, list[np.ndarray]]":
         spec, inputs = specialized(self.kernel, self.positional, self.keywords)

@@ -169,7 +169,7 @@ def diagnostic(raw: Any, name: str) -> Diagnostic:
     return Diagnostic(name if file in ("-", "") else file, line, column, raw.message.replace("\0", ""))
 
 
-def load_kernel(source: str, target: str | None = None, grid: tuple[int, ...] = ()) -> "Kernel":
+def load_kernel(source: str, target: str | None = None, grid: tuple[object, ...] = ()) -> "Kernel":
     """The kernel that ``FILE.py:FUNCTION`` names, for a target and a launch grid.
 
     The vendor's module names are made importable before its file is run.

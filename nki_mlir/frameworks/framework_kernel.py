@@ -166,7 +166,7 @@ class FrameworkKernel:
         kernel = unwrap(self.func)
         cache = kernel.func.__dict__.setdefault(CACHE, Recent()) if self.enable_cache else Recent()
         by_reference = kernel.by_reference if self.kernel_return is None else not self.kernel_return
-        return replace(kernel, grid=self.grid, has_grid=True, target=self.platform_target or kernel.target,
+        return replace(kernel, grid=self.grid, cores=(), has_grid=True, target=self.platform_target or kernel.target,
                        by_reference=by_reference, specializations=cache)
 
     def _describe(self, tensor: object) -> tuple[tuple[int, ...], DType]:

@@ -13,6 +13,7 @@ from nki_mlir.frameworks.jax import describe, is_described
 from nki_mlir.frameworks.jax_primitive import bind
 from nki_mlir.frameworks.registry import PlainResults, callee_for
 from nki_mlir.language.kernel import Kernel, flat_grid, unwrap
+from nki_mlir.language.launch_grid import cores_of
 
 
 class NoOutShape(NkiMlirError, TypeError):
@@ -57,7 +58,7 @@ def nki_call(func: Any, *args: object, grid: object = None, out_shape: object = 
     if out_shape is None:
         raise NoOutShape(name=kernel.__name__)
     if grid is not None:
-        kernel = replace(kernel, grid=flat_grid(grid), has_grid=True)
+        kernel = replace(kernel, grid=flat_grid(grid), cores=cores_of(grid), has_grid=True)
     if platform_target is not None:
         kernel = replace(kernel, target=platform_target)
     outputs, structure = jax.tree_util.tree_flatten(out_shape)

@@ -42,6 +42,7 @@ from nki_mlir.language.arguments import (
     with_arrays,
 )
 from nki_mlir.language.closure_state import ClosureState
+from nki_mlir.language.launch_grid import cores_of
 from nki_mlir.language.other_threads import OtherThreads
 from nki_mlir.language.results import assemble, check_written, report_missing, structure_of_updates, traced
 from nki_mlir.language.specialization import Recent, RepeatedCall, Result, Specialization, call_key, check_executor
@@ -85,6 +86,7 @@ class Kernel:
     by_reference: bool | None = None
     options: dict[str, Any] = field(default_factory=dict)
     specializations: Recent[object, Specialization] = field(default_factory=Recent, repr=False)
+    cores: tuple[int, ...] = ()                 # of each program of the grid, where it names several
     # The last capture that was found for a quick key, with what was seen around it: shared as the captures are.
     recent: Recent[object, tuple[ClosureState, Specialization]] = field(default_factory=Recent, init=False, repr=False)
     repeated: Recent[object, RepeatedCall] = field(default_factory=Recent, init=False, repr=False)
@@ -120,7 +122,7 @@ class Kernel:
         return self.with_changes(func=MethodType(self.func, instance))
 
     def __getitem__(self: K, grid: object) -> K:
-        return self.with_changes(grid=flat_grid(grid), has_grid=True)
+        return self.with_changes(grid=flat_grid(grid), cores=cores_of(grid), has_grid=True)
 
     def on(self: K, executor: str) -> K:
         """The kernel with a fixed executor: eager, interpreter, jit, isa, or one of a plugin."""
@@ -166,7 +168,7 @@ class Kernel:
         """By the name of its function, as functions are pickled; captures are made again where it is loaded."""
         module, name = self.func.__module__, getattr(self.func, "__qualname__", self.__name__)
         changed = {f: getattr(self, f) for f in
-                   ("grid", "has_grid", "mode", "target", "executor", "by_reference", "options")}
+                   ("grid", "has_grid", "cores", "mode", "target", "executor", "by_reference", "options")}
         arguments = type(self), module, name, changed
         try:
             found = kernel_named(*arguments)
@@ -199,7 +201,7 @@ class Kernel:
     def quick_key(self, bound: Bound) -> object:
         """What a capture depends on of plain arguments; None where they are not."""
         if bound.plain and type(self.func) is FunctionType:
-            return self.func, self.grid, self.platform, device_rules(), bound.tensor_key, bound.plain
+            return self.func, self.grid, self.cores, self.platform, device_rules(), bound.tensor_key, bound.plain
         return None
 
     def _found(self, bound: Bound, quick: object) -> Specialization:
@@ -226,7 +228,7 @@ class Kernel:
         return made
 
     def key_of(self, bound: Bound, seen: ClosureState) -> tuple[object, ...]:
-        return self.grid, self.platform, bound.tensor_key, device_rules(), seen.key
+        return self.grid, self.cores, self.platform, bound.tensor_key, device_rules(), seen.key
 
     def _capture(self, bound: Bound) -> Specialization:
         from nki_mlir.dialects.kernel_function import the_kernel  # start-up: loads MLIR
@@ -254,7 +256,7 @@ class Kernel:
             place = {"shared": argument.index} if argument.kind == "shared" else {"input": argument.index}
             results.append(Result(output.name, output.shape, output.dtype, **place, at=output.at or self.location))
         return Specialization(self.__name__, self.grid, self.platform, bound.specs, shared, results, structure,
-                              captured)
+                              captured, self.cores)
 
     def trace(self, builder: Builder, function: Callable[..., object], bound: Bound, parameters: list[Buffer]
               ) -> "Traced":

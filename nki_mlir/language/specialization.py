@@ -62,6 +62,7 @@ class Specialization:
     results: list[Result]
     structure: str
     captured: "Captured"
+    cores: tuple[int, ...] = ()         # of each program of the grid, where the launch names several
     programs: dict[str, Any] = field(default_factory=dict, repr=False)      # executor name -> compiled program
 
     @property
@@ -81,7 +82,7 @@ class Specialization:
     def streams(self) -> "list[Program]":
         """The instruction streams that are timed."""
         from nki_mlir.targets import neuron  # start-up: loads MLIR
-        return neuron.streams(self.captured, self.grid, neuron.emission())
+        return neuron.streams(self.captured, self.grid, neuron.emission(), self.cores)
 
     @made_alone
     def timing(self) -> "Timing":

@@ -28,6 +28,7 @@ from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.functions import program_ndim as dimensions_of_grid
 from nki_mlir.language.kernel import K, capturing, plain_index_errors
 from nki_mlir.language.kernel import Kernel as CoreKernel
+from nki_mlir.language.launch_grid import cores_of
 from nki_mlir.language.launching import MODES, Decorators
 from nki_mlir.language.results import BadResult, Traced, is_whole, traced
 from nki_mlir.language.specialization import Specialization
@@ -57,7 +58,8 @@ class Kernel(CoreKernel):
         if len(grid) == 1:
             require(1 <= grid[0] <= limit, f"a kernel is launched on 1 to {limit} cores, got {grid[0]}")
         require(all(n >= 1 for n in grid), f"a kernel is launched on a grid of {list(grid)}")
-        return self.with_changes(grid=grid, has_grid=True)
+        named = tuple(range(grid[0])) if len(grid) == 1 and grid[0] > 1 else cores_of(cores)
+        return self.with_changes(grid=grid, cores=named, has_grid=True)
 
     def with_schedule(self: K, edges: Sequence[tuple[str, object]]) -> K:
         """The kernel with instructions ordered.

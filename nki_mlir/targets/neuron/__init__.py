@@ -53,10 +53,12 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]
 
 
 @alone
-def streams(captured: CapturedKernel, grid: tuple[int, ...], options: "Emission | None" = None) -> list[Program]:
-    """The programs of a captured kernel, one for each core that it takes."""
+def streams(captured: CapturedKernel, grid: tuple[int, ...], options: "Emission | None" = None,
+            cores: Sequence[int] = ()) -> list[Program]:
+    """The programs of a captured kernel, one for each core that it takes. ``cores`` has that of each program of the
+    grid; without them one core runs all, unless they meet."""
     from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores  # start-up: needed where it is asked for
-    return emit_cores(lowered(captured), grid, options or Emission())
+    return emit_cores(lowered(captured), grid, options or Emission(), cores)
 
 
 def emission(as_written: bool = False) -> "Emission":

@@ -8,7 +8,7 @@ how long its order takes, but for waits until addresses are free. Of those that 
 decides.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import inf, prod
@@ -20,6 +20,7 @@ from nki_mlir.dialects.isa.module import write_program
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import meetings_of
+from nki_mlir.machine import Machine
 from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate
 from nki_mlir.targets.neuron.codegen.assign_engines import assign_engines
@@ -136,33 +137,45 @@ def emit_code(code: Code, options: Emission) -> Program:
 Variants = dict[tuple[tuple[int, int], ...], "Module"]        # nisa-level module by the (axis, id) pairs that it is for
 
 
-def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission = Emission()) -> Program:
+def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission = Emission(),
+                  points: Sequence[tuple[int, ...]] | None = None) -> Program:
     """The program of a kernel that was captured once for each combination of some program ids.
 
-    Programs of the grid come in row-major order.
+    It runs the programs of all ``points`` of the grid, of the whole grid without them, in row-major order.
     """
     module, *others = {id(module): module for module in variants.values()}.values()
     first = read_code(the_kernel(module))
     codes = {id(module): first, **{id(other): read_code(the_kernel(other), like=first) for other in others}}
-    if not others:
+    if not others and points is None:
         return emit_code(with_grid(first), options)
     programs = []
-    for point in product(*(range(n) for n in grid)):
+    for point in product(*(range(n) for n in grid)) if points is None else points:
         code = codes[id(module_at(variants, point))]
         programs += body_at(code, point).nodes
     return emit_code(Code(first.name, first.machine, first.globals, Block(programs)), options)
 
 
-def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Emission()) -> list[Program]:
-    """A program for each core: one, which runs the whole grid, but as many as there are where these meet."""
+def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Emission(),
+               cores: Sequence[int] = ()) -> list[Program]:
+    """A program for each core: one, which runs the whole grid, but as many as there are where these meet, and those
+    that the launch names. ``cores`` has the core of each program of the grid."""
+    points = list(product(*(range(n) for n in grid)))
     if prod(grid) == 1 or not any(meetings_of(the_kernel(m).op) for m in variants.values()):
-        return [emit_variants(variants, grid, options)]
+        named = sorted(set(cores))
+        if not 1 < len(named) <= the_machine(variants).launch_cores:
+            return [emit_variants(variants, grid, options)]
+        return [emit_variants(variants, grid, options, [point for point, core in zip(points, cores) if core == number])
+                for number in named]
     made = []
-    for point in product(*(range(n) for n in grid)):
+    for point in points:
         code = read_code(the_kernel(module_at(variants, point)))
         body = body_at(code, point)
         made.append(emit_code(Code(code.name, code.machine, code.globals, body), options))
     return made
+
+
+def the_machine(variants: Variants) -> Machine:
+    return read_code(the_kernel(next(iter(variants.values())))).machine
 
 
 def module_at(variants: Variants, point: tuple[int, ...]) -> Module:

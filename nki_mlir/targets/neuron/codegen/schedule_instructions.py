@@ -36,7 +36,7 @@ from nki_mlir.targets.neuron.codegen.records import (
     tiles_of,
 )
 from nki_mlir.targets.neuron.codegen.scheduling_graph import ScheduledStep, SchedulingGraph
-from nki_mlir.targets.neuron.timing.transfers import DmaEngines
+from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Hbm
 
 MEMORY = 90                     # percent
 NO_REORDER = "nki.no_reorder"   # of an operation: nothing around it starts on its other side
@@ -208,7 +208,7 @@ class _ListScheduler:
         self.ready: dict[Engine, list[int]] = {step.engine: [] for step in self.steps}      # ranks, sorted
         self.free = set(self.ready)
         self.events: list[tuple[float, int, int]] = []        # time, kind, step
-        self.dma = DmaEngines(machine)
+        self.dma = DmaEngines(machine, Hbm(machine, 1))
         self.port_free = True
         self.table, self.scalar_free = "", 0.0  # the set of functions that the scalar engine has, and when it is free
         self.takes_turns = graph.takes_turns

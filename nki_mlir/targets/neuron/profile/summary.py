@@ -20,7 +20,8 @@ def show(document: Document, out: TextIO, width: int | None = None) -> None:
     """Write the summary."""
     console = Console(file=out, width=width, highlight=False, soft_wrap=True)
     timing, total = document["timing"], document["timing"]["total_ns"]
-    console.print(f"{timing['kernel']} ({timing['target']}): {duration(total)}, of which "
+    cores = f" on {len(timing['cores'])} cores" if len(timing["cores"]) > 1 else ""
+    console.print(f"{timing['kernel']} ({timing['target']}{cores}): {duration(total)}, of which "
                   f"{duration(timing['launch_ns'])} launch; {timing['instructions']} instructions, "
                   f"{timing['hbm_bytes'] / 1e6:.1f} MB to and from HBM", markup=False)
     console.print(document["cause"]["text"], markup=False)

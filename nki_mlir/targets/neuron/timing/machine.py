@@ -41,7 +41,7 @@ from nki_mlir.targets.neuron.timing.streams import (
     streams_of,
 )
 from nki_mlir.targets.neuron.timing.streams import MEETING as MEETING_KIND
-from nki_mlir.targets.neuron.timing.transfers import DmaEngines, TimedTransfer
+from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Hbm, TimedTransfer
 
 Change = tuple[float, int, int]                 # when, by how much, by which event
 
@@ -92,10 +92,10 @@ Loaded = Mapping[tuple[int, Engine], Sequence[int]]     # what an engine of a co
 class CoreState:
     """What the engines of a core share."""
 
-    def __init__(self, program: Program, machine: Machine) -> None:
+    def __init__(self, program: Program, machine: Machine, hbm: Hbm) -> None:
         self.program = program
         self.semaphores = [TimedSemaphore() for _ in program.semaphores]
-        self.dma = DmaEngines(machine)
+        self.dma = DmaEngines(machine, hbm)
         self.ports = [(0.0, -1)] * (PSUM_PORT + SBUF_PORT + 1)      # free from when on, after which event
         self.hbm_bytes = 0
 
@@ -151,7 +151,8 @@ class TimedMachine:
         self.mode, self.limit = mode, EVENT_LIMIT if limit is None else limit
         self.machine: Machine = machine_named(programs[0].target)
         self.record = Record()
-        self.cores = [CoreState(program, self.machine) for program in programs]
+        hbm = Hbm(self.machine, len(programs))
+        self.cores = [CoreState(program, self.machine, hbm) for program in programs]
         self.agents: list[Agent] = []
         for number, core in enumerate(self.cores):
             for stream in streams_of(core.program, self.machine, number, len(programs)):

@@ -3,7 +3,8 @@
 
 DMA engine k moves partitions 8k to 8k + 7 of the tile on chip; what is in HBM on both sides is divided evenly. Each
 engine does its parts in the order in which transfers were triggered, which stands for the round robin between queues,
-and then adds one to the semaphore. All together get no more than the core's share of HBM.
+and then adds one to the semaphore. All together get no more than the core's share of HBM, those
+of several cores no more than their shares together.
 """
 
 from collections.abc import Sequence
@@ -95,15 +96,23 @@ def rows_served(first: int, count: int, engines: int, partitions: int) -> list[i
 Moved = tuple[float, float, list[tuple[float, int]], int]
 
 
+class Hbm:
+    """HBM of the cores of a launch: until when it is taken. Together they get no more than the shares of all, so that
+    one of them gets what the others leave."""
+
+    def __init__(self, machine: Machine, cores: int) -> None:
+        self.bytes_per_ns = float(machine.costs.dma.hbm_bytes_per_ns) * cores
+        self.free = 0.0
+
+
 class DmaEngines:
     """When each DMA engine of a core is free, and who has it until then: ``runs`` are (how many neighbours, when, who).
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, hbm: Hbm) -> None:
         self.count = machine.dma_engines
-        self.bytes_per_ns = float(machine.costs.dma.hbm_bytes_per_ns)
+        self.hbm = hbm
         self.runs = [(self.count, 0.0, -1)]
-        self.hbm_free = 0.0
         self.busy = 0.0
 
     def move(self, transfer: TimedTransfer, first: float, event: int) -> Moved:
@@ -160,6 +169,7 @@ class DmaEngines:
 
     def through_hbm(self, transfer: TimedTransfer, begin: float, end: float) -> float:
         """The end of a transfer, later where HBM has no more to give."""
-        free = self.hbm_free
-        self.hbm_free = free = (free if free > begin else begin) + transfer.hbm_bytes / self.bytes_per_ns
+        hbm = self.hbm
+        free = hbm.free
+        hbm.free = free = (free if free > begin else begin) + transfer.hbm_bytes / hbm.bytes_per_ns
         return end if end > free else free
