@@ -261,15 +261,19 @@ class Kernel:
     def trace(self, builder: Builder, function: Callable[..., object], bound: Bound, parameters: list[Buffer]
               ) -> "Traced":
         """Run the function's Python on a builder, which is current."""
-        annotations = getattr(underlying(self.func), "__annotations__", {})
-        roots = [n for n, a in annotations.items() if "mutable" in getattr(a, "__name__", str(a)) and n in bound.values]
-        mutable = {path for n in roots for path in bound.paths(n)}
+        mutable = self.declared_mutable(bound)
         builder.properties.update(mutable=mutable, kernel=self, immutable_inputs=self.by_reference is False)
         builder.independent_programs = self.rolls
         positional, keywords = bound.with_tensors([Tensor.full(p) for p in parameters])
         returned = function(*positional, **keywords)
         immutable = self.by_reference is not True and self.mode != "trace"
         return traced(builder, returned, parameters, mutable, immutable, self.location)
+
+    def declared_mutable(self, bound: Bound) -> set[str]:
+        """The tensors of parameters that are annotated as mutable, by their paths."""
+        annotations = getattr(underlying(self.func), "__annotations__", {})
+        roots = [n for n, a in annotations.items() if "mutable" in getattr(a, "__name__", str(a)) and n in bound.values]
+        return {path for n in roots for path in bound.paths(n)}
 
     @property
     def location(self) -> Any:

@@ -2,6 +2,8 @@
 """What parameters do not take is refused at the kernel's line, with the choices; what they take has its effect."""
 
 import re
+import warnings
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -12,6 +14,7 @@ from nki_mlir.language.current import collectives as ncc
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
+from nki_mlir.language.current import typing as nt
 
 from .running import check, floats, numbers, on_tiles, run
 
@@ -215,3 +218,46 @@ def test_a_name_by_position_orders_instructions(on):
         return out
     got = nki.jit(kernel).with_schedule([("first", ["second"])]).on(on)(x)
     np.testing.assert_array_equal(got, np.stack([x, x]))
+
+
+# -- parameters that are written ---------------------------------------------------------------------------------------
+def swapped(x, y):
+    t = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
+    nisa.memset(t, 7.0)
+    nisa.dma_copy(dst=x, src=t)         # here
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=t)
+    return out
+
+
+def declared(x: nt.mutable_tensor, y):
+    return swapped(x, y)
+
+
+def returned(x, y):
+    return swapped(x, y), x
+
+
+def nothing(x, y):
+    swapped(x, y)
+
+
+def nothing_beside_another(x, y: nt.mutable_tensor):
+    swapped(x, y)
+
+
+@pytest.mark.parametrize("function, warns", [(swapped, True), (declared, False), (returned, False), (nothing, False),
+                                             (nothing_beside_another, True)])
+@pytest.mark.parametrize("on", ["eager", "interpreter", "jit", "isa"])
+def test_a_parameter_that_is_overwritten_without_saying_so(on, function, warns):
+    x, y = np.ones((4, 8), np.float32), np.ones((4, 8), np.float32)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        nki.jit(function).on(on)(x, y)
+    np.testing.assert_array_equal(x, np.full((4, 8), 7))
+    found = [w for w in shown if "its parameter" in str(w.message)]
+    assert {str(w.message) for w in found} == (
+        {"the kernel writes to its parameter x, and neither returns it nor declares it mutable: the caller's array changes; "
+         "annotate it nt.mutable_tensor or return it if meant"} if warns else set())
+    lines = Path(__file__).read_text().splitlines()
+    assert all(w.filename == __file__ and lines[w.lineno - 1].endswith("# here") for w in found)

@@ -165,7 +165,21 @@ class Kernel(CoreKernel):
         made = traced(builder, returned, parameters, (), False, self.location)
         if not made.buffers:
             warn("the kernel returns no tensor and writes none of its parameters", self.location)
+        self.warn_overwritten(builder, bound, parameters, made)
         return made
+
+    def warn_overwritten(self, builder: Builder, bound: Bound, parameters: list[Buffer], traced: Traced) -> None:
+        """Warn of parameters whose arrays change although the kernel does not say so: it returns other tensors, or
+        declares other parameters as mutable."""
+        mutable = self.declared_mutable(bound)
+        if self.by_reference or not (mutable or traced.structure):
+            return
+        outputs = traced.buffers if traced.structure else []
+        for parameter in parameters:
+            if parameter in builder.first_writes and parameter.name not in mutable and parameter not in outputs:
+                warn(f"the kernel writes to its parameter {parameter.name}, and neither returns it nor declares it "
+                     "mutable: the caller's array changes; annotate it nt.mutable_tensor or return it if meant",
+                     builder.first_writes[parameter])
 
 
 def extents_of(cores: Any) -> tuple[int, ...]:
