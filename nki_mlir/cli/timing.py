@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 from nki_mlir.cli.runnable import asked_for
 from nki_mlir.targets import neuron
-from nki_mlir.targets.neuron.timing.result import duration
+from nki_mlir.targets.neuron.timing.result import duration, with_interval
+from nki_mlir.targets.neuron.timing.uncertainty import verdict
 
 if TYPE_CHECKING:
     from nki_mlir.dialects.isa.program import Program
@@ -37,8 +38,11 @@ def time_all(options: argparse.Namespace) -> int:
         print(json.dumps(found[0].figures(), indent=1) if options.json else "\n".join(report(found[0])))
         return 0
     first, second = found
+    found_order = verdict(first.laws, second.laws)
     if options.json:
         print(json.dumps({"first": first.figures(), "second": second.figures(),
+                          "faster": ("first", "second")[found_order.faster] if found_order.sure else "",
+                          "probability": found_order.probability,
                           "ratio": second.total_ns / first.total_ns, "difference": differences(first, second)},
                          indent=1))
     else:
@@ -72,7 +76,8 @@ def report(one: "Timing") -> list[str]:
     total = one.total_ns
     cores = f" on {len(one.cores)} cores" if len(one.cores) > 1 else ""
     mode = f", {one.mode}" if one.mode != "optimized" else ""
-    lines = [f"{one.kernel} ({one.target}{cores}{mode}): {duration(total)}, of which {duration(one.launch_ns)} launch; "
+    lines = [f"{one.kernel} ({one.target}{cores}{mode}): {with_interval(total, one.interval_ns)}, of "
+             f"which {duration(one.launch_ns)} launch; "
              f"{one.instructions} instructions, {one.hbm_bytes / 1e6:.1f} MB to and from HBM"]
     core = one.slowest
     for engine, busy in core.busy_ns.items():
@@ -96,7 +101,8 @@ def named(share: "Share") -> str:
 def comparison(first: "Timing", second: "Timing") -> list[str]:
     """The ratio of two times, and the kinds of work on the critical paths that make the difference."""
     change = second.total_ns - first.total_ns
-    lines = [f"{second.kernel} takes {second.total_ns / first.total_ns:.3f} times as long as {first.kernel} "
+    lines = [order(first, second),
+             f"{second.kernel} takes {second.total_ns / first.total_ns:.3f} times as long as {first.kernel} "
              f"({'+' if change >= 0 else '-'}{duration(abs(change))}), on the critical path:"]
     found = differences(first, second)
     lines += [f"  {'+' if d['ns'] >= 0 else '-'}{duration(abs(d['ns'])):>10}  "
@@ -105,6 +111,24 @@ def comparison(first: "Timing", second: "Timing") -> list[str]:
     if found[LINES:]:
         lines.append(f"  {'+' if rest >= 0 else '-'}{duration(abs(rest)):>10}  {len(found) - LINES} more")
     return lines
+
+
+def order(first: "Timing", second: "Timing") -> str:
+    """Which of two is faster and how sure that is, or that they cannot be told apart."""
+    found = verdict(first.laws, second.laws)
+    fast, slow = (first, second) if not found.faster else (second, first)
+    of_fast, of_slow = (with_interval(one.total_ns, one.interval_ns) for one in (fast, slow))
+    names = (fast.kernel, slow.kernel) if fast.kernel != slow.kernel else \
+        ("the first", "the second") if fast is first else ("the second", "the first")
+    if found.sure:
+        return f"{names[0]} is faster: {of_fast} against {of_slow}; {sureness(found.probability)} sure"
+    return f"these cannot be told apart: {names[0]} takes {of_fast}, {names[1]} {of_slow}; " \
+           f"{sureness(found.probability)} sure of the order"
+
+
+def sureness(probability: float) -> str:
+    """A probability in percent, which is never 100."""
+    return f"{min(probability, 0.999):.1%}" if probability > 0.99 else f"{probability:.0%}"
 
 
 def differences(first: "Timing", second: "Timing") -> list[Difference]:

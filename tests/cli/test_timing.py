@@ -46,6 +46,13 @@ def test_two_kernels_are_compared(capsys):
     assert run.main([TILED, BLOCKED, *MATRICES, "--time"]) == 0
     text = capsys.readouterr().out
     assert f"matmul_blocked takes {found['ratio']:.3f} times as long as matmul_tiled" in text
+    assert found["faster"] == ("second" if "matmul_blocked is faster: " in text else "") and found["probability"] > 0.5
+
+
+def test_two_that_are_alike_cannot_be_told_apart(capsys):
+    assert figures(capsys, TILED, TILED, *MATRICES)["faster"] == ""
+    assert run.main([TILED, TILED, *MATRICES, "--time"]) == 0
+    assert "these cannot be told apart: the first takes " in capsys.readouterr().out
 
 
 def test_a_linked_graph_is_timed(capsys):

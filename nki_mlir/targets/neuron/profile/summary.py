@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nki_mlir.targets.neuron.profile.document import Document
-from nki_mlir.targets.neuron.timing.result import duration
+from nki_mlir.targets.neuron.timing.result import duration, with_interval
 
 LINES = 8                       # of source that are shown
 WIDTH = 24                      # of a bar
@@ -21,8 +21,8 @@ def show(document: Document, out: TextIO, width: int | None = None) -> None:
     console = Console(file=out, width=width, highlight=False, soft_wrap=True)
     timing, total = document["timing"], document["timing"]["total_ns"]
     cores = f" on {len(timing['cores'])} cores" if len(timing["cores"]) > 1 else ""
-    console.print(f"{timing['kernel']} ({timing['target']}{cores}): {duration(total)}, of which "
-                  f"{duration(timing['launch_ns'])} launch; {timing['instructions']} instructions, "
+    console.print(f"{timing['kernel']} ({timing['target']}{cores}): {with_interval(total, timing['interval_ns'])}, of "
+                  f"which {duration(timing['launch_ns'])} launch; {timing['instructions']} instructions, "
                   f"{timing['hbm_bytes'] / 1e6:.1f} MB to and from HBM", markup=False)
     console.print(document["cause"]["text"], markup=False)
     engines = Table(box=None, pad_edge=False, show_header=False)

@@ -16,6 +16,7 @@ from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.record import MEETING, OWN_RESULT, PORT, SEMAPHORE, pieces_of
 from nki_mlir.targets.neuron.timing.streams import CONTROL as KIND
 from nki_mlir.targets.neuron.timing.streams import TABLE_LOAD, TRANSFER
+from nki_mlir.targets.neuron.timing.uncertainty import LEVEL, LawShare, interval, laws_of, relative_error
 
 VERSION = 1
 LAUNCH, CONTROL, END, CORES, TABLE = "launch", "control", "end", "other cores", "table load"
@@ -49,6 +50,8 @@ class Figures(TypedDict):
     target: str
     mode: str
     total_ns: float
+    interval_ns: tuple[float, float]
+    confidence: float
     launch_ns: float
     busy_ns: dict[str, float]
     stall_ns: dict[str, dict[str, float]]
@@ -57,6 +60,7 @@ class Figures(TypedDict):
     instructions: int
     instructions_per_engine: dict[str, int]
     critical_path: list[Share]
+    laws: list[LawShare]
     cores: list[CoreFigures]
 
 
@@ -85,6 +89,12 @@ class Timing:
     cores: list[CoreTiming]
     path: list[Share] = field(default_factory=list)
     mode: str = "optimized"
+    laws: list[LawShare] = field(default_factory=list)
+
+    @property
+    def interval_ns(self) -> tuple[float, float]:
+        """From where to where devices' times are expected, 80 of 100."""
+        return interval(self.total_ns, relative_error(self.laws, self.total_ns))
 
     @property
     def slowest(self) -> CoreTiming:
@@ -107,10 +117,10 @@ class Timing:
         top = cores[self.cores.index(self.slowest)]
         counted = {e.value: sum(core.instructions.get(e, 0) for core in self.cores) for e in ENGINES}
         return Figures(version=VERSION, kernel=self.kernel, target=self.target, mode=self.mode,
-                       total_ns=self.total_ns, launch_ns=self.launch_ns, busy_ns=top["busy_ns"],
-                       stall_ns=top["stall_ns"], dma_ns=top["dma_ns"], hbm_bytes=self.hbm_bytes,
-                       instructions=self.instructions, instructions_per_engine=counted, critical_path=self.path,
-                       cores=cores)
+                       total_ns=self.total_ns, interval_ns=self.interval_ns, confidence=LEVEL,
+                       launch_ns=self.launch_ns, busy_ns=top["busy_ns"], stall_ns=top["stall_ns"],
+                       dma_ns=top["dma_ns"], hbm_bytes=self.hbm_bytes, instructions=self.instructions,
+                       instructions_per_engine=counted, critical_path=self.path, laws=self.laws, cores=cores)
 
 
 def _figures(core: CoreTiming) -> CoreFigures:
@@ -134,9 +144,11 @@ def timing_of(run: TimedMachine) -> Timing:
                                 {engine: time.stalls for engine, time in own},
                                 core.dma.busy, core.hbm_bytes, {engine: time.instructions for engine, time in own}))
     program = run.cores[0].program
-    path = _shares(run, pieces_of(run.record))
+    pieces = pieces_of(run.record)
+    path = _shares(run, pieces)
     path.append(Share(ns=launch, engine="", instruction="", what=LAUNCH, location=""))
-    return Timing(program.kernel, program.target, total, launch, cores, sorted(path, key=lambda s: -s["ns"]), run.mode)
+    return Timing(program.kernel, program.target, total, launch, cores, sorted(path, key=lambda s: -s["ns"]), run.mode,
+                  laws_of(run, pieces))
 
 
 class EngineTime(NamedTuple):
@@ -231,3 +243,12 @@ def duration(ns: float) -> str:
         if abs(ns) >= size:
             return f"{ns / size:.2f} {unit}"
     return f"{ns:.0f} ns"
+
+
+def with_interval(ns: float, interval_ns: Sequence[float]) -> str:
+    """A time with its interval, in the unit of the time."""
+    text = duration(ns)
+    number, unit = text.split()
+    size = {"ms": 1e6, "us": 1e3, "ns": 1.0}[unit]
+    digits = len(number.partition(".")[2])
+    return f"{number} ({'-'.join(f'{bound / size:.{digits}f}' for bound in interval_ns)}) {unit}"

@@ -22,8 +22,9 @@ function bar(parts) {
 // -- header, advice ---------------------------------------------------------------------------------------------------
 const timing = profile.timing;
 at("kernel").textContent = `${timing.kernel} (${timing.target}): ${duration(total)}`;
+const [least, most] = timing.interval_ns.map(duration);
 at("kernel").dataset.value = total;
-at("facts").append(...[["launch", duration(timing.launch_ns)], ["instructions", timing.instructions], ["HBM", megabytes(timing.hbm_bytes)],
+at("facts").append(...[[`${Math.round(100 * timing.confidence)}% sure:`, `${least} to ${most}`], ["launch", duration(timing.launch_ns)], ["instructions", timing.instructions], ["HBM", megabytes(timing.hbm_bytes)],
   ["cores", profile.memory.cores.length], ["streams", timing.mode]].map(([k, v]) => { const s = document.createElement("span"); s.textContent = `${k} ${v}`; return s; }));
 if (profile.cause) {
   at("cause").textContent = profile.cause.text;

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How sure a time is, from the residuals of the laws that its critical path uses.
+
+Errors are of the logarithm. All uses of one law are wrong in the same direction, laws among each other independently;
+what the streams of a kernel are besides laws (order, overlap, what the model leaves out) is one more error. Of two
+times, what both paths have in common cancels.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import erf, exp, log, sqrt
+from typing import NamedTuple, TypedDict
+
+from nki_mlir.dialects.isa.instruction import (
+    ActTableLoad,
+    Control,
+    EventSemaphore,
+    Instruction,
+    RangeClear,
+    TensorLoad,
+)
+from nki_mlir.machine.cited import Cited
+from nki_mlir.machine.costs import ISSUE, ControlCosts, Work
+from nki_mlir.machine.engine import Engine
+from nki_mlir.targets.neuron.timing.machine import TimedMachine
+from nki_mlir.targets.neuron.timing.record import RESULT
+
+LEVEL = 0.8                     # share of devices' times that an interval is to hold
+DEVIATIONS = 1.2816             # of a normal distribution, to either side, which hold that share
+SURE = 0.9                      # from which on one of two is called the faster one
+# Standard deviation of the logarithm of model / published that whole kernels have besides their laws' residuals: with
+# it the intervals hold four of five published latencies (bench/calibration).
+STRUCTURE = 0.12
+LAUNCH_LAW = "launch"
+
+
+class LawShare(TypedDict):
+    """What a law has of the critical path: the engine and law (of a transfer its part), ns, the relative residual."""
+
+    law: str
+    ns: float
+    residual: float
+
+
+class FasterOfTwo(NamedTuple):
+    """Which of two times is shorter, 0 or 1, and the probability that a device says so, too."""
+
+    faster: int
+    probability: float
+
+    @property
+    def sure(self) -> bool:
+        return self.probability >= SURE
+
+
+def laws_of(run: TimedMachine, pieces: Sequence[tuple[int, str, float, float]]) -> list[LawShare]:
+    """The laws of a critical path and of the launch, those with the largest share first."""
+    agents, positions, costs = run.record.agent, run.record.position, run.machine.costs
+    streams = [(agent.stream.engine, agent.stream.instructions) for agent in run.agents]
+    ns: dict[tuple[Engine, Work | type[Control], str], float] = {}
+    for event, what, begin, end in pieces:
+        engine, instructions = streams[agents[event]]
+        key = engine, _work_of(instructions[positions[event]]), what
+        ns[key] = ns.get(key, 0.0) + end - begin
+    sums: dict[str, tuple[float, float]] = {}
+    for (engine, work, what), taken in ns.items():
+        if isinstance(work, type):
+            number = _control(costs.control, work, what)
+            law, residual = f"{engine.value} {work.mnemonic}", number.residual
+        else:
+            law = f"transfer {what}" if work is ISSUE else f"{engine.value} {work.law} {what}"
+            residual = costs.residual(engine, work, what)
+        before = sums.get(law, (0.0, 0.0))
+        sums[law] = before[0] + taken, before[1] + taken * residual
+    sums[LAUNCH_LAW] = float(costs.control.launch_ns), costs.control.launch_ns * costs.control.launch_ns.residual
+    shares = [LawShare(law=law, ns=taken, residual=error / taken) for law, (taken, error) in sums.items() if taken]
+    return sorted(shares, key=lambda share: -share["ns"])
+
+
+def _work_of(instruction: Instruction) -> Work | type[Control]:
+    if instruction.queue is not None:
+        return ISSUE
+    op = instruction.op
+    return type(op) if isinstance(op, Control) else instruction.work or op.work()
+
+
+def _control(costs: ControlCosts, kind: type[Control], what: str) -> Cited:
+    if what == RESULT:
+        return costs.signal_ns
+    return {EventSemaphore: costs.event_ns, RangeClear: costs.event_ns, ActTableLoad: costs.table_load_ns,
+            TensorLoad: costs.load_ns}.get(kind, costs.register_ns)
+
+
+def relative_error(laws: Sequence[LawShare], total_ns: float) -> float:
+    """The standard deviation of a time's logarithm."""
+    if not total_ns:
+        return 0.0
+    within = sum(share["ns"] for share in laws if share["law"] != LAUNCH_LAW) / total_ns
+    return sqrt(sum((share["ns"] * share["residual"] / total_ns) ** 2 for share in laws) + (STRUCTURE * within) ** 2)
+
+
+def interval(total_ns: float, error: float) -> tuple[float, float]:
+    """From where to where ``LEVEL`` of devices' times are."""
+    return total_ns * exp(-DEVIATIONS * error), total_ns * exp(DEVIATIONS * error)
+
+
+def verdict(first: Sequence[LawShare], second: Sequence[LawShare]) -> FasterOfTwo:
+    """Which of two kernels is faster on the same target, by what their critical paths do not have in common."""
+    a, b = _by_law(first), _by_law(second)
+    totals = sum(ns for ns, _ in a.values()), sum(ns for ns, _ in b.values())
+    ratio = log(totals[1] / totals[0]) if all(totals) else 0.0
+    squares = unlike = 0.0
+    for law in {**a, **b}:
+        (x, residual), (y, other) = a.get(law, (0.0, 0.0)), b.get(law, (0.0, 0.0))
+        difference = y / totals[1] - x / totals[0] if all(totals) else 0.0
+        squares += (difference * max(residual, other)) ** 2
+        unlike += abs(y - x) / max(totals) if law != LAUNCH_LAW and max(totals) else 0.0
+    error = sqrt(squares + 2 * (STRUCTURE * min(1.0, unlike)) ** 2)
+    sure = 0.5 * (1 + erf(abs(ratio) / error / sqrt(2))) if error else 0.5 if not ratio else 1.0
+    return FasterOfTwo(int(ratio < 0), sure)
+
+
+def _by_law(laws: Sequence[LawShare]) -> Mapping[str, tuple[float, float]]:
+    return {share["law"]: (share["ns"], share["residual"]) for share in laws}
