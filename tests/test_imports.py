@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "nki_mlir"
 TIERS = (("alone", "bindings", "diagnostics", "display", "environment", "extensions", "files", "recycled", "text_limits", "version"), ("machine", "scalar"), ("dialects",),
          ("analysis", "passes"), ("waist",), ("selection", "graph"), ("transforms", "conversion"), ("targets",),
-         ("frontend",), ("language",), ("frameworks", "customop", "compat", "cli", "plugin", "autoload"))
+         ("frontend",), ("language",), ("migration", "frameworks", "customop", "compat", "cli", "plugin", "autoload"))
 TIER = {part: k for k, tier in enumerate(TIERS) for part in tier}
 TOP = len(TIERS)                # nki_mlir itself and __main__
 MLIR = ("torch_mlir", "mlir", "jaxlib.mlir")          # JAX has a copy of its own, which never meets ours
@@ -209,7 +209,8 @@ def loaded_by(statement: str) -> set[str]:
 
 @pytest.mark.parametrize("module", ["nki_mlir", "nki_mlir.language.beta.language", "nki_mlir.language.beta.nki",
                                     "nki_mlir.language.beta.isa", "nki_mlir.compat", "nki_mlir.dialects.op",
-                                    "nki_mlir.cli.opt", "nki_mlir.cli.run", "nki_mlir.cli.translate"])
+                                    "nki_mlir.cli.opt", "nki_mlir.cli.run", "nki_mlir.cli.translate",
+                                    "nki_mlir.cli.migrate"])
 def test_language_and_commands__load_no_mlir(module: str) -> None:
     assert not loaded_by(f"import {module}") & {"torch_mlir", "mlir", "jax", "jaxlib", "torch"}
 

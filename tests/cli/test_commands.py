@@ -16,7 +16,8 @@ import nki_mlir
 from nki_mlir.cli import run
 
 ROOT = Path(__file__).parent.parent.parent
-MODULES = {"nki-opt": "nki_mlir.cli.opt", "nki-run": "nki_mlir.cli.run", "nki-translate": "nki_mlir.cli.translate"}
+MODULES = {"nki-opt": "nki_mlir.cli.opt", "nki-run": "nki_mlir.cli.run", "nki-translate": "nki_mlir.cli.translate",
+           "nki-migrate": "nki_mlir.cli.migrate"}
 
 
 def shell(line: str) -> subprocess.CompletedProcess:

@@ -175,7 +175,7 @@ def package_page() -> str:
 
 # -- commands, passes, dialects, errors --------------------------------------------------------------------------------
 COMMANDS = {"nki-opt": "nki_mlir.cli.opt", "nki-run": "nki_mlir.cli.run", "nki-translate": "nki_mlir.cli.translate",
-            "python -m nki_mlir": "nki_mlir"}
+            "nki-migrate": "nki_mlir.cli.migrate", "python -m nki_mlir": "nki_mlir"}
 
 
 def commands() -> Pages:

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nki-migrate``: a kernel's source for the newest release of the current generation.
+
+The report is on standard error: a line for each change with its reason, then what is left for a person, in which case
+the exit status is 1.
+"""
+
+import argparse
+import difflib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nki_mlir.alone import alone
+from nki_mlir.cli.command import add_common, command_line, exit_status
+
+if TYPE_CHECKING:
+    from nki_mlir.migration.files import Migrated
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(
+        prog="nki-migrate", description="Rewrite kernels of the beta generation, or of an older release of the current "
+        "one, to a release of the current generation. Comments, helper functions and control flow stay.")
+    p.add_argument("source", help="FILE.py, FILE.py:KERNEL to check one kernel, or a directory")
+    add_common(p)
+    where = p.add_mutually_exclusive_group()
+    where.add_argument("-o", dest="output", default="-", metavar="FILE", help="write there and not to standard output")
+    where.add_argument("--in-place", action="store_true", help="write the files themselves")
+    where.add_argument("--diff", action="store_true", help="print the difference alone")
+    p.add_argument("--release", default="2.32", help="the release to write for: 2.29 to 2.32 (default)")
+    p.add_argument("--check", nargs="+", metavar="ARG",
+                   help="run the kernel before and after on all executors with these arguments (as --arg of nki-run) "
+                        "and compare; the word cases takes kernels and arguments from the file's function cases()")
+    p.add_argument("--grid", default="", metavar="N,M", help="launch grid of the kernel to check")
+    p.add_argument("--quiet", action="store_true", help="print no changes, only what is left for a person")
+    return p
+
+
+@alone
+def main(arguments: list[str] | None = None) -> int:
+    """The command; returns the exit status."""
+    options = parser().parse_args(command_line(arguments))
+    return exit_status(lambda: run(options))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Migrate, report, check and write; nothing is written where a file cannot be read."""
+    from nki_mlir.cli.arguments import parse_grid  # start-up: needed where it is asked for
+    from nki_mlir.cli.source import SourceError, write_output
+    try:
+        from nki_mlir.migration import files  # start-up: loads the syntax library, which may be missing
+    except ModuleNotFoundError as error:
+        raise SourceError(f"nki-migrate needs {error.name}: pip install 'nki_mlir[migrate]'") from None
+    path, _, kernel = options.source.rpartition(":") if ".py:" in options.source else (options.source, "", "")
+    made = files.migrated(Path(path), options.release)
+    if len(made) != 1 and options.output != "-":
+        raise files.MigrationError(what="-o takes one file", how="use --in-place for a directory")
+    status = 0
+    for file in made:
+        changes = [line for line in str(file.report).splitlines()
+                   if line and not (options.quiet and "left for a person" not in line)]
+        if changes:
+            print("\n".join(changes), file=sys.stderr)
+        status |= not file.report.is_complete
+    if options.check:
+        status |= checked(made, kernel, options.check, parse_grid(options.grid))
+    for file in made:
+        if options.diff:
+            shown = difflib.unified_diff(file.old.splitlines(True), file.new.splitlines(True), str(file.path),
+                                         f"{file.path} (new)")
+            write_output("-", "".join(shown))
+        elif options.in_place:
+            if file.new != file.old:
+                write_output(str(file.path), file.new)
+        else:
+            write_output(options.output, file.new)
+    return status
+
+
+def checked(made: "list[Migrated]", kernel: str, arguments: list[str], grid: tuple[int, ...]) -> int:
+    """Compare, and print a line for each executor; 1 where values differ."""
+    from nki_mlir.cli import migration_check as check  # start-up: loads executors
+    lines = [line for file in made for line in (
+        check.check_cases(file) if arguments == ["cases"] else check.check(file, kernel, arguments, grid))]
+    print("\n".join(lines), file=sys.stderr)
+    return int(any(line.startswith("DIFFERS") for line in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The same arguments to a kernel before and after: results on every executor, which have to be the same."""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nki_mlir.cli.arguments import parse_arguments
+from nki_mlir.cli.run import error_of
+from nki_mlir.cli.source import load_kernel, run_file
+from nki_mlir.migration.files import Migrated, MigrationError, gridded_kernels
+
+if TYPE_CHECKING:
+    from nki_mlir.language.kernel import Kernel
+
+EXECUTORS = ("eager", "interpreter", "jit", "isa")
+TOLERANCE = 1e-5
+
+
+@contextmanager
+def new_text_as_file(file: Migrated) -> Iterator[Path]:
+    """The new text as a file whose imports are those of the old one's folder."""
+    folder = str(file.path.resolve().parent)
+    with tempfile.TemporaryDirectory() as directory:
+        new = Path(directory) / f"{file.path.stem}_migrated.py"
+        new.write_text(file.new)
+        sys.path.insert(0, folder)
+        try:
+            yield new
+        finally:
+            sys.path.remove(folder)
+
+
+def check(file: Migrated, name: str, texts: list[str], grid: tuple[int, ...]) -> list[str]:
+    """A line for each executor; those that differ begin with ``DIFFERS``."""
+    place = f":{name}" if name else ""
+    old = load_kernel(f"{file.path}{place}", grid=grid)
+    with new_text_as_file(file) as path:
+        new = load_kernel(f"{path}:{old.__name__}")
+        positional, keywords = parse_arguments(texts)
+        given: dict[str, object] = {"grid": grid} if grid and takes_grid(file, old.__name__) else {}
+        if grid and not given:
+            new = new[grid]
+        return [compared(old, new, positional, keywords, given, on) for on in EXECUTORS]
+
+
+def takes_grid(file: Migrated, name: str) -> bool:
+    """Whether the kernel's grid is an argument now."""
+    return name in gridded_kernels(file.path, file.old)
+
+
+def check_cases(file: Migrated) -> list[str]:
+    """The same for each kernel and its arguments that ``cases()`` of the file gives."""
+    old = run_file(file.path)
+    with new_text_as_file(file) as path:
+        new = run_file(path)
+        if not callable(old.get("cases")):
+            raise MigrationError(what=f"{file.path} has no function cases", how="give the arguments after --check")
+        lines = []
+        for before, after in zip(old["cases"](), new["cases"](), strict=True):      # type: ignore[operator]
+            kernel: Any = after[0]
+            keywords: dict[str, object] = kernel.keywords if isinstance(kernel, partial) else {}
+            function: Any = kernel.func if isinstance(kernel, partial) else kernel
+            lines += [compared(before[0], function, list(before[1]), {}, keywords, on) for on in EXECUTORS]
+        return lines
+
+
+def copied(values: list[object]) -> tuple[object, ...]:
+    """The arguments, so that what a kernel writes into them is its own."""
+    return tuple(v.copy() if isinstance(v, np.ndarray) else v for v in values)
+
+
+def flat(result: object) -> list[np.ndarray]:
+    """The arrays of a result."""
+    parts = result if isinstance(result, (tuple, list)) else [result]
+    return [a for part in parts for a in (flat(part) if isinstance(part, (tuple, list)) else [np.asarray(part)])]
+
+
+def compared(old: "Kernel", new: "Kernel", positional: list[object], keywords: dict[str, object],
+             given: dict[str, object], on: str) -> str:
+    """What the two give on one executor."""
+    before = flat(old.run(copied(positional), keywords, on))
+    after = flat(new.run(copied(positional), {**keywords, **given}, on))
+    label = f"{old.__name__} on {on}"
+    if [(a.shape, a.dtype) for a in before] != [(a.shape, a.dtype) for a in after]:
+        return (f"DIFFERS: {label} gives {', '.join(f'{a.dtype}{list(a.shape)}' for a in after)}, "
+                f"not {', '.join(f'{a.dtype}{list(a.shape)}' for a in before)}")
+    worst = max((error_of(a, b) for a, b in zip(before, after)), default=0.0)
+    if worst > TOLERANCE:
+        return f"DIFFERS: {label} by {worst:.3g}"
+    return f"{label}: {'the same values' if not worst else f'the same values within {worst:.1g}'}"

@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Calls and Python's operators on tiles: how arguments bind, and elementwise operations in the current generation."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import libcst as cst
+
+from nki_mlir.language.beta import isa as beta_isa
+from nki_mlir.language.beta import language as beta_language
+from nki_mlir.language.functions import ARITHMETIC, BITWISE, MODULI, UNARY, VERDICTS
+from nki_mlir.migration import terms
+from nki_mlir.migration.expressions import COMPARISONS, OPERATORS, LeftForAPerson, OperationText
+from nki_mlir.migration.facts import (
+    SBUF,
+    Dtype,
+    Fact,
+    IndexFact,
+    Items,
+    Many,
+    MaskFact,
+    NumberFact,
+    TensorFact,
+    Unknown,
+)
+from nki_mlir.migration.indices import Indices
+from nki_mlir.migration.names import operator
+
+BINARY = {*ARITHMETIC, *MODULI, *VERDICTS, *BITWISE}
+COMMUTE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
+           "bitwise_and", "bitwise_or", "bitwise_xor"}
+NO_INSTRUCTION = {"divide", "mod", "fmod", "power"}         # what tensor_tensor does not have
+FLOAT32 = "nl.float32"
+NARROW = {f"nl.{n}" for n in ("bool_", "int8", "uint8", "int16", "uint16")}         # an integer makes int32 of them
+ACTIVATIONS = {"square", "abs", "sign", "relu", "sigmoid", "tanh", "softplus", "mish", "silu", "silu_dx", "gelu",
+               "gelu_dx", "gelu_apprx_tanh", "gelu_apprx_sigmoid", "erf", "erf_dx", "exp", "log", "sin", "arctan",
+               "sqrt", "rsqrt"}
+
+
+@dataclass
+class Arguments:
+    """The bound arguments of a call, rewritten."""
+
+    calls: "Calls"
+    function: str
+    nodes: dict[str, cst.BaseExpression]
+    mask: MaskFact | None = None
+    condition: str = ""
+
+    def __contains__(self, name: str) -> bool:
+        node = self.nodes.get(name)
+        return node is not None and self.calls.code(node) != "None"
+
+    def text(self, name: str, default: str = "") -> str:
+        """The text of an argument, without parentheses of its own."""
+        node = self.nodes.get(name)
+        if node is None or name not in self:
+            return default
+        return self.calls.text(node.with_changes(lpar=(), rpar=()) if getattr(node, "lpar", ()) and not isinstance(
+            node, (cst.Tuple, cst.GeneratorExp)) else node)
+
+    def fact(self, name: str) -> Fact:
+        """What it is."""
+        return self.calls.fact(self.nodes[name]) if name in self.nodes else Fact()
+
+    def tensor(self, name: str) -> tuple[str, TensorFact]:
+        """A tile under the call's mask."""
+        if name not in self.nodes:
+            raise LeftForAPerson(f"{self.function} without its argument {name}")
+        node = self.nodes[name]
+        if not isinstance(self.calls.fact(node), TensorFact):
+            if isinstance(self.calls.fact(node), NumberFact):
+                raise LeftForAPerson(f"{self.function} of the number {self.text(name)}")
+            return self.calls.text(node), TensorFact(SBUF)
+        return self.calls.viewed(node, self.mask)
+
+    @property
+    def dtype(self) -> str:
+        """The text of the dtype, empty where the call has none."""
+        return self.text("dtype")
+
+    @property
+    def dtype_meaning(self) -> str:
+        """The dtype as facts have it."""
+        fact = self.fact("dtype")
+        return fact.text if isinstance(fact, Dtype) and "dtype" in self else self.dtype
+
+    def passed(self, *names: str) -> str:
+        """``, name=value`` of those that the call has."""
+        return "".join(f", {n}={self.text(n)}" for n in names if n in self)
+
+    def token(self, name: str) -> str:
+        """An operator, as a name of ``nl``."""
+        node = self.nodes[name]
+        found = operator(self.calls.names.meaning(node))
+        return f"{self.calls.nl}.{found}" if found else self.calls.text(node)
+
+    def tokens(self, *names: str) -> str:
+        """``, name=operator`` of those that the call has."""
+        return "".join(f", {n}={self.token(n)}" for n in names if n in self)
+
+
+Recipe = Callable[["Calls", Arguments], "OperationText | cst.BaseExpression"]
+
+
+class Calls(Indices):
+    """Adds calls and operators to expressions. ``recipes`` has the functions of ``nl`` and ``nisa`` by name."""
+
+    recipes: dict[str, Recipe] = {}
+    partition_names: frozenset[str] = frozenset()
+    loop_starts: dict[str, str] = {}
+
+    def allocation(self, node: cst.BaseExpression) -> tuple[str, str]:
+        """(the memory, its text) of a buffer that the beta generation places."""
+        raise LeftForAPerson("a buffer that the text does not show")
+
+    def program(self, name: str, arguments: str) -> cst.BaseExpression:
+        """A question about the launch."""
+        return self.new(f"{self.nl}.{name}({arguments})", NumberFact("int"))
+
+    # -- operators -----------------------------------------------------------------------------------------------------
+    def leave_BinaryOperation(self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation
+                              ) -> cst.BaseExpression:
+        """Arithmetic of tiles, of indices and masks, or of the host."""
+        left, right = updated_node.left, updated_node.right
+        facts = self.fact(left), self.fact(right)
+        name = OPERATORS.get(type(updated_node.operator), "floor_divide")
+        if any(isinstance(f, TensorFact) for f in facts):
+            self.report.changed(self.line, f"the operator on tiles is nl.{name}")
+            if name == "floor_divide":
+                quotient = self.binary("divide", left, right, FLOAT32, FLOAT32)
+                return self.new(f"{self.nl}.floor({self.text(self.deferred(quotient))})", quotient.fact)
+            return self.deferred(self.binary(name, left, right))
+        if all(isinstance(f, MaskFact) for f in facts) and name == "bitwise_and":
+            first, second = facts
+            assert isinstance(first, MaskFact) and isinstance(second, MaskFact)
+            return self.note(updated_node, self.conjunction(first, second))
+        masks = [f for f in facts if isinstance(f, MaskFact)]
+        if masks and name == "bitwise_and":
+            other = right if isinstance(facts[0], MaskFact) else left
+            return self.note(updated_node, self.conjunction(masks[0], MaskFact((), (self.text(other),))))
+        if any(isinstance(f, IndexFact) for f in facts):
+            return self.note(updated_node, self._index(name, left, right))
+        kinds = [f.kind if isinstance(f, NumberFact) else "" for f in facts]
+        kind = "float" if "float" in kinds or name == "divide" else "int" if kinds == ["int", "int"] else ""
+        unknown = all(isinstance(f, Unknown) for f in facts)
+        return self.note(updated_node, Unknown() if unknown else NumberFact(kind))
+
+    def _index(self, name: str, left: cst.BaseExpression, right: cst.BaseExpression) -> IndexFact:
+        first, second = self.as_index(left), self.as_index(right)
+        if name in ("add", "subtract"):
+            return self.combined(name, first, second)
+        if name == "multiply" and not (first.axes and second.axes):
+            index, number = (first, second.base) if first.axes else (second, first.base)
+            axes = tuple(type(a)(a.extent, terms.multiply(a.step, number)) for a in index.axes)
+            return IndexFact(terms.multiply(index.base, number), axes)
+        self.left(f"an index vector in a {name}, which no slice is")
+
+    def leave_UnaryOperation(self, original_node: cst.UnaryOperation, updated_node: cst.UnaryOperation
+                             ) -> cst.BaseExpression:
+        """Minus and inversion of tiles and indices."""
+        fact = self.fact(updated_node.expression)
+        minus = isinstance(updated_node.operator, cst.Minus)
+        if isinstance(fact, TensorFact):
+            if isinstance(updated_node.operator, cst.Not):
+                self.left("the truth of a tile")
+            return self.deferred(self.unary("negative" if minus else "invert", updated_node.expression))
+        if isinstance(fact, IndexFact) and minus:
+            return self.note(updated_node, self.combined("subtract", IndexFact("0", ()), fact))
+        return self.note(updated_node, fact if isinstance(fact, NumberFact) else Fact())
+
+    def leave_Comparison(self, original_node: cst.Comparison, updated_node: cst.Comparison) -> cst.BaseExpression:
+        """Masks, verdicts on tiles, and the host's comparisons."""
+        nodes = [updated_node.left, *(c.comparator for c in updated_node.comparisons)]
+        facts = [self.fact(n) for n in nodes]
+        name = COMPARISONS.get(type(updated_node.comparisons[0].operator), "")
+        if name and len(nodes) == 2 and any(isinstance(f, IndexFact) and f.is_vector for f in facts):
+            return self.note(updated_node, self.compared(name, *nodes))
+        if name and len(nodes) == 2 and any(isinstance(f, TensorFact) for f in facts) and not any(
+                isinstance(n, cst.Name) and n.value == "None" for n in nodes):
+            return self.deferred(self.binary(name, nodes[0], nodes[1]))
+        return self.note(updated_node, Fact())
+
+    def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
+        """One of two values."""
+        first, second = self.fact(updated_node.body), self.fact(updated_node.orelse)
+        return self.note(updated_node, first if first == second or (isinstance(second, Fact) and isinstance(
+            first, TensorFact)) else second)
+
+    def leave_Tuple(self, original_node: cst.Tuple, updated_node: cst.Tuple) -> cst.BaseExpression:
+        """Several values."""
+        return self.note(updated_node, self.several(updated_node))
+
+    def leave_List(self, original_node: cst.List, updated_node: cst.List) -> cst.BaseExpression:
+        """Several values."""
+        return self.note(updated_node, self.several(updated_node))
+
+    def several(self, node: cst.Tuple | cst.List) -> Fact:
+        """What a tuple or list is."""
+        if any(isinstance(e, cst.StarredElement) for e in node.elements):
+            return Fact()
+        if not node.elements:
+            return Many(Unknown())
+        return Items(tuple(self.fact(e.value) for e in node.elements))
+
+    def leave_Integer(self, original_node: cst.Integer, updated_node: cst.Integer) -> cst.BaseExpression:
+        """An integer."""
+        return self.note(updated_node.with_changes(), NumberFact("int"))
+
+    def leave_Float(self, original_node: cst.Float, updated_node: cst.Float) -> cst.BaseExpression:
+        """A float."""
+        return self.note(updated_node.with_changes(), NumberFact("float"))
+
+    # -- elementwise operations ----------------------------------------------------------------------------------------
+    def alike(self, left: tuple[str, TensorFact], right: tuple[str, TensorFact]) -> tuple[str, str, TensorFact]:
+        """Two operands brought to one shape: their texts, and what has the shape of both."""
+        (a, first), (b, second) = left, right
+        if first.shape is None or second.shape is None:
+            for narrow, wide in ((left, right), (right, left)):
+                text = ""
+                if narrow[1].shape is not None and wide[1].shape is None and narrow[1].shape[1:] == ("1",):
+                    text = f"{narrow[0]}.broadcast(1, {terms.factor(wide[0])}.shape[1])"
+                elif narrow[1].shape is None and wide[1].shape is not None and "1" not in wide[1].shape:
+                    text = f"{self.nl}.broadcast_to({narrow[0]}, {self.shape_text(wide[1], wide[0])})"
+                if text:
+                    return (text, b, second) if narrow is left else (a, text, first)
+            return a, b, first if first.shape is not None else second
+        if len(first.shape) != len(second.shape):
+            raise LeftForAPerson(f"operands of {len(first.shape)} and {len(second.shape)} dimensions")
+        a, first = self.shortened(a, first, second)
+        b, second = self.shortened(b, second, first)
+        assert first.shape is not None and second.shape is not None
+        shape = tuple(y if x in ("1", "?") else x for x, y in zip(first.shape, second.shape))
+        return self.stretched(a, first, shape, b), self.stretched(b, second, shape, a), first.like(shape)
+
+    def shortened(self, text: str, tensor: TensorFact, other: TensorFact) -> tuple[str, TensorFact]:
+        """A tile as far as a mask leaves the other operand."""
+        assert tensor.shape is not None and other.shape is not None
+        counts = set(self.scope.counts.values())
+        shape = tuple(y if y in counts and x not in counts and x != "1" else x
+                      for x, y in zip(tensor.shape, other.shape))
+        if shape == tensor.shape:
+            return text, tensor
+        items = [":" if x == y else f"0:{y}" for x, y in zip(tensor.shape, shape)]
+        while items[-1] == ":":
+            items.pop()
+        return f"{text}[{', '.join(items)}]", tensor.like(shape)
+
+    def stretched(self, text: str, tensor: TensorFact, shape: tuple[str, ...], like: str = "") -> str:
+        """A tile repeated along its dimensions of one element."""
+        assert tensor.shape is not None
+        axes = [k for k, (own, size) in enumerate(zip(tensor.shape, shape)) if own == "1" != size]
+        if not axes:
+            return text
+        self.report.changed(self.line, "tiles are brought to one shape first: operands are not broadcast")
+        shape = tuple(f"{terms.factor(like)}.shape[{k}]" if s == "?" and like else s for k, s in enumerate(shape))
+        if 0 in axes:
+            return f"{self.nl}.broadcast_to({text}, ({', '.join(shape)}))"
+        return text + "".join(f".broadcast({k}, {shape[k]})" for k in axes)
+
+    def binary(self, name: str, left: cst.BaseExpression, right: cst.BaseExpression, dtype: str = "",
+               meaning: str = "", mask: MaskFact | None = None) -> OperationText:
+        """An operation on two tiles, or a tile and a number."""
+        nodes, nl = (left, right), self.nl
+        is_tile = [isinstance(self.fact(n), TensorFact) for n in nodes]
+        pair = [self.viewed(n, mask) if tile else (self.text(n), TensorFact(SBUF)) for n, tile in zip(nodes, is_tile)]
+        explicit = bool(dtype)
+        if all(is_tile):
+            first, second, fact = self.alike(*pair)
+            kinds = {pair[0][1].dtype, pair[1][1].dtype}
+            found = kinds.pop() if len(kinds) == 1 else FLOAT32 if FLOAT32 in kinds else ""
+            if name == "divide" and not dtype and not found.startswith("nl.float"):
+                found = ""
+        else:
+            first, second = pair[0][0], pair[1][0]
+            fact = pair[0 if is_tile[0] else 1][1]
+            number = self.fact(nodes[1 if is_tile[0] else 0])
+            found = fact.dtype
+            kind = number.kind if isinstance(number, NumberFact) else ""
+            if isinstance(number, IndexFact):
+                raise LeftForAPerson("an index as an operand: use nisa.iota")
+            if not dtype and kind == "int" and found in NARROW:
+                dtype, meaning = f"{nl}.int32", "nl.int32"
+            if not dtype and kind != "int" and found != FLOAT32 and name not in BITWISE:
+                dtype, meaning = f"{nl}.float32", FLOAT32
+        if name in VERDICTS and not explicit:
+            dtype, meaning = f"{nl}.bool_", "nl.bool_"
+        result = fact.like(fact.shape, meaning or dtype or found or " ")
+        wide = pair[0 if is_tile[0] else 1][0]
+        if all(is_tile) and pair[0][1].shape is not None and "1" in pair[0][1].shape:
+            wide = pair[1][0]
+        given = f", dtype={dtype}" if dtype else ""
+        expression = f"{nl}.{name}({first}, {second}{given})"
+
+        def into(dst: str, target: TensorFact) -> list[str]:
+            if name in NO_INSTRUCTION or (explicit and (meaning or dtype) != target.dtype):
+                kept = given if explicit else f", dtype={target.dtype if self.plain(target) else dst + '.dtype'}"
+                return [f"{self.nisa}.tensor_copy(dst={dst}, src={nl}.{name}({first}, {second}{kept}))"]
+            if all(is_tile):
+                return [f"{self.nisa}.tensor_tensor(dst={dst}, data1={first}, data2={second}, op={nl}.{name})"]
+            data, operand = (first, second) if is_tile[0] else (second, first)
+            swapped = "" if is_tile[0] or name in COMMUTE else ", reverse0=True"
+            return [f"{self.nisa}.tensor_scalar(dst={dst}, data={data}, op0={nl}.{name}, operand0={operand}{swapped})"]
+        return OperationText(self.on_chip(result), expression, into, self.shape_text(result, wide), dtype or found,
+                             name)
+
+    def unary(self, name: str, node: cst.BaseExpression, dtype: str = "", meaning: str = "",
+              mask: MaskFact | None = None) -> OperationText:
+        """A function of a tile's elements."""
+        if not isinstance(self.fact(node), TensorFact):
+            text, fact = self.text(node), TensorFact(SBUF)
+        else:
+            text, fact = self.viewed(node, mask)
+        given = f", dtype={dtype}" if dtype else ""
+        if name == "logical_not" and not dtype:
+            given, meaning = f", dtype={self.nl}.bool_", "nl.bool_"
+        if name == "rsqrt" and fact.memory == "psum":
+            text = f"{self.nl}.copy({text})"
+        result = self.on_chip(fact.like(fact.shape, meaning or dtype or fact.dtype))
+
+        def into(dst: str, target: TensorFact) -> list[str]:
+            if name in ACTIVATIONS and not (given and (meaning or dtype) != target.dtype):
+                return [f"{self.nisa}.activation(dst={dst}, op={self.nl}.{name}, data={text})"]
+            kept = given or f", dtype={dst}.dtype"
+            return [f"{self.nisa}.tensor_copy(dst={dst}, src={self.nl}.{name}({text}{kept}))"]
+        return OperationText(result, f"{self.nl}.{name}({text}{given})", into, self.shape_text(result, text),
+                      dtype or fact.dtype or f"{text}.dtype", name)
+
+    @staticmethod
+    def plain(tensor: TensorFact) -> bool:
+        """Whether the text of a dtype can be written anywhere."""
+        return tensor.dtype.startswith("nl.")
+
+    @staticmethod
+    def on_chip(tensor: TensorFact) -> TensorFact:
+        """The fact of a new tile in SBUF."""
+        return replace(tensor, memory=SBUF, dtype=tensor.dtype.strip())
+
+    def shape_text(self, tensor: TensorFact, like: str) -> str:
+        """The text of a tile's shape."""
+        if tensor.shape is not None and "?" not in tensor.shape:
+            return f"({', '.join(tensor.shape)})"
+        if tensor.shape is not None and like:
+            parts = (f"{terms.factor(like)}.shape[{k}]" if s == "?" else s for k, s in enumerate(tensor.shape))
+            return f"({', '.join(parts)})"
+        return f"{terms.factor(like)}.shape"
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        """A call in the current generation."""
+        meaning = self.names.meaning(original_node.func)
+        package, _, _name = meaning.partition(".")
+        if package in ("nl", "nisa"):
+            return self._public_call(meaning, updated_node)
+        return self.other_call(original_node, updated_node, meaning)
+
+    def other_call(self, original: cst.Call, updated: cst.Call, meaning: str) -> cst.BaseExpression:
+        """A call of anything else; subclasses know functions of the file."""
+        return self.note(updated, Fact())
+
+    def _public_call(self, meaning: str, node: cst.Call) -> cst.BaseExpression:
+        package, _, name = meaning.partition(".")
+        arguments = self.arguments(meaning, node)
+        recipe = self.recipes.get(meaning)
+        if recipe is not None:
+            made = recipe(self, arguments)
+        elif package == "nl" and name in BINARY and {"x", "y"} <= set(arguments.nodes):
+            if not any(isinstance(arguments.fact(n), (TensorFact, Unknown)) for n in ("x", "y")):
+                return self.note(node, Fact())
+            made = self.binary(name, arguments.nodes["x"], arguments.nodes["y"], arguments.dtype,
+                               arguments.dtype_meaning, arguments.mask)
+        elif package == "nl" and name in UNARY and arguments.nodes:
+            made = self.unary(name, arguments.nodes.get("x") or next(iter(arguments.nodes.values())), arguments.dtype,
+                              arguments.dtype_meaning, arguments.mask)
+        else:
+            raise LeftForAPerson(f"{meaning} has no counterpart")
+        if isinstance(made, cst.BaseExpression):
+            self.conditions[id(made)] = arguments.condition
+            return made
+        made.condition, made.mask = arguments.condition, arguments.mask
+        return self.deferred(made)
+
+    def arguments(self, meaning: str, node: cst.Call) -> Arguments:
+        """The arguments of a call of a public function by name."""
+        package, _, name = meaning.partition(".")
+        module = beta_language if package == "nl" else beta_isa
+        function = getattr(module, name, None)
+        names: list[str] = []
+        if function is not None:
+            try:
+                names = list(inspect.signature(function).parameters)
+            except (TypeError, ValueError):
+                names = []
+        nodes: dict[str, cst.BaseExpression] = {}
+        for position, argument in enumerate(node.args):
+            if argument.star:
+                raise LeftForAPerson(f"{meaning} with arguments that are unpacked")
+            if argument.keyword is not None:
+                nodes[argument.keyword.value] = argument.value
+            elif position < len(names):
+                nodes[names[position]] = argument.value
+            else:
+                nodes[f"argument {position}"] = argument.value
+        mask, condition = None, ""
+        if "mask" in nodes:
+            given = nodes.pop("mask")
+            fact = self.fact(given)
+            if isinstance(fact, MaskFact):
+                mask, condition = fact, " and ".join(fact.conditions)
+                if fact.comparison is not None and not fact.bounds:
+                    raise LeftForAPerson("a mask that no box of elements is")
+            elif self.code(given) not in ("None", "True"):
+                condition = self.text(given)
+            self.report.changed(self.line, f"{meaning} has no mask: operands are slices")
+        return Arguments(self, meaning, nodes, mask, condition)

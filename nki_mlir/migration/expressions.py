@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Expressions of a kernel: what each is, and its text in the current generation.
+
+Bottom up, in the order in which Python evaluates. A call whose form is a statement of the current generation (an
+instruction with a destination) becomes a ``Result``, of which the text has a mark: the statement around it decides
+whether the result is written into its target, or into a new tile in front of the statement.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+import libcst as cst
+
+from nki_mlir.migration import terms
+from nki_mlir.migration.facts import (
+    HBM,
+    PSUM,
+    SBUF,
+    Axis,
+    BufferFact,
+    Dtype,
+    Fact,
+    IndexFact,
+    Items,
+    Many,
+    MaskFact,
+    NumberFact,
+    ShapeOf,
+    Span,
+    TensorFact,
+    Unknown,
+)
+from nki_mlir.migration.names import Names
+from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.views import Integer, Item, NotAView, Part, RowNumbers, SubscriptText, masked, render
+
+MARK = re.compile(r"__nki_result_(\d+)__")
+MODULE = cst.Module([])
+DTYPES = {"float32", "float16", "bfloat16", "int8", "int16", "int32", "uint8", "uint16", "uint32", "bool_", "tfloat32",
+          "float8_e4m3", "float8_e5m2", "float8_e4m3fn"}
+BUFFERS = {"nl.sbuf": SBUF, "nl.psum": PSUM, "nl.hbm": HBM, "nl.private_hbm": HBM, "nl.shared_hbm": HBM}
+OPERATORS = {cst.Add: "add", cst.Subtract: "subtract", cst.Multiply: "multiply", cst.Divide: "divide",
+             cst.Modulo: "mod", cst.Power: "power", cst.BitAnd: "bitwise_and", cst.BitOr: "bitwise_or",
+             cst.BitXor: "bitwise_xor", cst.LeftShift: "left_shift", cst.RightShift: "right_shift"}
+COMPARISONS = {cst.LessThan: "less", cst.LessThanEqual: "less_equal", cst.GreaterThan: "greater",
+               cst.GreaterThanEqual: "greater_equal", cst.Equal: "equal", cst.NotEqual: "not_equal"}
+
+
+class LeftForAPerson(Exception):
+    """What the rewriter cannot write; the text says what and why."""
+
+
+@dataclass
+class OperationText:
+    """What an operation computes: as an expression, or as statements that write it into a destination, or both."""
+
+    fact: TensorFact
+    expression: str = ""
+    into: Callable[[str, TensorFact], list[str]] | None = None
+    shape: str = ""
+    dtype: str = ""
+    name: str = "tile"
+    product: "Callable[[str], list[str]] | None" = None         # of a matrix product: the statement that accumulates
+    condition: str = ""          # of the host, under which the operation is executed
+    mask: MaskFact | None = None
+
+
+@dataclass
+class FunctionScope:
+    """What one function knows while its text is rewritten."""
+
+    facts: dict[str, Fact] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    unstable: frozenset[str] = frozenset()
+    taken: set[str] = field(default_factory=set)
+    counts: dict[str, str] = field(default_factory=dict)        # texts of counts that a statement has named
+
+
+class Expressions(cst.CSTTransformer):
+    """Rewrites one expression; statements call ``rewritten``. Calls are in ``Calls``."""
+
+    def __init__(self, names: Names, report: MigrationReport) -> None:
+        super().__init__()
+        self.names, self.report, self.scope = names, report, FunctionScope()
+        self.known: dict[int, Fact] = {}
+        self.nodes: list[cst.CSTNode] = []
+        self.prelude: list[list[str]] = [[]]
+        self.results: dict[str, OperationText] = {}
+        self.views: dict[int, SubscriptText] = {}
+        self.conditions: dict[int, str] = {}
+        self.owners: dict[int, cst.BaseExpression] = {}             # of attributes
+        self.line = 0
+        self.nl, self.nisa = names.alias("nl"), names.alias("nisa")
+
+    # -- texts and facts -----------------------------------------------------------------------------------------------
+    def left(self, text: str) -> NoReturn:
+        """End the statement: a person has to rewrite it."""
+        raise LeftForAPerson(text)
+
+    def code(self, node: cst.CSTNode) -> str:
+        """The text of a node, with its marks."""
+        return MODULE.code_for_node(node).strip()
+
+    def text(self, node: cst.CSTNode) -> str:
+        """The text of a node, whose results are expressions or names of new tiles."""
+        if id(node) in self.views:
+            return self.viewed(node)[0]
+        return self.settled(self.code(node))
+
+    def settled(self, text: str) -> str:
+        """A text without marks."""
+        return MARK.sub(lambda found: self.forced(found.group(0)), text)
+
+    def forced(self, mark: str) -> str:
+        """The text of a result as an expression."""
+        result = self.results[mark]
+        if result.expression:
+            return self.settled(result.expression)
+        name = self.fresh(result.name)
+        self.prelude[-1] += self.allocated(name, result)
+        result.expression = name
+        return name
+
+    def allocated(self, name: str, result: OperationText) -> list[str]:
+        """The statements that create a tile for a result and write it."""
+        assert result.into is not None
+        memory = "psum" if result.fact.memory == PSUM else "sbuf"
+        create = f"{name} = {self.nl}.ndarray({result.shape}, dtype={result.dtype}, buffer={self.nl}.{memory})"
+        return [create, *result.into(name, result.fact)]
+
+    def named(self, text: str, hint: str) -> str:
+        """A text that can be written twice: a name that a statement in front gets."""
+        if terms.SIMPLE.match(text):
+            return text
+        name = self.fresh(hint)
+        self.prelude[-1].append(f"{name} = {text}")
+        return name
+
+    def fresh(self, hint: str) -> str:
+        """A name that the function does not use."""
+        name, count = hint, 1
+        while name in self.scope.taken:
+            count += 1
+            name = f"{hint}_{count}"
+        self.scope.taken.add(name)
+        return name
+
+    def fact(self, node: cst.CSTNode) -> Fact:
+        """What a rewritten node is."""
+        if isinstance(node, cst.Name) and node.value in self.results:
+            return self.results[node.value].fact
+        return self.known.get(id(node), Fact())
+
+    def new(self, text: str, fact: Fact) -> cst.BaseExpression:
+        """A node for a text."""
+        return self.note(cst.parse_expression(text), fact)
+
+    def note(self, node: cst.BaseExpression, fact: Fact) -> cst.BaseExpression:
+        """The node, with what it is."""
+        self.known[id(node)] = fact
+        self.nodes.append(node)
+        return node
+
+    def deferred(self, result: OperationText) -> cst.BaseExpression:
+        """A node that stands for a result."""
+        mark = f"__nki_result_{len(self.results)}__"
+        self.results[mark] = result
+        return self.note(cst.Name(mark), result.fact)
+
+    def result(self, node: cst.CSTNode) -> OperationText | None:
+        """The result that a node is."""
+        return self.results.get(node.value) if isinstance(node, cst.Name) else None
+
+    def rewritten(self, node: cst.BaseExpression) -> cst.BaseExpression:
+        """The expression in the current generation."""
+        made = node.visit(self)
+        assert isinstance(made, cst.BaseExpression)
+        return made
+
+    def bind(self, name: str, fact: Fact) -> None:
+        """A name gets a value."""
+        self.scope.versions[name] = self.scope.versions.get(name, 0) + 1
+        self.scope.facts[name] = fact
+        self.scope.counts = {t: n for t, n in self.scope.counts.items() if name not in terms.names(t) and n != name}
+
+    def stable(self, text: str) -> bool:
+        """Whether a text means the same wherever the function has it."""
+        return text == "?" or not terms.names(text) & self.scope.unstable
+
+    def lasting(self, tensor: TensorFact) -> TensorFact:
+        """The tensor without shapes that another iteration may change."""
+        if tensor.shape is None or all(self.stable(t) for t in tensor.shape):
+            return tensor
+        return replace(tensor, shape=tuple(t if self.stable(t) else "?" for t in tensor.shape))
+
+    # -- names and attributes ------------------------------------------------------------------------------------------
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
+        """A variable."""
+        fact = self.scope.facts.get(updated_node.value)
+        if fact is None:
+            meaning = self.names.meaning(updated_node)
+            return self._public(updated_node, meaning) if meaning else updated_node
+        return self.note(updated_node.with_changes(), fact)
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        """Only the owner is an expression."""
+        return False
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
+        """Attributes of tensors, and public names."""
+        meaning = self.names.meaning(original_node)
+        if meaning:
+            return self._public(original_node, meaning)
+        owner, name = self.rewritten(original_node.value), original_node.attr.value
+        fact = self.fact(owner)
+        if name in ("p", "x", "y", "z", "w") and isinstance(fact, Items):
+            return self.note(original_node, fact.items["pxyzw".index(name)])
+        text = f"{self.text(owner)}.{name}" if owner is not original_node.value else ""
+        node = self.new(text, Fact()) if text and text != self.code(original_node) else original_node.with_changes()
+        self.owners[id(node)] = owner
+        if isinstance(fact, TensorFact):
+            if name == "shape":
+                if fact.blocks:
+                    self.left("the shape of a tensor with block dimensions")
+                return self.note(node, ShapeOf(fact.shape))
+            if name == "dtype":
+                return self.note(node, Dtype(fact.dtype or self.code(node)))
+            if name == "ndim":
+                return self.note(node, NumberFact("int"))
+        return self.note(node, Unknown() if isinstance(fact, (TensorFact, Unknown)) else Fact())
+
+    def _public(self, node: cst.Name | cst.Attribute, meaning: str) -> cst.BaseExpression:
+        package, _, name = meaning.partition(".")
+        if meaning in BUFFERS:
+            return self.new(f"{self.nl}.{name}", BufferFact(BUFFERS[meaning]))
+        if package in ("nl", "np") and name in DTYPES:
+            return self.new(f"{self.nl}.{name}", Dtype(f"nl.{name}"))
+        if meaning in ("nl.fp32.min", "nisa.fp32.min"):
+            return self.new("-3.4028234663852886e38", NumberFact("float"))
+        if package == "nl" and name.startswith("tile_size."):
+            newer = {"tile_size.psum_fmax": "tile_size.psum_bank_fmax",
+                     "tile_size.total_available_sbuf_size": "tile_size.sbuf_fmax_bytes"}.get(name, name)
+            return self.new(f"{self.nl}.{newer}", NumberFact("int"))
+        return self.note(node.with_changes(), Fact())
+
+    # -- subscripts ----------------------------------------------------------------------------------------------------
+    def visit_Subscript(self, node: cst.Subscript) -> bool:
+        """Public names are no values to look into."""
+        return False
+
+    def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
+        """Views of tensors, elements of lists, and index vectors with axes put in."""
+        meaning = self.names.meaning(original_node.value)
+        if meaning == "nl.mgrid":
+            return self.note(original_node, self._mesh(original_node))
+        owner = self.rewritten(original_node.value)
+        fact = self.fact(owner)
+        if isinstance(fact, IndexFact):
+            return self._spread(original_node, fact)
+        if isinstance(fact, TensorFact):
+            return self._view(owner, fact, original_node)
+        changed = original_node.with_changes(
+            value=owner, slice=[element.with_changes(slice=self._rewritten_slice(element.slice))
+                                for element in original_node.slice])
+        if isinstance(fact, ShapeOf):
+            return self._dimension(changed, fact)
+        if isinstance(fact, (Items, Many)):
+            position = terms.number(self.text(changed.slice[0].slice)) if len(changed.slice) == 1 else None
+            if isinstance(fact, Many):
+                return self.note(changed, fact.element)
+            if position is not None and -len(fact.items) <= position < len(fact.items):
+                return self.note(changed, fact.items[position])
+        return self.note(changed, Unknown() if isinstance(fact, Unknown) else Fact())
+
+    def _rewritten_slice(self, item: cst.BaseSlice) -> cst.BaseSlice:
+        if isinstance(item, cst.Index):
+            return item.with_changes(value=self.rewritten(item.value))
+        assert isinstance(item, cst.Slice)
+        parts = {k: self.rewritten(v) for k in ("lower", "upper", "step") if (v := getattr(item, k)) is not None}
+        return item.with_changes(**parts)
+
+    def _dimension(self, node: cst.Subscript, fact: ShapeOf) -> cst.BaseExpression:
+        item = node.slice[0].slice if len(node.slice) == 1 else None
+        position = terms.number(self.code(item.value)) if isinstance(item, cst.Index) else None
+        if position is None:
+            return self.note(node, ShapeOf(None) if isinstance(item, cst.Slice) else NumberFact("int"))
+        return self.note(node, NumberFact("int"))
+
+    def _mesh(self, node: cst.Subscript) -> Fact:
+        axes: list[tuple[str, str]] = []
+        for element in node.slice:
+            item = element.slice
+            if not isinstance(item, cst.Slice) or item.upper is None or item.step is not None:
+                self.left("an nl.mgrid without stops, or with steps")
+            lower = self.text(self.rewritten(item.lower)) if item.lower is not None else "0"
+            upper = self.text(self.rewritten(item.upper))
+            axes.append((lower, terms.difference(upper, lower) or terms.subtract(upper, lower)))
+        return Items(tuple(IndexFact(start, tuple(Axis(extent if k == own else "1", "1" if k == own else "0")
+                                              for k in range(len(axes)))) for own, (start, extent) in enumerate(axes)))
+
+    def _spread(self, node: cst.Subscript, index: IndexFact) -> cst.BaseExpression:
+        """``nl.arange(n)[:, None]``: axes put in."""
+        axes: list[Axis] = []
+        own = list(index.axes)
+        for element in node.slice:
+            item = element.slice
+            if isinstance(item, cst.Index) and self.code(item.value) == "None":
+                axes.append(Axis("1", "0"))
+            elif isinstance(item, cst.Slice) and own:
+                axes.append(own.pop(0))
+            else:
+                self.left("this subscript of an index vector")
+        return self.note(node, IndexFact(index.base, (*axes, *own)))
+
+    def items(self, node: cst.Subscript, tensor: TensorFact) -> list[Item]:
+        """The items of a subscript."""
+        found: list[Item] = []
+        for element in node.slice:
+            item = element.slice
+            if isinstance(item, cst.Slice):
+                found.append(self._slice(item))
+                continue
+            assert isinstance(item, cst.Index)
+            if isinstance(item.value, cst.Ellipsis):
+                rank = tensor.rank
+                if len(node.slice) == 1:
+                    continue
+                if rank is None:
+                    self.left("an ellipsis in a subscript of a tensor whose rank is unknown")
+                found += [Part(":")] * (rank - len(node.slice) + 1)
+                continue
+            value = self.rewritten(item.value)
+            fact = self.fact(value)
+            if isinstance(fact, IndexFact):
+                found.append(fact)
+            elif isinstance(fact, Span):
+                found.append(Part(self.text(value), fact.size))
+            elif isinstance(fact, TensorFact):
+                found.append(RowNumbers(self.named(self.text(value), "rows")))
+            elif isinstance(fact, MaskFact):
+                raise NotAView("a mask is an index")
+            else:
+                found.append(Integer(self.text(value)))
+        return found
+
+    def _slice(self, item: cst.Slice) -> Part:
+        lower, upper, step = (None if v is None else self.text(self.rewritten(v))
+                              for v in (item.lower, item.upper, item.step))
+        if lower is None and upper is None and step is None:
+            return Part(":")
+        text = f"{lower or ''}:{upper or ''}" + (f":{step}" if step else "")
+        size = ""
+        if upper is not None and step in (None, "1") and not upper.startswith("-"):
+            size = terms.difference(upper, lower or "0") or ""
+            if size and not self.stable(size):
+                size = ""
+        if size and lower and lower != "0" and terms.number(lower) is None and size != "0":
+            text = f"nl.ds({lower}, {size})"
+        return Part(text.replace("nl.ds(", f"{self.nl}.ds("), size)
+
+    def _view(self, owner: cst.BaseExpression, tensor: TensorFact, node: cst.Subscript) -> cst.BaseExpression:
+        outer = self.views.get(id(owner))
+        if outer is not None and outer.tensor.blocks and all(isinstance(i, Integer) for i in outer.items) and len(
+                outer.items) == outer.tensor.blocks:
+            inner = self.items(node, tensor)                    # t[k][...] of a tensor with block dimensions
+            return self._noted(SubscriptText(outer.text, outer.tensor, (*outer.items, *inner)), node)
+        item = node.slice[0].slice
+        if len(node.slice) == 1 and isinstance(item, cst.Index) and not isinstance(item.value, cst.Ellipsis):
+            fact = self.fact(self.rewritten(item.value))
+            if isinstance(fact, MaskFact):                          # an operand that a mask restricts
+                text, part = masked(self.text(owner), tensor, fact)
+                return self.new(text, part)
+        return self._noted(SubscriptText(self.text(owner), tensor, tuple(self.items(node, tensor))), node)
+
+    def _noted(self, view: SubscriptText, node: cst.Subscript) -> cst.BaseExpression:
+        if not view.items:
+            return self.new(view.text, view.tensor)
+        try:
+            text, fact = render(view)
+        except NotAView as error:
+            self.left(str(error))
+        made = self.new(text.replace("nl.ds(", f"{self.nl}.ds(") if self.nl != "nl" else text, self.lasting(fact))
+        self.views[id(made)] = view
+        if text != self.code(node).replace(" ", "") and any(isinstance(i, IndexFact) for i in view.items):
+            self.report.changed(self.line, "index vectors are a slice or an access pattern")
+        return made
+
+    def viewed(self, node: cst.CSTNode, mask: MaskFact | None = None) -> tuple[str, TensorFact]:
+        """The text of an operand under a mask, and what it is."""
+        view, fact = self.views.get(id(node)), self.fact(node)
+        result = self.result(node)
+        if result is not None:
+            return masked(self.settled(self.code(node)), result.fact, mask)
+        assert isinstance(fact, TensorFact)
+        if view is None or mask is None:
+            return masked(self.settled(self.code(node)), fact, mask)
+        try:
+            if any(isinstance(i, IndexFact) for i in view.items):
+                return render(view, mask)
+            return masked(self.settled(self.code(node)), fact, mask)
+        except NotAView as error:
+            self.left(str(error))

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the rewriter knows about a value of a kernel's text: where it lies, its shape and dtype as expressions.
+
+Shapes are tuples of texts; a text that is unknown makes the whole shape unknown (None). A tensor that has block
+dimensions in the beta generation is one tensor with the partition in front here: ``blocks`` says how many of its
+dimensions behind the partition were in front of it.
+"""
+
+from dataclasses import dataclass, replace
+
+HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
+Shape = tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A value of which nothing is known but that it is no tensor and no index: computed by the host."""
+
+
+@dataclass(frozen=True)
+class Unknown(Fact):
+    """A value that may be anything."""
+
+
+@dataclass(frozen=True)
+class NumberFact(Fact):
+    """A number of the host; ``kind`` is float, int or empty where the text does not say."""
+
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Items(Fact):
+    """A tuple or list of values; ``text`` has what each is where they are written."""
+
+    items: tuple[Fact, ...]
+
+
+@dataclass(frozen=True)
+class Many(Fact):
+    """A list or iterator whose elements are alike."""
+
+    element: Fact
+
+
+@dataclass(frozen=True)
+class ShapeOf(Fact):
+    """``tensor.shape`` of a tensor, whose elements have texts where they are known."""
+
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Dtype(Fact):
+    """A dtype; the text that says which."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class BufferFact(Fact):
+    """A memory."""
+
+    memory: str
+
+
+@dataclass(frozen=True)
+class TensorFact(Fact):
+    """A tensor or a view of one."""
+
+    memory: str
+    shape: Shape = None
+    dtype: str = ""
+    blocks: int = 0
+    base: bool = False              # a whole tensor as it was created, whose rows lie behind each other
+    parameter: bool = False
+    fresh: bool = False             # a PSUM tensor that was set to 0 when it was created
+
+    @property
+    def on_chip(self) -> bool:
+        """Whether it is a tile."""
+        return self.memory in (SBUF, PSUM)
+
+    @property
+    def rank(self) -> int | None:
+        """Its number of dimensions."""
+        return None if self.shape is None else len(self.shape)
+
+    def like(self, shape: Shape, dtype: str = "") -> "TensorFact":
+        """A view or result of another shape, or dtype."""
+        return replace(self, shape=shape, dtype=dtype or self.dtype, blocks=0, base=False, parameter=False, fresh=False)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of an index: how many positions it has and the step from one to the next."""
+
+    extent: str
+    step: str
+
+
+@dataclass(frozen=True)
+class IndexFact(Fact):
+    """An affine index: ``base`` plus a step for each axis. Axes of one position have step 0."""
+
+    base: str
+    axes: tuple[Axis, ...]
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether it varies along an axis."""
+        return any(a.step != "0" for a in self.axes)
+
+
+@dataclass(frozen=True)
+class MaskBound:
+    """A comparison of a mask: along ``axis`` the first ``high`` elements from ``low`` (empty: 0) are touched."""
+
+    axis: int                       # counted from the last, which is -1
+    low: str = ""
+    high: str = ""
+    rank: int = 2
+
+
+@dataclass(frozen=True)
+class MaskFact(Fact):
+    """Comparisons of indices, all of which hold; ``conditions`` are those of the host alone."""
+
+    bounds: tuple[MaskBound, ...]
+    conditions: tuple[str, ...] = ()
+    comparison: tuple["IndexFact", str, str] | None = None         # one comparison with 0 as index, operator
+
+
+def join(left: Fact, right: Fact) -> Fact:
+    """What both are."""
+    if left == right:
+        return left
+    if isinstance(left, TensorFact) and isinstance(right, TensorFact):
+        if left.on_chip != right.on_chip:
+            return Unknown()
+        shape: Shape = None
+        if left.shape is not None and right.shape is not None and len(left.shape) == len(right.shape):
+            shape = left.shape if left.shape == right.shape else None
+        return TensorFact(left.memory if left.memory == right.memory else SBUF, shape,
+                      left.dtype if left.dtype == right.dtype else "",
+                      left.blocks if left.blocks == right.blocks else 0)
+    if isinstance(left, TensorFact) or isinstance(right, TensorFact):
+        return Unknown()
+    if isinstance(left, NumberFact) and isinstance(right, NumberFact):
+        return NumberFact()
+    return Fact()
+
+
+@dataclass(frozen=True)
+class Span(Fact):
+    """``nl.ds(start, size)`` or a slice."""
+
+    start: str
+    size: str

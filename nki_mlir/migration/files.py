@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Files to migrate: their texts before and after, formatted, with a report of each."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import libcst as cst
+
+from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.migration.modules import SourceModule
+from nki_mlir.migration.names import Names
+from nki_mlir.migration.releases import newest
+from nki_mlir.migration.report import MigrationReport
+
+
+class MigrationError(NkiMlirError):
+    code = "NKI-MIGRATE"
+    message = "{what}"
+    fix = "{how}"
+
+
+@dataclass
+class Migrated:
+    """One file."""
+
+    path: Path
+    old: str
+    new: str
+    report: MigrationReport
+
+
+def migrated(path: Path, release: str) -> list[Migrated]:
+    """A file, or all Python files of a directory, which know of each other's kernels."""
+    if not path.exists():
+        raise MigrationError(what=f"cannot read {path}: no such file or directory", how="give a file or a directory")
+    files = sorted(p for p in path.rglob("*.py") if not any(part.startswith(".") for part in p.parts)
+                   ) if path.is_dir() else [path]
+    texts = {file: _read(file) for file in files}
+    neighbours = {file: texts[file] for file in files}
+    if path.is_file():
+        neighbours |= {p: text for p in path.parent.glob("*.py") if p != path and (text := _tried(p))}
+    gridded = {}
+    for file, text in neighbours.items():
+        if "neuronxcc" in text and "program_id" in text:
+            gridded[file.stem] = gridded_kernels(file, text)
+    made = []
+    for file in files:
+        report = MigrationReport(str(file))
+        imported = {name: rank for module, kernels in gridded.items() if module != file.stem
+                    for name, rank in kernels.items() if _imports(texts[file], module, name)}
+        new = texts[file]
+        names = Names(new)
+        if names.is_beta or imported:
+            new = SourceModule(new, report, imported).text()
+        new = newest(new, report, release)
+        if new != texts[file]:
+            new = formatted(new, file, report)
+        made.append(Migrated(file, texts[file], new, report))
+    return made
+
+
+def _read(file: Path) -> str:
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+        cst.parse_module(text)
+    except UnicodeDecodeError as error:
+        raise MigrationError(what=f"{file} is no text: {error}", how="save it as UTF-8") from None
+    except cst.ParserSyntaxError as error:
+        raise MigrationError(what=f"the file does not parse: {error.message}", how="mend its syntax first").located(
+            Location(str(file), error.raw_line, error.raw_column)) from None
+    return text
+
+
+def _tried(file: Path) -> str:
+    try:
+        text = file.read_text(encoding="utf-8")
+        cst.parse_module(text)
+    except (OSError, UnicodeDecodeError, cst.ParserSyntaxError):
+        return ""
+    return text
+
+
+def gridded_kernels(file: Path, text: str) -> dict[str, int]:
+    """The kernels of a file whose grid becomes an argument."""
+    module = SourceModule(text, MigrationReport(str(file), muted=1), {})
+    module.text()
+    return module.gridded
+
+
+def _imports(text: str, module: str, name: str) -> bool:
+    path = Names(text).paths.get(name, "")
+    return path == f"{module}.{name}" or path.endswith(f".{module}.{name}")
+
+
+def formatted(text: str, file: Path, report: MigrationReport) -> str:
+    """The text as ``ruff format`` writes it, with the settings that hold for the file."""
+    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(file), "-"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    if done.returncode:
+        report.changed(0, "the text is not formatted: ruff is not installed"
+                       if "No module named" in done.stderr else f"the text is not formatted: {done.stderr.strip()}")
+        return text
+    return done.stdout

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Calls of functions of the file, of methods of tensors, and of Python's own functions."""
+
+import libcst as cst
+
+from nki_mlir.migration import terms
+from nki_mlir.migration.calls import Calls
+from nki_mlir.migration.facts import HBM, Fact, Items, Many, NumberFact, TensorFact, Unknown
+from nki_mlir.migration.instruction_calls import INSTRUCTIONS
+from nki_mlir.migration.language_calls import LANGUAGE, broadcast, shape_items
+
+
+class FunctionCalls(Calls):
+    """Adds the calls; ``helper`` says what a function of the file returns for given arguments."""
+
+    recipes = {**LANGUAGE, **INSTRUCTIONS}
+
+    def helper(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
+        """What a function of the file returns; None where the file has none of that name."""
+        return None
+
+    def other_call(self, original: cst.Call, updated: cst.Call, meaning: str) -> cst.BaseExpression:
+        """A call of what is no public function."""
+        if meaning == "ncc.no_reorder":
+            return self.new(f"{self.nl}.no_reorder()", Fact())
+        owner = self.owners.get(id(updated.func))
+        if owner is not None and isinstance(updated.func, cst.Attribute):
+            fact = self.fact(owner)
+            if isinstance(fact, TensorFact):
+                return self._method(self.text(owner), fact, updated.func.attr.value, updated)
+            if updated.func.attr.value == "append" and isinstance(owner, cst.Name) and len(updated.args) == 1:
+                before = self.scope.facts.get(owner.value)
+                added = self.fact(updated.args[0].value)
+                if isinstance(before, Many) and isinstance(before.element, Unknown):
+                    self.scope.facts[owner.value] = Many(added)
+        if isinstance(original.func, cst.Name):
+            return self.note(updated, self._named(original.func.value, updated))
+        return self.note(updated, Fact())
+
+    def _named(self, name: str, node: cst.Call) -> Fact:
+        facts = [self.fact(a.value) for a in node.args]
+        positional = [f for f, a in zip(facts, node.args) if a.keyword is None and not a.star]
+        keywords = {a.keyword.value: f for f, a in zip(facts, node.args) if a.keyword is not None}
+        returned = self.helper(name, positional, keywords)
+        if returned is not None:
+            return returned
+        match name:
+            case "range" | "len" | "int" | "round":
+                return Many(NumberFact("int")) if name == "range" else NumberFact("int")
+            case "float":
+                return NumberFact("float")
+            case "min" | "max" | "abs" | "sum" if facts:
+                kinds = {f.kind for f in facts if isinstance(f, NumberFact)}
+                return NumberFact(kinds.pop() if len(kinds) == 1 else "")
+            case "tuple" | "list" | "reversed" | "sorted" if len(facts) == 1:
+                return facts[0]
+            case "enumerate" if facts:
+                return Many(Items((NumberFact("int"), self.element(facts[0]))))
+            case "zip":
+                return Many(Items(tuple(self.element(f) for f in facts)))
+        return Fact()
+
+    def _method(self, text: str, tensor: TensorFact, name: str, node: cst.Call) -> cst.BaseExpression:
+        """A method of a tensor."""
+        values = [a.value for a in node.args]
+        shown = ", ".join(self.text(v) for v in values)
+        nl, base = self.nl, terms.factor(text)
+        match name:
+            case "broadcast_to":
+                shape = values[0] if len(values) == 1 else cst.Tuple([cst.Element(v) for v in values])
+                return broadcast(self, text, tensor, shape)
+            case "astype":
+                self.report.changed(self.line, "a copy in another dtype is nl.copy")
+                fact = self.fact(values[0])
+                kind = getattr(fact, "text", shown)
+                return self.new(f"{nl}.copy({text}, dtype={shown})", self.on_chip(tensor.like(tensor.shape, kind)))
+            case "reshape":
+                return self._reshaped(base, tensor, values)
+            case "view":
+                kind = getattr(self.fact(values[0]), "text", shown) if values else shown
+                return self.new(f"{base}.view({shown})", tensor.like(None, kind))
+            case "expand_dims":
+                axis = terms.number(shown)
+                shape_after = None
+                if tensor.shape is not None and axis is not None:
+                    at = axis + len(tensor.shape) + 1 if axis < 0 else axis
+                    shape_after = (*tensor.shape[:at], "1", *tensor.shape[at:])
+                return self.new(f"{nl}.expand_dims({text}, {shown})", tensor.like(shape_after))
+            case "assert_shape" | "as_tile":
+                return self.new(text, tensor)
+        return self.note(node, Unknown())
+
+    def _reshaped(self, text: str, tensor: TensorFact, values: list[cst.BaseExpression]) -> cst.BaseExpression:
+        """A view of another shape; par_dim goes."""
+        if len(values) == 1:
+            items, blocks, shown = shape_items(self, values[0])
+        else:
+            items, blocks, shown = [self.text(v) for v in values], 0, ""
+        if blocks and tensor.memory != HBM:
+            self.left("a reshape to block dimensions")
+        shape = tuple(items) if items is not None and all(self.stable(t) for t in items) else None
+        text_of_shape = shown or f"({', '.join(items or [])}{',' if items and len(items) == 1 else ''})"
+        fact = tensor.like(shape)
+        if tensor.base:
+            fact = TensorFact(tensor.memory, shape, tensor.dtype, 0, shape is not None)
+        return self.new(f"{text}.reshape({text_of_shape})", fact)
+
+
+def shape_names(target: cst.BaseExpression, value: cst.BaseExpression, calls: Calls) -> dict[str, tuple[str, ...]]:
+    """Shapes that ``rows, columns = x.shape`` names, by the tensor's name."""
+    if isinstance(target, (cst.Tuple, cst.List)) and isinstance(value, cst.Tuple) and len(target.elements) == len(
+            value.elements):
+        found: dict[str, tuple[str, ...]] = {}
+        for left, right in zip(target.elements, value.elements):
+            found |= shape_names(left.value, right.value, calls)
+        return found
+    if not (isinstance(target, (cst.Tuple, cst.List)) and isinstance(value, cst.Attribute)
+            and value.attr.value == "shape" and isinstance(value.value, cst.Name)):
+        return {}
+    name = value.value.value
+    fact = calls.scope.facts.get(name)
+    if not isinstance(fact, TensorFact) or any(isinstance(e, cst.StarredElement) for e in target.elements):
+        return {}
+    items = [e.value.value if isinstance(e.value, cst.Name) else "" for e in target.elements]
+    shape = tuple(f"{name}.shape[{k}]" if n in ("_", "") or not calls.stable(n) else n for k, n in enumerate(items))
+    return {name: shape} if fact.shape is None else {}

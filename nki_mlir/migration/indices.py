@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Arithmetic of index vectors, the masks that their comparisons are, and comprehensions."""
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from nki_mlir.migration import terms
+from nki_mlir.migration.expressions import Expressions
+from nki_mlir.migration.facts import (
+    Axis,
+    Fact,
+    IndexFact,
+    Items,
+    Many,
+    MaskBound,
+    MaskFact,
+    NumberFact,
+    ShapeOf,
+    TensorFact,
+    Unknown,
+)
+
+
+class Indices(Expressions):
+    """Adds them to expressions."""
+
+    # -- index arithmetic and masks ------------------------------------------------------------------------------------
+    def combined(self, operator: str, left: IndexFact, right: IndexFact) -> IndexFact:
+        """left + right or left - right."""
+        sign = "1" if operator == "add" else "-1"
+        rank = max(len(left.axes), len(right.axes))
+        pad = [[Axis("1", "0")] * (rank - len(i.axes)) + list(i.axes) for i in (left, right)]
+        axes = []
+        for a, b in zip(*pad):
+            step = terms.add(a.step, terms.multiply(sign, b.step)) if sign == "1" else terms.subtract(a.step, b.step)
+            axes.append(Axis(b.extent if a.extent == "1" else a.extent, step))
+        base = (terms.add if sign == "1" else terms.subtract)(left.base, right.base)
+        return IndexFact(base, tuple(axes))
+
+    def as_index(self, node: cst.BaseExpression) -> IndexFact:
+        """An index, or a number of the host as one."""
+        fact = self.fact(node)
+        return fact if isinstance(fact, IndexFact) else IndexFact(self.text(node), ())
+
+    def compared(self, operator: str, left: cst.BaseExpression, right: cst.BaseExpression) -> MaskFact:
+        """The mask that a comparison of indices is."""
+        first, second = self.as_index(left), self.as_index(right)
+        if operator in ("greater", "greater_equal"):
+            first, second = second, first
+            operator = {"greater": "less", "greater_equal": "less_equal"}[operator]
+            swapped = True
+        else:
+            swapped = False
+        space = self.combined("subtract", first, second)            # < 0, or <= 0
+        varying = [k for k, a in enumerate(space.axes) if a.step != "0"]
+        written = {"less": "greater", "less_equal": "greater_equal"}.get(operator, operator) if swapped else operator
+        plain = (self.combined("subtract", second, first) if swapped else space, written, "")
+        if len(varying) != 1 or operator not in ("less", "less_equal"):
+            return MaskFact((), comparison=plain)
+        axis, rank = varying[0], len(space.axes)
+        step, extent = space.axes[axis].step, space.axes[axis].extent
+        upper = terms.subtract(second.base, first.base)
+        if operator == "less_equal":
+            upper = terms.add(upper, "1")
+        value = terms.number(step)
+        if value is None:
+            return MaskFact((), comparison=plain)
+        if value > 0:
+            most = upper if value == 1 else f"-(-({upper}) // {step})"
+            count = self.count(terms.smallest(extent, most), axis)
+            return MaskFact((MaskBound(axis - rank, "", count, rank),), (), plain)
+        least = terms.subtract("0", terms.subtract(upper, "1")) if value == -1 else f"-(({upper} - 1) // {-value})"
+        start = self.count(terms.largest("0", terms.subtract(terms.add(first.base, "1" if operator == "less" else "0"),
+                                                             second.base) if value == -1 else least), axis, "start")
+        return MaskFact((MaskBound(axis - rank, start, terms.subtract(extent, start), rank),), (), plain)
+
+    def count(self, text: str, axis: int, hint: str = "") -> str:
+        """A name for the number of elements that a mask leaves, which a statement in front gets."""
+        if terms.SIMPLE.match(text):
+            return text
+        if text in self.scope.counts:
+            return self.scope.counts[text]
+        name = self.fresh(hint or ("num_rows" if axis == 0 else "num_columns"))
+        self.prelude[-1].append(f"{name} = {text}")
+        self.scope.counts[text] = name
+        self.scope.facts[name] = NumberFact("int")
+        self.report.changed(self.line, f"the mask is the number of elements that it leaves, {name}")
+        return name
+
+    def conjunction(self, left: MaskFact, right: MaskFact) -> MaskFact:
+        """Both masks."""
+        bounds = list(left.bounds)
+        for bound in right.bounds:
+            other = next((b for b in bounds if b.axis == bound.axis), None)
+            if other is None:
+                bounds.append(bound)
+            elif other != bound:
+                bounds[bounds.index(other)] = MaskBound(
+                    bound.axis, terms.largest(other.low or "0", bound.low or "0") if other.low or bound.low else "",
+                    terms.smallest(other.high, bound.high), bound.rank)
+        return MaskFact(tuple(bounds), (*left.conditions, *right.conditions))
+
+    # -- what has loops of its own -------------------------------------------------------------------------------------
+    def visit_ListComp(self, node: cst.ListComp) -> bool:
+        """The variable is bound before the element is rewritten."""
+        return False
+
+    def visit_GeneratorExp(self, node: cst.GeneratorExp) -> bool:
+        """The variable is bound before the element is rewritten."""
+        return False
+
+    def visit_Lambda(self, node: cst.Lambda) -> bool:
+        """Functions of the host stay."""
+        return False
+
+    def leave_ListComp(self, original_node: cst.ListComp, updated_node: cst.ListComp) -> cst.BaseExpression:
+        """A list; a loop in front where an element needs statements."""
+        return self._comprehension(original_node)
+
+    def leave_GeneratorExp(self, original_node: cst.GeneratorExp, updated_node: cst.GeneratorExp
+                           ) -> cst.BaseExpression:
+        """The same: what is generated is used at once."""
+        return self._comprehension(original_node)
+
+    def _comprehension(self, node: cst.ListComp | cst.GeneratorExp) -> cst.BaseExpression:
+        loop = node.for_in
+        iterated = self.rewritten(loop.iter)
+        before = dict(self.scope.facts)
+        self.bind_target(loop.target, self.element(self.fact(iterated)))
+        if loop.inner_for_in is not None or loop.ifs:
+            return self.note(node, Many(Unknown()))
+        self.prelude.append([])
+        element = self.rewritten(node.elt)
+        fact = self.fact(element)
+        text = self.text(element)
+        statements = self.prelude.pop()
+        header = f"for {self.code(loop.target)} in {self.text(iterated)}"
+        self.scope.facts = before
+        if not statements:
+            opening, closing = "[]" if isinstance(node, cst.ListComp) else "()"
+            return self.new(f"{opening}{text} {header}{closing}", Many(fact))
+        name = self.fresh("parts")
+        body = "\n".join("    " + line for s in [*statements, f"{name}.append({text})"] for line in s.splitlines())
+        self.prelude[-1] += [f"{name} = []", f"{header}:\n{body}"]
+        self.report.changed(self.line, "a comprehension whose elements take several instructions is a loop")
+        return self.new(name, Many(fact))
+
+    def element(self, fact: Fact) -> Fact:
+        """What an iteration of a value gives."""
+        if isinstance(fact, Many):
+            return fact.element
+        if isinstance(fact, Items) and fact.items:
+            first = fact.items[0]
+            if all(type(f) is type(first) for f in fact.items) and isinstance(first, TensorFact):
+                shapes = {f.shape for f in fact.items if isinstance(f, TensorFact)}
+                memories = {f.memory for f in fact.items if isinstance(f, TensorFact)}
+                if len(memories) == 1:
+                    return TensorFact(first.memory, first.shape if len(shapes) == 1 else None)
+            return first if all(f == first for f in fact.items) else Unknown()
+        return Fact()
+
+    def bind_target(self, target: cst.BaseExpression, fact: Fact) -> None:
+        """Names of a target get parts of a value."""
+        if isinstance(target, cst.Name):
+            self.bind(target.value, self.lasting(fact) if isinstance(fact, TensorFact) else fact)
+        elif isinstance(target, (cst.Tuple, cst.List)):
+            parts: Sequence[Fact]
+            count = len(target.elements)
+            if isinstance(fact, Items) and len(fact.items) == count:
+                parts = fact.items
+            elif isinstance(fact, (Many, Items)):
+                parts = [self.element(fact)] * count
+            elif isinstance(fact, ShapeOf):
+                parts = [NumberFact("int")] * count
+            else:
+                parts = [fact if isinstance(fact, Unknown) else Fact()] * count
+            for element, part in zip(target.elements, parts):
+                self.bind_target(element.value, part)

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Functions of ``nisa`` of the beta generation in the current one: the first argument is the destination.
+
+An instruction that returned a new tile gets one that is created in front of it, or the tensor that its result was
+assigned to.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import NamedTuple
+
+import libcst as cst
+
+from nki_mlir.language.current import isa as current_isa
+from nki_mlir.migration import terms
+from nki_mlir.migration.calls import Arguments, Calls, Recipe
+from nki_mlir.migration.expressions import LeftForAPerson, OperationText
+from nki_mlir.migration.facts import PSUM, SBUF, Fact, IndexFact, MaskFact, NumberFact, Shape, TensorFact
+from nki_mlir.migration.language_calls import axes_of, last_axes, reduced, shape_items
+
+INSTRUCTIONS: dict[str, Recipe] = {}
+TOKENS = {"op", "op0", "op1", "reduce_op", "comp_op0", "comp_op1", "cmp_op"}
+
+
+class InstructionForm(NamedTuple):
+    """An instruction: the operand whose shape and dtype its result has, else how many columns and which dtype."""
+
+    like: str
+    columns: int = 0
+    dtype: str = ""
+
+
+LIKE = {"activation": "data", "activation_reduce": "data", "tensor_scalar": "data", "tensor_scalar_reduce": "data",
+        "scalar_tensor_tensor": "data", "tensor_copy": "src", "reciprocal": "data", "dropout": "data",
+        "tensor_tensor_scan": "data0", "range_select": "on_true_tile", "nc_match_replace8": "data"}
+FORMS = {name: InstructionForm(like) for name, like in LIKE.items()} | {
+    "bn_stats": InstructionForm("data", 6), "bn_aggr": InstructionForm("data", 2), "max8": InstructionForm("src", 8),
+    "nc_find_index8": InstructionForm("data", 8, "nl.uint32")}
+
+
+def recipe(*names: str) -> Callable[[Recipe], Recipe]:
+    """Decorator: the function rewrites calls of these functions of ``nisa``."""
+    def add(function: Recipe) -> Recipe:
+        for name in names:
+            INSTRUCTIONS[f"nisa.{name}"] = function
+        return function
+    return add
+
+
+def operands(a: Arguments, name: str, replaced: dict[str, str]) -> str:
+    """``, name=value`` in the order of the newest signature."""
+    _calls, parts = a.calls, []
+    parameters = list(inspect.signature(getattr(current_isa, name)).parameters)
+    unknown = [n for n in a.nodes if n not in (*parameters, "dtype", "engine") and n not in replaced]
+    if unknown:
+        raise LeftForAPerson(f"nisa.{name} has no {unknown[0]}")
+    for parameter in parameters[1:]:
+        if parameter in replaced:
+            parts.append(f", {parameter}={replaced[parameter]}" if replaced[parameter] else "")
+        elif parameter not in a:
+            continue
+        elif parameter in TOKENS:
+            parts.append(f", {parameter}={a.token(parameter)}")
+        elif isinstance(a.fact(parameter), TensorFact):
+            parts.append(f", {parameter}={a.tensor(parameter)[0]}")
+        else:
+            parts.append(f", {parameter}={a.text(parameter)}")
+    return "".join(parts)
+
+
+def instruction(a: Arguments, name: str, shape: Shape, like: str, dtype: str, memory: str = SBUF, hint: str = "",
+                shape_text: str = "", **replaced: str) -> OperationText:
+    """The result of an instruction with a destination."""
+    calls = a.calls
+    meaning = a.dtype_meaning or dtype
+    fact = TensorFact(memory, shape, meaning if meaning.startswith("nl.") or calls.stable(meaning or "0") else "",
+                  base=True)
+    given = operands(a, name, replaced)
+
+    def into(dst: str, target: TensorFact) -> list[str]:
+        return [f"{calls.nisa}.{name}(dst={dst}{given})"]
+    known = shape is not None and "?" not in shape
+    text = calls.shape_text(fact, like) if known or not shape_text else shape_text
+    kind = (a.dtype or dtype).replace("nl.", f"{calls.nl}.", 1) or f"{terms.factor(like)}.dtype"
+    return OperationText(fact, "", into, text, kind, hint or name)
+
+
+def regular(calls: Calls, a: Arguments) -> OperationText:
+    """An instruction of the table."""
+    name = a.function.partition(".")[2]
+    form = FORMS[name]
+    text, source = a.tensor(form.like)
+    if form.columns:
+        rows = source.shape[0] if source.shape is not None and source.shape[0] != "?" else (
+            f"{terms.factor(text)}.shape[0]")
+        return instruction(a, name, (rows, str(form.columns)), text, form.dtype or source.dtype)
+    return instruction(a, name, source.shape, text, source.dtype)
+
+
+for _name in FORMS:
+    INSTRUCTIONS[f"nisa.{_name}"] = regular
+
+
+@recipe("tensor_tensor")
+def tensor_tensor(calls: Calls, a: Arguments) -> OperationText:
+    """Operands of one shape."""
+    pair = a.tensor("data1"), a.tensor("data2")
+    first, second, fact = calls.alike(*pair)
+    kinds = {t.dtype for _, t in pair}
+    dtype = kinds.pop() if len(kinds) == 1 else "nl.float32" if "nl.float32" in kinds else pair[0][1].dtype
+    return instruction(a, "tensor_tensor", fact.shape, first, dtype, data1=first, data2=second)
+
+
+@recipe("tensor_reduce")
+def tensor_reduce(calls: Calls, a: Arguments) -> OperationText:
+    """Along the last free axes."""
+    text, source = a.tensor("data")
+    axes, keep = axes_of(a), a.text("keepdims", "False") == "True"
+    data, shown = last_axes(calls, text, source, axes, keep)
+    shape = reduced(source, axes, keep)
+    rows = f"({terms.factor(text)}.shape[0], 1)"
+    if shape is None and source.shape is None and axes not in ([1], [-1]):
+        raise LeftForAPerson("a reduction of a tile whose rank is unknown")
+    return instruction(a, "tensor_reduce", shape, text, source.dtype, shape_text=rows, data=data,
+                       axis=shown or a.text("axis"))
+
+
+@recipe("nc_matmul")
+def nc_matmul(calls: Calls, a: Arguments) -> OperationText:
+    """A product in PSUM."""
+    (x, left), (y, right) = a.tensor("stationary"), a.tensor("moving")
+    shape: Shape = None
+    if left.shape is not None and right.shape is not None and len(left.shape) == 2:
+        shape = (left.shape[1], *right.shape[1:])
+    moving = f"{terms.factor(y)}.shape[1]" if right.shape is None else ", ".join(
+        f"{terms.factor(y)}.shape[{k}]" if s == "?" else s for k, s in enumerate(right.shape) if k)
+    stationary = f"{terms.factor(x)}.shape[1]" if left.shape is None or left.shape[1] == "?" else left.shape[1]
+    shape_text = f"({stationary}, {moving})"
+    mode = a.text("perf_mode")
+    if mode[:1] in ("'", '"'):
+        mode = f"{calls.nisa}.matmul_perf_mode.{'double_row' if 'double_row' in mode else mode[1:-1]}"
+    given = operands(a, "nc_matmul", {"stationary": x, "moving": y, "perf_mode": mode})
+    fact = TensorFact(PSUM, shape, "nl.float32", base=True)
+    result = OperationText(fact, "", None, shape_text, f"{calls.nl}.float32", "product")
+
+    def accumulated(dst: str, accumulate: str = "") -> list[str]:
+        return [f"{calls.nisa}.nc_matmul(dst={dst}{given}{accumulate})"]
+
+    def into(dst: str, target: TensorFact) -> list[str]:
+        if target is fact:
+            return accumulated(dst)
+        if target.memory == PSUM:
+            return accumulated(dst, "" if "is_transpose" in a else ", accumulate=False")
+        return through_psum(calls, result, dst)
+    result.into, result.product = into, accumulated
+    return result
+
+
+def through_psum(calls: Calls, result: OperationText, dst: str) -> list[str]:
+    """The TensorFact engine writes PSUM alone: a tile there, then a copy."""
+    name = calls.fresh(result.name)
+    return [*calls.allocated(name, result), f"{calls.nisa}.tensor_copy(dst={dst}, src={name})"]
+
+
+@recipe("nc_transpose")
+def nc_transpose(calls: Calls, a: Arguments) -> OperationText:
+    """On the TensorFact engine into PSUM, on the Vector engine where the call says so."""
+    text, source = a.tensor("data")
+    shape = source.shape[::-1] if source.shape is not None and len(source.shape) == 2 else None
+    on_vector = "vector" in a.text("engine")
+    factor = terms.factor(text)
+    shape_text = f"({factor}.shape[1], {factor}.shape[0])"
+    made = instruction(a, "nc_transpose", shape, text, source.dtype, SBUF if on_vector else PSUM, "transposed",
+                       shape_text)
+    write, fact = made.into, made.fact
+    assert write is not None
+
+    def into(dst: str, target: TensorFact) -> list[str]:
+        if target is fact or target.memory == PSUM or on_vector:
+            return write(dst, target)
+        return through_psum(calls, made, dst)
+    made.into = into
+    return made
+
+
+@recipe("tensor_partition_reduce")
+def partition_reduce(calls: Calls, a: Arguments) -> OperationText:
+    """One row."""
+    text, source = a.tensor("data")
+    shape = ("1", *source.shape[1:]) if source.shape is not None else None
+    return instruction(a, "tensor_partition_reduce", shape, text, source.dtype,
+                       shape_text=f"(1, {terms.factor(text)}.shape[1])")
+
+
+@recipe("memset")
+def memset(calls: Calls, a: Arguments) -> OperationText:
+    """A new tile of one value."""
+    items, _, text = shape_items(calls, a.nodes["shape"])
+    fact = TensorFact(SBUF, tuple(items) if items else None, a.dtype_meaning, base=True)
+    value, engine = a.text("value"), a.passed("engine")
+
+    def into(dst: str, target: TensorFact) -> list[str]:
+        return [f"{calls.nisa}.memset(dst={dst}, value={value}{engine})"]
+    return OperationText(fact, "", into, text or calls.shape_text(fact, ""), a.dtype, "filled")
+
+
+def pattern(index: IndexFact) -> tuple[str, str, str]:
+    """(pattern of the free axes, the multiplier of the partition, offset) of an index."""
+    free = ", ".join(f"[{axis.step}, {axis.extent}]" for axis in index.axes[1:])
+    return f"[{free or '[0, 1]'}]", index.axes[0].step if index.axes else "0", index.base
+
+
+@recipe("iota")
+def iota(calls: Calls, a: Arguments) -> OperationText:
+    """An index as a tile."""
+    fact = a.fact("expr")
+    index = fact if isinstance(fact, IndexFact) else IndexFact(a.text("expr"), ())
+    if len(index.axes) == 1:
+        raise LeftForAPerson("an index vector of one axis")
+    shape = tuple(axis.extent for axis in index.axes) or ("1", "1")
+    steps, multiplier, offset = pattern(index)
+    made = TensorFact(SBUF, shape, a.dtype_meaning, base=True)
+    place = f", offset={offset}" if offset != "0" else ""
+    along = f", channel_multiplier={multiplier}" if multiplier != "0" else ""
+
+    def into(dst: str, target: TensorFact) -> list[str]:
+        return [f"{calls.nisa}.iota(dst={dst}, pattern={steps}{place}{along})"]
+    return OperationText(made, "", into, f"({', '.join(shape)})", a.dtype, "numbers")
+
+
+@recipe("affine_select")
+def affine_select(calls: Calls, a: Arguments) -> OperationText:
+    """The predicate is a pattern, a multiplier and an offset that are compared with 0."""
+    fact = a.fact("pred")
+    if not isinstance(fact, MaskFact) or fact.comparison is None:
+        raise LeftForAPerson("nisa.affine_select whose predicate is no comparison that the text shows")
+    index, comparison, _ = fact.comparison
+    text, source = a.tensor("on_true_tile")
+    steps, multiplier, offset = pattern(index)
+    place = f", offset={offset}" if offset != "0" else ""
+
+    def into(dst: str, target: TensorFact) -> list[str]:
+        return [f"{calls.nisa}.affine_select(dst={dst}, pattern={steps}, channel_multiplier={multiplier}, "
+                f"on_true_tile={text}, on_false_value={a.text('on_false_value')}, "
+                f"cmp_op={calls.nl}.{comparison}{place})"]
+    made = TensorFact(SBUF, source.shape, a.dtype_meaning or source.dtype, base=True)
+    dtype = a.dtype or f"{terms.factor(text)}.dtype"
+    return OperationText(made, "", into, calls.shape_text(made, text), dtype, "selected")
+
+
+@recipe("local_gather")
+def local_gather(calls: Calls, a: Arguments) -> OperationText:
+    """Sixteen results for each column of indices."""
+    (text, source), (_, index) = a.tensor("src_buffer"), a.tensor("index")
+    each = a.text("num_elem_per_idx", "1")
+    shape = (*index.shape, "16", each) if index.shape is not None else None
+    if shape is None:
+        raise LeftForAPerson("nisa.local_gather with indices whose shape is unknown")
+    if each == "1":
+        shape = shape[:-1]
+    return instruction(a, "local_gather", shape, text, source.dtype)
+
+
+@recipe("sequence_bounds")
+def sequence_bounds(calls: Calls, a: Arguments) -> OperationText:
+    """Starts and ends."""
+    text, source = a.tensor("segment_ids")
+    columns = source.shape[1] if source.shape is not None and source.shape[1] != "?" else (
+        f"{terms.factor(text)}.shape[1]")
+    return instruction(a, "sequence_bounds", ("1", "2", columns), text, source.dtype)
+
+
+@recipe("dma_transpose")
+def dma_transpose(calls: Calls, a: Arguments) -> OperationText:
+    """Dimensions in another order."""
+    text, source = a.tensor("src")
+    axes = axes_of(a, "axes") or ([1, 0] if source.rank == 2 else [2, 1, 0] if source.rank == 3 else [3, 1, 2, 0])
+    shape = tuple(source.shape[k] for k in axes) if source.shape is not None else None
+    return instruction(a, "dma_transpose", shape, text, source.dtype,
+                       shape_text=f"({terms.factor(text)}.shape[1], {terms.factor(text)}.shape[0])")
+
+
+# -- what had a destination --------------------------------------------------------------------------------------------
+@recipe("dma_copy")
+def dma_copy(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """What accumulates is ``dma_compute``."""
+    (dst, _), (src, source) = a.tensor("dst"), a.tensor("src")
+    if source.memory == PSUM:
+        src = f"{calls.nl}.copy({src})"
+    if "dst_rmw_op" in a:
+        calls.report.changed(calls.line, "a DMA that accumulates is nisa.dma_compute")
+        dst = calls.named(dst, "updated")
+        return calls.new(f"{calls.nisa}.dma_compute(dst={dst}, srcs=[{src}, {dst}], "
+                         f"reduce_op={a.token('dst_rmw_op')})", Fact())
+    mode = a.passed("oob_mode")
+    return calls.new(f"{calls.nisa}.dma_copy(dst={dst}, src={src}{mode}{a.passed('dge_mode')})", Fact())
+
+
+@recipe("nc_stream_shuffle", "tensor_copy_predicated", "select_reduce")
+def with_destination(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """The destination comes first."""
+    name = a.function.partition(".")[2]
+    dst, target = a.tensor("dst")
+    del a.nodes["dst"]
+    dtype = a.nodes.pop("dtype", None)
+    if dtype is not None and calls.code(dtype) != "None" and calls.text(dtype) != target.dtype:
+        raise LeftForAPerson(f"nisa.{name} with a dtype: it writes that of its destination")
+    return calls.new(f"{calls.nisa}.{name}(dst={dst}{operands(a, name, {})})", Fact())
+
+
+@recipe("get_nc_version")
+def get_nc_version(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """The generation of the core."""
+    return calls.new(f"{calls.nisa}.get_nc_version()", NumberFact())

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels and the functions that they call: parameters, results by reference, and programs of a grid as loops."""
+
+import ast
+from collections import Counter
+
+import libcst as cst
+
+from nki_mlir.migration import terms
+from nki_mlir.migration.expressions import MODULE, FunctionScope
+from nki_mlir.migration.facts import PSUM, SBUF, Fact, NumberFact, TensorFact, join
+from nki_mlir.migration.names import Names
+from nki_mlir.migration.parameters import Parameters, bound_names, root, unstable
+from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.statements import Statements, parsed
+
+STORES = {"nl.store": "dst", "nisa.dma_copy": "dst", "nl.atomic_rmw": "dst"}
+
+
+def tree_of(node: cst.FunctionDef) -> ast.FunctionDef:
+    """The function as Python's own tree."""
+    found = ast.parse(MODULE.code_for_node(node.with_changes(leading_lines=()))).body[0]
+    assert isinstance(found, ast.FunctionDef)
+    return found
+
+
+class Kernels(Statements):
+    """Rewrites functions; ``functions`` has those of the file by name, ``globals`` what its constants are."""
+
+    def __init__(self, names: Names, report: MigrationReport, functions: dict[str, cst.FunctionDef],
+                 line_of: dict[int, int]) -> None:
+        super().__init__(names, report)
+        self.functions, self.line_of = functions, line_of
+        self.trees = {name: tree_of(f) for name, f in functions.items()}
+        self.parameters = Parameters(names, self.trees)
+        self.globals: dict[str, Fact] = {}
+        self.rewrites: dict[str, cst.FunctionDef] = {}
+        self.signatures: dict[str, dict[str, Fact]] = {}
+        self.returns: dict[str, Fact] = {}
+        self.active: set[str] = set()
+        self.local: dict[str, Fact] = {}
+        self.axes: set[int] = set()
+        self.on_grid = False
+        self.all_names: set[str] = set()
+
+    # -- launches ------------------------------------------------------------------------------------------------------
+    def program_axes(self, name: str) -> set[int]:
+        """The axes of the grid that a function of the file asks for itself."""
+        return self.axes_of(self.trees[name])
+
+    def axes_of(self, tree: ast.AST) -> set[int]:
+        """The axes that a tree asks for."""
+        found: set[int] = set()
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call):
+                continue
+            meaning = self.parameters.meaning(node.func) if isinstance(node.func, (ast.Name, ast.Attribute)) else ""
+            if meaning in ("nl.program_id", "nl.num_programs"):
+                values = [*node.args, *(k.value for k in node.keywords)]
+                found.add(values[0].value if values and isinstance(values[0], ast.Constant) and isinstance(
+                    values[0].value, int) else 0)
+            elif meaning == "nl.program_ndim":
+                found.add(0)
+        return found
+
+    def program(self, name: str, arguments: str) -> cst.BaseExpression:
+        """Programs are iterations of loops over the grid."""
+        if not self.on_grid:
+            return super().program(name, arguments)
+        axis = arguments.partition("=")[2] or arguments or "0"
+        if name == "program_ndim":
+            return self.new("len(grid)", NumberFact("int"))
+        if name == "program_id":
+            if terms.number(axis) is None:
+                self.left("nl.program_id of an axis that is no constant")
+            return self.new(f"program_{axis}", NumberFact("int"))
+        if not arguments and len(self.axes) > 1:
+            return self.new(" * ".join(f"grid[{k}]" for k in sorted(self.axes)), NumberFact("int"))
+        return self.new(f"grid[{axis}]", NumberFact("int"))
+
+    def allocation(self, node: cst.BaseExpression) -> tuple[str, str]:
+        """A tensor that the beta generation places is placed by the compiler."""
+        function = node.func if isinstance(node, cst.Call) else node
+        meaning = self.names.meaning(function)
+        if not meaning.startswith(("ncc.sbuf", "ncc.psum")):
+            return super().allocation(node)
+        memory = PSUM if meaning.startswith("ncc.psum") else SBUF
+        if not meaning.endswith("auto_alloc"):
+            self.report.changed(self.line, f"{meaning} goes: the compiler places the tensor")
+        return memory, f"{self.nl}.{memory}"
+
+    # -- functions -----------------------------------------------------------------------------------------------------
+    def helper(self, name: str, positional: list[Fact], keywords: dict[str, Fact]) -> Fact | None:
+        """A call within a kernel."""
+        if name in self.local:
+            return self.local[name]
+        if name not in self.functions:
+            return None
+        tree = self.trees[name]
+        names = [a.arg for a in [*tree.args.posonlyargs, *tree.args.args]]
+        facts = {**dict(zip(names, positional)), **{k: f for k, f in keywords.items() if k}}
+        facts = {n: self.passed(n, f) for n, f in facts.items()}
+        known = self.signatures.get(name)
+        inferred = self.parameters.facts(tree, False)
+        if known is not None:
+            facts = {n: join(known.get(n, facts.get(n, f)), facts.get(n, known.get(n, f))) for n, f in inferred.items()}
+        else:
+            facts = {n: facts[n] if n in facts and type(facts[n]) is not Fact else f for n, f in inferred.items()}
+        if name in self.active:
+            return self.returns.get(name, Fact())
+        if facts != known:
+            self.signatures[name] = facts
+            self.rewrite(name, facts, False)
+        return self.returns.get(name, Fact())
+
+    def passed(self, name: str, fact: Fact) -> Fact:
+        """What a parameter knows of an argument: its dimensions are its own."""
+        if not isinstance(fact, TensorFact):
+            return fact
+        shape = fact.shape
+        if shape is not None:
+            shape = tuple(s if terms.number(s) is not None else f"{name}.shape[{k}]" for k, s in enumerate(shape))
+        dtype = fact.dtype if fact.dtype.startswith("nl.") else f"{name}.dtype"
+        return TensorFact(fact.memory, shape, dtype, fact.blocks, fact.base and shape is not None)
+
+    def given_back(self, fact: Fact) -> Fact:
+        """What a caller knows of a result."""
+        if not isinstance(fact, TensorFact):
+            return fact
+        shape = fact.shape
+        if shape is not None:
+            shape = tuple(s if terms.number(s) is not None else "?" for s in shape)
+        return TensorFact(fact.memory, shape, fact.dtype if fact.dtype.startswith("nl.") else "", fact.blocks)
+
+    def rewrite(self, name: str, facts: dict[str, Fact], is_kernel: bool) -> None:
+        """Rewrite a function of the file."""
+        self.active.add(name)
+        self.rewrites[name], returned = self.function(self.functions[name], self.trees[name], facts, is_kernel)
+        self.returns[name] = returned
+        self.active.discard(name)
+
+    def function(self, node: cst.FunctionDef, tree: ast.FunctionDef, facts: dict[str, Fact], is_kernel: bool,
+                 closure: dict[str, Fact] | None = None) -> tuple[cst.FunctionDef, Fact]:
+        """(the function in the current generation, what it returns)."""
+        outer = (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.orphans, self.loop_starts,
+                 self.local)
+        taken = {*self.all_names, *bound_names(tree), *facts}
+        if closure is not None:
+            taken |= self.scope.taken
+        self.scope = FunctionScope({**self.globals, **(closure or {}), **facts}, {}, unstable(tree), taken)
+        self.prelude, self.orphans, self.local = [[]], [], dict(self.local) if closure is not None else {}
+        returned = getattr(self, "returned", [])
+        self.returned = []
+        if is_kernel:
+            self.axes = self.axes_of(tree)
+            self.on_grid = bool(self.axes) and node.name.value not in self.on_cores
+        elif closure is None and self.axes_of(tree) and self.on_grid:
+            self.report.left(self.line_of.get(id(node), 0), f"{node.name.value} asks for the program it is called in: "
+                             "pass its number")
+        self.partition_names = frozenset()
+        try:
+            body = self.block(node.body.body if isinstance(node.body, cst.IndentedBlock) else [])
+            parameters = node.params
+            if is_kernel:
+                body = self.returning(node, tree, body)
+                if self.on_grid:
+                    body, parameters = self.programs(node, tree, body)
+            made = node.with_changes(body=node.body.with_changes(body=body or parsed("pass")),
+                                     params=self.annotations(parameters))
+        finally:
+            result: Fact = Fact()
+            for k, fact in enumerate(self.returned):
+                result = fact if k == 0 else join(result, fact)
+            (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.orphans, self.loop_starts,
+             self.local) = outer
+            self.returned = returned
+        return made, self.given_back(result)
+
+    on_cores: set[str] = set()          # kernels whose programs are the cores of a launch
+
+    def nested(self, node: cst.FunctionDef) -> cst.BaseStatement:
+        """A function within a kernel: it sees the names around it."""
+        tree = tree_of(node)
+        facts = self.parameters.facts(tree, False)
+        made, returned = self.function(node, tree, facts, False, dict(self.scope.facts))
+        self.local[node.name.value] = returned
+        return made.with_changes(decorators=[])
+
+    def annotations(self, parameters: cst.Parameters) -> cst.Parameters:
+        """Parameters without ``mutable_tensor``: a kernel may write what it returns."""
+        def plain(p: cst.Param) -> cst.Param:
+            if p.annotation is None:
+                return p
+            meaning = self.names.meaning(p.annotation.annotation)
+            return p.with_changes(annotation=None) if meaning in ("nt.mutable_tensor", "nt.mutable") else p
+        return parameters.with_changes(params=[plain(p) for p in parameters.params])
+
+    # -- results and grids ---------------------------------------------------------------------------------------------
+    def returning(self, node: cst.FunctionDef, tree: ast.FunctionDef, body: list[cst.BaseStatement]
+                  ) -> list[cst.BaseStatement]:
+        """Parameters that are written are returned where the kernel returns nothing."""
+        own = [n for n in ast.walk(tree) if isinstance(n, ast.Return) and n.value is not None]
+        if own:
+            return body
+        parameters = [a.arg for a in tree.args.args]
+        written: list[str] = []
+        for call in ast.walk(tree):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, (ast.Name, ast.Attribute)):
+                continue
+            if self.parameters.meaning(call.func) in STORES:
+                target = next((k.value for k in call.keywords if k.arg == "dst"), call.args[0] if call.args else None)
+                if target is not None and (name := root(target)) in parameters and name not in written:
+                    written.append(name)
+        written.sort(key=parameters.index)
+        if not written:
+            return body
+        self.report.changed(self.line_of.get(id(node), 0),
+                            f"{tree.name} returns what it writes: {', '.join(written)}")
+        return [*body, *parsed(f"return {', '.join(written)}")]
+
+    def programs(self, node: cst.FunctionDef, tree: ast.FunctionDef, body: list[cst.BaseStatement]
+                 ) -> tuple[list[cst.BaseStatement], cst.Parameters]:
+        """The body with loops over the programs of its grid; what all programs share is in front of them."""
+        line = self.line_of.get(id(node), 0)
+        rank = max(self.axes) + 1
+        last = body[-1] if body and _is_return(body[-1]) else None
+        inner: list[cst.BaseStatement] = []
+        shared: list[cst.BaseStatement] = []
+        hidden = {f"program_{k}" for k in range(rank)}
+        counts = bound_names(tree)
+        for k, statement in enumerate(body[:-1] if last is not None else body):
+            if (k == 0 and _is_docstring(statement)) or self._is_shared(statement, hidden, counts):
+                shared.append(statement)
+                continue
+            inner.append(statement)
+            hidden |= set(bound_names(ast.parse(_dedented(statement)))) - {"f"}
+        if last is not None and terms_of(last) & hidden:
+            self.report.left(line, f"{node.name.value} returns what its programs create: create it in front of them")
+        if any(isinstance(n, ast.Return) for s in inner for n in ast.walk(ast.parse(_dedented(s)))):
+            self.report.left(line, f"{node.name.value} returns within its body: its programs are a loop now")
+        for k in reversed(range(rank)):
+            inner = [cst.For(cst.Name(f"program_{k}"), cst.parse_expression(f"range(grid[{k}])"),
+                             cst.IndentedBlock(inner))]
+        default = f"({', '.join(['1'] * rank)}{',' if rank == 1 else ''})"
+        parameter = cst.Param(cst.Name("grid"), default=cst.parse_expression(default),
+                              equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")))
+        self.report.changed(line, f"programs of the grid are loops of {node.name.value}, whose argument grid is the "
+                                  "launch's: a launch of the current generation is 1 or 2 cores")
+        return [*shared, *inner, *([last] if last is not None else [])], node.params.with_changes(
+            params=[*node.params.params, parameter])
+
+    def _is_shared(self, statement: cst.BaseStatement, hidden: set[str], counts: Counter[str]) -> bool:
+        """Whether a statement is the same for all programs: arithmetic of the host, or a tensor that they share."""
+        if not isinstance(statement, cst.SimpleStatementLine):
+            return False
+        text = MODULE.code_for_node(statement).strip()
+        tree = ast.parse(text)
+        if {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} & hidden:
+            return False
+        bound = bound_names(tree)
+        if any(counts[n] > 1 for n in bound):
+            return False
+        if any(isinstance(s, ast.AugAssign) for s in tree.body):
+            return False
+        calls = [c for c in ast.walk(tree) if isinstance(c, ast.Call) and isinstance(c.func, (ast.Name, ast.Attribute))]
+        for call in calls:
+            meaning = self.parameters.meaning(call.func)
+            if meaning in ("nl.ndarray", "nl.zeros", "nl.shared_constant", "nl.shared_identity_matrix"):
+                if meaning in ("nl.ndarray", "nl.zeros") and "shared_hbm" not in ast.unparse(call):
+                    return False
+            elif meaning.startswith(("nl.", "nisa.")) and meaning not in ("nl.ds", "nisa.get_nc_version"):
+                return False
+            elif isinstance(call.func, ast.Name) and call.func.id in {*self.functions, *self.local}:
+                return False
+        return all(isinstance(s, (ast.Assign, ast.Assert, ast.AnnAssign)) for s in tree.body)
+
+
+def terms_of(statement: cst.BaseStatement) -> set[str]:
+    """The names that a statement reads."""
+    return {n.id for n in ast.walk(ast.parse(_dedented(statement))) if isinstance(n, ast.Name)}
+
+
+def _dedented(statement: cst.BaseStatement) -> str:
+    text = MODULE.code_for_node(statement)
+    return "def f():\n" + "\n".join("    " + line for line in text.splitlines())
+
+
+def _is_return(statement: cst.BaseStatement) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return)
+
+
+def _is_docstring(statement: cst.BaseStatement) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Expr) and isinstance(
+        statement.body[0].value, (cst.SimpleString, cst.ConcatenatedString))

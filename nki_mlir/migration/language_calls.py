@@ -1,0 +1,498 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Functions of ``nl`` of the beta generation in the current one: one recipe each."""
+
+from collections.abc import Callable
+
+import libcst as cst
+
+from nki_mlir.migration import terms
+from nki_mlir.migration.calls import Arguments, Calls, Recipe
+from nki_mlir.migration.expressions import LeftForAPerson, OperationText
+from nki_mlir.migration.facts import (
+    HBM,
+    PSUM,
+    SBUF,
+    Axis,
+    BufferFact,
+    Fact,
+    IndexFact,
+    Many,
+    NumberFact,
+    ShapeOf,
+    Span,
+    TensorFact,
+)
+
+LANGUAGE: dict[str, Recipe] = {}
+RANGES = ("affine_range", "sequential_range", "static_range")
+SAME_NAME = ("program_id", "num_programs", "program_ndim")
+
+
+def recipe(*names: str) -> Callable[[Recipe], Recipe]:
+    """Decorator: the function rewrites calls of these functions of ``nl``."""
+    def add(function: Recipe) -> Recipe:
+        for name in names:
+            LANGUAGE[f"nl.{name}"] = function
+        return function
+    return add
+
+
+def _dtype(arguments: Arguments) -> str:
+    return f", dtype={arguments.dtype}" if arguments.dtype else ""
+
+
+# -- creation ----------------------------------------------------------------------------------------------------------
+def shape_items(calls: Calls, node: cst.BaseExpression) -> tuple[list[str] | None, int, str]:
+    """(the elements of a shape, how many block dimensions are in front of the partition, the shape's own text)."""
+    fact = calls.fact(node)
+    if isinstance(node, (cst.Tuple, cst.List)):
+        if any(isinstance(e, cst.StarredElement) for e in node.elements):
+            return None, 0, calls.text(node)
+        texts, blocks = [], 0
+        for k, element in enumerate(node.elements):
+            value = element.value
+            if isinstance(value, cst.Call) and calls.names.meaning(value.func) == "nl.par_dim":
+                blocks, value = k, value.args[0].value
+            elif calls.code(value) in calls.partition_names:
+                blocks = k
+            texts.append(calls.text(value))
+        return texts, blocks, ""
+    if isinstance(fact, ShapeOf) and fact.shape is not None:
+        return list(fact.shape), 0, calls.text(node)
+    return None, 0, calls.text(node)
+
+
+@recipe("ndarray", "zeros", "ones", "full", "empty_like", "zeros_like")
+def create(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """Block dimensions go behind the partition, which is the first dimension."""
+    name, nl = a.function.partition(".")[2], calls.nl
+    if name in ("empty_like", "zeros_like"):
+        source = a.nodes.get("a") or a.nodes.get("x")
+        if source is None:
+            raise LeftForAPerson(f"{a.function} without a tensor")
+        fact = calls.fact(source)
+        if not isinstance(fact, TensorFact):
+            raise LeftForAPerson(f"{a.function} of what is no tensor that the text shows")
+        memory = a.fact("buffer")
+        made = TensorFact(memory.memory if isinstance(memory, BufferFact) else fact.memory, fact.shape,
+                      a.dtype_meaning or fact.dtype, fact.blocks, True)
+        text = f"{nl}.{name}({calls.text(source)}{_dtype(a)}{a.passed('buffer')})"
+        return calls.new(text, made)
+    if "shape" not in a:
+        raise LeftForAPerson(f"{a.function} without a shape")
+    items, blocks, text = shape_items(calls, a.nodes["shape"])
+    buffer = a.fact("buffer")
+    memory_name, where = SBUF, f"{nl}.sbuf"
+    if isinstance(buffer, BufferFact):
+        memory_name, where = buffer.memory, a.text("buffer")
+    elif "buffer" in a:
+        given = calls.code(a.nodes["buffer"])
+        words = given.strip("'\"")
+        if words in ("sbuf", "psum", "hbm", "shared_hbm", "private_hbm"):
+            memory_name, where = (words if words in (SBUF, PSUM) else HBM), f"{nl}.{words}"
+        else:
+            memory_name, where = calls.allocation(a.nodes["buffer"])
+    if memory_name == HBM:
+        blocks = 0
+    if items is not None and blocks:
+        items = [items[blocks], *items[:blocks], *items[blocks + 1:]]
+        calls.report.changed(calls.line, "block dimensions are free dimensions: the partition is first")
+    shown = text if items is None or (text and not blocks) else f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+    shape = tuple(items) if items is not None and all(calls.stable(t) for t in items) else None
+    fact = TensorFact(memory_name, shape, a.dtype_meaning, blocks, True, fresh=name == "zeros")
+    value = f", {a.text('fill_value')}" if name == "full" else ""
+    dtype = a.dtype or f"{nl}.float32"
+    return calls.new(f"{nl}.{name}({shown}{value}, dtype={dtype}, buffer={where}{a.passed('name')})", fact)
+
+
+@recipe("shared_constant")
+def shared_constant(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """A constant of the host in HBM; the dtype is that of the array."""
+    node = next(iter(a.nodes.values()))
+    text = calls.text(node)
+    if a.dtype:
+        text = f"{terms.factor(text)}.astype({a.dtype})"
+    return calls.new(f"{calls.nl}.shared_constant({text})", TensorFact(HBM, None, a.dtype_meaning, base=True))
+
+
+@recipe("shared_identity_matrix")
+def shared_identity(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """The same."""
+    n = a.text("n") or calls.text(next(iter(a.nodes.values())))
+    calls.report.changed(calls.line, "the identity is created in SBUF, where it need not be loaded")
+    dtype = a.dtype or f"{calls.nl}.uint8"
+    return calls.new(f"{calls.nl}.shared_identity_matrix({n}, dtype={dtype})",
+                     TensorFact(SBUF, (n, n), a.dtype_meaning or "nl.uint8", base=True))
+
+
+@recipe("rand")
+def rand(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """Random numbers in a new tile."""
+    items, _, text = shape_items(calls, a.nodes["shape"])
+    shown = text or f"({', '.join(items or [])})"
+    return calls.new(f"{calls.nl}.rand({shown}, dtype={a.dtype or calls.nl + '.float32'})",
+                     TensorFact(SBUF, tuple(items) if items else None, a.dtype_meaning or "nl.float32"))
+
+
+@recipe("random_seed")
+def random_seed(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """The seed is a tile."""
+    fact = a.fact("seed")
+    text = a.text("seed")
+    if not isinstance(fact, TensorFact):
+        text = f"{calls.nl}.full((1, 1), {text}, dtype={calls.nl}.int32)"
+    return calls.new(f"{calls.nl}.random_seed({text})", Fact())
+
+
+# -- movement ----------------------------------------------------------------------------------------------------------
+def rows_first(text: str, tensor: TensorFact) -> tuple[str, TensorFact]:
+    """An HBM view of one dimension as a column."""
+    if tensor.shape is not None and len(tensor.shape) == 1:
+        rows = f"{text}.shape[0]" if tensor.shape[0] == "?" else tensor.shape[0]
+        return f"{text}.reshape(({rows}, 1))", tensor.like((rows, "1"))
+    return text, tensor
+
+
+@recipe("load")
+def load(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression":
+    """A new tile from HBM."""
+    text, source = rows_first(*a.tensor("src"))
+    if source.on_chip and isinstance(a.fact("src"), TensorFact):
+        return copy(calls, a)
+    fact = TensorFact(SBUF, source.shape, a.dtype_meaning or source.dtype, base=True)
+
+    def into(dst: str, target: TensorFact) -> list[str]:
+        if target.memory == PSUM:
+            return [f"{calls.nisa}.tensor_copy(dst={dst}, src={calls.nl}.load({text}))"]
+        mode = f", oob_mode={a.text('mode')}" if "mode" in a else ""
+        return [f"{calls.nisa}.dma_copy(dst={dst}, src={text}{mode})"]
+    expression = "" if "mode" in a else f"{calls.nl}.load({text}{_dtype(a)})"
+    return OperationText(fact, expression, into, calls.shape_text(fact, text), a.dtype or f"{terms.factor(text)}.dtype",
+                  "loaded")
+
+
+@recipe("load_transpose2d")
+def load_transposed(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """The same, transposed."""
+    text, source = a.tensor("src")
+    shape = source.shape[::-1] if source.shape is not None else None
+    return calls.new(f"{calls.nl}.load_transpose2d({text}{_dtype(a)})",
+                     TensorFact(SBUF, shape, a.dtype_meaning or source.dtype, base=True))
+
+
+@recipe("store")
+def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """A tile to HBM: what is in PSUM, or a number, goes through SBUF."""
+    dst, target = a.tensor("dst")
+    value = a.nodes.get("value")
+    if value is None:
+        raise LeftForAPerson("nl.store without a value")
+    fact = calls.fact(value)
+    if isinstance(fact, NumberFact):
+        shape = calls.shape_text(target, dst)
+        return calls.new(f"{calls.nl}.store({dst}, {calls.nl}.full({shape}, {calls.text(value)}, "
+                         f"dtype={terms.factor(dst)}.dtype))", Fact())
+    text, source = a.tensor("value")
+    if source.memory == PSUM:
+        calls.report.changed(calls.line, "DMA does not read PSUM: the tile is copied to SBUF")
+        text = f"{calls.nl}.copy({text})"
+    wide, narrow = target.shape, source.shape
+    if wide is not None and narrow is not None and len(wide) == len(narrow) and any(
+            n == "1" != w for n, w in zip(narrow, wide)):
+        text = calls.stretched(text, source, wide)
+    if "mode" in a:
+        return calls.new(f"{calls.nisa}.dma_copy(dst={dst}, src={text}, oob_mode={a.text('mode')})", Fact())
+    return calls.new(f"{calls.nl}.store({dst}, {text})", Fact())
+
+
+@recipe("atomic_rmw")
+def atomic(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """An addition by DMA whose rows may be equal."""
+    dst, text = calls.named(a.tensor("dst")[0], "updated"), a.tensor("value")[0]
+    return calls.new(f"{calls.nisa}.dma_compute(dst={dst}, srcs=[{text}, {dst}], reduce_op={a.token('op')})", Fact())
+
+
+@recipe("copy")
+def copy(calls: Calls, a: Arguments) -> OperationText:
+    """A new tile."""
+    name = "src" if "src" in a.nodes else next(iter(a.nodes))
+    text, source = a.tensor(name)
+    fact = calls.on_chip(source.like(source.shape, a.dtype_meaning))
+
+    def into(dst: str, target: TensorFact) -> list[str]:
+        data = f"{calls.nl}.copy({text}{_dtype(a)})" if a.dtype and a.dtype_meaning != target.dtype else text
+        return [f"{calls.nisa}.tensor_copy(dst={dst}, src={data})"]
+    return OperationText(fact, f"{calls.nl}.copy({text}{_dtype(a)})", into, calls.shape_text(fact, text),
+                  a.dtype or f"{terms.factor(text)}.dtype", "copied")
+
+
+@recipe("transpose")
+def transpose(calls: Calls, a: Arguments) -> OperationText:
+    """On the TensorFact engine, whose result is in PSUM; the beta generation's is in SBUF."""
+    text, source = a.tensor("x")
+    shape = source.shape[::-1] if source.shape is not None else None
+    fact = TensorFact(SBUF, shape, a.dtype_meaning or source.dtype)
+    transposed = f"{calls.nl}.transpose({text}{_dtype(a)})"
+
+    def into(dst: str, target: TensorFact) -> list[str]:
+        return [f"{calls.nisa}.tensor_copy(dst={dst}, src={transposed})"]
+    return OperationText(fact, f"{calls.nl}.copy({transposed})", into, calls.shape_text(fact, transposed),
+                  a.dtype or f"{text}.dtype", "transposed")
+
+
+@recipe("matmul")
+def matmul(calls: Calls, a: Arguments) -> OperationText:
+    """A product in PSUM."""
+    (x, left), (y, right) = a.tensor("x"), a.tensor("y")
+    transposed = a.text("transpose_x", "False")
+    if transposed not in ("True", "False"):
+        raise LeftForAPerson("nl.matmul whose transpose_x is no constant")
+    shape = None
+    if left.shape is not None and right.shape is not None and len(left.shape) == len(right.shape) == 2:
+        shape = left.shape[1 if transposed == "True" else 0], right.shape[1]
+    fact = TensorFact(PSUM, shape, "nl.float32")
+    given = ", transpose_x=True" if transposed == "True" else ""
+    expression = f"{calls.nl}.matmul({x}, {y}{given})"
+    rows = f"{terms.factor(x)}.shape[{1 if transposed == 'True' else 0}]"
+
+    def accumulated(dst: str, accumulate: str = "") -> list[str]:
+        stationary = x if transposed == "True" else f"{calls.nl}.copy({calls.nl}.transpose({x}))"
+        return [f"{calls.nisa}.nc_matmul(dst={dst}, stationary={stationary}, moving={y}{accumulate})"]
+
+    def into(dst: str, target: TensorFact) -> list[str]:
+        if target.memory == PSUM:
+            return accumulated(dst, ", accumulate=False")
+        return [f"{calls.nisa}.tensor_copy(dst={dst}, src={expression})"]
+    return OperationText(fact, expression, into,
+                  calls.shape_text(fact, "") if shape else f"({rows}, {terms.factor(y)}.shape[1])",
+                  f"{calls.nl}.float32", "product", accumulated)
+
+
+@recipe("broadcast_to")
+def broadcast_to(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """A tile repeated to a shape."""
+    name = "src" if "src" in a.nodes else next(iter(a.nodes))
+    text, source = a.tensor(name)
+    return broadcast(calls, text, source, a.nodes["shape"])
+
+
+def broadcast(calls: Calls, text: str, source: TensorFact, shape: cst.BaseExpression) -> cst.BaseExpression:
+    """``nl.broadcast_to``."""
+    items, _, shown = shape_items(calls, shape)
+    if items is not None and source.shape is not None and len(items) == len(source.shape):
+        if source.shape[0] in calls.scope.counts.values() and source.shape[0] != items[0]:
+            items, shown = [source.shape[0], *items[1:]], ""
+        if source.shape[0] == items[0]:
+            made = calls.stretched(text, source, tuple(items))
+            return calls.new(made, calls.on_chip(source.like(tuple(items))))
+    fact = calls.on_chip(source.like(tuple(items) if items else None))
+    return calls.new(f"{calls.nl}.broadcast_to({text}, {shown or '(' + ', '.join(items or []) + ')'})", fact)
+
+
+@recipe("expand_dims")
+def expand_dims(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """A view."""
+    text, source = a.tensor("data" if "data" in a.nodes else next(iter(a.nodes)))
+    axis = terms.number(a.text("axis"))
+    shape = None
+    if source.shape is not None and axis is not None:
+        axis = axis + len(source.shape) + 1 if axis < 0 else axis
+        shape = (*source.shape[:axis], "1", *source.shape[axis:])
+    return calls.new(f"{calls.nl}.expand_dims({text}, {a.text('axis')})", source.like(shape))
+
+
+# -- composed functions ------------------------------------------------------------------------------------------------
+def axes_of(a: Arguments, name: str = "axis") -> list[int] | None:
+    """The axes of a reduction, where they are constants."""
+    node = a.nodes.get(name)
+    if node is None:
+        return None
+    if isinstance(node, (cst.Tuple, cst.List)):
+        found = [terms.number(a.calls.text(e.value)) for e in node.elements]
+    else:
+        found = [terms.number(a.calls.text(node))]
+    return None if any(f is None for f in found) else [f for f in found if f is not None]
+
+
+def reduced(tensor: TensorFact, axes: list[int] | None, keep: bool) -> tuple[str, ...] | None:
+    """The shape after a reduction."""
+    if tensor.shape is None and axes in ([1], [-1]):
+        return "?", "1"                 # of a tile with one free axis
+    if tensor.shape is None or axes is None:
+        return None
+    rank = len(tensor.shape)
+    gone = {x % rank for x in axes}
+    shape = tuple("1" if k in gone else s for k, s in enumerate(tensor.shape) if keep or k not in gone)
+    return (*shape, "1") if len(shape) < 2 else shape
+
+
+def last_axes(calls: Calls, text: str, tensor: TensorFact, axes: list[int] | None, keep: bool) -> tuple[str, str]:
+    """(the tile with the axes of a reduction as its last ones, the axes)."""
+    if axes is None:
+        return text, ""
+    if tensor.shape is None:
+        return text, str(axes[0]) if len(axes) == 1 else str(axes)
+    rank = len(tensor.shape)
+    gone = sorted(x % rank for x in axes)
+    if gone == list(range(rank - len(gone), rank)) or keep:
+        return text, str(gone[0]) if len(gone) == 1 else str(gone)
+    order = [k for k in range(rank) if k not in gone] + gone
+    calls.report.changed(calls.line, "a reduction is along the last axes: the view is permuted")
+    last = list(range(rank - len(gone), rank))
+    return f"{text}.permute({tuple(order)})", str(last[0]) if len(last) == 1 else str(last)
+
+
+@recipe("sum", "prod", "max", "min", "mean", "var", "all")
+def reduction(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression":
+    """Along the last free axes."""
+    name = a.function.partition(".")[2]
+    first = "x" if "x" in a.nodes else next(iter(a.nodes))
+    text, source = a.tensor(first)
+    axes, keep = axes_of(a), a.text("keepdims", "False") == "True"
+    data, shown = last_axes(calls, text, source, axes, keep)
+    shown = shown or a.text("axis")
+    kept = ", keepdims=True" if keep and name not in ("var", "all") else ""
+    fact = calls.on_chip(source.like(reduced(source, axes, keep), a.dtype_meaning or source.dtype))
+    expression = f"{calls.nl}.{name}({data}, axis={shown}{_dtype(a)}{kept})"
+    operators = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
+
+    def into(dst: str, target: TensorFact) -> list[str]:
+        if name in operators and not a.dtype:
+            return [f"{calls.nisa}.tensor_reduce(dst={dst}, op={calls.nl}.{operators[name]}, data={data}, "
+                    f"axis={shown}{kept})"]
+        again = expression if a.dtype else f"{calls.nl}.{name}({data}, axis={shown}, dtype={dst}.dtype{kept})"
+        return [f"{calls.nisa}.tensor_copy(dst={dst}, src={again})"]
+    return OperationText(fact, expression, into, calls.shape_text(fact, data), a.dtype or f"{text}.dtype", name)
+
+
+@recipe("softmax")
+def softmax(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """Along the last free axes."""
+    text, source = a.tensor("x")
+    if "compute_dtype" in a:
+        calls.report.changed(calls.line, "nl.softmax computes in float32")
+    return calls.new(f"{calls.nl}.softmax({text}, axis={a.text('axis', '-1')}{_dtype(a)})",
+                     calls.on_chip(source.like(source.shape, a.dtype_meaning)))
+
+
+@recipe("rms_norm")
+def rms_norm(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """Along the last free axes."""
+    (text, source), (weight, _) = a.tensor("x"), a.tensor("w")
+    return calls.new(f"{calls.nl}.rms_norm({text}, {weight}, axis={a.text('axis')}, n={a.text('n')}"
+                     f"{a.passed('epsilon')}{_dtype(a)}{a.passed('compute_dtype')})",
+                     calls.on_chip(source.like(source.shape, a.dtype_meaning)))
+
+
+@recipe("dropout")
+def dropout(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """Elements set to 0 at random."""
+    text, source = a.tensor("x" if "x" in a.nodes else next(iter(a.nodes)))
+    return calls.new(f"{calls.nl}.dropout({text}, rate={a.text('rate')}{_dtype(a)})",
+                     calls.on_chip(source.like(source.shape, a.dtype_meaning)))
+
+
+@recipe("where")
+def where(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """A choice by a tile; operands of one shape."""
+    condition, chosen = a.tensor("condition")
+    parts, fact = [], chosen
+    for name in ("x", "y"):
+        if isinstance(a.fact(name), TensorFact):
+            text, source = a.tensor(name)
+            if source.shape is not None and chosen.shape is not None and len(source.shape) == len(chosen.shape):
+                text = calls.stretched(text, source, chosen.shape)
+            parts.append(text)
+            fact = source if fact is chosen else fact
+        else:
+            parts.append(a.text(name))
+    dtype = a.dtype
+    if not dtype and not all(isinstance(a.fact(n), TensorFact) for n in ("x", "y")):
+        numbers = [a.fact(n) for n in ("x", "y") if not isinstance(a.fact(n), TensorFact)]
+        if any(isinstance(n, NumberFact) and n.kind == "float" for n in numbers) and fact.dtype != "nl.float32":
+            dtype = f"{calls.nl}.float32"
+    given = f", dtype={dtype}" if dtype else ""
+    return calls.new(f"{calls.nl}.where({condition}, {', '.join(parts)}{given})",
+                     calls.on_chip(chosen.like(chosen.shape, a.dtype_meaning or dtype or fact.dtype or " ")))
+
+
+@recipe("gather_flattened")
+def gather_flattened(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """Elements of each partition by number."""
+    (data, source), (indices, chosen) = a.tensor("data"), a.tensor("indices")
+    return calls.new(f"{calls.nl}.gather_flattened({data}, {indices}{_dtype(a)})",
+                     calls.on_chip(chosen.like(chosen.shape, a.dtype_meaning or source.dtype or " ")))
+
+
+@recipe("device_print")
+def device_print(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """Prints where the kernel is simulated."""
+    values = list(a.nodes.values())
+    return calls.new(f"{calls.nl}.device_print({calls.text(values[0])}, {calls.text(values[1])})", Fact())
+
+
+@recipe("static_cast")
+def static_cast(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """A copy in another dtype."""
+    node = next(iter(a.nodes.values()))
+    if not isinstance(calls.fact(node), TensorFact):
+        return calls.new(f"{terms.factor(calls.text(node))}.astype({a.dtype})", Fact())
+    text, source = a.tensor(next(iter(a.nodes)))
+    return calls.new(f"{calls.nl}.copy({text}{_dtype(a)})", calls.on_chip(source.like(source.shape, a.dtype_meaning)))
+
+
+# -- indices, loops and the host ---------------------------------------------------------------------------------------
+@recipe("arange")
+def arange(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """An index vector."""
+    values = [calls.text(n) for n in a.nodes.values()]
+    start, stop = ("0", values[0]) if len(values) == 1 else (values[0], values[1])
+    extent = terms.difference(stop, start) or terms.subtract(stop, start)
+    shown = ", ".join(values)
+    return calls.new(f"{calls.nl}.arange({shown})", IndexFact(start, (Axis(extent, "1"),)))
+
+
+@recipe("ds")
+def ds(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """A slice by its start and size."""
+    start, size = (calls.text(n) for n in a.nodes.values())
+    return calls.new(f"{calls.nl}.ds({start}, {size})", Span(start, size if calls.stable(size) else ""))
+
+
+@recipe("par_dim")
+def par_dim(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """Dimension 0 is the partition; who creates tensors looks at the old text."""
+    text = calls.text(next(iter(a.nodes.values())))
+    return calls.new(f"{calls.names.alias('nl')}.par_dim({text})", NumberFact("int"))
+
+
+@recipe(*RANGES)
+def ranges(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """All are Python's ``range``: loops are unrolled."""
+    shown = ", ".join(calls.text(n) for k, n in a.nodes.items() if k not in ("precise_schedule", "directives"))
+    calls.report.changed(calls.line, f"{a.function} is range: loops are unrolled, and variables are Python's integers")
+    return calls.new(f"range({shown})", Many(NumberFact("int")))
+
+
+@recipe(*SAME_NAME)
+def same_name(calls: Calls, a: Arguments) -> cst.BaseExpression:
+    """The launch; kernels on grids get loops instead."""
+    name = a.function.partition(".")[2]
+    shown = ", ".join(calls.text(n) for n in a.nodes.values())
+    return calls.program(name, shown)
+
+
+@recipe("loop_reduce")
+def loop_reduce(calls: Calls, a: Arguments) -> OperationText:
+    """The first iteration writes, the others accumulate."""
+    text, source = a.tensor("x" if "x" in a.nodes else next(iter(a.nodes)))
+    node = a.nodes["loop_indices"]
+    loops = [calls.text(e.value) for e in node.elements] if isinstance(node, (cst.List, cst.Tuple)) else [
+        calls.text(node)]
+    first = " and ".join(f"{i} == {calls.loop_starts.get(i, '0')}" for i in loops)
+
+    def into(dst: str, target: TensorFact) -> list[str]:
+        return [f"if {first}:\n    {calls.nisa}.tensor_copy(dst={dst}, src={text})\nelse:\n"
+                f"    {calls.nisa}.tensor_tensor(dst={dst}, data1={dst}, data2={text}, op={a.token('op')})"]
+    dtype = a.dtype or f"{text}.dtype"
+    return OperationText(calls.on_chip(source), "", into, calls.shape_text(source, text), dtype, "total")

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A file of the beta generation: imports, decorators, launches, and its kernels."""
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from nki_mlir.migration import terms
+from nki_mlir.migration.expressions import MODULE
+from nki_mlir.migration.facts import Fact, NumberFact
+from nki_mlir.migration.kernels import Kernels
+from nki_mlir.migration.names import Names
+from nki_mlir.migration.report import MigrationReport
+
+N = TypeVar("N", bound=cst.CSTNode)
+WRAPPERS = {"nki.jit", "nki.trace", "nki.baremetal", "nki.benchmark", "nki.profile"}
+MODULES = {"neuronxcc.nki": "nki", "neuronxcc.nki.language": "nki.language", "neuronxcc.nki.isa": "nki.isa",
+           "neuronxcc.nki.typing": "nki.typing", "neuronxcc.nki.isa.constants": "nki.isa",
+           "neuronxcc.nki.isa.neuron_isa": "nki.isa"}
+HOST_FUNCTIONS = {"nl.static_cast", "nl.nc", "nl.spmd_dim", "nisa.get_nc_version"}
+
+
+def rewritten(text: str, report: MigrationReport, gridded: Mapping[str, int] | None = None) -> str:
+    """The text in the current generation; ``gridded`` has kernels of other files whose grid is an argument now."""
+    return SourceModule(text, report, gridded or {}).text()
+
+
+class SourceModule:
+    """One file."""
+
+    def __init__(self, text: str, report: MigrationReport, imported: Mapping[str, int]) -> None:
+        self.names, self.report = Names(text), report
+        wrapper = MetadataWrapper(cst.parse_module(text))
+        self.tree = wrapper.module
+        positions = wrapper.resolve(PositionProvider)
+        self.line_of = {id(n): p.start.line for n, p in positions.items()}
+        self.functions: dict[str, cst.FunctionDef] = {}
+        self._collect(self.tree)
+        own = {n: f for n, f in self.functions.items() if self.is_device(f)}
+        self.entries = self._entries(own)
+        self.kernels = Kernels(self.names, report, own, self.line_of)
+        self.kernels.globals = self._constants()
+        self.kernels.all_names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+        self.gridded: dict[str, int] = dict(imported)
+        self.launches = self._launches()
+
+    def _collect(self, node: cst.CSTNode) -> None:
+        """Functions that are not within a device function, by name."""
+        for child in node.children:
+            if isinstance(child, cst.FunctionDef):
+                self.functions.setdefault(child.name.value, child)
+                if self.is_device(child):
+                    continue
+            self._collect(child)
+
+    def is_device(self, function: cst.FunctionDef) -> bool:
+        """Whether a function itself calls operations of a kernel."""
+        pending: list[cst.CSTNode] = list(function.body.children)
+        while pending:
+            node = pending.pop()
+            if isinstance(node, cst.FunctionDef):
+                continue
+            if isinstance(node, cst.Call):
+                meaning = self.names.meaning(node.func)
+                if meaning.startswith(("nl.", "nisa.")) and meaning not in HOST_FUNCTIONS:
+                    return True
+            pending += node.children
+        return any(self.wrapper(d) for d in function.decorators)
+
+    def wrapper(self, decorator: cst.Decorator) -> str:
+        """The kernel decorator that one is."""
+        node = decorator.decorator
+        meaning = self.names.meaning(node.func if isinstance(node, cst.Call) else node)
+        return meaning if meaning in WRAPPERS or meaning.startswith("ncc.") else ""
+
+    def _entries(self, own: dict[str, cst.FunctionDef]) -> dict[str, str]:
+        """Kernels that are launched, and the mode that their decorator names."""
+        found: dict[str, str] = {}
+        for name, function in own.items():
+            for decorator in function.decorators:
+                if self.wrapper(decorator):
+                    simulated = "simulation" in MODULE.code_for_node(decorator)
+                    found[name] = "simulation" if simulated else found.get(name, "")
+        for call in _nodes(self.tree, cst.Call):
+            meaning = self.names.meaning(call.func)
+            if meaning in WRAPPERS or meaning in ("nki.simulate_kernel", "nki.nki_call"):
+                node = call.args[0].value if call.args else None
+                while isinstance(node, cst.Subscript):
+                    node = node.value
+                if isinstance(node, cst.Name) and node.value in own:
+                    found.setdefault(node.value, "")
+        called = {c.func.value for f in own.values() for c in _nodes(f, cst.Call) if isinstance(c.func, cst.Name)}
+        device = {id(n) for f in own.values() for n in _nodes(f, cst.Name)}
+        launched = {n.value for n in _nodes(self.tree, cst.Name) if id(n) not in device}
+        return {n: mode for n, mode in found.items() if n not in called or n in launched}
+
+    def _constants(self) -> dict[str, Fact]:
+        found: dict[str, Fact] = {}
+        for statement in self.tree.body:
+            text = MODULE.code_for_node(statement).strip()
+            try:
+                tree = ast.parse(text).body
+            except SyntaxError:
+                continue
+            for node in tree:
+                if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                    value = node.value
+                    if isinstance(value, ast.Constant) and isinstance(value.value, (int, float)):
+                        found[node.targets[0].id] = NumberFact("float" if isinstance(value.value, float) else "int")
+        return found
+
+    def _launches(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for node in _nodes(self.tree, cst.Subscript):
+            if isinstance(node.value, cst.Name) and node.value.value in self.functions:
+                found.setdefault(node.value.value, []).append(self._grid(node))
+        return found
+
+    def _grid(self, node: cst.Subscript) -> str:
+        return ", ".join(MODULE.code_for_node(e.slice) for e in node.slice)
+
+    # -- the text ------------------------------------------------------------------------------------------------------
+    def text(self) -> str:
+        """The file in the current generation."""
+        kernels = self.kernels
+        for name in self.entries:
+            axes = kernels.program_axes(name)
+            grids = self.launches.get(name, [])
+            if axes == {0} and grids and all(terms.number(g) in (1, 2) or "nc(" in g for g in grids):
+                kernels.on_cores.add(name)
+            elif axes:
+                self.gridded[name] = max(axes) + 1
+        for name in self.entries:
+            facts = kernels.parameters.facts(kernels.trees[name], True)
+            if name not in kernels.rewrites:
+                kernels.rewrite(name, facts, True)
+        for name in kernels.functions:
+            if name not in kernels.rewrites:
+                kernels.rewrite(name, kernels.parameters.facts(kernels.trees[name], False), False)
+        made = self.tree.visit(Host(self))
+        return made.code
+
+
+class Host(cst.CSTTransformer):
+    """Everything but kernels, which are replaced."""
+
+    def __init__(self, module: SourceModule) -> None:
+        super().__init__()
+        self.module, self.names, self.report = module, module.names, module.report
+        self.nki = self.names.alias("nki")
+        self.partial = False
+
+    def line(self, node: cst.CSTNode) -> int:
+        """The old line."""
+        return self.module.line_of.get(id(node), 0)
+
+    # -- functions -----------------------------------------------------------------------------------------------------
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        """Kernels have been rewritten."""
+        return self.module.functions.get(node.name.value) is not node or not self.is_own(node)
+
+    def is_own(self, node: cst.FunctionDef) -> bool:
+        """Whether a function is rewritten as one of a kernel's."""
+        return node.name.value in self.module.kernels.functions
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        """A kernel in the current generation."""
+        name = original_node.name.value
+        if self.module.functions.get(name) is not original_node or not self.is_own(original_node):
+            return updated_node
+        made = self.module.kernels.rewrites[name]
+        kept = [d for d in original_node.decorators if not self.module.wrapper(d)]
+        for decorator in original_node.decorators:
+            meaning = self.module.wrapper(decorator)
+            if meaning in ("nki.benchmark", "nki.profile"):
+                self.report.changed(self.line(original_node), f"{meaning} goes: a profiler measures kernels")
+            elif meaning.startswith("ncc."):
+                self.report.changed(self.line(original_node), f"{meaning} goes: the compiler of the current generation "
+                                                              "has no such directive")
+        if name in self.module.entries:
+            kept.append(cst.Decorator(cst.parse_expression(f"{self.nki}.jit")))
+        return made.with_changes(decorators=kept)
+
+    # -- imports -------------------------------------------------------------------------------------------------------
+    def leave_Import(self, original_node: cst.Import, updated_node: cst.Import) -> "cst.Import | cst.RemovalSentinel":
+        """``neuronxcc.nki`` is ``nki``."""
+        items = []
+        for item in updated_node.names:
+            path = MODULE.code_for_node(item.name)
+            if path == "neuronxcc.nki.compiler":
+                self.report.changed(self.line(original_node), f"{path} has no counterpart")
+                continue
+            new = MODULES.get(path)
+            if new is None and path.startswith("neuronxcc.nki"):
+                self.report.left(self.line(original_node), f"{path} has no counterpart")
+            if new is not None:
+                self.report.changed(self.line(original_node), f"{path} is {new}")
+                name = cst.parse_expression(new)
+                assert isinstance(name, (cst.Name, cst.Attribute))
+                alias = item.asname
+                if alias is not None and MODULE.code_for_node(alias.name).strip() == new:
+                    alias = None
+                item = item.with_changes(name=name, asname=alias)
+            items.append(item)
+        if not items:
+            return cst.RemoveFromParent()
+        return updated_node.with_changes(names=[*items[:-1], items[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)])
+
+    def leave_ImportFrom(self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom) -> (
+            "cst.BaseSmallStatement | cst.FlattenSentinel[cst.BaseSmallStatement] | cst.RemovalSentinel"):
+        """The same."""
+        path = MODULE.code_for_node(updated_node.module) if updated_node.module is not None else ""
+        if updated_node.relative or isinstance(updated_node.names, cst.ImportStar):
+            return updated_node
+        line, names = self.line(original_node), list(updated_node.names)
+        if path in ("torch_neuronx", "torch_neuronx.xla_impl.ops", "jax_neuronx", "jax_neuronx.core"):
+            kept = [n for n in names if MODULE.code_for_node(n.name) not in ("nki_jit", "nki_call")]
+            if len(kept) == len(names):
+                return updated_node
+            self.report.changed(line, "the decorator of every framework is nki.jit")
+            return self._first(kept, updated_node, "nki", "import nki")
+        if path == "neuronxcc":
+            others = [n for n in names if MODULE.code_for_node(n.name) != "nki"]
+            alias = next((n.asname for n in names if MODULE.code_for_node(n.name) == "nki" and n.asname), None)
+            as_name = f" as {MODULE.code_for_node(alias.name).strip()}" if alias is not None else ""
+            self.report.changed(line, "neuronxcc.nki is nki")
+            return self._first(others, updated_node, "nki", f"import nki{as_name}")
+        if path not in MODULES and not path.startswith("neuronxcc.nki"):
+            return updated_node
+        if path == "neuronxcc.nki.typing":
+            names = [n for n in names if MODULE.code_for_node(n.name) not in ("mutable_tensor", "mutable", "tensor")]
+        if path == "neuronxcc.nki.compiler":
+            names = []
+        names = [n for n in names if MODULE.code_for_node(n.name) not in (
+            "par_dim", "trace", "baremetal", "benchmark", "profile", "arange", "mgrid", "compiler",
+            "affine_range", "sequential_range", "static_range")]
+        self.report.changed(line, f"{path} is {MODULES.get(path, 'gone')}")
+        if any(MODULE.code_for_node(n.name) == "simulate_kernel" for n in names):
+            names = [n for n in names if MODULE.code_for_node(n.name) != "simulate_kernel"]
+        if path not in MODULES:
+            if names:
+                self.report.left(line, f"{path} has no counterpart")
+                return updated_node
+            return cst.RemoveFromParent()
+        if not names:
+            return cst.RemoveFromParent()
+        module = cst.parse_expression(MODULES[path])
+        assert isinstance(module, (cst.Name, cst.Attribute))
+        names[-1] = names[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        return updated_node.with_changes(module=module, names=names)
+
+    def _first(self, kept: list[cst.ImportAlias], node: cst.ImportFrom, module: str, text: str
+               ) -> "cst.FlattenSentinel[cst.BaseSmallStatement] | cst.Import":
+        statement = cst.parse_statement(text)
+        assert isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[0], cst.Import)
+        if not kept:
+            return statement.body[0]
+        kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        return cst.FlattenSentinel([statement.body[0], node.with_changes(names=kept)])
+
+    # -- launches ------------------------------------------------------------------------------------------------------
+    def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
+        """A kernel on a grid that nobody calls here: its grid is an argument that is bound."""
+        if not self._is_gridded(original_node.value):
+            return updated_node
+        if original_node in self.called:
+            return updated_node
+        self.partial = True
+        return cst.parse_expression(f"functools.partial({MODULE.code_for_node(updated_node.value)}, "
+                                    f"grid={self._grid(original_node)})")
+
+    called: set[cst.CSTNode] = set()
+
+    def visit_Call(self, node: cst.Call) -> None:
+        """Subscripts that are called."""
+        if isinstance(node.func, cst.Subscript):
+            self.called.add(node.func)
+
+    def _is_gridded(self, node: cst.BaseExpression) -> bool:
+        return isinstance(node, cst.Name) and node.value in self.module.gridded
+
+    def _grid(self, node: cst.Subscript) -> str:
+        items = [MODULE.code_for_node(e.slice) for e in node.slice]
+        if len(items) > 1:
+            return f"({', '.join(items)})"
+        rank = self.module.gridded.get(MODULE.code_for_node(node.value), 1)
+        return items[0] if rank > 1 or items[0].startswith("(") else f"({items[0]},)"
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        """Launches, and functions that make kernels."""
+        meaning, line = self.names.meaning(original_node.func), self.line(original_node)
+        if meaning == "nl.static_cast" and len(updated_node.args) == 2:
+            self.report.changed(line, "nl.static_cast is astype")
+            array, dtype = (MODULE.code_for_node(a.value) for a in updated_node.args)
+            return cst.parse_expression(f"{terms.factor(array)}.astype({dtype})")
+        if meaning == "nki.simulate_kernel" and updated_node.args:
+            self.report.changed(line, "nki.simulate_kernel is nki.simulate")
+            return self._launched(updated_node.args[0].value, updated_node.args[1:], True)
+        if meaning in WRAPPERS and updated_node.args and updated_node.args[0].keyword is None:
+            self.report.changed(line, f"{meaning} is nki.jit")
+            name = MODULE.code_for_node(updated_node.args[0].value)
+            simulated = "simulation" in MODULE.code_for_node(updated_node)
+            if name in self.module.entries:
+                return cst.parse_expression(f"{self.nki}.simulate({name})" if simulated else name)
+            return cst.parse_expression(f"{self.nki}.jit({name})")
+        if isinstance(original_node.func, cst.Subscript) and self._is_gridded(original_node.func.value):
+            self.report.changed(line, "the launch grid is an argument of the kernel")
+            return self._launched(updated_node.func, updated_node.args, self._simulated(original_node.func.value))
+        if isinstance(original_node.func, cst.Name) and self._simulated(original_node.func):
+            self.report.changed(line, 'what mode="simulation" did is nki.simulate')
+            return self._launched(updated_node.func, updated_node.args, True)
+        if meaning == "nki.nki_call":
+            self.report.left(line, "nki_call: call the kernel, which creates and returns its results")
+        return updated_node
+
+    def _simulated(self, node: cst.BaseExpression) -> bool:
+        return isinstance(node, cst.Name) and self.module.entries.get(node.value) == "simulation"
+
+    def _launched(self, kernel: cst.BaseExpression, arguments: Sequence[cst.Arg],
+                  simulated: bool) -> cst.BaseExpression:
+        given = list(arguments)
+        if isinstance(kernel, cst.Call) and MODULE.code_for_node(kernel.func) == "functools.partial":
+            given = [*given, kernel.args[1]]
+            kernel = kernel.args[0].value
+        if isinstance(kernel, cst.Subscript) and self._is_gridded(kernel.value):
+            grid = cst.Arg(cst.parse_expression(self._grid(kernel)), keyword=cst.Name("grid"),
+                           equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")))
+            given, kernel = [*given, grid], kernel.value
+        function = kernel
+        if simulated:
+            function = cst.Call(cst.parse_expression(f"{self.nki}.simulate"), [cst.Arg(kernel)])
+        given = [a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in given]
+        return cst.Call(function, given)
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
+        """What measurements left at a kernel."""
+        if self.names.meaning(original_node) in WRAPPERS:
+            return cst.parse_expression(f"{self.nki}.jit")
+        if original_node.attr.value == "benchmark_result":
+            self.report.left(self.line(original_node), "benchmark_result: measure with the profiler")
+        return updated_node
+
+    def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
+        """Imports that new text needs."""
+        missing = []
+        for alias, path in (("nki", "nki"), ("nisa", "nki.isa"), ("nl", "nki.language"), ("functools", "functools")):
+            name = self.names.alias(alias) if alias != "functools" else alias
+            used = any(n.value == name for n in _nodes(updated_node, cst.Name))
+            imported = name in self.names.paths
+            if used and not imported:
+                missing.append(f"import {path}" if path == name else f"import {path} as {name}")
+        if not missing:
+            return updated_node
+        at = next((k for k, s in enumerate(updated_node.body) if isinstance(s, cst.SimpleStatementLine) and isinstance(
+            s.body[0], (cst.Import, cst.ImportFrom)) and "__future__" not in MODULE.code_for_node(s)), None)
+        if at is None:
+            at = 1 if updated_node.body and updated_node.get_docstring() else 0
+        body = list(updated_node.body)
+        body[at:at] = [cst.parse_statement(m) for m in missing]
+        return updated_node.with_changes(body=body)
+
+
+def _nodes(tree: cst.CSTNode, kind: type[N]) -> list[N]:
+    """All nodes of a class below one."""
+    found: list[N] = []
+    pending: list[cst.CSTNode] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, kind):
+            found.append(node)
+        pending += node.children
+    return found

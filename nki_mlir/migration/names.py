@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What names of a module's text stand for: imports of the vendor's packages, and operators of NumPy."""
+
+import ast
+
+import libcst as cst
+
+from nki_mlir.scalar.tokens import ALIASES
+
+PACKAGES = {"neuronxcc.nki.language": "nl", "neuronxcc.nki.isa": "nisa", "neuronxcc.nki.compiler": "ncc",
+            "neuronxcc.nki.typing": "nt", "neuronxcc.nki": "nki", "numpy": "np", "torch_neuronx.nki_jit": "nki.jit",
+            "torch_neuronx.xla_impl.ops.nki_jit": "nki.jit", "jax_neuronx.nki_call": "nki.nki_call",
+            "jax_neuronx.core.nki_call": "nki.nki_call",
+            "nki.language": "nl", "nki.isa": "nisa", "nki.typing": "nt", "nki.collectives": "nccl", "nki": "nki"}
+NUMPY_ONLY = {"max", "min", "sum", "prod", "mean", "all", "any"}       # these are functions of nl, too
+
+
+def dotted(node: cst.BaseExpression) -> str | None:
+    """``a.b.c`` of a name or an attribute of one."""
+    if isinstance(node, cst.Name):
+        return node.value
+    if isinstance(node, cst.Attribute):
+        owner = dotted(node.value)
+        return None if owner is None else f"{owner}.{node.attr.value}"
+    return None
+
+
+def shortened(path: str) -> str:
+    """A public path by its usual alias: ``nl.load`` for ``neuronxcc.nki.language.load``; empty for any other."""
+    for package, alias in PACKAGES.items():
+        if path == package:
+            return alias
+        if path.startswith(package + "."):
+            rest = path[len(package) + 1:]
+            if alias == "nki" and rest.split(".")[0] in ("language", "isa", "compiler", "typing"):
+                continue
+            return f"{alias}.{rest}".replace("nisa.constants.", "nisa.").replace("nisa.neuron_isa.", "nisa.")
+    return ""
+
+
+class Names:
+    """The imports of a module."""
+
+    def __init__(self, text: str) -> None:
+        self.paths: dict[str, str] = {}
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                for item in node.names:
+                    self.paths[item.asname or item.name.split(".")[0]] = (
+                        item.name if item.asname else item.name.split(".")[0])
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                for item in node.names:
+                    self.paths[item.asname or item.name] = f"{node.module}.{item.name}"
+        self.is_beta = any(path.startswith(("neuronxcc.nki", "neuronxcc")) or (shortened(path) in (
+            "nki.jit", "nki.nki_call") and not path.startswith("nki")) for path in self.paths.values())
+
+    def alias(self, short: str) -> str:
+        """How the module writes ``nl``, ``nisa`` or ``nki``; the usual alias where it imports none."""
+        for name, path in self.paths.items():
+            if shortened(path) == short and path in PACKAGES:
+                return name
+        return short
+
+    def meaning(self, node: cst.BaseExpression) -> str:
+        """``nl.load`` for what reads as that function, else an empty text."""
+        path = dotted(node)
+        if path is None:
+            return ""
+        head, _, rest = path.partition(".")
+        if head not in self.paths:
+            return ""
+        full = self.paths[head] + (f".{rest}" if rest else "")
+        return shortened(full)
+
+
+def operator(meaning: str) -> str:
+    """The name in ``nl`` of the operator that a name of NumPy or ``nl`` is, or an empty text."""
+    package, _, name = meaning.partition(".")
+    if package not in ("np", "nl"):
+        return ""
+    return ALIASES.get(name, name)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the parameters of a function are, from how its body uses them, and which names a function binds."""
+
+import ast
+from collections import Counter
+from collections.abc import Mapping
+
+import libcst as cst
+
+from nki_mlir.migration.facts import HBM, SBUF, Fact, NumberFact, TensorFact
+from nki_mlir.migration.names import Names
+
+TENSOR_ATTRIBUTES = {"shape", "dtype", "ndim"}
+FROM_HBM = {"nl.load", "nl.store", "nl.load_transpose2d", "nl.atomic_rmw", "nisa.dma_copy"}
+
+
+def bound_names(node: ast.AST) -> Counter[str]:
+    """How often each name is bound."""
+    found: Counter[str] = Counter()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+            found[inner.id] += 1
+        elif isinstance(inner, (ast.FunctionDef, ast.ClassDef)) and inner is not node:
+            found[inner.name] += 1
+    return found
+
+
+def unstable(node: ast.FunctionDef) -> frozenset[str]:
+    """Names that mean different things at different lines: they are bound at several."""
+    counts = bound_names(node)
+    return frozenset(name for name, count in counts.items() if count > 1)
+
+
+def root(node: ast.expr) -> str:
+    """The name that a subscript or attribute chain begins with."""
+    while isinstance(node, (ast.Subscript, ast.Attribute)):
+        node = node.value
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return root(node.func.value)
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+class Parameters:
+    """Looks at the functions of a module."""
+
+    def __init__(self, names: Names, functions: Mapping[str, ast.FunctionDef]) -> None:
+        self.names, self.functions = names, functions
+
+    def meaning(self, node: ast.expr) -> str:
+        """What a name or attribute of a module stands for."""
+        try:
+            return self.names.meaning(cst.parse_expression(ast.unparse(node)))
+        except cst.ParserSyntaxError:
+            return ""
+
+    def facts(self, function: ast.FunctionDef, is_kernel: bool) -> dict[str, Fact]:
+        """What each parameter is."""
+        arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+        defaults: dict[str, ast.expr | None] = {}
+        positional = [*function.args.posonlyargs, *function.args.args]
+        for argument, value in zip(positional[::-1], function.args.defaults[::-1]):
+            defaults[argument.arg] = value
+        for argument, given in zip(function.args.kwonlyargs, function.args.kw_defaults):
+            defaults[argument.arg] = given
+        found: dict[str, Fact] = {}
+        for argument in arguments:
+            name = argument.arg
+            default = defaults.get(name)
+            annotation = ast.unparse(argument.annotation) if argument.annotation else ""
+            number = default.value if isinstance(default, ast.Constant) else None
+            if isinstance(number, (int, float)) and not isinstance(number, bool):
+                found[name] = NumberFact("float" if isinstance(number, float) else "int")
+            elif annotation in ("int", "float", "bool", "str"):
+                found[name] = NumberFact(annotation if annotation in ("int", "float") else "")
+            else:
+                found[name] = self._used(function, name, is_kernel)
+        return found
+
+    def _used(self, function: ast.FunctionDef, name: str, is_kernel: bool, seen: frozenset[str] = frozenset()) -> Fact:
+        dtype = f"{name}.dtype"
+        tile, hbm = TensorFact(SBUF, None, dtype), TensorFact(HBM, None, dtype, base=True, parameter=True)
+        kinds: set[str] = set()
+        for node in ast.walk(function):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == name:
+                if node.attr in TENSOR_ATTRIBUTES or node.attr in ("reshape", "broadcast_to", "astype"):
+                    kinds.add("tensor")
+            elif isinstance(node, (ast.Subscript, ast.AugAssign)):
+                owner = node.value if isinstance(node, ast.Subscript) else node.target
+                if isinstance(owner, ast.Name) and owner.id == name:
+                    kinds.add("tensor" if isinstance(node, ast.Subscript) else "")
+            elif isinstance(node, ast.Call):
+                self._in_call(node, name, kinds, seen | {function.name})
+        if is_kernel:                   # its tensors are in HBM, which no operation computes with
+            return hbm if kinds & {"hbm", "tensor"} else NumberFact()
+        if "hbm" in kinds:
+            return hbm
+        return tile if kinds & {"tile", "tensor"} else NumberFact()
+
+    def _in_call(self, node: ast.Call, name: str, kinds: set[str], seen: frozenset[str]) -> None:
+        values = [*node.args, *(k.value for k in node.keywords)]
+        if not any(root(v) == name for v in values):
+            return
+        meaning = self.meaning(node.func) if dotted_like(node.func) else ""
+        if meaning in FROM_HBM:
+            named = [k.value for k in node.keywords if k.arg in ("src", "dst")]
+            first = next(iter([*named, *node.args]), None)
+            is_first = meaning == "nisa.dma_copy" or (first is not None and root(first) == name)
+            kinds.add("hbm" if is_first and meaning != "nisa.dma_copy" else "tile" if not is_first else "tensor")
+        elif meaning.startswith("nisa.") or (meaning.startswith("nl.") and meaning[3:] in (
+                "exp", "copy", "matmul", "add", "multiply", "subtract", "divide", "sum", "max", "transpose")):
+            direct = [v for v in values[:2] if isinstance(v, (ast.Name, ast.Subscript)) and root(v) == name]
+            if direct:
+                kinds.add("tile")
+        elif isinstance(node.func, ast.Name) and node.func.id in self.functions and node.func.id not in seen:
+            callee = self.functions[node.func.id]
+            parameters = [a.arg for a in callee.args.args]
+            for position, value in enumerate(node.args):
+                if isinstance(value, ast.Name) and value.id == name and position < len(parameters):
+                    fact = self._used(callee, parameters[position], False, seen)
+                    if isinstance(fact, TensorFact):
+                        kinds.add("hbm" if fact.memory == HBM else "tile")
+
+
+def dotted_like(node: ast.expr) -> bool:
+    """Whether a node is a name or attributes of one."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name)

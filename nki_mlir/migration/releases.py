@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Calls of older releases of the current generation in the form of a newer one."""
+
+from collections.abc import Callable
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from nki_mlir.language.signatures.table import RELEASES
+from nki_mlir.migration.expressions import MODULE
+from nki_mlir.migration.names import Names
+from nki_mlir.migration.report import MigrationReport
+
+KEYWORDS = {"nisa.register_move": {"imm": "src"}, "nisa.nc_matmul": {"is_moving_zero": "is_moving_onezero",
+                                                                     "is_stationary_zero": "is_stationary_onezero"},
+            "nl.zeros_like": {"a": "x"}, "nl.empty_like": {"a": "x"},
+            "nl.device_print": {"prefix": "print_prefix", "x": "tensor"}}
+DEAD = {"nisa.nc_matmul": {"psumAccumulateFlag", "psum_accumulate_flag"}, "nki.jit": {"platform_target", "mode"},
+        "nisa.dma_copy": {"unique_indices"}}
+POSITIONS = {"nisa.affine_select": ("dst", "pattern", "offset", "channel_multiplier", "on_true_tile",
+                                    "on_false_value", "cmp_op"),
+             "nisa.dma_compute": ("dst", "srcs", "scales", "reduce_op"),
+             "nisa.nc_matmul": ("dst", "stationary", "moving", "is_stationary_onezero", "is_moving_onezero",
+                                "is_transpose", "tile_position", "tile_size"),
+             "nisa.dma_copy": ("dst", "src", "dst_rmw_op", "oob_mode", "dge_mode"),
+             "nisa.dma_transpose": ("dst", "src", "axes", "dge_mode", "oob_mode")}
+RANGES = {"nl.affine_range", "nl.sequential_range", "nl.static_range"}
+BUFFERS = {"sbuf", "psum", "hbm", "private_hbm", "shared_hbm"}
+DTYPE_WORDS = {"float32", "float16", "bfloat16", "int8", "int16", "int32", "uint8", "uint16", "uint32"}
+NAMES = {"nl.tile_size.psum_fmax": "tile_size.psum_bank_fmax",
+         "nl.tile_size.total_available_sbuf_size": "tile_size.sbuf_fmax_bytes"}
+
+
+def newest(text: str, report: MigrationReport, release: str = RELEASES[-1]) -> str:
+    """The text with calls as ``release`` documents them; texts that import no ``nki`` stay."""
+    names = Names(text)
+    if names.is_beta or not any(path == "nki" or path.startswith("nki.") for path in names.paths.values()):
+        return text
+    wrapper = MetadataWrapper(cst.parse_module(text))
+    lines = {id(n): p.start.line for n, p in wrapper.resolve(PositionProvider).items()}
+    return wrapper.module.visit(_Newest(names, report, lines, RELEASES.index(release))).code
+
+
+def _older(name: str, values: list[cst.BaseExpression]) -> bool:
+    """Whether positional arguments follow the older order."""
+    def at(k: int) -> cst.BaseExpression | None:
+        return values[k] if k < len(values) else None
+    third, fourth, seventh = at(2), at(3), at(6)
+    match name:
+        case "nisa.affine_select":
+            return isinstance(third, (cst.Integer, cst.UnaryOperation)) and isinstance(
+                fourth, (cst.Integer, cst.UnaryOperation))
+        case "nisa.dma_compute":
+            return isinstance(third, (cst.List, cst.Tuple)) or (third is not None and MODULE.code_for_node(
+                third) == "None")
+        case "nisa.nc_matmul":
+            return isinstance(seventh, cst.Tuple)
+        case "nisa.dma_copy":
+            return third is not None and not isinstance(third, cst.Integer)
+        case "nisa.dma_transpose":
+            return fourth is not None and not isinstance(fourth, cst.Integer)
+    return False
+
+
+class _Newest(cst.CSTTransformer):
+    def __init__(self, names: Names, report: MigrationReport, lines: dict[int, int], release: int) -> None:
+        super().__init__()
+        self.names, self.report, self.lines, self.release = names, report, lines, release
+        self.nl, self.nisa = names.alias("nl"), names.alias("nisa")
+
+    def _changed(self, node: cst.CSTNode, text: str) -> None:
+        self.report.changed(self.lines.get(id(node), 0), text)
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
+        """Names that were replaced."""
+        new = NAMES.get(self.names.meaning(original_node))
+        if new is None or self.release < RELEASES.index("2.32"):
+            return updated_node
+        self._changed(original_node, f"the name is {new}")
+        return cst.parse_expression(f"{self.nl}.{new}")
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        """Arguments by the names and in the order of the newest signature."""
+        meaning = self.names.meaning(original_node.func)
+        if meaning in RANGES:
+            self._changed(original_node, f"{meaning} is range")
+            return updated_node.with_changes(func=cst.Name("range"))
+        if meaning == "nl.par_dim" and len(updated_node.args) == 1:
+            self._changed(original_node, "dimension 0 is the partition")
+            return updated_node.args[0].value
+        if not meaning.startswith(("nl.", "nisa.", "nki.")):
+            return updated_node
+        arguments = self._named(meaning, original_node, list(updated_node.args))
+        arguments = [a for a in map(self._argument(meaning, original_node), arguments) if a is not None]
+        function = updated_node.func
+        if meaning in ("nisa.tensor_copy_dynamic_src", "nisa.tensor_copy_dynamic_dst"):
+            self._changed(original_node, "a copy of a view with an offset of the run time is nisa.tensor_copy")
+            function = cst.parse_expression(f"{self.nisa}.tensor_copy")
+        by_name = {a.keyword.value: a for a in arguments if a.keyword is not None}
+        if meaning == "nisa.dma_copy" and "dst_rmw_op" in by_name:
+            return self._accumulating(original_node, arguments, by_name)
+        if function is updated_node.func and len(arguments) == len(updated_node.args) and all(
+                a is b for a, b in zip(arguments, updated_node.args)):
+            return updated_node
+        if arguments:
+            arguments[-1] = arguments[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        return updated_node.with_changes(func=function, args=arguments)
+
+    def _named(self, meaning: str, node: cst.Call, arguments: list[cst.Arg]) -> list[cst.Arg]:
+        positional = [a.value for a in arguments if a.keyword is None]
+        if meaning not in POSITIONS or not _older(meaning, positional):
+            return arguments
+        names = POSITIONS[meaning]
+        if meaning == "nisa.dma_copy" and "oob_mode" in MODULE.code_for_node(positional[2]):
+            names = ("dst", "src", "oob_mode", "dge_mode", "engine")
+        self._changed(node, f"{meaning} has another order of parameters: they are named")
+        return [a if a.keyword is not None else _keyword(names[k], a.value) for k, a in enumerate(arguments)]
+
+    def _accumulating(self, node: cst.Call, arguments: list[cst.Arg], by_name: dict[str, cst.Arg]
+                      ) -> cst.BaseExpression:
+        values = [MODULE.code_for_node(a.value) for a in arguments if a.keyword is None]
+        texts = {n: MODULE.code_for_node(a.value) for n, a in by_name.items()}
+        dst, src = texts.get("dst") or values[0], texts.get("src") or values[-1]
+        operator = texts["dst_rmw_op"]
+        self._changed(node, "a DMA that accumulates is nisa.dma_compute")
+        mode = f", oob_mode={texts['oob_mode']}" if "oob_mode" in texts else ""
+        return cst.parse_expression(f"{self.nisa}.dma_compute(dst={dst}, srcs=[{src}, {dst}], "
+                                    f"reduce_op={operator}{mode})")
+
+    def _argument(self, meaning: str, node: cst.Call) -> Callable[[cst.Arg], "cst.Arg | None"]:
+        def rewrite(argument: cst.Arg) -> cst.Arg | None:
+            name = argument.keyword.value if argument.keyword is not None else ""
+            text = MODULE.code_for_node(argument.value)
+            word = text.strip("'\"") if text[:1] in "'\"" else ""
+            new = KEYWORDS.get(meaning, {}).get(name)
+            if new is not None:
+                self._changed(node, f"the parameter {name} of {meaning} is {new}")
+                return argument.with_changes(keyword=cst.Name(new))
+            if name in DEAD.get(meaning, ()):
+                self._changed(node, f"{meaning} has no {name}")
+                return None
+            if meaning == "nisa.dma_copy" and name == "dst_rmw_op" and text == "None":
+                return None
+            if meaning == "nisa.sendrecv" and name == "use_gpsimd_dma":
+                self._changed(node, "the engine of nisa.sendrecv is an enumeration")
+                if text in ("True", "False"):
+                    chosen = "gpsimd_dma" if text == "True" else "dma"
+                    return _keyword("dma_engine", cst.parse_expression(f"{self.nisa}.dma_engine.{chosen}"))
+                return _keyword("dma_engine", cst.parse_expression(
+                    f"{self.nisa}.dma_engine.gpsimd_dma if {text} else {self.nisa}.dma_engine.dma"))
+            replaced = ""
+            if (name == "buffer" and word in BUFFERS) or (name == "dtype" and word in DTYPE_WORDS):
+                replaced = f"{self.nl}.{word}"
+            elif name == "perf_mode" and word:
+                replaced = f"{self.nisa}.matmul_perf_mode.{word}"
+            if replaced:
+                self._changed(node, f"{name} is {replaced}, no text")
+                return argument.with_changes(value=cst.parse_expression(replaced))
+            return argument
+        return rewrite
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        """Decorators without arguments, signatures without a separator, results that all cores see."""
+        kernel = any("jit" in self.names.meaning(d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator)
+                     for d in original_node.decorators)
+        if not kernel:
+            return updated_node
+        decorators = [d.with_changes(decorator=d.decorator.func) if isinstance(d.decorator, cst.Call)
+                      and not d.decorator.args else d for d in updated_node.decorators]
+        parameters = updated_node.params
+        if parameters.kwonly_params and isinstance(parameters.star_arg, cst.ParamStar):
+            self._changed(original_node, "a kernel has no parameters by keyword only")
+            parameters = parameters.with_changes(params=[*parameters.params, *parameters.kwonly_params],
+                                                 kwonly_params=(), star_arg=cst.MaybeSentinel.DEFAULT)
+        made = updated_node.with_changes(decorators=decorators, params=parameters)
+        returned = _returned(original_node)
+        changed = made.visit(_Shared(self.names, returned, self.nl)) if returned else made
+        assert isinstance(changed, cst.FunctionDef)
+        if not changed.deep_equals(made):
+            self._changed(original_node, "what a kernel returns is in nl.shared_hbm")
+        return changed
+
+
+def _returned(node: cst.FunctionDef) -> set[str]:
+    """The names that a function returns."""
+    found: set[str] = set()
+    pending: list[cst.CSTNode] = [node.body]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, cst.Return) and one.value is not None:
+            values = [one.value]
+            if isinstance(one.value, (cst.Tuple, cst.List)):
+                values = [e.value for e in one.value.elements]
+            found |= {v.value for v in values if isinstance(v, cst.Name)}
+        elif not isinstance(one, cst.FunctionDef):
+            pending += one.children
+    return found
+
+
+class _Shared(cst.CSTTransformer):
+    """Tensors of these names in memory that all cores of a launch see."""
+
+    def __init__(self, names: Names, returned: set[str], nl: str) -> None:
+        super().__init__()
+        self.names, self.returned, self.nl = names, returned, nl
+
+    def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign:
+        """``out = nl.ndarray(..., buffer=nl.hbm)``."""
+        target, value = updated_node.targets[0].target, updated_node.value
+        if not (isinstance(target, cst.Name) and target.value in self.returned and isinstance(value, cst.Call)):
+            return updated_node
+        arguments = [a.with_changes(value=cst.parse_expression(f"{self.nl}.shared_hbm")) if a.keyword is not None
+                     and a.keyword.value == "buffer" and self.names.meaning(a.value) in ("nl.hbm", "nl.private_hbm")
+                     else a for a in value.args]
+        return updated_node.with_changes(value=value.with_changes(args=arguments))
+
+
+def _keyword(name: str, value: cst.BaseExpression) -> cst.Arg:
+    return cst.Arg(value, keyword=cst.Name(name),
+                   equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")))

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What was changed by line, with the reason, and what is left for a person."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, order=True)
+class Entry:
+    """One change of a line of the old text, or, where ``left``, what the tool could not change."""
+
+    line: int
+    text: str
+    left: bool = False
+
+
+@dataclass
+class MigrationReport:
+    """The entries of one file."""
+
+    file: str
+    entries: list[Entry] = field(default_factory=list)
+    muted: int = 0
+
+    def changed(self, line: int, text: str) -> None:
+        """A change."""
+        self._add(Entry(line, text))
+
+    def left(self, line: int, text: str) -> None:
+        """What is left for a person."""
+        self._add(Entry(line, text, True))
+
+    def _add(self, entry: Entry) -> None:
+        if not self.muted and entry not in self.entries:
+            self.entries.append(entry)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left."""
+        return not any(e.left for e in self.entries)
+
+    def __str__(self) -> str:
+        entries = sorted(self.entries)
+        lines = [f"{self.file}:{e.line}: {e.text}" for e in entries if not e.left]
+        lines += [f"{self.file}:{e.line}: left for a person: {e.text}" for e in entries if e.left]
+        return "\n".join(lines)

@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Statements of a function in the current generation: what is assigned is written by an instruction."""
+
+import ast
+import re
+from collections.abc import Sequence
+
+import libcst as cst
+
+from nki_mlir.migration import terms
+from nki_mlir.migration.calls import NO_INSTRUCTION
+from nki_mlir.migration.expressions import MARK, OPERATORS, LeftForAPerson, OperationText
+from nki_mlir.migration.facts import HBM, PSUM, Fact, IndexFact, Items, MaskFact, NumberFact, TensorFact, join
+from nki_mlir.migration.functions import FunctionCalls, shape_names
+from nki_mlir.migration.parameters import bound_names
+
+AUGMENTED = {cst.AddAssign: cst.Add, cst.SubtractAssign: cst.Subtract, cst.MultiplyAssign: cst.Multiply,
+             cst.DivideAssign: cst.Divide, cst.ModuloAssign: cst.Modulo, cst.PowerAssign: cst.Power,
+             cst.BitAndAssign: cst.BitAnd, cst.BitOrAssign: cst.BitOr, cst.BitXorAssign: cst.BitXor,
+             cst.LeftShiftAssign: cst.LeftShift, cst.RightShiftAssign: cst.RightShift}
+Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+
+
+def parsed(text: str) -> list[Statement]:
+    """The statements of a text."""
+    return [s for s in cst.parse_module(text + "\n").body]
+
+
+def terms_read(text: str) -> set[str]:
+    """The names that statements or an expression read."""
+    return {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+
+
+class Statements(FunctionCalls):
+    """Rewrites blocks. ``line_of`` has the old line of each statement."""
+
+    line_of: dict[int, int] = {}
+    returned: list[Fact]
+
+    # -- blocks --------------------------------------------------------------------------------------------------------
+    def block(self, body: Sequence[cst.BaseStatement]) -> list[cst.BaseStatement]:
+        """The statements of a block."""
+        made: list[cst.BaseStatement] = []
+        for statement in body:
+            self.line = self.line_of.get(id(statement), self.line)
+            self.prelude.append([])
+            orphans, self.orphans = self.orphans, []
+            try:
+                after = self.statement(statement)
+            except (LeftForAPerson, cst.ParserSyntaxError) as error:
+                self.report.left(self.line, str(error))
+                after = [statement]
+            before = [s for text in self.prelude.pop() for s in parsed(text)]
+            if before and after:
+                lines = getattr(after[0], "leading_lines", ())
+                before[0] = before[0].with_changes(leading_lines=lines)
+                after = [*before, after[0].with_changes(leading_lines=()), *after[1:]]
+            else:
+                after = [*before, *after]
+            if not after and (comments := [x for x in getattr(statement, "leading_lines", ()) if x.comment]):
+                orphans += comments
+            elif after and orphans and hasattr(after[0], "leading_lines"):
+                after[0] = after[0].with_changes(leading_lines=[*orphans, *after[0].leading_lines])
+                orphans = []
+            self.orphans = orphans
+            made += after
+        return made
+
+    orphans: list[cst.EmptyLine] = []
+
+    def suite(self, body: cst.BaseSuite) -> cst.BaseSuite:
+        """The body of a compound statement."""
+        if isinstance(body, cst.SimpleStatementSuite):
+            body = cst.IndentedBlock([cst.SimpleStatementLine(body.body)])
+        assert isinstance(body, cst.IndentedBlock)
+        made = self.block(body.body)
+        return body.with_changes(body=made or parsed("pass"))
+
+    def statement(self, node: cst.BaseStatement) -> list[cst.BaseStatement]:
+        """One statement."""
+        match node:
+            case cst.SimpleStatementLine():
+                return self._line(node)
+            case cst.For():
+                return [self._for(node)]
+            case cst.If():
+                return [self._if(node)]
+            case cst.While():
+                test = self._settled(self.rewritten(node.test))
+                return [node.with_changes(test=test, body=self._twice(node.body))]
+            case cst.With():
+                items = [i.with_changes(item=self._settled(self.rewritten(i.item))) for i in node.items]
+                return [node.with_changes(items=items, body=self.suite(node.body))]
+            case cst.FunctionDef():
+                return [self.nested(node)]
+            case cst.Try():
+                return [node.with_changes(body=self.suite(node.body))]
+        return [node]
+
+    def nested(self, node: cst.FunctionDef) -> cst.BaseStatement:
+        """A function within a function."""
+        return node
+
+    def _settled(self, node: cst.BaseExpression) -> cst.BaseExpression:
+        text = self.code(node)
+        return cst.parse_expression(self.settled(text)) if MARK.search(text) else node
+
+    # -- loops and branches --------------------------------------------------------------------------------------------
+    def _for(self, node: cst.For) -> cst.BaseStatement:
+        iterated = self.rewritten(node.iter)
+        if isinstance(node.target, cst.Name) and isinstance(iterated, cst.Call) and self.code(iterated.func) == "range":
+            values = [self.text(a.value) for a in iterated.args]
+            self.loop_starts = {**self.loop_starts, node.target.value: values[0] if len(values) > 1 else "0"}
+        element = self.element(self.fact(iterated))
+        iterated = self._settled(iterated)
+        self.bind_target(node.target, element)
+        made = node.with_changes(iter=iterated, body=self._twice(node.body))
+        return made
+
+    def _twice(self, body: cst.BaseSuite) -> cst.BaseSuite:
+        """A loop's body, whose names are what both the first and later iterations make of them."""
+        before = dict(self.scope.facts)
+        names = bound_names(ast.parse(self._source(body)))
+        if any(isinstance(before.get(n), TensorFact) for n in names):
+            taken = set(self.scope.taken)
+            self.report.muted += 1
+            self.suite(body)
+            self.report.muted -= 1
+            self.scope.taken, self.orphans = taken, []
+            self.scope.facts = {**before, **{n: join(f, self.scope.facts.get(n, f)) for n, f in before.items()}}
+        self.scope.counts = {}
+        made = self.suite(body)
+        self.scope.counts = {}
+        self.scope.facts = {**self.scope.facts, **{n: join(f, self.scope.facts.get(n, f)) for n, f in before.items()}}
+        return made
+
+    def _source(self, body: cst.BaseSuite) -> str:
+        return "if True:" + cst.Module([]).code_for_node(body)
+
+    def _if(self, node: cst.If) -> cst.If:
+        test = self._settled(self.rewritten(node.test))
+        before, counts = dict(self.scope.facts), dict(self.scope.counts)
+        body = self.suite(node.body)
+        first, self.scope.facts, self.scope.counts = self.scope.facts, dict(before), dict(counts)
+        other = node.orelse
+        if isinstance(other, cst.If):
+            other = self._if(other)
+        elif isinstance(other, cst.Else):
+            other = other.with_changes(body=self.suite(other.body))
+        second, self.scope.counts = self.scope.facts, counts
+        self.scope.facts = {n: join(first[n], second[n]) if n in first and n in second else first.get(n, second.get(
+            n, Fact())) for n in {**first, **second}}
+        return node.with_changes(test=test, body=body, orelse=other)
+
+    # -- simple statements ---------------------------------------------------------------------------------------------
+    def _line(self, node: cst.SimpleStatementLine) -> list[cst.BaseStatement]:
+        texts: list[str] | None = []
+        for small in node.body:
+            found = self.small(small)
+            texts = None if found is None and len(node.body) == 1 else [
+                *(texts or []), *(found if found is not None else [self.code(small)])]
+        if texts is None or texts == [self.code(s) for s in node.body]:
+            return [node]
+        made = [s for text in texts for s in parsed(text)]
+        if made:
+            made[0] = made[0].with_changes(leading_lines=node.leading_lines)
+            last = made[-1]
+            if isinstance(last, cst.SimpleStatementLine):
+                made[-1] = last.with_changes(trailing_whitespace=node.trailing_whitespace)
+        return list(made)
+
+    def small(self, node: cst.BaseSmallStatement) -> list[str] | None:
+        """The statements that a small one becomes; None where it stays."""
+        match node:
+            case cst.Expr():
+                if isinstance(node.value, (cst.SimpleString, cst.ConcatenatedString, cst.Ellipsis)):
+                    return [] if isinstance(node.value, cst.Ellipsis) else None
+                value = self.rewritten(node.value)
+                condition = self.conditions.get(id(value), "")
+                return self.under(condition, [self.text(value)])
+            case cst.Assign():
+                targets = [t.target for t in node.targets]
+                return self.assign(targets[0], node.value, targets[1:])
+            case cst.AnnAssign():
+                if node.value is None:
+                    return None
+                self.report.changed(self.line, "shapes are no annotations of variables")
+                return self.assign(node.target, node.value, [])
+            case cst.AugAssign():
+                return self.augmented(node)
+            case cst.Return():
+                if node.value is None:
+                    return None
+                value = self.rewritten(node.value)
+                self.returned.append(self.fact(value))
+                return [f"return {self.text(value)}"]
+            case cst.Import() | cst.ImportFrom():
+                return None
+        made = node.visit(self)
+        assert isinstance(made, cst.BaseSmallStatement)
+        return [self.settled(self.code(made))]
+
+    def under(self, condition: str, texts: list[str]) -> list[str]:
+        """Statements that are executed under a condition of the host."""
+        if not condition:
+            return texts
+        body = "\n".join("    " + line for text in texts for line in text.splitlines())
+        return [f"if {condition}:\n{body}"]
+
+    def assign(self, target: cst.BaseExpression, value: cst.BaseExpression, others: list[cst.BaseAssignTargetExpression]
+               ) -> list[str] | None:
+        """target = value."""
+        pairs = self._pairs(target, value)
+        if pairs is not None and not others:
+            return [text for one, part in pairs for text in self.assign(one, part, []) or [
+                f"{self.code(one)} = {self.code(part)}"]]
+        shapes = shape_names(target, value, self)
+        made = self.rewritten(value)
+        fact = self.fact(made)
+        for name, shape in shapes.items():
+            known = self.scope.facts[name]
+            assert isinstance(known, TensorFact)
+            self.scope.facts[name] = TensorFact(known.memory, shape, known.dtype, known.blocks, known.base, known.parameter)
+        more = [f"{self.code(o)} = {self.code(target)}" for o in others]
+        for other in others:
+            self.bind_target(other, fact)
+        if isinstance(target, cst.Name):
+            return [*self._name(target.value, made, fact), *more]
+        if isinstance(target, cst.Subscript):
+            return [*self._element(target, made, fact), *more]
+        if self._is_index(fact) and isinstance(target, (cst.Tuple, cst.List)):
+            self.bind_target(target, fact)
+            self.report.changed(self.line, "index vectors go: subscripts are slices")
+            return more
+        text = f"{self.code(target)} = {self.text(made)}"
+        self.bind_target(target, fact)
+        return [text, *more]
+
+    def _is_index(self, fact: Fact) -> bool:
+        return isinstance(fact, (IndexFact, MaskFact)) or (isinstance(fact, Items) and bool(fact.items) and all(
+            self._is_index(f) for f in fact.items))
+
+    def _pairs(self, target: cst.BaseExpression, value: cst.BaseExpression
+               ) -> list[tuple[cst.BaseExpression, cst.BaseExpression]] | None:
+        """``a, b = x, y`` as single assignments where the order does not matter and kernel operations are in it."""
+        if not (isinstance(target, (cst.Tuple, cst.List)) and isinstance(value, cst.Tuple)
+                and len(target.elements) == len(value.elements)):
+            return None
+        if not re.search(r"\(", self.code(value)):
+            return None
+        pairs = [(t.value, v.value) for t, v in zip(target.elements, value.elements)]
+        for k, (left, _) in enumerate(pairs):
+            names = set(bound_names(ast.parse(f"{self.code(left)} = 0"))) or {self.code(left)}
+            if any(names & terms.names(self.code(right)) for _, right in pairs[k + 1:]):
+                return None
+        return pairs
+
+    def _name(self, name: str, value: cst.BaseExpression, fact: Fact) -> list[str]:
+        result = self.result(value)
+        if self._is_index(fact) and not (isinstance(fact, MaskFact) and not fact.bounds and not fact.comparison):
+            self.bind(name, fact)
+            self.report.changed(self.line, f"the index vector {name} goes: subscripts are slices")
+            return []
+        if result is None:
+            text = f"{name} = {self.text(value)}"
+            self.bind(name, self._received(name, fact))
+            return [text]
+        if result.condition:
+            self.left("a tile that is computed under a condition")
+        if result.expression:
+            texts = [f"{name} = {self.settled(result.expression)}"]
+        else:
+            target = name
+            if any(name in terms_read(text) for text in self._texts_of(result)):
+                target = self.fresh(name)
+            texts = [t for text in self.allocated(target, result) for t in [self.settled(text)]]
+            if target != name:
+                texts.append(f"{name} = {target}")
+            self.report.changed(self.line, "an instruction writes a destination, which is created first")
+        self.bind(name, self._received(name, result.fact))
+        return texts
+
+    def _texts_of(self, result: OperationText) -> list[str]:
+        assert result.into is not None
+        taken = set(self.scope.taken)
+        texts = [*result.into("_", result.fact), result.shape, result.dtype]
+        self.scope.taken = taken
+        return texts
+
+    def _received(self, name: str, fact: Fact) -> Fact:
+        """What a name is that gets the result of a function: dimensions are its own."""
+        if isinstance(fact, TensorFact) and fact.shape is not None and "?" in fact.shape:
+            shape = tuple(f"{name}.shape[{k}]" if s == "?" else s for k, s in enumerate(fact.shape))
+            return self.lasting(TensorFact(fact.memory, shape, fact.dtype or f"{name}.dtype", fact.blocks))
+        return self.lasting(fact) if isinstance(fact, TensorFact) else fact
+
+    def _element(self, target: cst.Subscript, value: cst.BaseExpression, fact: Fact) -> list[str]:
+        """t[...] = value."""
+        place = self.rewritten(target)
+        known = self.fact(place)
+        if not isinstance(known, TensorFact) or (not (
+                isinstance(fact, (TensorFact, NumberFact)) or self.result(value)) and not known.on_chip):
+            return [f"{self.code(place)} = {self.text(value)}"]
+        result = self.result(value)
+        dst, into = self.viewed(place, result.mask if result is not None else None)
+        self.report.changed(self.line, "what was assigned is written by an instruction with that destination")
+        if result is not None:
+            if result.into is None:
+                texts = [f"{self.nisa}.tensor_copy(dst={dst}, src={self.settled(result.expression)})"]
+            else:
+                texts = result.into(dst, into)
+            return self.under(result.condition, [self.settled(t) for t in texts])
+        text = self.text(value)
+        if not isinstance(fact, TensorFact):
+            return [f"{self.nisa}.memset(dst={dst}, value={text})"]
+        if HBM in (into.memory, fact.memory):
+            return [f"{self.nisa}.dma_copy(dst={dst}, src={text})"]
+        if into.shape is not None and fact.shape is not None and len(into.shape) == len(fact.shape):
+            text = self.stretched(text, fact, into.shape)
+        return [f"{self.nisa}.tensor_copy(dst={dst}, src={text})"]
+
+    def augmented(self, node: cst.AugAssign) -> list[str] | None:
+        """t += value."""
+        place = self.rewritten(node.target)
+        fact = self.fact(place)
+        value = self.rewritten(node.value)
+        other, result = self.fact(value), self.result(value)
+        if not isinstance(fact, TensorFact) and not isinstance(other, TensorFact):
+            if isinstance(node.target, cst.Name) and isinstance(fact, (IndexFact, MaskFact)):
+                self.left("an index vector that is updated")
+            return [f"{self.code(node.target)} {self.code(node.operator).strip()} {self.text(value)}"]
+        known = fact if isinstance(fact, TensorFact) else TensorFact("sbuf")
+        dst, into = self.viewed(place, result.mask if result else None) if isinstance(fact, TensorFact) else (
+            self.text(place), known)
+        name = OPERATORS.get(AUGMENTED.get(type(node.operator), cst.FloorDivide), "")
+        condition = result.condition if result else ""
+        self.report.changed(self.line, "an update in place is an instruction whose destination is its operand")
+        if result is not None and result.product is not None and name == "add" and into.memory == PSUM:
+            return self.under(condition, [self.settled(t) for t in result.product(dst)])
+        if not name:
+            self.left(f"{self.code(node.operator).strip()} on a tile")
+        nl, nisa = self.nl, self.nisa
+        if not isinstance(other, TensorFact):
+            operand = self.text(value)
+            if name in NO_INSTRUCTION:
+                return [f"{nisa}.tensor_copy(dst={dst}, src={nl}.{name}({dst}, {operand}, dtype={dst}.dtype))"]
+            return [f"{nisa}.tensor_scalar(dst={dst}, data={dst}, op0={nl}.{name}, operand0={operand})"]
+        text, source = self.viewed(value) if result is None else (self.text(value), result.fact)
+        if source.shape is not None and into.shape is not None and len(source.shape) == len(into.shape):
+            text = self.stretched(text, source, into.shape)
+        if name in NO_INSTRUCTION:
+            return [f"{nisa}.tensor_copy(dst={dst}, src={nl}.{name}({dst}, {text}, dtype={dst}.dtype))"]
+        if into.memory == PSUM and source.memory == PSUM:
+            text = f"{nl}.copy({text})"
+        return self.under(condition, [f"{nisa}.tensor_tensor(dst={dst}, data1={dst}, data2={text}, op={nl}.{name})"])

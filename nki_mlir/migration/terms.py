@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Host arithmetic on source text: sums and products, with numbers folded and parentheses where needed."""
+
+import ast
+import re
+from collections.abc import Iterable
+
+SIMPLE = re.compile(r"^[\w.]+$|^[\w.]+\[[\w.]+\]$")
+
+
+def number(text: str) -> int | None:
+    """The integer that a text is, or None."""
+    try:
+        value = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError):
+        return None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _tree(text: str) -> ast.expr:
+    return ast.parse(text.strip(), mode="eval").body
+
+
+def _is_sum(text: str) -> bool:
+    return not SIMPLE.match(text) and not isinstance(
+        _tree(text), (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant, ast.Tuple, ast.List))
+
+
+def _is_loose(text: str) -> bool:
+    """Whether a text needs parentheses within a sum."""
+    if SIMPLE.match(text):
+        return False
+    node = _tree(text)
+    return isinstance(node, (ast.IfExp, ast.Compare, ast.BoolOp, ast.Lambda)) or (
+        isinstance(node, ast.BinOp) and not isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod,
+                                                                 ast.Div)))
+
+
+def factor(text: str) -> str:
+    """The text as a factor of a product or the base of a subscript."""
+    return f"({text})" if _is_sum(text) else text
+
+
+def add(left: str, right: str) -> str:
+    """left + right."""
+    a, b = number(left), number(right)
+    if a is not None and b is not None:
+        return str(a + b)
+    if a == 0:
+        return right
+    if b == 0:
+        return left
+    if b is not None and b < 0:
+        return subtract(left, str(-b))
+    if right.startswith("-") and not _is_loose(right[1:]) and not re.search(r"[+-]", right[1:]):
+        return subtract(left, right[1:])
+    first, second = (f"({t})" if _is_loose(t) else t for t in (left, right))
+    return f"{first} + {second}"
+
+
+def subtract(left: str, right: str) -> str:
+    """left - right; a term that both have goes."""
+    a, b = number(left), number(right)
+    if a is not None and b is not None:
+        return str(a - b)
+    if b == 0:
+        return left
+    if left == right:
+        return "0"
+    if left.endswith(f" - {right}"):
+        pass
+    if a == 0:
+        return f"-{factor(right)}"
+    first = f"({left})" if _is_loose(left) else left
+    node = None if SIMPLE.match(right) else _tree(right)
+    inner = (isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub))) or _is_loose(right)
+    return f"{first} - ({right})" if inner else f"{first} - {right}"
+
+
+def multiply(left: str, right: str) -> str:
+    """left * right."""
+    a, b = number(left), number(right)
+    if a is not None and b is not None:
+        return str(a * b)
+    if a == 0 or b == 0:
+        return "0"
+    if a == 1:
+        return right
+    if b == 1:
+        return left
+    if a == -1:
+        return f"-{factor(right)}"
+    if b == -1:
+        return f"-{factor(left)}"
+    return f"{factor(left)} * {factor(right)}"
+
+
+def product(parts: Iterable[str]) -> str:
+    """The product of all."""
+    total = "1"
+    for part in parts:
+        total = multiply(total, part)
+    return total
+
+
+def smallest(first: str, second: str) -> str:
+    """min(first, second)."""
+    a, b = number(first), number(second)
+    if a is not None and b is not None:
+        return str(min(a, b))
+    return first if first == second else f"min({first}, {second})"
+
+
+def largest(first: str, second: str) -> str:
+    """max(first, second)."""
+    a, b = number(first), number(second)
+    if a is not None and b is not None:
+        return str(max(a, b))
+    return first if first == second else f"max({first}, {second})"
+
+
+def names(text: str) -> set[str]:
+    """The names that a text reads."""
+    return {n.id for n in ast.walk(_tree(text)) if isinstance(n, ast.Name)}
+
+
+def _polynomial(node: ast.expr) -> dict[tuple[str, ...], int]:
+    """Coefficients of products of atoms; what is no sum, difference or product is an atom."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool):
+        return {(): node.value}
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return {k: -v for k, v in _polynomial(node.operand).items()}
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
+        total = dict(_polynomial(node.left))
+        sign = 1 if isinstance(node.op, ast.Add) else -1
+        for k, v in _polynomial(node.right).items():
+            total[k] = total.get(k, 0) + sign * v
+        return total
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        result: dict[tuple[str, ...], int] = {}
+        for a, x in _polynomial(node.left).items():
+            for b, y in _polynomial(node.right).items():
+                key = tuple(sorted((*a, *b)))
+                result[key] = result.get(key, 0) + x * y
+        return result
+    return {(ast.unparse(node),): 1}
+
+
+def difference(upper: str, lower: str) -> str | None:
+    """upper - lower where it is a number or one product, else None."""
+    total = {k: v for k, v in _polynomial(ast.BinOp(_tree(upper), ast.Sub(), _tree(lower))).items() if v}
+    if not total:
+        return "0"
+    if len(total) > 1:
+        return None
+    (atoms, count), = total.items()
+    return product((*atoms, str(count))) if count != 1 or not atoms else product(atoms)
+
+
+def same(left: str, right: str) -> bool:
+    """Whether two texts are certainly the same number."""
+    if "?" in (left, right):
+        return False
+    try:
+        return left == right or difference(left, right) == "0"
+    except SyntaxError:
+        return False

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Subscripts of tensors by index grids as slices, permuted slices or access patterns.
+
+A subscript is a list of items, one for each dimension: an ``Index``, a ``Part`` (a slice or ``nl.ds``), the text of an
+integer, or a tile of row numbers. Masks shorten the axes of indices, and slices that they are as long as.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from nki_mlir.migration import terms
+from nki_mlir.migration.facts import SBUF, Axis, IndexFact, MaskBound, MaskFact, Shape, TensorFact
+
+
+class NotAView(Exception):
+    """A subscript that no view of the current generation is; the text says why."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A slice of one dimension; ``size`` is empty where it is unknown, the text empty for the whole dimension."""
+
+    text: str
+    size: str = ""
+
+
+@dataclass(frozen=True)
+class Integer:
+    """One position of a dimension."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class RowNumbers:
+    """A tile with a row number for each partition."""
+
+    text: str
+
+
+Item = IndexFact | Part | Integer | RowNumbers
+
+
+@dataclass(frozen=True)
+class SubscriptText:
+    """A subscript of a tensor, in the order of dimensions of the beta generation."""
+
+    text: str
+    tensor: TensorFact
+    items: tuple[Item, ...]
+
+
+def span(start: str, size: str, step: str = "1", dimension: str = "") -> str:
+    """The text of a subscript of ``size`` elements from ``start``."""
+    if step != "1":
+        last = terms.add(start, terms.multiply(step, terms.subtract(size, "1")))
+        return f"{start}:{terms.add(last, '1')}:{step}"
+    if start == "0" and dimension and terms.same(size, dimension):
+        return ":"
+    if start == "0":
+        return f"0:{size}"
+    if terms.number(start) is not None and terms.number(size) is not None:
+        return f"{start}:{terms.add(start, size)}"
+    return f"nl.ds({start}, {size})"
+
+
+def bound_of(mask: MaskFact | None, axis: int) -> MaskBound | None:
+    """What a mask says of an axis, which is counted from the last."""
+    for bound in mask.bounds if mask else ():
+        if bound.axis == axis:
+            return bound
+    return None
+
+
+def clamped(index: IndexFact, mask: MaskFact | None) -> IndexFact:
+    """The index with the extents that a mask leaves."""
+    if mask is None:
+        return index
+    base, axes, rank = index.base, list(index.axes), len(index.axes)
+    for k, axis in enumerate(axes):
+        bound = bound_of(mask, k - rank)
+        if bound is None or axis.extent == "1":
+            continue
+        if bound.low:
+            base = terms.add(base, terms.multiply(axis.step, bound.low))
+        axes[k] = replace(axis, extent=bound.high)
+    return IndexFact(base, tuple(axes))
+
+
+def render(view: SubscriptText, mask: MaskFact | None = None) -> tuple[str, TensorFact]:
+    """The view's text in the current generation, and what it is."""
+    items = [clamped(i, mask) if isinstance(i, IndexFact) else i for i in view.items]
+    items = [Integer(i.base) if isinstance(i, IndexFact) and not i.axes else i for i in items]
+    tensor = view.tensor
+    if tensor.blocks:
+        items += [Part(":")] * (tensor.blocks + 1 - len(items))
+        items = [items[tensor.blocks], *items[:tensor.blocks], *items[tensor.blocks + 1:]]
+    if any(isinstance(i, IndexFact) for i in items):
+        if any(isinstance(i, Part) and i.text != ":" for i in items):
+            raise NotAView("a subscript mixes slices with index vectors")
+        return _of_indices(view.text, tensor, items)
+    return _of_slices(view.text, tensor, items)
+
+
+def _extents(items: Sequence[Item]) -> list[str]:
+    """The extent of each axis of the indices together."""
+    rank = max(len(i.axes) for i in items if isinstance(i, IndexFact))
+    extents = ["1"] * rank
+    for item in items:
+        if isinstance(item, IndexFact):
+            for k, axis in enumerate(item.axes, rank - len(item.axes)):
+                if axis.extent != "1":
+                    extents[k] = axis.extent
+    return extents
+
+
+def _steps(item: Item, rank: int) -> list[str]:
+    if not isinstance(item, IndexFact):
+        return ["0"] * rank
+    return ["0"] * (rank - len(item.axes)) + [a.step for a in item.axes]
+
+
+def _base(item: Item) -> str:
+    if isinstance(item, IndexFact):
+        return item.base
+    return item.text if isinstance(item, Integer) else "0"
+
+
+def _of_indices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, TensorFact]:
+    extents = _extents(items)
+    rank = len(extents)
+    steps = [_steps(item, rank) for item in items]
+    rows = [k for k, item in enumerate(items) if isinstance(item, RowNumbers)]
+    along = [[a for a in range(rank) if s[a] != "0"] for s in steps]
+    used = [a for axes in along for a in axes]
+    if rows:
+        return _gathered(text, tensor, items, rows, extents, steps, along)
+    simple = all(len(axes) <= 1 for axes in along) and len(set(used)) == len(used)
+    positive = all((terms.number(s) or 1) > 0 for axes in steps for s in axes)
+    if simple and positive and all(extents[a] == "1" or a in used for a in range(rank)):
+        if used == sorted(used):
+            return _sliced(text, tensor, items, extents, steps, along)
+        if not tensor.on_chip or used[0] == 0:
+            sliced, fact = _sliced(text, tensor, items, extents, steps, along)
+            order = [sorted(used).index(a) for a in used]
+            back = [order.index(k) for k in range(len(order))]
+            shape = None if fact.shape is None else tuple(fact.shape[k] for k in back)
+            return f"{sliced}.permute({tuple(back)})", fact.like(shape)
+    return _pattern(text, tensor, items, extents, steps)
+
+
+def _sliced(text: str, tensor: TensorFact, items: Sequence[Item], extents: list[str], steps: list[list[str]],
+            along: list[list[int]]) -> tuple[str, TensorFact]:
+    shape: list[str] = []
+    texts: list[str] = []
+    spare = len(extents) - sum(bool(axes) for axes in along)        # axes of one element that no dimension varies along
+    for k, (item, axes) in enumerate(zip(items, along)):
+        known = tensor.shape[k] if tensor.shape is not None and k < len(tensor.shape) else ""
+        base = _base(item)
+        if axes:
+            texts.append(span(base, extents[axes[0]], steps[k][axes[0]], known))
+            shape.append(extents[axes[0]])
+        elif isinstance(item, Part):
+            texts.append(item.text)
+            shape.append(item.size)
+        elif spare > 0 and (k == 0 or k == len(items) - 1 or (tensor.on_chip and k == 0)):
+            spare -= 1
+            texts.append(span(base, "1"))
+            shape.append("1")
+        else:
+            texts.append(base)
+    if tensor.on_chip and not along[0] and not isinstance(items[0], Part) and texts[0] == _base(items[0]):
+        texts[0] = span(texts[0], "1")
+        shape.insert(0, "1")
+    if all(t == ":" for t in texts):
+        return text, tensor
+    return f"{text}[{', '.join(texts)}]", tensor.like(tuple(size or "?" for size in shape))
+
+
+def strides(text: str, tensor: TensorFact) -> list[str]:
+    """The text of the step of each dimension."""
+    if tensor.base and tensor.shape is not None and "?" not in tensor.shape:
+        return [terms.product(tensor.shape[k + 1:]) for k in range(len(tensor.shape))]
+    if tensor.shape is None:
+        raise NotAView("the rank of the tensor is unknown")
+    return [f"{text}.strides[{k}]" for k in range(len(tensor.shape))]
+
+
+def _pattern(text: str, tensor: TensorFact, items: Sequence[Item], extents: list[str], steps: list[list[str]]
+             ) -> tuple[str, TensorFact]:
+    lengths = strides(text, tensor) if tensor.shape is not None else [
+        f"{text}.strides[{k}]" for k in range(len(items))]
+    if len(lengths) != len(items):
+        raise NotAView("the subscript has fewer items than the tensor dimensions")
+    offset, pattern = "0", []
+    for item, length in zip(items, lengths):
+        offset = terms.add(offset, terms.multiply(_base(item), length))
+    for axis, extent in enumerate(extents):
+        step = "0"
+        for own, length in zip(steps, lengths):
+            step = terms.add(step, terms.multiply(own[axis], length))
+        pattern.append(f"[{step}, {extent}]")
+    if tensor.on_chip and steps[0][0] == "0":
+        pattern[0] = f"[{lengths[0]}, {extents[0]}]"
+    place = "" if offset == "0" else f", offset={offset}"
+    return f"{text}.ap([{', '.join(pattern)}]{place})", tensor.like(tuple(extents))
+
+
+def _gathered(text: str, tensor: TensorFact, items: Sequence[Item], rows: list[int], extents: list[str],
+              steps: list[list[str]], along: list[list[int]]) -> tuple[str, TensorFact]:
+    """Rows of a tensor in HBM by the numbers in a tile: an access pattern with a vector offset."""
+    if len(rows) != 1 or tensor.on_chip:
+        raise NotAView("a tile is the index of more than one dimension, or of a tensor on chip")
+    dimension, = rows
+    item = items[dimension]
+    assert isinstance(item, RowNumbers)
+    lengths = strides(text, tensor) if tensor.shape is not None else [
+        f"{text}.strides[{k}]" for k in range(len(items))]
+    offset = "0"
+    for other, length in zip(items, lengths):
+        offset = terms.add(offset, terms.multiply(_base(other), length))
+    count = f"{item.text}.shape[0]"
+    pattern, shape = [f"[{lengths[dimension]}, {count}]"], [count]
+    for axis, extent in enumerate(extents):
+        step = "0"
+        for own, length in zip(steps, lengths):
+            step = terms.add(step, terms.multiply(own[axis], length))
+        if axis or step != "0":
+            pattern.append(f"[{step}, {extent}]")
+            shape.append(extent)
+    place = "" if offset == "0" else f", offset={offset}"
+    found = f"{text}.ap([{', '.join(pattern)}]{place}, vector_offset={item.text}, indirect_dim={dimension})"
+    return found, tensor.like(tuple(shape))
+
+
+def _of_slices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, TensorFact]:
+    """Slices and integers: on chip the partition stays, and a second dimension with it."""
+    if any(isinstance(i, RowNumbers) for i in items):
+        rest = tuple(IndexFact("0", ()) if isinstance(i, Part) else i for i in items)
+        if (len(items) == 1 and tensor.rank == 2) or (len(items) == 2 and isinstance(items[1], Part)):
+            part = items[1] if len(items) == 2 else Part(":")
+            assert isinstance(part, Part)
+            width = part.size or (tensor.shape[1] if tensor.shape and tensor.shape[1] != "?" else f"{text}.shape[1]")
+            column = IndexFact("0", (Axis("1", "0"), Axis(width, "1")))
+            return _gathered(text, tensor, [items[0], column], [0], ["1", width], [["0", "0"], ["0", "1"]], [[], [1]])
+        raise NotAView(f"a tile as an index beside {len(rest) - 1} others")
+    shape: list[str] = []
+    texts: list[str] = []
+    known = tensor.shape
+    if known is None and not tensor.on_chip and all(isinstance(i, Integer) for i in items):
+        return f"{text}[{', '.join(i.text for i in items if isinstance(i, Integer))}]", tensor.like(None)
+    total = len(known) if known is not None else len(items)
+    kept = sum(isinstance(i, Part) for i in items) + total - len(items)
+    for k, item in enumerate(items):
+        size = known[k] if known is not None and k < len(known) else ""
+        if isinstance(item, Integer):
+            if (tensor.on_chip and k == 0) or (kept < 2 and k == len(items) - 1 and total >= 2):
+                texts.append(span(item.text, "1"))
+                shape.append("1")
+                kept += 1
+            else:
+                texts.append(item.text)
+            continue
+        assert isinstance(item, Part)
+        whole = item.text == ":" or (size and item.text in (f"0:{size}", f":{size}"))
+        texts.append(":" if whole else item.text)
+        shape.append(size if whole else item.size)
+    if known is not None:
+        shape += known[len(items):]
+    while len(texts) > 1 and texts[-1] == ":" and tensor.blocks:
+        break
+    result: Shape = tuple(size or "?" for size in shape) if known is not None or len(items) >= 2 else None
+    if all(t == ":" for t in texts):
+        return text, tensor
+    return f"{text}[{', '.join(texts)}]", tensor.like(result)
+
+
+def masked(text: str, tensor: TensorFact, mask: MaskFact | None) -> tuple[str, TensorFact]:
+    """A tile restricted to what a mask leaves of it: itself where it has no more."""
+    if mask is None or not mask.bounds or tensor.memory not in (SBUF, "psum", "hbm"):
+        return text, tensor
+    rank = tensor.rank or 2
+    texts, shape, restricted = [], [], False
+    for k in range(rank):
+        bound = bound_of(mask, k - rank) if k else next((b for b in mask.bounds if b.axis == -b.rank), None)
+        size = tensor.shape[k] if tensor.shape is not None else ""
+        if bound is None or size == "1" or (size in ("", "?") and k) or (size == bound.high and not bound.low):
+            texts.append(":")
+            shape.append(size)
+            continue
+        restricted = True
+        texts.append(span(bound.low or "0", bound.high))
+        shape.append(bound.high)
+    if not restricted:
+        return text, tensor
+    while texts[-1] == ":":
+        texts.pop()
+    return f"{text}[{', '.join(texts)}]", tensor.like(tuple(shape) if all(shape) else None)

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nki-migrate``: its report, its files, its exit status, and what it cannot read."""
+
+import pytest
+
+from nki_mlir.cli.migrate import main
+
+KERNEL = '''import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def double(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) * 2)  # twice
+    return out
+'''
+NEW = '''import nki
+import nki.language as nl
+
+
+@nki.jit
+def double(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.multiply(nl.load(x), 2))  # twice
+    return out
+'''
+
+
+@pytest.fixture
+def file(tmp_path):
+    file = tmp_path / "kernel.py"
+    file.write_text(KERNEL)
+    return file
+
+
+def test_report_and_text(file, capsys):
+    assert main([str(file)]) == 0
+    out, err = capsys.readouterr()
+    assert out == NEW
+    assert err == (f"{file}:1: neuronxcc.nki is nki\n{file}:2: neuronxcc.nki.language is nki.language\n"
+                   f"{file}:8: the operator on tiles is nl.multiply\n")
+
+
+def test_output_in_place_and_diff(file, tmp_path, capsys):
+    new = tmp_path / "new.py"
+    assert main([str(file), "-o", str(new), "--quiet"]) == 0
+    assert new.read_text() == NEW and capsys.readouterr() == ("", "")
+    assert main([str(file), "--diff", "--quiet"]) == 0
+    assert "-    nl.store(out, nl.load(x) * 2)  # twice\n+    nl.store(out, nl.multiply(nl.load(x), 2))  # twice\n" in \
+        capsys.readouterr().out
+    assert file.read_text() == KERNEL
+    assert main([str(tmp_path), "--in-place"]) == 0
+    assert file.read_text() == NEW
+
+
+def test_check(file, capsys):
+    assert main([str(file), "--quiet", "--check", "128x32xf32"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        f"double on {on}: the same values" for on in ("eager", "interpreter", "jit", "isa")]
+
+
+def test_what_is_left(file, capsys):
+    file.write_text(KERNEL.replace("nl.load(x) * 2", "nl.all_reduce(nl.load(x), op=nl.add, program_axes=[0])"))
+    assert main([str(file), "--quiet"]) == 1
+    out, err = capsys.readouterr()
+    assert err == f"{file}:8: left for a person: nl.all_reduce has no counterpart\n"
+    assert "nl.all_reduce(nl.load(x), op=nl.add, program_axes=[0])" in out
+
+
+def test_file_that_does_not_parse(file, capsys):
+    file.write_text("def kernel(:\n")
+    assert main([str(file), "-o", str(file.parent / "new.py")]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"{file}:1:") and "the file does not parse" in err and "fix: mend its syntax first" in err
+    assert not (file.parent / "new.py").exists()
+
+
+def test_missing_file(tmp_path, capsys):
+    assert main([str(tmp_path / "none.py")]) == 1
+    assert "no such file or directory" in capsys.readouterr().err

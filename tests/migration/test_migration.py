@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Sources of the beta generation: nothing is left, values stay, and the newest release has every form of the text."""
+
+import functools
+import importlib.util
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nki_mlir.compat import install
+from nki_mlir.migration.files import migrated
+
+ROOT = Path(__file__).parent.parent.parent
+IDIOMS = Path(__file__).parent / "kernels" / "idioms.py"
+EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.py")) if "neuronxcc" in (text := p.read_text())
+            and "def cases" in text]
+LISTINGS = ROOT.parent / "shared" / "seeds" / "listings"
+# Executors may sum a product's elements in another order where tiles are other ones.
+SUMS = {"large_transfers", "larger_transfers"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def vendor_names():
+    install()
+    sys.path.insert(0, str(ROOT / "examples"))
+    yield
+    sys.path.remove(str(ROOT / "examples"))
+
+
+def loaded(file, name):
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@functools.cache
+def of(file):
+    made, = migrated(file, "2.32")
+    return made
+
+
+def flat(result):
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def copied(values):
+    return tuple(v.copy() if isinstance(v, np.ndarray) else v for v in values)
+
+
+QUICK = ("average_pool2d", "convolution", "giou", "normalisation", "tensor_add")
+
+
+@pytest.mark.parametrize("file", [IDIOMS, *(p if p.stem in QUICK else pytest.param(p, marks=pytest.mark.slow)
+                                            for p in EXAMPLES)], ids=lambda p: p.stem)
+def test_migrates_without_hand_work(file, tmp_path, monkeypatch):
+    made = of(file)
+    assert [e for e in made.report.entries if e.left] == []
+    assert "neuronxcc.nki" not in made.new.replace('"""', "").split("import", 1)[1]
+    new = tmp_path / f"{file.stem}_migrated.py"
+    new.write_text(made.new)
+    before, after = loaded(file, f"{file.stem}_before"), loaded(new, new.stem)
+    for on in ("eager", "jit") if file == IDIOMS else ("eager",):
+        for (old, arguments, *_), (kernel, again, *_) in zip(before.cases(), after.cases(), strict=True):
+            keywords = kernel.keywords if isinstance(kernel, functools.partial) else {}
+            kernel = kernel.func if isinstance(kernel, functools.partial) else kernel
+            expected = flat(old.run(copied(arguments), {}, on))
+            with monkeypatch.context() as strict, warnings.catch_warnings():
+                strict.setenv("NKI_MLIR_STRICT", "1")           # forms that the newest release does not have
+                warnings.simplefilter("error")
+                results = flat(kernel.run(copied(again), keywords, on))
+            for one, wanted in zip(results, expected, strict=True):
+                assert one.dtype == wanted.dtype and one.shape == wanted.shape, kernel.__name__
+                error = np.nanmax(np.abs(np.asarray(one, np.float64) - np.asarray(wanted, np.float64)))
+                assert error <= (1e-4 if kernel.__name__ in SUMS and on != "eager" else 0), kernel.__name__
+
+
+def test_text_is_formatted(tmp_path):
+    """Of the examples that are quick, so that this test is."""
+    for file in (IDIOMS, *(p for p in EXAMPLES if p.stem in QUICK)):
+        new = tmp_path / file.name
+        new.write_text(of(file).new)
+    done = subprocess.run([sys.executable, "-m", "ruff", "format", "--check", "--line-length", "120", str(tmp_path)],
+                          text=True, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_text_keeps_comments_and_names():
+    text = of(IDIOMS).new
+    assert '''        num_rows = min(128, rows - i * 128)
+        # Load what the mask leaves
+        tile = nl.load(a[nl.ds(i * 128, num_rows), :])
+        square = nl.square(tile)
+        total = nl.sum(square, axis=1)
+        mean = nl.divide(total, cols)
+        # normalise
+        root = nl.rsqrt(mean)
+        result = nl.multiply(tile, root.broadcast(1, cols))
+        nl.store(out[nl.ds(i * 128, num_rows), :], result)
+''' in text.replace("        # Load what the mask leaves\n        num_rows = min(128, rows - i * 128)",
+                    "        num_rows = min(128, rows - i * 128)\n        # Load what the mask leaves")
+
+
+def test_second_round_changes_nothing(tmp_path):
+    new = tmp_path / "again.py"
+    new.write_text(of(IDIOMS).new)
+    again, = migrated(new, "2.32")
+    assert again.new == again.old and again.report.entries == []
+
+
+@pytest.mark.skipif(not LISTINGS.is_dir(), reason="the listings are not beside the checkout")
+def test_listings_of_documents(tmp_path):
+    for file in LISTINGS.glob("*.py"):
+        (tmp_path / file.name).write_text(file.read_text())
+    made = migrated(tmp_path, "2.32")
+    assert [e for m in made for e in m.report.entries if e.left] == []
+    for one in made:
+        one.path.write_text(one.new)
+    code = """
+import numpy as np, nki_mlir.compat
+nki_mlir.compat.install()
+from tensor_add_caller import nki_tensor_add
+from average_pool2d_kernel import tensor_avgpool_kernel
+a, b = np.random.default_rng(0).standard_normal((2, 256, 1024)).astype(np.float32)
+assert np.array_equal(nki_tensor_add(a, b), a + b)
+image = np.arange(72, dtype=np.float32).reshape(2, 6, 6)
+assert np.array_equal(tensor_avgpool_kernel(image, 2), image.reshape(2, 3, 2, 3, 2).mean((2, 4)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True,
+                          env={"PYTHONPATH": str(ROOT), "NKI_MLIR_STRICT": "1", "PATH": ""})
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr

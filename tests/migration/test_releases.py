@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Calls of each older release of the current generation in the newest form."""
+
+import pytest
+
+from nki_mlir.migration.releases import newest
+from nki_mlir.migration.report import MigrationReport
+
+HEAD = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("nisa.register_move(r, imm=4)", "nisa.register_move(r, src=4)"),
+    ("nisa.sendrecv(src=a, dst=b, send_to_rank=1, recv_from_rank=1, pipe_id=0, use_gpsimd_dma=True)",
+     "nisa.sendrecv(src=a, dst=b, send_to_rank=1, recv_from_rank=1, pipe_id=0, dma_engine=nisa.dma_engine.gpsimd_dma)"),
+    ("nisa.nc_matmul(d, s, m, is_moving_zero=True, psumAccumulateFlag=3)",
+     "nisa.nc_matmul(d, s, m, is_moving_onezero=True)"),
+    ("nisa.nc_matmul(d, s, m, False, False, False, (0, 0), (64, 64))",
+     "nisa.nc_matmul(dst=d, stationary=s, moving=m, is_stationary_onezero=False, is_moving_onezero=False, "
+     "is_transpose=False, tile_position=(0, 0), tile_size=(64, 64))"),
+    ("nisa.dma_copy(dst=a, src=b, dst_rmw_op=nl.add, unique_indices=True)",
+     "nisa.dma_compute(dst=a, srcs=[b, a], reduce_op=nl.add)"),
+    ("nisa.dma_copy(dst=a, src=b, dst_rmw_op=None)", "nisa.dma_copy(dst=a, src=b)"),
+    ("nisa.dma_copy(a, b, nisa.oob_mode.skip)", "nisa.dma_copy(dst=a, src=b, oob_mode=nisa.oob_mode.skip)"),
+    ("nisa.dma_compute(a, [b, c], None, nl.add)", "nisa.dma_compute(dst=a, srcs=[b, c], scales=None, reduce_op=nl.add)"),
+    ("nisa.affine_select(d, [[1, 4]], 3, -1, t, 0.0)",
+     "nisa.affine_select(dst=d, pattern=[[1, 4]], offset=3, channel_multiplier=-1, on_true_tile=t, on_false_value=0.0)"),
+    ("nl.ndarray((4, 4), dtype='bfloat16', buffer='sbuf')", "nl.ndarray((4, 4), dtype=nl.bfloat16, buffer=nl.sbuf)"),
+    ("nisa.tensor_copy_dynamic_src(d, v)", "nisa.tensor_copy(d, v)"),
+    ("nl.affine_range(4)", "range(4)"), ("nl.par_dim(128)", "128"),
+    ("nl.tile_size.total_available_sbuf_size", "nl.tile_size.sbuf_fmax_bytes"),
+    ("nisa.nc_matmul(d, s, m, perf_mode='double_row')", "nisa.nc_matmul(d, s, m, perf_mode=nisa.matmul_perf_mode.double_row)"),
+    ("nisa.dma_copy(dst=a, src=b)", "nisa.dma_copy(dst=a, src=b)")])
+def test_call(old, new):
+    report = MigrationReport("file.py")
+    assert newest(HEAD + old + "\n", report) == HEAD + new + "\n"
+    assert bool(report.entries) == (old != new and "dst_rmw_op=None" not in old)
+
+
+def test_kernel__has_no_keyword_only_parameters_and_returns_shared_memory():
+    old = HEAD + """@nki.jit(platform_target="trn2")
+def kernel(x, *, scale=2):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.hbm)
+    return out
+"""
+    assert newest(old, MigrationReport("file.py")) == HEAD + """@nki.jit
+def kernel(x, scale=2):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    return out
+"""
