@@ -4,6 +4,7 @@
 import ast
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import libcst as cst
 
@@ -220,7 +221,7 @@ class Statements(FunctionCalls):
         for name, shape in shapes.items():
             known = self.scope.facts[name]
             assert isinstance(known, TensorFact)
-            self.scope.facts[name] = TensorFact(known.memory, shape, known.dtype, known.blocks, known.base, known.parameter)
+            self.scope.facts[name] = replace(known, shape=shape)
         more = [f"{self.code(o)} = {self.code(target)}" for o in others]
         for other in others:
             self.bind_target(other, fact)
