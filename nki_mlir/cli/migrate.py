@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     return status
 
 
-def checked(made: "list[Migrated]", kernel: str, arguments: list[str], grid: tuple[int, ...]) -> int:
+def checked(made: "list[Migrated]", kernel: str, arguments: list[str], grid: tuple[object, ...]) -> int:
     """Compare, and print a line for each executor; 1 where values differ."""
     from nki_mlir.cli import migration_check as check  # start-up: loads executors
     lines = [line for file in made for line in (

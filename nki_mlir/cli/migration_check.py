@@ -37,7 +37,7 @@ def new_text_as_file(file: Migrated) -> Iterator[Path]:
             sys.path.remove(folder)
 
 
-def check(file: Migrated, name: str, texts: list[str], grid: tuple[int, ...]) -> list[str]:
+def check(file: Migrated, name: str, texts: list[str], grid: tuple[object, ...]) -> list[str]:
     """A line for each executor; those that differ begin with ``DIFFERS``."""
     place = f":{name}" if name else ""
     old = load_kernel(f"{file.path}{place}", grid=grid)
