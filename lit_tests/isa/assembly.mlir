@@ -18,7 +18,7 @@
 
 // Another generation has less memory; the same instructions.
 // TRN1:      .target trn1
-// TRN1-NEXT: .sbuf 4608 of 180224
+// TRN1-NEXT: .sbuf 2560 of 180224
 // TRN1-NEXT: .psum 2048 of 16384
 // TRN1:      pe 0001: S[4] (qSyncIO1)>=16 MATMUL dst=fp32@0x2000000[1][512] stationary=fp32@0x0[1][128]
 
@@ -40,7 +40,7 @@
 // CHECK:      .nki_isa 1
 // CHECK-NEXT: .kernel product
 // CHECK-NEXT: .target trn2
-// CHECK-NEXT: .sbuf 4608 of 212984
+// CHECK-NEXT: .sbuf 2560 of 212984
 // CHECK-NEXT: .psum 2048 of 16384
 // CHECK-NEXT: .input a fp32[128,128] 0
 // CHECK-NEXT: .input b fp32[128,512] 1
@@ -59,7 +59,7 @@
 // CHECK-NEXT: pe 0001: S[4] (qSyncIO1)>=16 MATMUL dst=fp32@0x2000000[1][512]
 // CHECK-SAME:   stationary=fp32@0x800[1][128] moving=fp32@0x0[1][512] channels=128 S[0] (Tensor)++@complete
 // CHECK-NEXT: .stream act
-// CHECK-NEXT: act 0000: S[0] (Tensor)>=1 COPY dst=fp32@0xa00[1][512]
+// CHECK-NEXT: act 0000: S[0] (Tensor)>=1 COPY dst=fp32@0x0[1][512]
 // CHECK-SAME:   src=fp32@0x2000000[1][512] channels=128 S[1] (Scalar)++@complete
 // CHECK-NEXT: .stream sp
 // CHECK-NEXT: sp 0000: DMA queue=0 dst=fp32@0x0[1][512]
@@ -67,7 +67,7 @@
 // CHECK-NEXT: sp 0001: DMA queue=1 dst=fp32@0x800[1][128]
 // CHECK-SAME:   src=fp32@a[1,128][128,128] channels=128 descriptors=128*512 S[4] (qSyncIO1)+=16@complete
 // CHECK-NEXT: sp 0002: S[1] (Scalar)>=1 DMA queue=2 dst=fp32@c[1,512][512,128]
-// CHECK-SAME:   src=fp32@0xa00[1][512] channels=128 descriptors=128*2048 S[5] (qSyncIO2)+=16@complete
+// CHECK-SAME:   src=fp32@0x0[1][512] channels=128 descriptors=128*2048 S[5] (qSyncIO2)+=16@complete
 // CHECK-NEXT: sp 0003: S[5] (qSyncIO2)>=16 EVENT_SEMAPHORE
 func.func @product(%a: !a {nki.name = "a"}, %b: !b {nki.name = "b"}, %c: !b {nki.name = "c", nki.shared = 0 : i64})
     attributes {nki.results = [2]} {
@@ -75,11 +75,11 @@ func.func @product(%a: !a {nki.name = "a"}, %b: !b {nki.name = "b"}, %c: !b {nki
   %right = memref.alloc() : !right
   %sum = memref.alloc() : !sum
   %result = memref.alloc() : !right
-  "nisa.dma_copy"(%left, %a) {access = [#left, #a], engine = "unknown", mask = #all} : (!left, !a) -> ()
-  "nisa.dma_copy"(%right, %b) {access = [#right, #b], engine = "unknown", mask = #all} : (!right, !b) -> ()
+  "nisa.dma_copy"(%left, %a) {access = [#left, #a], engine = "sync", mask = #all} : (!left, !a) -> ()
+  "nisa.dma_copy"(%right, %b) {access = [#right, #b], engine = "sync", mask = #all} : (!right, !b) -> ()
   "nisa.nc_matmul"(%sum, %left, %right) {access = [#right, #left, #right], accumulate = false, engine = "unknown",
     mask = #all} : (!sum, !left, !right) -> ()
   "nisa.tensor_copy"(%result, %sum) {access = [#right, #right], engine = "unknown", mask = #all} : (!right, !sum) -> ()
-  "nisa.dma_copy"(%c, %result) {access = [#b, #right], engine = "unknown", mask = #all} : (!b, !right) -> ()
+  "nisa.dma_copy"(%c, %result) {access = [#b, #right], engine = "sync", mask = #all} : (!b, !right) -> ()
   return
 }

@@ -70,8 +70,8 @@ func.func @doubled(%x: !x {nki.name = "x"}, %n: !n {nki.name = "n"}, %y: !x {nki
   %zero = arith.constant 0 : i32
   %t = memref.alloc() : !tile
   %left = memref.alloc() : !number
-  "nisa.dma_copy"(%t, %x) {access = [#tile, #x], engine = "unknown", mask = #all} : (!tile, !x) -> ()
-  "nisa.dma_copy"(%left, %n) {access = [#number, #n], engine = "unknown", mask = #all} : (!number, !n) -> ()
+  "nisa.dma_copy"(%t, %x) {access = [#tile, #x], engine = "sync", mask = #all} : (!tile, !x) -> ()
+  "nisa.dma_copy"(%left, %n) {access = [#number, #n], engine = "sync", mask = #all} : (!number, !n) -> ()
   scf.while : () -> () {
     %number = memref.load %left[%c0, %c0] : !number
     %more = arith.cmpi sgt, %number, %zero : i32
@@ -86,7 +86,7 @@ func.func @doubled(%x: !x {nki.name = "x"}, %n: !n {nki.name = "n"}, %y: !x {nki
       operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>} : (!number, !number) -> ()
     scf.yield
   }
-  "nisa.dma_copy"(%y, %t) {access = [#x, #tile], engine = "unknown", mask = #all} : (!x, !tile) -> ()
+  "nisa.dma_copy"(%y, %t) {access = [#x, #tile], engine = "sync", mask = #all} : (!x, !tile) -> ()
   return
 }
 }

@@ -22,6 +22,8 @@ from nki_mlir.cli.arguments import CommandLineError
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.version import __version__
 
+LEVELS = 0, 1, 3                # of -O: how long a fast order of instructions is searched for
+
 SHELLS = ("bash", "zsh", "fish")
 
 

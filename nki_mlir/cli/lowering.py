@@ -76,7 +76,7 @@ def lowered(module: Module, options: argparse.Namespace, report: "PassReport") -
     run_passes(module, [one for name, text in options.passes for one in passes_named(name, text)], report)
     match options.goal:
         case "isa":
-            return lower_to_isa(module, options.emit, report)
+            return lower_to_isa(module, options.emit, report, options.level)
         case "vector" | "llvm":
             return lower_to_cpu(options.goal, module, report)
         case "linalg" | "nisa":
@@ -85,13 +85,13 @@ def lowered(module: Module, options: argparse.Namespace, report: "PassReport") -
     return text_of(module, options) + "\n"
 
 
-def lower_to_isa(module: Module, form: str, observer: PassObserver) -> str | bytes:
+def lower_to_isa(module: Module, form: str, observer: PassObserver, level: int = 1) -> str | bytes:
     """Streams as assembly text, isa module or binary container. A module at the isa level is written as it is."""
     from nki_mlir.targets import neuron  # start-up: needed where it is asked for
     if any(op.operation.name == "isa.program" for op in module.body.operations):
         return neuron.write([neuron.program_of_module(module)], form)
     run_passes(module, passes_to("nisa", module), observer)
-    return neuron.emit(module, form, observer)
+    return neuron.emit(module, form, observer, level)
 
 
 def lower_to_cpu(level: str, module: Module, observer: PassObserver) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from nki_mlir import extensions
 from nki_mlir.alone import alone
-from nki_mlir.cli.command import add_common, add_plugins, command_line, exit_status, load_plugins, of_plugins
+from nki_mlir.cli.command import LEVELS, add_common, add_plugins, command_line, exit_status, load_plugins, of_plugins
 from nki_mlir.passes import packages
 from nki_mlir.passes.pipeline_text import split_pipeline
 
@@ -92,6 +92,8 @@ def build_parser(passes: Sequence[PassSummary]) -> argparse.ArgumentParser:
         goals.add_argument(f"--lower-to-{goal}", dest="goal", action="store_const", const=goal, help=text)
     lowering.add_argument("--target", metavar="NAME",
                           help="trn1, trn2, trn3 (inf2, gen2, gen3, gen4 are accepted)" + of_plugins("targets"))
+    lowering.add_argument("-O", dest="level", type=int, choices=LEVELS, default=1,
+                          help="how long --lower-to-isa searches for a fast order; 0 is program order (default: 1)")
     lowering.add_argument("--emit", choices=("asm", "mlir", "bin"), default="asm", help="what --lower-to-isa writes")
     group = p.add_argument_group("passes", 'Options of a pass are given as --PASS="name=value other=value".')
     for one in passes:

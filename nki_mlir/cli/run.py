@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir import extensions
-from nki_mlir.cli.command import add_common, add_plugins, command_line, exit_status, load_plugins, of_plugins
+from nki_mlir.cli.command import LEVELS, add_common, add_plugins, command_line, exit_status, load_plugins, of_plugins
 
 if TYPE_CHECKING:
     from nki_mlir.cli.runnable import Results, Runnable
@@ -38,6 +38,8 @@ def parser() -> argparse.ArgumentParser:
                    help="how long it takes on the device, by the timed model of its streams; computes no values")
     p.add_argument("--as-written", action="store_true",
                    help="with --time: loads, order of loops and engines as the kernel has them, all loops written out")
+    p.add_argument("-O", dest="level", type=int, choices=LEVELS, default=1,
+                   help="with --time: how long a fast order is searched for; 0 is program order (default: 1)")
     p.add_argument("--json", action="store_true", help="print what --time finds as one JSON object")
     p.add_argument("--profile", metavar="DIR",
                    help="with --time: write where the time goes into a directory, as JSON, a trace and a page")
@@ -93,6 +95,8 @@ def refuse(given: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         given.error("--profile is of what --time times")
     elif options.as_written:
         given.error("--as-written says how --time makes the streams")
+    elif options.level != 1:
+        given.error("-O says how long --time searches for a fast order")
     elif options.json:
         given.error("--json is the form of what --time prints")
     elif len(options.source) > 1:

@@ -52,7 +52,7 @@ def time_all(options: argparse.Namespace) -> int:
 
 def streams(source: str, options: argparse.Namespace) -> "list[Program]":
     """Its programs, a core each."""
-    return asked_for(source, options, values=False).streams(neuron.emission(options.as_written))
+    return asked_for(source, options, values=False).streams(neuron.emission(options.as_written, options.level))
 
 
 def profile(options: argparse.Namespace) -> int:

@@ -12,8 +12,8 @@ partitions. ``pieces`` bounds how many transfers a mask that is no box may becom
 
 Engines: functions of the activation table run on the Scalar engine, arithmetic on the Vector engine, powers, exact
 32-bit integer arithmetic and index patterns on GpSimd, products and large transposes on the Tensor engine. Where others
-have an instruction with the same values, too, its engine stays open (``engine = "unknown"``): ``assign-engines``
-says. Who triggers a transfer says ``assign-issuers``.
+have an instruction with the same values, too, its engine stays open (``engine = "unknown"``): ``schedule-instructions``
+chooses, and who triggers a transfer.
 """
 
 from collections.abc import Hashable, Iterator

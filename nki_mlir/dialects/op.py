@@ -368,7 +368,7 @@ class NkiOp(Op):
 
 class NisaOp(Op):
     """An engine instruction. ``engine`` is one of the class's engines, by name, or ``unknown``: it stays open until
-    ``assign-engines`` which of those has it that compute the same."""
+    ``schedule-instructions`` chooses among those that compute the same."""
 
     dialect = "nisa"
     engine: str = "unknown"

@@ -243,7 +243,7 @@ class Emitter:
 
 def named(op: NisaOp, engine: Engine) -> None:
     """Let the engine have the instruction. It stays open which one does where that is the class's choice of several:
-    ``assign-engines`` balances these, ``assign-issuers`` transfers."""
+    ``schedule-instructions`` chooses among these, and who triggers transfers."""
     if op.runs_on is not engine or len(op.engines if op.queued else op.shared_engines) < 2:
         op.engine = engine.value
 

@@ -43,7 +43,7 @@ def test_copies_out_of_psum__leave_the_engine_open():
         return out
     module, _ = check(kernel, floats(64, 64) / 4, floats(64, 64) / 4)
     engines = [read_op(op).engine for op in instructions(module) if op.name == "nisa.tensor_copy"]
-    assert engines == ["unknown"] * 4       # assign-engines decides, by costs
+    assert engines == ["unknown"] * 4       # schedule-instructions decides, by costs
 
 
 @pytest.mark.parametrize("start, stop", [(0, 32), (32, 64), (64, 128), (5, 9), (33, 128), (96, 128), (31, 65)])

@@ -61,10 +61,11 @@ def streams(captured: CapturedKernel, grid: tuple[int, ...], options: "Emission 
     return emit_cores(lowered(captured), grid, options or Emission(), cores)
 
 
-def emission(as_written: bool = False) -> "Emission":
-    """How streams are made; ``as_written``: as the vendor's compiler treats a kernel."""
+def emission(as_written: bool = False, level: int = 1) -> "Emission":
+    """How streams are made; ``as_written``: as the vendor's compiler treats a kernel; ``level``: how long a good order
+    is searched for (0: program order; 1; 3)."""
     from nki_mlir.targets.neuron.codegen.emission import Emission  # start-up: needed where it is asked for
-    return Emission.as_written() if as_written else Emission()
+    return Emission.as_written(level) if as_written else Emission(level=level)
 
 
 def streams_of_module(module: "Module", options: "Emission") -> list[Program]:
@@ -105,14 +106,17 @@ def at_nisa(module: "Module") -> "Module":
 
 
 @alone
-def emit(module: "Module", form: str = "asm", observer: "PassObserver | None" = None) -> str | bytes:
-    """A nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``)."""
+def emit(module: "Module", form: str = "asm", observer: "PassObserver | None" = None, level: int = 1) -> str | bytes:
+    """A nisa-level module as assembly text (``asm``), binary container (``bin``) or isa-level MLIR (``mlir``).
+
+    ``level``: as of ``emission``.
+    """
     from nki_mlir.targets.neuron.codegen.emission import (  # start-up: needed where it is asked for
         Emission,
         Observation,
         emit_each,
     )
-    return write(emit_each(module, Emission(observation=Observation(observer, module))), form)
+    return write(emit_each(module, Emission(level=level, observation=Observation(observer, module))), form)
 
 
 @alone

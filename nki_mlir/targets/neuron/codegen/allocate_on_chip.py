@@ -22,7 +22,7 @@ from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.liveness import Lifetime, Liveness, peak
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
-from nki_mlir.targets.neuron.codegen.records import Code
+from nki_mlir.targets.neuron.codegen.records import Code, steps_in
 
 NAMED = 12                      # buffers that an error names
 
@@ -104,7 +104,7 @@ def allocate(code: Code, thorough: bool = True) -> tuple[int, int]:
         for life, address in zip(free, addresses):
             life.buffer.address = 0, address
         marks.append(max((occupied(life)[1] for life in lives), default=0))
-    check_banks(lifetimes, machine)
+    check_banks(code)
     return marks[0], marks[1]
 
 
@@ -133,10 +133,10 @@ def share(a: Lifetime, b: Lifetime) -> bool:
             and p < q + b.buffer.partitions and q < p + a.buffer.partitions)
 
 
-def check_banks(lifetimes: Liveness, machine: Machine) -> None:
+def check_banks(code: Code) -> None:
     """Every matmul result lies in one bank."""
-    bank = machine.psum_bank_bytes
-    for step in lifetimes.steps:
+    bank = code.machine.psum_bank_bytes
+    for step in steps_in(code.body):
         if step.op.runs_on is not Engine.TENSOR:
             continue
         for _, tile in step.op.targets():

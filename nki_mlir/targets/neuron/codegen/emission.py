@@ -3,15 +3,14 @@
 
 Its steps are observed as passes are: their records are written as modules where one looks.
 
-How much overlap pays depends on what waits for what, and on memory, so that no one way to order is best. Each way says
-how long its order takes, but for waits until addresses are free. Of those that are good by that, the timed machine
-decides.
+Their order, engines and addresses are chosen by timing several (``fastest``).
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
-from math import inf, prod
+from math import prod
 from typing import TypeVar
 
 from nki_mlir.bindings import Module, cloned, ir
@@ -22,18 +21,13 @@ from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import meetings_of
 from nki_mlir.machine import Machine
 from nki_mlir.passes.pass_manager import PassObserver
-from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate
-from nki_mlir.targets.neuron.codegen.assign_engines import assign_engines
-from nki_mlir.targets.neuron.codegen.assign_issuers import assign_issuers
+from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
+from nki_mlir.targets.neuron.codegen.fastest import Candidate, Prepared, fastest, place
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code, write_code
-from nki_mlir.targets.neuron.codegen.move_psum_results import move_psum_results
 from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable
-from nki_mlir.targets.neuron.codegen.schedule_instructions import Order, Runs, Schedules
-from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
-from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
+from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
-from nki_mlir.targets.neuron.codegen.unroll_loops import UNROLL_LIMIT, unrolled, with_grid
-from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
+from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, with_grid
 
 Result = TypeVar("Result")
 
@@ -67,22 +61,36 @@ class Observation:
 
 WRITTEN_OUT = 400_000           # instructions: published profiles show static loops written out
 FOR_VALUES = 1_000              # instructions: to run one takes a fraction of the time that it takes to make one
+OPTIMIZATIONS = "reorder", "engines", "issuers"
 
 
 @dataclass(frozen=True)
 class Emission:
-    """Options of the emission."""
+    """Options of the emission. ``unroll_limit``: above so many instructions the largest loops stay loops of the device;
+    None: what is faster. ``level``: how long a good order is searched for: 0 (program order), 1 or 3."""
 
-    unroll_limit: int = UNROLL_LIMIT
+    unroll_limit: int | None = None
     reorder: bool = True        # take the fastest of several orders; else program order
-    issuers: bool = True        # several engines trigger the transfers for which the kernel names none
+    engines: bool = True        # instructions for which the kernel names no engine go to any that has them
+    issuers: bool = True        # transfers for which it names none are triggered by any engine that can
+    level: int = 1
     observation: Observation = field(default_factory=Observation, repr=False, compare=False)
 
     @classmethod
-    def as_written(cls) -> "Emission":
+    def as_written(cls, level: int = 1) -> "Emission":
         """As the vendor's compiler evidently treats a kernel: its own loads, engines and order of loops stay, and loops
         are written out."""
-        return cls(unroll_limit=WRITTEN_OUT, issuers=False)
+        return cls(unroll_limit=WRITTEN_OUT, issuers=False, level=level)
+
+    @classmethod
+    def in_program_order(cls) -> "Emission":
+        """Program order, written out, on each instruction's first engine: what optimizations are compared with."""
+        return cls(unroll_limit=UNROLL_LIMIT, reorder=False, engines=False, issuers=False)
+
+    @classmethod
+    def of_loops(cls) -> "Emission":
+        """Loops as loops of the device."""
+        return cls(unroll_limit=FOR_VALUES)
 
     @classmethod
     def for_values(cls) -> "Emission":
@@ -114,23 +122,33 @@ def emit_each(module: Module, options: Emission = Emission()) -> list[Program]:
 
 
 def emit_code(code: Code, options: Emission) -> Program:
-    step, whole = options.observation.step, code
-    code = step("unroll-loops", whole, lambda: unrolled(whole, options.unroll_limit))
-    step("split-blocks", code, lambda: split_blocks(code))
-    step("sink-constants", code, lambda: sink_constants(code))
-    step("move-psum-results", code, lambda: move_psum_results(code))
-    if options.reorder:
-        schedules = Schedules(code)
-        step("assign-engines", code, lambda: assign_engines(schedules))
-        if options.issuers:
-            step("assign-issuers", code, lambda: assign_issuers(schedules))
-        order, program = fastest(schedules)
+    """The program of a kernel's records."""
+    reorder = options.reorder and options.level > 0
+    choice = partial(EngineChoice, code.machine, options.engines and options.level > 0,
+                     options.issuers and options.level > 0)
+    if not reorder:
+        candidate = Candidate(options.unroll_limit or UNROLL_LIMIT, BODY)
         if options.observation.observer is None:
-            return program
-        schedules.arrange(schedules.as_written())
-        step("schedule-instructions", code, lambda: schedules.arrange(order))
-    step("allocate-on-chip", code, lambda: allocate(code))
-    return step("synchronize-engines", code, lambda: synchronized(code))
+            return Prepared(code, candidate, choice()).in_program_order()
+        return observed(code, candidate, None, choice(), options.observation)
+    candidate, arrangement, program = fastest(code, choice(), options.unroll_limit, options.level)
+    if options.observation.observer is None:
+        return program
+    return observed(code, candidate, arrangement, choice(), options.observation)
+
+
+def observed(code: Code, candidate: Candidate, arrangement: Arrangement | None, choice: EngineChoice,
+             observation: Observation) -> Program:
+    """The same program once more, step by step for who observes them."""
+    step = observation.step
+    prepared = Prepared(code, candidate, choice, step)
+    code, schedules = prepared.code, prepared.schedules
+    chosen = arrangement or schedules.as_written()
+    schedules.arrange(schedules.as_written())
+    if arrangement is not None:
+        step("schedule-instructions", code, lambda: schedules.arrange(arrangement))
+    step("allocate-on-chip", code, lambda: place(schedules, chosen))
+    return step("synchronize-engines", code, lambda: synchronized(code, schedules.dependences(chosen)))
 
 
 # -- several modules of one kernel -------------------------------------------------------------------------------------
@@ -189,61 +207,3 @@ def body_at(code: Code, point: tuple[int, ...]) -> Block:
         assert variable.axis is not None
         body = Block([Loop(variable, range(point[variable.axis], point[variable.axis] + 1), body)])
     return body
-
-
-# -- the fastest of several orders -------------------------------------------------------------------------------------
-ORDERS = tuple(Order(memory, early, ahead) for memory, early, ahead in (
-    (95, True, 0), (95, True, 100), (95, True, 200), (85, False, 0), (85, False, 100), (75, True, 0), (60, True, 0),
-    (60, True, 100), (30, True, 0)))
-GOOD = 1.10                     # an order may be worse than the best by so much to be timed
-TIMED = 2, 6                    # orders: at least, at most; between these as many as have TIMED_STEPS in all
-TIMED_STEPS, HUGE = 8_000, 30_000       # of more steps the first order that fits is taken
-SMALL = 4_000                   # steps of code whose program order is timed, too; every way to pack it is tried
-EXECUTED = 500_000              # instructions of a program that is timed to choose its order
-FULL = "on-chip memory is nearly full: instructions stay in program order"
-
-
-def fastest(schedules: Schedules) -> tuple[Runs, Program]:
-    """The fastest order, and its program. Raises ``MemoryFull`` where not even program order finds addresses."""
-    code, written = schedules.code, schedules.as_written()
-    programs: list[tuple[Runs, Program]] = []
-    tried: set[Runs] = set()
-    best = 0.0
-    steps = sum(map(len, written))
-    most = 1 if steps > HUGE else min(max(TIMED_STEPS // max(steps, 1), TIMED[0]), TIMED[1])
-    for runs, ns in sorted((schedules.found(order) for order in ORDERS), key=lambda found: found.ns):
-        if programs and (ns > best * GOOD or len(programs) == most):
-            break
-        if runs not in tried and fits(schedules, runs, steps < SMALL):
-            programs.append((runs, synchronized(code)))
-            best = best or ns
-        tried.add(runs)
-    if not programs:
-        schedules.arrange(written)
-        allocate(code)
-        code.notes.append(FULL)
-        return written, synchronized(code)
-    if steps < SMALL and written not in tried and fits(schedules, written, thorough=True):
-        programs.append((written, synchronized(code)))
-    return min(programs, key=lambda one: end_of(one[1])) if len(programs) > 1 else programs[0]
-
-
-def fits(schedules: Schedules, runs: Runs, thorough: bool) -> bool:
-    """Whether an order finds addresses, which the code then has; ``thorough``: in any way to pack it."""
-    schedules.arrange(runs)
-    try:
-        allocate(schedules.code, thorough=thorough)
-    except MemoryFull:
-        return False
-    return True
-
-
-def end_of(program: Program) -> float:
-    """When a program ends, for which meetings with other cores take no time. Of one that runs for very long this is not
-    known."""
-    run = TimedMachine([program], limit=EXECUTED)
-    try:
-        run.run()
-    except EventLimit:
-        return inf
-    return run.end

@@ -1,35 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What all orders of a run of steps share: what each costs, what it waits for, which buffers it needs."""
+"""What all orders of a run of steps share, in columns by the step's number in program order: on which engines each may
+run and what it costs there, what it waits for, which buffers it needs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import NamedTuple
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
-from nki_mlir.dialects.op import Op
-from nki_mlir.machine import Cost, Engine, Machine
+from nki_mlir.dialects.op import Op, on_engine
+from nki_mlir.machine import Engine, Machine
 from nki_mlir.targets.neuron.codegen.dependences import Dependences, memory_sizes, own_memory, touched
+from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer, InstructionStep
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer, Transfers
 
+SPACES = SBUF, PSUM
+GRAIN = 32                      # bytes: rows that start at a multiple are read without partial sectors
 
-@dataclass(slots=True)
-class ScheduledStep:
-    """One step. ``port``: it takes PSUM for itself; ``buffers``: on chip, of this run alone, by number; ``table``: the
-    set of functions that it needs; ``users``: the steps that depend on it; ``dependences``: on how many it depends."""
+
+class Choice(NamedTuple):
+    """A step on one engine, in ns as ``Cost`` has them. ``port``: it takes PSUM for itself."""
 
     engine: Engine
-    cost: Cost
-    transfer: TimedTransfer | None
+    busy: float
+    result: float
+    own_result: float
     port: bool
-    buffers: list[int]
-    table: str
-    users: list[int] = field(default_factory=list)
-    dependences: int = 0
 
 
 class Needed:
-    """What program order needs of SBUF at each step, and the most of it in any range of steps."""
+    """What program order needs of a memory at each step, and the most of it in any range of steps."""
 
     def __init__(self, changes: Sequence[int], outside: int) -> None:
         level = list(accumulate(changes, initial=outside))[1:]
@@ -49,113 +49,178 @@ class Needed:
 
 
 class SchedulingGraph:
-    """The steps of a run by number, in program order. By number of a buffer: ``sbuf``, its bytes there, ``psum``, its
-    banks; ``uses``: how many steps need it; ``first``: which step does first. ``outside``: what buffers of several runs
-    take."""
+    """The steps of a run. ``choices``: on which engines each may run, the class's first; ``before`` and ``users``: the
+    steps that it depends on, and that depend on it; ``buffers``: on chip, of this run alone, by number.
 
-    def __init__(self, steps: Sequence[InstructionStep], machine: Machine, outside: set[DeviceBuffer]) -> None:
-        self.machine = machine
+    By number of a buffer: ``held``, the buffers; ``size``, the bytes of a partition that each keeps from others;
+    ``first`` and ``last``: the steps that use it first and last in program order. ``needed``, by memory, is what
+    program order needs; ``outside``: what buffers of several runs take of each.
+    """
+
+    def __init__(self, steps: Sequence[InstructionStep], machine: Machine, outside: set[DeviceBuffer],
+                 choice: EngineChoice) -> None:
+        self.machine, self.choice = machine, choice
+        self.ops = [step.op for step in steps]
         self.numbers: dict[DeviceBuffer, int] = {}
-        self.sbuf: list[int] = []
-        self.psum: list[int] = []
+        self.size: list[int] = []
+        self.first: list[int] = []
+        self.last: list[int] = []
+        self.uses: list[int] = []
         self.outside = {SBUF: 0, PSUM: 0}
-        for buffer in {t.handle: None for step in steps for _, t in step.op.operands()}:
-            if buffer in outside and buffer.space != HBM:
-                self.outside[buffer.space] += self.size(buffer)
         transfers = Transfers(machine)
-        self.steps = [self.scheduled(step, outside, transfers) for step in steps]
-        self.takes_turns = len({step.table for step in self.steps} - {""}) > 1      # several sets of functions
-        self.uses, self.first = [0] * len(self.sbuf), [-1] * len(self.sbuf)
-        last = list(self.first)
-        for k, one in enumerate(self.steps):
-            for number in one.buffers:
-                self.uses[number] += 1
-                self.first[number] = k if self.first[number] < 0 else self.first[number]
-                last[number] = k
-        self.needed = Needed(self.changes(last), self.outside[SBUF])
+        self.choices: list[tuple[Choice, ...]] = []
+        self.transfers: list[TimedTransfer | None] = []
+        self.stores: list[bool] = []
+        self.tables: list[str] = []
+        self.buffers: list[list[int]] = []
+        shared: set[DeviceBuffer] = set()
+        for k, op in enumerate(self.ops):
+            numbers: list[int] = []
+            store = False
+            for field in op.tiles:
+                tile = op.__dict__[field.name]
+                if tile is None:
+                    continue
+                if tile.space == HBM:
+                    store |= field.writes
+                    continue
+                buffer = tile.handle
+                if buffer in outside:
+                    shared.add(buffer)
+                    continue
+                number = self.numbers.get(buffer)
+                if number is None:
+                    number = self.number(buffer, k)
+                if number not in numbers:
+                    numbers.append(number)
+                    self.uses[number] += 1
+                    self.last[number] = k
+            self.buffers.append(numbers)
+            self.stores.append(store)
+            self.tables.append(op.function_set)
+            self.transfers.append(transfers.of(op) if op.queued else None)
+            self.choices.append(self.choices_of(op))
+        for buffer in shared:
+            self.outside[buffer.space] += room(buffer, machine)
+        self.held = list(self.numbers)
+        self.takes_turns = len(set(self.tables) - {""}) > 1         # several sets of functions
+        self.needed = {space: Needed(self.changes(space), self.outside[space]) for space in SPACES}
+        self.users: list[list[int]] = [[] for _ in self.ops]
+        self.before: list[list[int]] = []
         regions = touched(steps, own_memory)
         dependences = Dependences(memory_sizes(regions))
         for k, (reads, writes) in enumerate(regions):
             before = dependences.add(k, k, reads, writes)
-            self.steps[k].dependences = len(before)
+            self.before.append(before)
             for other in before:
-                self.steps[other].users.append(k)
+                self.users[other].append(k)
 
-    def scheduled(self, step: InstructionStep, outside: set[DeviceBuffer], transfers: Transfers) -> ScheduledStep:
-        op = step.op
-        buffers = {t.handle: None for _, t in op.operands() if t.space != HBM and t.handle not in outside}
-        numbers = [self.number(buffer) for buffer in buffers]
-        return ScheduledStep(op.runs_on, self.cost(step), transfers.of(op) if op.queued else None,
-                             self.takes_port(op), numbers, op.function_set)
+    def __len__(self) -> int:
+        return len(self.ops)
 
-    def run_on(self, steps: Sequence[InstructionStep]) -> None:
-        """Take over the engines of the steps, which are others now."""
-        for one, step in zip(self.steps, steps):
-            if one.engine is not step.op.runs_on:
-                one.engine, one.cost, one.port = step.op.runs_on, self.cost(step), self.takes_port(step.op)
+    def number(self, buffer: DeviceBuffer, k: int) -> int:
+        number = self.numbers[buffer] = len(self.numbers)
+        self.size.append(room(buffer, self.machine))
+        self.first.append(k)
+        self.last.append(k)
+        self.uses.append(0)
+        return number
 
-    def cost(self, step: InstructionStep) -> Cost:
-        step.work = step.op.work()
-        return self.machine.cost(step.op.runs_on, step.work)
-
-    def takes_port(self, op: Op) -> bool:
-        return self.machine.costs.psum_port_shared and op.runs_on in (Engine.VECTOR, Engine.SCALAR) and any(
-            t.space == PSUM for _, t in op.operands())
-
-    def changes(self, last: Sequence[int]) -> list[int]:
-        """What each step in program order takes of SBUF, less what the one before it gave back."""
-        found = [0] * (len(self.steps) + 1)
-        for size, first, end in zip(self.sbuf, self.first, last):
-            found[first] += size
-            found[end + 1] -= size
-        return found[:-1]
-
-    def number(self, buffer: DeviceBuffer) -> int:
-        found = self.numbers.get(buffer)
+    def choices_of(self, op: Op) -> tuple[Choice, ...]:
+        """The op on each engine that may have it, its own first. Those of each form are worked out once."""
+        key = op.form_of(op.outline())
+        found = self.choice.costs.get(key)
         if found is None:
-            found = self.numbers[buffer] = len(self.numbers)
-            size = self.size(buffer)
-            self.sbuf.append(size if buffer.space == SBUF else 0)
-            self.psum.append(size if buffer.space == PSUM else 0)
+            found = self.choice.costs[key] = tuple([self.on(op, engine) for engine in self.choice.of(op)])
         return found
 
-    def size(self, buffer: DeviceBuffer) -> int:
-        size = buffer.bytes_per_partition
-        return size if buffer.space == SBUF else -(-size // self.machine.psum_bank_bytes)
+    def on(self, op: Op, engine: Engine) -> Choice:
+        there = op if op.runs_on is engine else on_engine(op, engine)
+        cost = self.machine.cost(engine, there.work())
+        fetch = float(self.machine.costs.control.fetch_ns)
+        port = self.machine.costs.psum_port_shared and engine in (Engine.VECTOR, Engine.SCALAR) and any(
+            t.space == PSUM for _, t in op.operands())
+        return Choice(engine, max(cost.busy, fetch), cost.result, cost.own_result, port)
+
+    def changes(self, space: str) -> list[int]:
+        """What each step in program order takes of a memory, less what the one before it gave back."""
+        found = [0] * (len(self.ops) + 1)
+        for buffer, size, first, end in zip(self.held, self.size, self.first, self.last):
+            if buffer.space == space:
+                found[first] += size
+                found[end + 1] -= size
+        return found[:-1]
+
+    def shared(self, share: int) -> list[tuple[Choice, ...]]:
+        """The choices that an order may make (``Order.share``)."""
+        if share == 0:
+            return [some[:1] for some in self.choices]
+        if share == 1:
+            return [some if len(some) == 1 or transfer is not None else
+                    tuple([c for n, c in enumerate(some) if not n or c.engine is not Engine.GPSIMD])
+                    for some, transfer in zip(self.choices, self.transfers)]
+        return self.spread() if share == 3 else self.choices
+
+    def spread(self) -> list[tuple[Choice, ...]]:
+        """For each step the engine that has it done first if none waits for anything but its engine and the port of
+        PSUM. Who triggers a transfer stays open."""
+        busy = dict.fromkeys(Engine, 0.0)
+        port = 0.0
+        found = []
+        for some, transfer in zip(self.choices, self.transfers):
+            if transfer is not None:
+                found.append(some)
+                busy[some[0].engine] += some[0].busy if len(some) == 1 else 0.0
+                continue
+            ends = [max(busy[c.engine], port if c.port else 0.0) + c.busy for c in some]
+            at = ends.index(min(ends))
+            busy[some[at].engine] = ends[at]
+            port = ends[at] if some[at].port else port
+            found.append((some[at],))
+        return found
 
     # -- ranks ---------------------------------------------------------------------------------------------------------
-    def ranks(self, ahead: int) -> list[int]:
+    def ranks(self, ahead: int, engines: Sequence[Choice]) -> list[int]:
         """The rank of each step: the smallest starts first. It is when the busiest engine comes to it in program
         order, less ``ahead`` percent of what it takes from its start to the end of all that waits for it."""
         if not ahead:
-            return list(range(len(self.steps)))
-        when, rest = self.program_times(), self.rests()
-        ordered = sorted(range(len(self.steps)), key=lambda k: (when[k] - ahead / 100 * rest[k], k))
+            return list(range(len(self.ops)))
+        when, rest = self.program_times(engines), self.rests(engines)
+        ordered = sorted(range(len(self.ops)), key=lambda k: (when[k] - ahead / 100 * rest[k], k))
         ranks = [0] * len(ordered)
         for rank, k in enumerate(ordered):
             ranks[k] = rank
         return ranks
 
-    def program_times(self) -> list[float]:
+    @staticmethod
+    def program_times(engines: Sequence[Choice]) -> list[float]:
         """How long the busiest engine works before each step."""
         busy: dict[Engine, float] = {}
-        for step in self.steps:
-            busy[step.engine] = busy.get(step.engine, 0.0) + step.cost.busy
+        for choice in engines:
+            busy[choice.engine] = busy.get(choice.engine, 0.0) + choice.busy
         most = max(busy, key=lambda engine: busy[engine])
-        return list(accumulate((s.cost.busy if s.engine is most else 0.0 for s in self.steps), initial=0.0))
+        return list(accumulate((c.busy if c.engine is most else 0.0 for c in engines), initial=0.0))
 
-    def rests(self) -> list[float]:
+    def rests(self, engines: Sequence[Choice]) -> list[float]:
         """From the start of each step to the end of the longest chain behind it."""
         dma = self.machine.costs.dma
-        rests = [0.0] * len(self.steps)
-        for k in range(len(self.steps) - 1, -1, -1):
-            step = self.steps[k]
-            transfer, (busy, result, own_result) = step.transfer, step.cost
+        rests = [0.0] * len(self.ops)
+        for k in range(len(self.ops) - 1, -1, -1):
+            transfer, (engine, busy, result, own_result, _) = self.transfers[k], engines[k]
             if transfer is not None:
                 result = dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns - busy
             longest = result
-            for user in step.users:
-                same = transfer is None and self.steps[user].engine is step.engine
+            for user in self.users[k]:
+                same = transfer is None and engines[user].engine is engine
                 longest = max(longest, (own_result if same else result) + rests[user])
             rests[k] = busy + longest
         return rests
+
+
+def room(buffer: DeviceBuffer, machine: Machine) -> int:
+    """Bytes of a partition that a buffer keeps from others: in PSUM it does not cross banks without need, in SBUF its
+    address is a multiple of ``GRAIN``."""
+    size, bank = buffer.bytes_per_partition, machine.psum_bank_bytes
+    if buffer.space == PSUM and 2 * size > bank:
+        return -(-size // bank) * bank
+    return -(-size // GRAIN) * GRAIN

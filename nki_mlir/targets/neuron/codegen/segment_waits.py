@@ -11,7 +11,7 @@ one its engine knows to be complete, else into one that was not used yet, else i
 whose last it waits for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nki_mlir.targets.neuron.codegen.dependences import Dependences, memory_sizes, physical, touched
@@ -34,11 +34,12 @@ class Planned:
 
 class SegmentWaits:
     """The waits of one segment. ``issuers``: for each step the engine that issues it, and the group of queues that it
-    is put into (None: it is no transfer). Lane ``engines + QUEUES * group + n`` is queue n of a group.
+    is put into (None: it is no transfer); ``before``: what each step comes after, where that is known. Lane
+    ``engines + QUEUES * group + n`` is queue n of a group.
     """
 
     def __init__(self, steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]], engines: int,
-                 groups: int) -> None:
+                 groups: int, before: Sequence[Sequence[int]] | None = None) -> None:
         self.engines = engines
         number = engines + QUEUES * groups
         self.known: list[list[int]] = [[0] * number for _ in range(engines)]
@@ -46,12 +47,8 @@ class SegmentWaits:
         self.reported: list[list[Clock]] = [[] for _ in range(number)]      # by lane and count: what completion tells
         self.planned: list[Planned] = []
         self.used: list[list[int]] = [[] for _ in range(groups)]            # lanes of queues, the latest used last
-        regions = touched(steps, physical)
-        dependences = Dependences(memory_sizes(regions))
-        for k, (step, (engine, group)) in enumerate(zip(steps, issuers)):
-            # Transfers of an engine may complete in any order.
-            before = dependences.add(k, engine if group is None else (k,), *regions[k])
-            self.add(step, engine, group, before)
+        for step, (engine, group), earlier in zip(steps, issuers, before or dependences_of(steps, issuers)):
+            self.add(step, engine, group, earlier)
 
     def add(self, step: InstructionStep, engine: int, group: int | None, before: Sequence[int]) -> None:
         known = self.known[engine]
@@ -95,3 +92,12 @@ class SegmentWaits:
     def unknown(self, engine: int, lane: int) -> bool:
         """Whether the engine has not yet waited for all that the lane does."""
         return self.known[engine][lane] < self.totals[lane]
+
+
+def dependences_of(steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]]) -> Iterator[list[int]]:
+    """What each step comes after by the physical bytes that it touches."""
+    regions = touched(steps, physical)
+    dependences = Dependences(memory_sizes(regions))
+    for k, (engine, group) in enumerate(issuers):
+        # Transfers of an engine may complete in any order.
+        yield dependences.add(k, engine if group is None else (k,), *regions[k])

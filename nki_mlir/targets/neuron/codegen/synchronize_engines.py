@@ -42,6 +42,7 @@ from nki_mlir.targets.neuron.codegen.records import (
 )
 from nki_mlir.targets.neuron.codegen.records import variables_of as variables_in
 from nki_mlir.targets.neuron.codegen.registers import RegisterFile
+from nki_mlir.targets.neuron.codegen.schedule_instructions import OrderedRun
 from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES, Planned, SegmentWaits
 from nki_mlir.targets.neuron.codegen.unroll_loops import with_grid
 
@@ -68,14 +69,15 @@ class TooManySemaphores(NkiMlirError):
     fix = "use fewer engines for DMA"
 
 
-def synchronized(code: Code) -> Program:
-    """The program of a kernel whose buffers have addresses."""
-    return _Emitter(code).program
+def synchronized(code: Code, ordered: Sequence[OrderedRun] = ()) -> Program:
+    """The program of a kernel whose buffers have addresses; ``ordered``: runs whose dependences are known."""
+    return _Emitter(code, ordered).program
 
 
 class _Emitter:
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: Code, ordered: Sequence[OrderedRun] = ()) -> None:
         self.code, self.machine = code, code.machine
+        self.ordered = {id(run.steps[0]): run.before for run in ordered}        # by the first step
         steps = list(steps_in(code.body))
         for step in steps:
             check(step)
@@ -142,28 +144,35 @@ class _Emitter:
         """The waits of runs of steps, cut where a semaphore would overflow, and the nodes between them."""
         run: list[InstructionStep] = []
         counts: dict[object, int] = {}
+        before: Sequence[Sequence[int]] | None = None           # what steps of the whole run come after
+        first = 0                                               # step of it that the segment begins with
         for node in block.nodes:
             if not isinstance(node, InstructionStep):
                 if run:
-                    yield self.planned(run)
+                    yield self.planned(run, before, first)
                 yield node
-                run, counts = [], {}
+                run, counts, before, first = [], {}, None, 0
                 continue
+            if not run and not first:
+                before = self.ordered.get(id(node))
             lane: object = group_of(node) if node.op.queued else node.op.runs_on
             limit = isa.SEMAPHORE_MAX // isa.COMPLETIONS if isinstance(lane, tuple) else isa.SEMAPHORE_MAX
             if counts.get(lane, 0) >= limit:
-                yield self.planned(run)
-                run, counts = [], {}
+                yield self.planned(run, before, first)
+                run, counts, first = [], {}, first + len(run)
             counts[lane] = counts.get(lane, 0) + 1
             run.append(node)
         if run:
-            yield self.planned(run)
+            yield self.planned(run, before, first)
 
-    def planned(self, steps: Sequence[InstructionStep]) -> SegmentWaits:
-        """Straight-line code with its waits."""
+    def planned(self, steps: Sequence[InstructionStep], before: Sequence[Sequence[int]] | None, first: int
+                ) -> SegmentWaits:
+        """Straight-line code with its waits. What stands in front of the segment is complete when it begins."""
         groups = [self.groups.index(group_of(s)) if s.op.queued else None for s in steps]
         issuers = [(self.engines.index(s.op.runs_on), group) for s, group in zip(steps, groups)]
-        return SegmentWaits(steps, issuers, len(self.engines), len(self.groups))
+        if before is not None and (first or len(steps) < len(before)):
+            before = [[k - first for k in some if k >= first] for some in before[first:first + len(steps)]]
+        return SegmentWaits(steps, issuers, len(self.engines), len(self.groups), before)
 
     def loop(self, loop: Loop) -> None:
         tables = self.enter(loop.body)

@@ -74,18 +74,25 @@ def with_grid(code: Code) -> Code:
     return Code(code.name, code.machine, code.globals, body, notes=code.notes)
 
 
-def unrolled(code: Code, limit: int = UNROLL_LIMIT) -> Code:
-    """The code with all loops written out but those that ``limit`` leaves."""
+def unrolled(code: Code, limit: int = UNROLL_LIMIT, body: int = BODY) -> Code:
+    """The code with all loops written out but those that ``limit`` leaves, whose bodies have about ``body``
+    instructions."""
     kept, sizes = loops_to_keep(code.body, limit)
+    notes = list(code.notes)
     for loop in kept:
         where = f"{loop.location.file}:{loop.location.line}: " if loop.location else ""
-        code.notes.append(f"{where}a loop of {len(loop.span)} iterations stays a register loop: the code would be over "
-                          f"{limit} instructions")
-    copies = {loop: max(1, min(BODY, limit) // max(1, sizes[loop.body])) for loop in kept}
+        notes.append(f"{where}a loop of {len(loop.span)} iterations stays a register loop: the code would be over "
+                     f"{limit} instructions")
+    copies = {loop: max(1, min(body, limit) // max(1, sizes[loop.body])) for loop in kept}
     # A loop around another that is kept has one iteration a body.
     copies |= {loop: 1 for loop in kept if any(inner in kept for inner in nodes_in(loop.body))}
     return Code(code.name, code.machine, code.globals, _Unroller(copies).block(code.body, {}, {}, fresh=False),
-                code.grid, code.programs, code.notes)
+                code.grid, code.programs, notes)
+
+
+def written_out(body: Block) -> int:
+    """Instructions of code without loops."""
+    return _size(body, {})
 
 
 # -- what stays a loop -------------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ import pytest
 
 from nki_mlir.dialects.isa.instruction import CompareBranch
 from nki_mlir.targets import neuron
-from nki_mlir.targets.neuron.codegen import emission
+from nki_mlir.targets.neuron.codegen import emission, fastest
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code, emit_for_values
+from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Order, Schedules, schedule
 from nki_mlir.targets.neuron.simulator import simulate
@@ -39,7 +40,7 @@ def test_searched_order__computes_the_same(seed: int) -> None:
 
 
 def test_as_written__writes_out_more_than_by_default() -> None:
-    assert Emission.as_written().unroll_limit > Emission().unroll_limit
+    assert (Emission.as_written().unroll_limit or 0) > max(fastest.STRAIGHT.values())
 
 
 def test_searched_order__is_the_same_each_time() -> None:
@@ -47,18 +48,52 @@ def test_searched_order__is_the_same_each_time() -> None:
     assert time_of(seed, Emission()) == time_of(seed, Emission())
 
 
-def test_searched_order_of_much_code__computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of more code program order is not timed."""
-    monkeypatch.setattr(emission, "SMALL", 0)
-    code = RandomCode(5)
-    program = emit_code(code.code, Emission())
-    made = np.zeros(code.output.shape, np.float32)
-    simulate(program, [a.copy() for a in code.arrays], [made], 1)
-    np.testing.assert_array_equal(made, code.expected())
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("level", [0, 1, 3])
+def test_code_that_stays_loops__computes_the_same(monkeypatch: pytest.MonkeyPatch, seed: int, level: int) -> None:
+    monkeypatch.setattr(fastest, "STRAIGHT", {1: 10, 3: 20})
+    monkeypatch.setattr(fastest, "BODIES", (4, 12))
+    monkeypatch.setattr(fastest, "WINDOW", 8)
+    code = RandomCode(seed, 40)
+    program = emit_code(code.code, Emission(level=level))
+    for run in (None, *range(3)):
+        made = np.zeros(code.output.shape, np.float32)
+        simulate(program, [a.copy() for a in code.arrays], [made], run)
+        np.testing.assert_array_equal(made, code.expected())
+
+
+def tiles_in_a_loop(count: int) -> Code:
+    """Load, exponential, sum and store of a tile an iteration."""
+    b = Builder()
+    x, out = b.hbm("x", (128 * count, 512), "input"), b.hbm("out", (128 * count, 512), "output")
+    with b.loop(count) as i:
+        t, e = b.on_chip("t", (128, 512)), b.on_chip("e", (128, 512))
+        at = (0, {i: 128 * 512})
+        b.copy((t, 0, 128, 0, 512), (x, 0, 128, at, 512))
+        b.activation((e, 0, 128, 0, 512), (t, 0, 128, 0, 512), "exp")
+        b.add((e, 0, 128, 0, 512), (e, 0, 128, 0, 512), (t, 0, 128, 0, 512))
+        b.copy((out, 0, 128, at, 512), (e, 0, 128, 0, 512))
+    return b.code
+
+
+def test_window__says_about_how_long_program_order_takes() -> None:
+    code = tiles_in_a_loop(400)
+    choice = EngineChoice(code.machine)
+    program = emit_code(code, Emission(reorder=False, engines=False, issuers=False))
+    assert fastest.in_program_order(code, choice) == pytest.approx(fastest.end_of(program), rel=0.02)
+
+
+def test_much_code__is_not_slower_than_program_order_or_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastest, "STRAIGHT", {1: 100})
+    monkeypatch.setattr(fastest, "BODIES", (4, 4))
+    monkeypatch.setattr(fastest, "WINDOW", 60)
+    found = fastest.end_of(emit_code(tiles_in_a_loop(64), Emission()))
+    for other in (Emission.in_program_order(), Emission(unroll_limit=4)):
+        assert found <= fastest.end_of(emit_code(tiles_in_a_loop(64), other)) + 1e-6
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("order", [Order(95, True, 100), Order(60, False, 200), Order(10, True, 50)], ids=str)
+@pytest.mark.parametrize("order", [Order(95, 100), Order(60, 200, 1), Order(10, 50), Order(share=3, passed=1)], ids=str)
 def test_any_order__holds_dependences(seed: int, order: Order) -> None:
     made = RandomCode(seed, 60)
     expected = made.expected()
@@ -119,7 +154,7 @@ def test_streams_that_are_printed_are_those_that_are_timed() -> None:
 
 
 def test_a_loop_that_runs_for_very_long_is_not_timed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emission, "EXECUTED", 10)
+    monkeypatch.setattr(fastest, "EXECUTED", 10)
     code = RandomCode(5)
     program = emit_code(code.code, Emission(unroll_limit=1))
     made = np.zeros(code.output.shape, np.float32)

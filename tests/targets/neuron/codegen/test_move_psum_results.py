@@ -74,7 +74,16 @@ def test_what_is_added_to_later_or_has_an_address__stays(how):
 
 def test_sums_that_are_all_open_at_once__are_an_error_that_names_them():
     with pytest.raises(MemoryFull, match=r"(?s)PSUM is full: 9 tiles .* take 18432 bytes .*p0 2048, p1 2048, p2 2048"):
-        emit_code(products(9, accumulate=True)[0], Emission())
+        emit_code(products(9, accumulate=True)[0], Emission(reorder=False))
+
+
+def test_sums_that_program_order_keeps_open__fit_one_after_the_other():
+    code, x, y = products(9, accumulate=True)
+    given = np.random.default_rng(0).integers(-3, 4, (128, BANK)).astype(np.float32)
+    expected, made = np.zeros(y.shape, np.float32), np.zeros(y.shape, np.float32)
+    run_in_order(code, {x: given, y: expected})
+    simulate(emit_code(products(9, accumulate=True)[0], Emission()), [given.copy()], [made], 1)
+    np.testing.assert_array_equal(made, expected)
 
 
 @nki.jit

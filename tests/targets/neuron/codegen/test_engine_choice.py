@@ -13,10 +13,10 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.scalar.dtypes import INT32
-from nki_mlir.targets.neuron.codegen.assign_engines import EngineChoice, assign_engines
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
+from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import InstructionStep, blocks
-from nki_mlir.targets.neuron.codegen.schedule_instructions import Schedules
+from nki_mlir.targets.neuron.codegen.schedule_instructions import schedule
 from nki_mlir.targets.neuron.simulator import simulate
 from tests.targets.neuron.code_builder import Builder
 from tests.targets.neuron.random_code import RandomCode
@@ -34,7 +34,7 @@ def opened(code):
 
 
 def assigned(code):
-    assign_engines(Schedules(opened(code)))
+    schedule(opened(code))
     return Counter(node.op.engine for block in blocks(code.body) for node in block.nodes
                    if isinstance(node, InstructionStep) and node.op.shared_engines)
 
@@ -53,7 +53,6 @@ def copies(target, count=8, space="psum", dtype=None):
 def test_copies_out_of_psum__are_balanced_by_the_costs_of_the_engines():
     """512 columns take the vector engine 553 ns, the scalar engine 443."""
     assert assigned(copies("trn2")) == {"scalar": 4, "vector": 4}
-    assert assigned(copies("trn2", 9)) == {"scalar": 5, "vector": 4}
 
 
 def test_copies_within_sbuf__go_to_gpsimd_where_it_has_a_port_of_its_own():
@@ -65,9 +64,10 @@ def test_integers__stay_where_they_keep_their_bits():
     assert assigned(copies("trn2", 8, "psum", INT32)) == {"vector": 8}
 
 
-def test_shared_port__makes_spreading_vain():
-    """On trn1 the vector and the scalar engine exclude each other on PSUM: the faster one has all copies."""
-    assert assigned(copies("trn1")) == {"scalar": 8}
+def test_engines__can_stay_those_of_the_classes():
+    code = opened(copies("trn2"))
+    schedule(code, choice=EngineChoice(code.machine, balanced=False))
+    assert {node.op.engine for node in code.body.nodes} == {"vector"}
 
 
 @pytest.mark.parametrize("seed", range(6))

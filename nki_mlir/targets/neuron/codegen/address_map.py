@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Addresses of one on-chip memory while instructions are put in order: which ranges are free now, and who had what.
+
+``FreeRanges`` gives a buffer an address when its first instruction starts, and takes it back when its last is complete.
+Buffers that are needed for long come from one end and the others from the other, so that gaps stay large.
+``Predecessors`` follows an order whose addresses are known: which buffers had the bytes that a buffer gets.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Hashable
+
+
+class FreeRanges:
+    """The free bytes of a partition, as ranges in order. ``bank``: what a buffer does not cross unless it is larger, 0
+    where there is none."""
+
+    def __init__(self, first: int, end: int, bank: int = 0) -> None:
+        self.ranges = [(first, end)] if first < end else []
+        self.bank = bank
+
+    def take(self, size: int, from_end: bool) -> int | None:
+        """The address of a buffer of that size; None where no range is large enough. Of several the smallest."""
+        best = least = -1
+        address = 0
+        for k, (first, end) in enumerate(self.ranges):
+            length = end - first
+            if length < size or 0 <= least < length or (length == least and not from_end):
+                continue
+            at = self.within(first, end, size, from_end)
+            if at is not None:
+                best, least, address = k, length, at
+        if best < 0:
+            return None
+        first, end = self.ranges[best]
+        self.ranges[best:best + 1] = [part for part in ((first, address), (address + size, end)) if part[0] < part[1]]
+        return address
+
+    def within(self, first: int, end: int, size: int, from_end: bool) -> int | None:
+        """An address in a range that crosses no bank."""
+        bank = self.bank
+        at = end - size if from_end else first
+        if bank and at // bank != (at + size - 1) // bank:
+            if size > bank:
+                at = (end - size) // bank * bank if from_end else -(-first // bank) * bank
+            else:
+                at = at // bank * bank + bank - size if from_end else -(-first // bank) * bank
+        elif bank and size > bank and at % bank:
+            at = at // bank * bank if from_end else -(-at // bank) * bank
+        return at if first <= at and at + size <= end else None
+
+    def give(self, address: int, size: int) -> None:
+        """Take a buffer's bytes back."""
+        ranges, end = self.ranges, address + size
+        k = bisect_left(ranges, (address, end))
+        if k < len(ranges) and ranges[k][0] == end:
+            end = ranges.pop(k)[1]
+        if k and ranges[k - 1][1] == address:
+            address = ranges.pop(k - 1)[0]
+        insort(ranges, (address, end))
+
+
+class Predecessors:
+    """Who had the bytes of a memory last, as ranges."""
+
+    def __init__(self) -> None:
+        self.pieces: list[tuple[int, int, Hashable]] = []
+
+    def take(self, first: int, end: int, owner: Hashable) -> list[Hashable]:
+        """Those who had some of these bytes last; they are the owner's from now on."""
+        pieces, found = self.pieces, list[Hashable]()
+        low = 0
+        high = len(pieces)
+        while low < high:                       # the first piece that ends behind ``first``
+            middle = (low + high) // 2
+            if pieces[middle][1] <= first:
+                low = middle + 1
+            else:
+                high = middle
+        k, kept = low, list[tuple[int, int, Hashable]]()
+        while k < len(pieces) and pieces[k][0] < end:
+            begin, after, other = pieces[k]
+            if other not in found:
+                found.append(other)
+            if begin < first:
+                kept.append((begin, first, other))
+            if after > end:
+                kept += [(first, end, owner), (end, after, other)]
+            k += 1
+        if not kept or kept[-1][1] <= end:
+            kept.append((first, end, owner))
+        pieces[low:k] = kept
+        return found

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which engines may have an instruction or trigger a transfer, and its time on each.
+
+An engine may have an instruction that the kernel left open if the class names it, the target has it there, and the
+values stay the same. A transfer that is left open may be triggered by each engine that can.
+"""
+
+from typing import Any
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.op import NisaOp, Op, on_engine
+from nki_mlir.dialects.target_rules import NotOnTarget, findings
+from nki_mlir.dialects.verifier import verify
+from nki_mlir.machine import Engine, Machine
+
+ISSUERS = (Engine.SYNC, Engine.GPSIMD, Engine.SCALAR)
+
+
+class EngineChoice:
+    """``balanced``: instructions may go to any engine that has them; ``issued``: transfers, too. Without, each has its
+    class's first. The engines of each form of instruction are worked out once, and its ``costs``."""
+
+    def __init__(self, machine: Machine, balanced: bool = True, issued: bool = True) -> None:
+        self.machine, self.balanced, self.issued = machine, balanced, issued
+        self.known: dict[object, tuple[Engine, ...]] = {}
+        self.costs: dict[object, Any] = {}      # by form: what the step is on each of its engines
+
+    def of(self, op: Op) -> tuple[Engine, ...]:
+        """The class's choice first; that alone where the kernel or the class names it."""
+        chosen = op.runs_on
+        if op.engine != Engine.UNKNOWN.value:
+            return (chosen,)
+        if op.queued:
+            others = [e for e in ISSUERS if e is not chosen and e in op.engines] if self.issued and is_open(op) else []
+            return chosen, *others
+        if chosen not in op.shared_engines or not self.balanced:
+            return (chosen,)
+        key = op.form_of(op.outline())
+        if key not in self.known:
+            self.known[key] = chosen, *(e for e in op.shared_engines if e is not chosen and self.may_have(e, op))
+        return self.known[key]
+
+    def may_have(self, engine: Engine, op: Op) -> bool:
+        """Whether the instruction is the same there. What newer documents alone take from the target counts as had;
+        where two engines share a port, work that goes from one to the other gains nothing."""
+        assert isinstance(op, NisaOp)
+        if not op.same_on(engine) or (engine is Engine.GPSIMD and self.machine.costs.sbuf_port_shared):
+            return False
+        there = on_engine(op, engine)
+        try:
+            verify(there)
+        except NkiMlirError:
+            return False
+        return all(f.contested and isinstance(f.error, NotOnTarget) for f in findings(there, self.machine))
+
+
+def is_open(op: Op) -> bool:
+    """Whether an operation is a transfer that any issuer may trigger."""
+    return op.queued and op.engine == Engine.UNKNOWN.value and {Engine.SYNC, Engine.SCALAR} <= set(op.engines)

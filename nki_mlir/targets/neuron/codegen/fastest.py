@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The fastest program of several: code written out in orders that differ, program order, loops of the device.
+
+How much overlap pays depends on what waits for what, and on memory, so that no one way to order is best. Each way says
+how long its order takes; of those that are good by that, the timed machine decides, on real streams. A candidate is
+never worse than program order: that is one, too.
+
+Code of more than ``STRAIGHT`` instructions stays a loop of the device, with bodies of several sizes as candidates:
+what is compiled then does not grow with how often loops run. Program order, which would be written out, is timed there
+on a window of the code: with loops of few iterations, and of twice as many, of which the difference is how long it
+takes in its steady state. Where it is faster after all, it is emitted.
+"""
+
+from collections.abc import Callable, Iterator
+from math import inf
+from typing import Any, NamedTuple
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.isa.program import Program
+from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate, check_banks
+from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
+from nki_mlir.targets.neuron.codegen.list_scheduler import Order
+from nki_mlir.targets.neuron.codegen.move_psum_results import move_psum_results
+from nki_mlir.targets.neuron.codegen.records import Block, Branch, Code, Loop, While, nodes_in
+from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement, Schedules
+from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
+from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
+from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
+from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, unrolled, written_out
+from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
+
+ORDERS = tuple(Order(ahead=ahead, share=share) for share, ahead in (
+    (2, 50), (3, 50), (1, 50), (2, 0), (3, 300), (0, 100), (2, 300), (3, 0)))
+MORE_ORDERS = tuple(Order(ahead=ahead, share=share, passed=passed) for passed in (4, 3, 1, 8)
+                    for share in (3, 2, 1, 0) for ahead in (0, 25, 50, 100, 200, 300))
+ORDERED = 12_000                # steps that are put in order at level 1, in all orders together; at least TWO orders
+TWO = 2
+GOOD = 1.03                     # an order may be worse than the best by so much to be timed
+TIMED = {1: 2, 3: 6}            # orders that are timed beside program order, by level
+STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of code that is written out, by level
+BODIES = BODY, 4 * BODY         # instructions of loops' bodies that are candidates
+WINDOW = 1_500                  # instructions on which program order is timed
+EXECUTED = 1_000_000            # instructions of a program that is timed to its end
+FULL = "on-chip memory is nearly full: instructions stay in program order"
+
+
+class Candidate(NamedTuple):
+    """How loops are written out: the largest stay above ``limit`` instructions, with bodies of about ``body``."""
+
+    limit: int
+    body: int
+
+
+def run_step(_name: str, _code: Code, run: Callable[[], Any]) -> Any:
+    return run()
+
+
+class Prepared:
+    """Code with its loops written out, and the orders that it can be put in."""
+
+    def __init__(self, whole: Code, candidate: Candidate, choice: EngineChoice,
+                 step: Callable[..., Any] = run_step) -> None:
+        self.code: Code = step("unroll-loops", whole, lambda: unrolled(whole, *candidate))
+        step("split-blocks", self.code, lambda: split_blocks(self.code))
+        step("sink-constants", self.code, lambda: sink_constants(self.code))
+        step("move-psum-results", self.code, lambda: move_psum_results(self.code))
+        self.schedules = Schedules(self.code, choice)
+
+    def in_program_order(self) -> Program:
+        return self.program(self.schedules.as_written())
+
+    def program(self, arrangement: Arrangement) -> Program:
+        """Raises ``MemoryFull`` where the order finds no addresses."""
+        place(self.schedules, arrangement)
+        return synchronized(self.code, self.schedules.dependences(arrangement))
+
+    def programs(self, level: int) -> Iterator[tuple[Arrangement, Program]]:
+        """Those of the best orders by what these say of their time, and of program order."""
+        written = self.schedules.as_written()
+        tried, best, count = {written[:2]}, 0.0, 0
+        for one in sorted(map(self.schedules.found, self.orders(level)), key=lambda one: one.ns):
+            if count and (one.ns > best * GOOD or count == TIMED[level]):
+                break
+            if one[:2] in tried:
+                continue
+            tried.add(one[:2])
+            try:
+                yield one, self.program(one)
+            except MemoryFull:
+                continue
+            best, count = best or one.ns, count + 1
+        if not count:
+            self.code.notes.append(FULL)
+        try:
+            yield written, self.program(written)
+        except MemoryFull:
+            if not count:
+                raise
+
+    def orders(self, level: int) -> tuple[Order, ...]:
+        """The ways to order that are tried: all of much code would take long."""
+        steps = sum(map(len, self.schedules.runs))
+        if level > 1:
+            return MORE_ORDERS
+        return ORDERS[:max(TWO, ORDERED // max(steps, 1))]
+
+
+class Fastest(NamedTuple):
+    candidate: Candidate
+    arrangement: Arrangement
+    program: Program
+
+
+def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int) -> Fastest:
+    """The fastest program, and what it was made of. ``limit``: of what loops are written out to, None: what is faster.
+
+    Raises the error of the first candidate where none has a program.
+    """
+    found: list[tuple[float, Fastest]] = []
+    failed: NkiMlirError | None = None
+    for candidate in candidates(whole, limit, level):
+        try:
+            for arrangement, program in Prepared(whole, candidate, choice).programs(level):
+                end = end_of(program)
+                found.append((end if end < inf else arrangement.ns, Fastest(candidate, arrangement, program)))
+        except NkiMlirError as error:
+            failed = failed or error
+    if not found:
+        assert failed is not None
+        raise failed
+    best = min(found, key=lambda one: one[0])
+    if limit is None and written_out(whole.body) > STRAIGHT[level] and (
+            in_program_order(whole, choice) < best[0]):
+        straight = Candidate(UNROLL_LIMIT, BODY)
+        prepared = Prepared(whole, straight, choice)
+        program = prepared.in_program_order()
+        if end_of(program) < best[0]:
+            return Fastest(straight, prepared.schedules.as_written(), program)
+    return best[1]
+
+
+def candidates(whole: Code, limit: int | None, level: int) -> list[Candidate]:
+    """Ways to write out loops."""
+    if limit is not None:
+        return [Candidate(limit, BODY)]
+    size = written_out(whole.body)
+    loops = [Candidate(body, body) for body in BODIES if size > 2 * body]
+    return ([Candidate(STRAIGHT[level], BODY)] if size <= STRAIGHT[level] else []) + (
+        loops[:1] if size <= STRAIGHT[level] else loops)
+
+
+def place(schedules: Schedules, arrangement: Arrangement) -> None:
+    """Put the code in an order, with addresses: the arrangement's, or those that an allocation of its own finds."""
+    schedules.arrange(arrangement)
+    if arrangement.addresses is None:
+        allocate(schedules.code)
+    else:
+        check_banks(schedules.code)
+
+
+def end_of(program: Program) -> float:
+    """When a program ends, for which meetings with other cores take no time. Of one that runs for very long this is not
+    known."""
+    run = TimedMachine([program], limit=EXECUTED)
+    try:
+        run.run()
+    except EventLimit:
+        return inf
+    return run.end
+
+
+# -- program order of much code ----------------------------------------------------------------------------------------
+def in_program_order(whole: Code, choice: EngineChoice) -> float:
+    """About how long program order takes that is written out, by a window of it and its steady state; it is not known
+    of code that has no loop to cut short, or that does not fit."""
+    size = written_out(whole.body)
+    times = []
+    for instructions in (WINDOW, 2 * WINDOW):
+        part = cut_short(whole, instructions)
+        try:
+            program = Prepared(part, Candidate(UNROLL_LIMIT, BODY), choice).in_program_order()
+        except NkiMlirError:
+            return inf
+        times.append((written_out(part.body), end_of(program)))
+    (short, early), (long, late) = times
+    if long <= short or long > 4 * WINDOW:
+        return inf
+    return late + (size - long) * (late - early) / (long - short)
+
+
+def cut_short(whole: Code, instructions: int) -> Code:
+    """The code with the iterations of its largest loops that are left until it has about so many instructions."""
+    body, factor = whole.body, written_out(whole.body) / instructions
+    while factor > 1:
+        loops = [node for node in nodes_in(body) if isinstance(node, Loop) and len(node.span) > 1]
+        if not loops:
+            break
+        largest = max(loops, key=lambda loop: len(loop.span))
+        kept = max(1, round(len(largest.span) / factor))
+        body = with_span(body, largest, largest.span[:kept])
+        factor = written_out(body) / instructions if kept == 1 else 1.0
+    return Code(whole.name, whole.machine, whole.globals, body, whole.grid, whole.programs)
+
+
+def with_span(block: Block, loop: Loop, span: range) -> Block:
+    """The block with other iterations of one of its loops."""
+    nodes: list[object] = []
+    for node in block.nodes:
+        match node:
+            case Loop():
+                nodes.append(Loop(node.variable, span if node is loop else node.span, with_span(node.body, loop, span),
+                                  node.location, node.attributes))
+            case Branch():
+                nodes.append(Branch(node.condition, with_span(node.then, loop, span),
+                                    with_span(node.otherwise, loop, span), node.location))
+            case While():
+                nodes.append(While(with_span(node.test, loop, span), node.condition, with_span(node.body, loop, span),
+                                   node.location))
+            case _:
+                nodes.append(node)
+    return Block(nodes, block.buffers)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Addresses while instructions are ordered: what is free, what a bank holds, who had bytes before, and that programs
+in which most memory is used again have no race."""
+
+import random
+
+import pytest
+
+from nki_mlir.machine import machine_named
+from nki_mlir.targets.neuron.codegen.address_map import FreeRanges, Predecessors
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
+from nki_mlir.targets.neuron.codegen.list_scheduler import Order
+from nki_mlir.targets.neuron.codegen.schedule_instructions import Schedules
+from tests.targets.neuron.code_builder import Builder
+from tests.targets.neuron.ordering import Ordering
+
+
+def test_ranges__give_the_smallest_that_is_large_enough_from_either_end():
+    free = FreeRanges(0, 1000)
+    assert [free.take(100, end) for end in (False, True, False)] == [0, 900, 100]
+    free.give(0, 100)
+    assert free.ranges == [(0, 100), (200, 900)]
+    assert free.take(80, False) == 0 and free.take(700, False) == 200 and free.take(30, False) is None
+    free.give(200, 700)
+    free.give(100, 100)
+    free.give(900, 100)
+    free.give(0, 80)
+    assert free.ranges == [(0, 1000)]
+
+
+def test_banks__are_not_crossed():
+    free = FreeRanges(0, 8192, 2048)
+    assert [free.take(1536, False) for _ in range(3)] == [0, 2048, 4096]
+    assert free.take(2048, False) == 6144
+    assert free.take(512, False) == 1536
+    free = FreeRanges(512, 8192, 2048)
+    assert free.take(4096, False) == 2048
+    assert free.take(1024, True) == 1024 and free.take(1024, True) == 7168
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ranges__never_overlap_what_is_taken(seed):
+    r = random.Random(seed)
+    free, taken = FreeRanges(64, 16384, 2048), []
+    for _ in range(400):
+        if taken and r.random() < 0.5:
+            free.give(*taken.pop(r.randrange(len(taken))))
+        elif (at := free.take(size := 32 * r.randint(1, 80), r.random() < 0.3)) is not None:
+            assert all(at + size <= other or other + n <= at for other, n in taken)
+            assert at >= 64 and at + size <= 16384
+            assert at // 2048 == (at + size - 1) // 2048 or (size > 2048 and at % 2048 == 0)
+            taken.append((at, size))
+    while taken:
+        free.give(*taken.pop())
+    assert free.ranges == [(64, 16384)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_predecessors__are_who_had_each_byte_last(seed):
+    r = random.Random(seed)
+    known, last = Predecessors(), [None] * 200
+    for owner in range(100):
+        first = r.randrange(190)
+        end = r.randint(first + 1, 200)
+        assert set(known.take(first, end, owner)) == {x for x in last[first:end] if x is not None}
+        last[first:end] = [owner] * (end - first)
+
+
+def crowded(seed):
+    """Tiles of many sizes, of which three or four fit: each is loaded, used with the one before, and stored."""
+    r = random.Random(seed)
+    most = machine_named("trn2").sbuf_bytes_per_partition // 4
+    b = Builder()
+    x, y = b.hbm("x", (1, most), "input"), b.hbm("y", (1, 12 * most), "output")
+    before, width = None, 0
+    for k in range(12):
+        columns = most // r.choice((4, 5, 6, 9))
+        t = b.on_chip(f"t{k}", (1, columns))
+        b.copy((t, 0, 1, 0, columns), (x, 0, 1, 0, columns))
+        if before is not None:
+            shared = min(columns, width)
+            b.add((t, 0, 1, 0, shared), (t, 0, 1, 0, shared), (before, 0, 1, 0, shared),
+                  engine=r.choice(("vector", "gpsimd")))
+        b.activation((t, 0, 1, 0, columns), (t, 0, 1, 0, columns), "relu")
+        b.copy((y, 0, 1, k * most, columns), (t, 0, 1, 0, columns))
+        before, width = t, columns
+    return b.code
+
+
+def test_scheduler__finds_addresses_where_memory_is_full():
+    assert all(Schedules(crowded(seed)).found(Order()).addresses is not None for seed in (0, 1, 3))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_memory_that_is_used_again__has_no_race(seed):
+    for options in (Emission(), Emission(reorder=False)):
+        assert Ordering(emit_code(crowded(seed), options)).races() == []
