@@ -146,7 +146,7 @@ def observed(code: Code, candidate: Candidate, arrangement: Arrangement | None, 
     chosen = arrangement or schedules.as_written()
     schedules.arrange(schedules.as_written())
     if arrangement is not None:
-        step("schedule-instructions", code, lambda: schedules.arrange(arrangement))
+        step("schedule-instructions", code, lambda: schedules.arrange(arrangement._replace(addresses=None)))
     step("allocate-on-chip", code, lambda: place(schedules, chosen))
     return step("synchronize-engines", code, lambda: synchronized(code, schedules.dependences(chosen)))
 

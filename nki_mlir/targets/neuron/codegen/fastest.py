@@ -77,7 +77,7 @@ class Prepared:
     def programs(self, level: int) -> Iterator[tuple[Arrangement, Program]]:
         """Those of the best orders by what these say of their time, and of program order."""
         written = self.schedules.as_written()
-        tried, best, count = {written[:2]}, 0.0, 0
+        tried, best, count, full = {written[:2]}, 0.0, 0, False
         for one in sorted(map(self.schedules.found, self.orders(level)), key=lambda one: one.ns):
             if count and (one.ns > best * GOOD or count == TIMED[level]):
                 break
@@ -87,9 +87,10 @@ class Prepared:
             try:
                 yield one, self.program(one)
             except MemoryFull:
+                full = True
                 continue
             best, count = best or one.ns, count + 1
-        if not count:
+        if full and not count:
             self.code.notes.append(FULL)
         try:
             yield written, self.program(written)
@@ -114,7 +115,7 @@ class Fastest(NamedTuple):
 def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int) -> Fastest:
     """The fastest program, and what it was made of. ``limit``: of what loops are written out to, None: what is faster.
 
-    Raises the error of the first candidate where none has a program.
+    Raises the error of program order where none has a program.
     """
     found: list[tuple[float, Fastest]] = []
     failed: NkiMlirError | None = None
@@ -127,6 +128,7 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int) ->
             failed = failed or error
     if not found:
         assert failed is not None
+        Prepared(whole, candidates(whole, limit, level)[0], choice).in_program_order()      # the error that it has
         raise failed
     best = min(found, key=lambda one: one[0])
     if limit is None and written_out(whole.body) > STRAIGHT[level] and (

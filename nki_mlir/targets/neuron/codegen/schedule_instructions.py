@@ -57,12 +57,12 @@ def schedule(code: Code, order: Order = Order(), choice: EngineChoice | None = N
 
 
 class Arrangement(NamedTuple):
-    """Of each run its steps in an order and their engines, by number; the addresses of buffers, where the order has
-    them; and how long it takes. ``places``: what a program is made of, equal for equal programs."""
+    """Of each run its steps in an order and their engines, by number; the addresses of its buffers by number, where the
+    order has them; and how long it takes."""
 
     runs: tuple[tuple[int, ...], ...]
     engines: tuple[tuple[Engine, ...], ...]
-    addresses: dict[DeviceBuffer, int] | None
+    addresses: tuple[tuple[int, ...], ...] | None
     ns: float
 
 
@@ -108,7 +108,7 @@ class Schedules:
         return found if all(self.base[space] <= limit for space, limit in zip(SPACES, limits)) else None
 
     def found(self, order: Order) -> Arrangement:
-        addresses = None if self.outside is None else dict(self.outside)
+        addresses: list[tuple[int, ...]] | None = None if self.outside is None else []
         runs: list[tuple[int, ...]] = []
         engines: list[tuple[Engine, ...]] = []
         ns = 0.0
@@ -123,10 +123,10 @@ class Schedules:
                 if one.addresses is None:
                     addresses = None
                 elif addresses is not None:
-                    addresses.update(zip(graph.held, one.addresses))
+                    addresses.append(tuple(one.addresses))
             runs.append(tuple(steps))
             engines.append(tuple(chosen))
-        return Arrangement(tuple(runs), tuple(engines), addresses, ns)
+        return Arrangement(tuple(runs), tuple(engines), None if addresses is None else tuple(addresses), ns)
 
     @staticmethod
     def ordered(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> Found:
@@ -148,8 +148,13 @@ class Schedules:
             for step, engine in zip(run, chosen):
                 if step.op.engine != engine.value:
                     step.op, step.work = on_engine(step.op, engine), None
-        for buffer, address in (arrangement.addresses or {}).items():
-            buffer.address = 0, address
+        if arrangement.addresses is not None:
+            assert self.outside is not None
+            for buffer, address in self.outside.items():
+                buffer.address = 0, address
+            for ((_, _, graph),), addresses in zip(self.parts, arrangement.addresses):
+                for buffer, address in zip(graph.held, addresses):
+                    buffer.address = 0, address
         number = iter(range(len(self.runs)))
         for block, nodes in self.before:
             block.nodes = []
