@@ -66,7 +66,10 @@ func.func @copies() {
 // CHECK-NEXT:    "nisa.dma_copy"(%[[T2:.*]], %[[X]]) {{{.*}}engine = "scalar"
 // CHECK-NEXT:    return
 // FIRST-LABEL: func.func @loads(
-// FIRST-COUNT-3: engine = "sync"
+// FIRST:         "nisa.dma_copy"(%[[T0:.*]], %[[X:.*]]) {{{.*}}engine = "sync"
+// FIRST-NEXT:    "nisa.dma_copy"(%[[T1:.*]], %[[X]]) {{{.*}}engine = "sync"
+// FIRST-NEXT:    "nisa.dma_copy"(%[[T2:.*]], %[[X]]) {{{.*}}engine = "sync"
+// FIRST-NEXT:    return
 func.func @loads(%x: !hbm) {
   %t0 = memref.alloc() : !tile
   %t1 = memref.alloc() : !tile

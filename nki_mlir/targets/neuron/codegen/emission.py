@@ -22,7 +22,7 @@ from nki_mlir.dialects.mlir_ops import meetings_of
 from nki_mlir.machine import Machine
 from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
-from nki_mlir.targets.neuron.codegen.fastest import Candidate, Prepared, fastest, place
+from nki_mlir.targets.neuron.codegen.fastest import Candidate, Prepared, fastest, take_addresses
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code, write_code
 from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
@@ -147,7 +147,7 @@ def observed(code: Code, candidate: Candidate, arrangement: Arrangement | None, 
     schedules.arrange(schedules.as_written())
     if arrangement is not None:
         step("schedule-instructions", code, lambda: schedules.arrange(arrangement._replace(addresses=None)))
-    step("allocate-on-chip", code, lambda: place(schedules, chosen))
+    step("allocate-on-chip", code, lambda: take_addresses(schedules, chosen))
     return step("synchronize-engines", code, lambda: synchronized(code, schedules.dependences(chosen)))
 
 

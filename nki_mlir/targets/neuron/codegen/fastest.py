@@ -71,7 +71,7 @@ class Prepared:
 
     def program(self, arrangement: Arrangement) -> Program:
         """Raises ``MemoryFull`` where the order finds no addresses."""
-        place(self.schedules, arrangement)
+        take_addresses(self.schedules, arrangement)
         return synchronized(self.code, self.schedules.dependences(arrangement))
 
     def programs(self, level: int) -> Iterator[tuple[Arrangement, Program]]:
@@ -151,7 +151,7 @@ def candidates(whole: Code, limit: int | None, level: int) -> list[Candidate]:
         loops[:1] if size <= STRAIGHT[level] else loops)
 
 
-def place(schedules: Schedules, arrangement: Arrangement) -> None:
+def take_addresses(schedules: Schedules, arrangement: Arrangement) -> None:
     """Put the code in an order, with addresses: the arrangement's, or those that an allocation of its own finds."""
     schedules.arrange(arrangement)
     if arrangement.addresses is None:

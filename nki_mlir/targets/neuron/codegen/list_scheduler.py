@@ -44,7 +44,7 @@ class Order(NamedTuple):
     passed: int = PASSED_OVER
 
 
-class Found(NamedTuple):
+class ListSchedule(NamedTuple):
     """``order``: the steps; ``engines`` and ``addresses``: by step and by buffer; ``ns``: when the last is complete."""
 
     order: list[int]
@@ -53,13 +53,13 @@ class Found(NamedTuple):
     ns: float
 
 
-def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> Found:
+def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> ListSchedule:
     """``base``: where free memory begins, by memory; None: give no addresses."""
     run = _ListScheduler(graph, order, base)
     run.run()
     if len(run.found) < len(graph):
-        return Found(list(range(len(graph))), [some[0].engine for some in graph.choices], None, inf)
-    return Found(run.found, run.engines, run.addresses if run.free_ranges else None, run.end)
+        return ListSchedule(list(range(len(graph))), [some[0].engine for some in graph.choices], None, inf)
+    return ListSchedule(run.found, run.engines, run.addresses if run.free_ranges else None, run.end)
 
 
 class _ListScheduler:
@@ -309,9 +309,9 @@ class _ListScheduler:
             if last > self.oldest and (self.needed[space].most(self.oldest, last) + self.early[space] + size
                                        > self.limit[space]):
                 return False
-        return not self.free_ranges or self.place(new)
+        return not self.free_ranges or self.give_addresses(new)
 
-    def place(self, new: list[int]) -> bool:
+    def give_addresses(self, new: list[int]) -> bool:
         """Give buffers addresses, all or none."""
         done: list[int] = []
         for buffer in new:

@@ -21,7 +21,7 @@ from nki_mlir.machine import Engine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.address_map import Predecessors
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
-from nki_mlir.targets.neuron.codegen.list_scheduler import MEMORY, Found, Order, list_schedule
+from nki_mlir.targets.neuron.codegen.list_scheduler import ListSchedule, Order, list_schedule
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
@@ -40,7 +40,7 @@ NO_REORDER = "nki.no_reorder"   # of an operation: nothing around it starts on i
 
 
 class ScheduleInstructions(RecordsPass, name="schedule-instructions", reads=Level.NISA):
-    memory: int = MEMORY        # percent of on-chip memory that buffers may fill
+    memory: int = 100           # percent of on-chip memory that buffers may fill
     ahead: int = 0              # percent of the time behind an instruction by which it goes before others
     engines: bool = True        # instructions whose engine is open go to any that has them, else to their class's first
     issuers: bool = True        # transfers whose engine is open are triggered by any that can, else by the sync engine
@@ -129,10 +129,10 @@ class Schedules:
         return Arrangement(tuple(runs), tuple(engines), None if addresses is None else tuple(addresses), ns)
 
     @staticmethod
-    def ordered(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> Found:
+    def ordered(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> ListSchedule:
         """Steps that are marked ``nki.no_reorder`` stay as they are."""
         if NO_REORDER in graph.ops[0].extra:
-            return Found(list(range(len(graph))), [some[0].engine for some in graph.choices], None, 0.0)
+            return ListSchedule(list(range(len(graph))), [some[0].engine for some in graph.choices], None, 0.0)
         return list_schedule(graph, order, base)
 
     def as_written(self) -> Arrangement:

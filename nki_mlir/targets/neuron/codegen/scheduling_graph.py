@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What all orders of a run of steps share, in columns by the step's number in program order: on which engines each may
-run and what it costs there, what it waits for, which buffers it needs."""
+"""What all orders of a run of steps share, in columns by the step's number in program order.
+
+That is on which engines each step may run and what it costs there, what it waits for, and which buffers it needs.
+"""
 
 from collections.abc import Sequence
 from itertools import accumulate

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Addresses while instructions are ordered: what is free, what a bank holds, who had bytes before, and that programs
-in which most memory is used again have no race."""
+"""Addresses while instructions are ordered.
+
+What is free, what a bank holds, who had bytes before, and that programs in which most memory is used again have no race.
+"""
 
 import random
 
