@@ -27,9 +27,31 @@ def _package() -> str:
 PACKAGE = _package()
 
 
+TESTED = "torch-mlir==20261001"
+# What is used of the modules that are always loaded and that not every build of the bindings has.
+REQUIRED = {"ir": ("WalkOrder", "WalkResult", "MLIRError", "IntegerSetAttr", "StridedLayoutAttr"),
+            "dialects.ext": ("Operand", "Result"), "dialects.irdl": ("load_dialects",)}
+
+
 def load(module: str) -> ModuleType:
-    """A module of the bindings, for example ``load("dialects.linalg")``."""
-    return importlib.import_module(f"{PACKAGE}.{module}")
+    """A module of the bindings, for example ``load("dialects.linalg")``; ``ImportError`` where this build has none."""
+    try:
+        return importlib.import_module(f"{PACKAGE}.{module}")
+    except ModuleNotFoundError as error:
+        raise ImportError(lacking(error.name or module)) from None
+
+
+def lacking(name: str) -> str:
+    """The message where the installed bindings are another build than what is used here."""
+    return f"the MLIR bindings of {PACKAGE} have no {name}. fix: pip install '{TESTED}', which is tested"
+
+
+def check_bindings() -> None:
+    """Raises ``ImportError`` for the first name that is used and that the installed bindings lack."""
+    for module, names in REQUIRED.items():
+        for name in names:
+            if not hasattr(load(module), name):
+                raise ImportError(lacking(f"{module}.{name}"))
 
 
 if TYPE_CHECKING:                       # the bindings come without types: typings/ has those of what is used
@@ -38,6 +60,7 @@ if TYPE_CHECKING:                       # the bindings come without types: typin
     from torch_mlir.dialects import irdl as irdl
 else:
     ir, ext, irdl = load("ir"), load("dialects.ext"), load("dialects.irdl")
+    check_bindings()
 
 
 def _without_classes(dialect: str) -> None:

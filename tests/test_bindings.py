@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from nki_mlir import bindings
+
 PROGRAM = '''
 import importlib.util, sys
 package = "mlir" if importlib.util.find_spec("mlir") and importlib.util.find_spec("mlir.dialects.ext") else "torch_mlir"
@@ -41,3 +43,11 @@ with ir.Context() as context, ir.Location.unknown():
 def test_classes_of_a_dialect__are_left_out_where_the_bindings_can(change, expected):
     done = subprocess.run([sys.executable, "-c", PROGRAM.replace("CHANGE", change)], capture_output=True, text=True)
     assert (done.stdout.strip(), done.returncode) == (expected, 0), done.stderr
+
+
+def test_bindings_of_another_build_are_one_line(monkeypatch):
+    monkeypatch.setitem(bindings.REQUIRED, "ir", ("WalkOrder", "NoSuchName"))
+    with pytest.raises(ImportError, match=r"have no ir.NoSuchName. fix: pip install 'torch-mlir==20261001'"):
+        bindings.check_bindings()
+    with pytest.raises(ImportError, match=r"have no .*no_such_module. fix: pip install"):
+        bindings.load("no_such_module")

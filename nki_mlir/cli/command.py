@@ -15,6 +15,8 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn
 
 from nki_mlir import extensions
 from nki_mlir.alone import skip_last_collection
@@ -35,6 +37,22 @@ class _Print(argparse.Action):
                  option_string: str | None = None) -> None:
         print(script(parser, str(value)), end="")
         parser.exit()
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that names the nearest option where one is misspelt. Options are not abbreviated."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False} | settings)
+
+    def error(self, message: str) -> NoReturn:
+        kind, _, words = message.partition("unrecognized arguments: ")
+        if words and not kind:
+            for word in words.split():
+                option = word.partition("=")[0]
+                if option.startswith("-") and (near := get_close_matches(option, self._option_string_actions, 1)):
+                    message += f"; did you mean {near[0]}?"
+        super().error(message)
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from nki_mlir.cli.command import add_common, command_line, exit_status
+from nki_mlir.cli.command import CommandParser, add_common, command_line, exit_status
 from nki_mlir.cli.standins import EXECUTABLES
 from nki_mlir.diagnostics import NkiMlirError
 
@@ -39,7 +39,7 @@ class CommandNotStarted(NkiMlirError):
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog="nki-env", allow_abbrev=False, description="Run a command that finds stand-ins of "
+    p = CommandParser(prog="nki-env", description="Run a command that finds stand-ins of "
                                 f"the vendor's executables ({', '.join(EXECUTABLES)}) and Python modules.")
     p.add_argument("--torch-xla", action="store_true", help="also stand in for torch_xla where it is not installed")
     add_common(p)

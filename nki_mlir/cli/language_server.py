@@ -6,7 +6,6 @@ parsed and verified whole whenever it changes, and its errors are shown at their
 Protocol on standard input and output, with positions in UTF-16 units, as editors expect.
 """
 
-import argparse
 import json
 import re
 import sys
@@ -15,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlparse
 
-from nki_mlir.cli.command import add_common, add_plugins, command_line, load_plugins
+from nki_mlir.cli.command import CommandParser, add_common, add_plugins, command_line, load_plugins
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.version import __version__
 
@@ -29,7 +28,7 @@ PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INTERNAL_ERROR = -32700, -32600,
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit status."""
     load_plugins(command_line(arguments))
-    p = argparse.ArgumentParser(prog="nki-lsp", description="Serve an editor: errors and descriptions of operations in "
+    p = CommandParser(prog="nki-lsp", description="Serve an editor: errors and descriptions of operations in "
                                 "files of MLIR, over the Language Server Protocol on standard input and output.")
     p.add_argument("--stdio", action="store_true", help="the only way, which some editors ask for")
     add_common(p)

@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 
 from nki_mlir import extensions
 from nki_mlir.alone import alone
-from nki_mlir.cli.command import LEVELS, add_common, add_plugins, command_line, exit_status, load_plugins, of_plugins
+from nki_mlir.cli.command import (
+    LEVELS,
+    CommandParser,
+    add_common,
+    add_plugins,
+    command_line,
+    exit_status,
+    load_plugins,
+    of_plugins,
+)
 from nki_mlir.passes import packages
 from nki_mlir.passes.pipeline_text import split_pipeline
 
@@ -78,8 +87,8 @@ class _AddPasses(argparse.Action):
 
 def build_parser(passes: Sequence[PassSummary]) -> argparse.ArgumentParser:
     """The command line, with an option for each pass."""
-    p = argparse.ArgumentParser(
-        prog="nki-opt", usage="nki-opt [OPTIONS] [PASSES] FILE", allow_abbrev=False, argument_default=None,
+    p = CommandParser(
+        prog="nki-opt", usage="nki-opt [OPTIONS] [PASSES] FILE", argument_default=None,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=120),
         description="Read MLIR from FILE, or a kernel from FILE.py:FUNCTION with --arg, run the passes in the order "
                     "given, and write the result.")

@@ -8,7 +8,16 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir import extensions
-from nki_mlir.cli.command import LEVELS, add_common, add_plugins, command_line, exit_status, load_plugins, of_plugins
+from nki_mlir.cli.command import (
+    LEVELS,
+    CommandParser,
+    add_common,
+    add_plugins,
+    command_line,
+    exit_status,
+    load_plugins,
+    of_plugins,
+)
 
 if TYPE_CHECKING:
     from nki_mlir.cli.runnable import Results, Runnable
@@ -17,7 +26,7 @@ EXECUTORS = ("eager", "interpreter", "jit", "isa")            # as in ``runnable
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
+    p = CommandParser(
         prog="nki-run", description="Run a kernel FILE.py:FUNCTION, the function of an MLIR file, or instruction "
                                     "streams, and print the results.")
     p.add_argument("source", metavar="KERNEL_OR_IR", nargs="+",

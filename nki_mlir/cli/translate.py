@@ -5,11 +5,19 @@ import argparse
 import sys
 
 from nki_mlir.alone import alone
-from nki_mlir.cli.command import add_common, add_plugins, command_line, exit_status, load_plugins, of_plugins
+from nki_mlir.cli.command import (
+    CommandParser,
+    add_common,
+    add_plugins,
+    command_line,
+    exit_status,
+    load_plugins,
+    of_plugins,
+)
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog="nki-translate", description="Translate between the forms of a kernel.")
+    p = CommandParser(prog="nki-translate", description="Translate between the forms of a kernel.")
     kinds = p.add_mutually_exclusive_group(required=True)
     kinds.add_argument("--import-python", action="store_true", help="FILE.py:FUNCTION with --arg to nki-level MLIR")
     kinds.add_argument("--mlir-to-asm", action="store_true", help="MLIR of any level to assembly")

@@ -10,7 +10,7 @@ import dataclasses
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import is_
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ import numpy as np
 
 import nki_mlir
 from nki_mlir.diagnostics import KernelError, NkiMlirError
+from nki_mlir.frontend.locations import raised_at
 from nki_mlir.frontend.wrapping import name_of
 from nki_mlir.language.kernel_object import NKIObject, is_frozen
 from nki_mlir.scalar.dtypes import FLOAT32, DType, dtype_of
@@ -29,6 +30,37 @@ class BadArgument(KernelError, TypeError):
     code = "NKI-ARGUMENT"
     message = "{what}"
     fix = "call the kernel with the arguments its signature asks for"
+
+
+class ElementType(BadArgument):
+    message = "{what}: {reason}"
+    fix = "convert it first, for example with x.astype(np.float32)"
+
+
+class NoTensor(BadArgument):
+    message = "parameter {name} is {value}, and the kernel reads its {attribute}"
+    why = "only arrays and tensors have shapes and dtypes; anything else is passed to a kernel as a Python constant"
+    fix = "pass {instead}"
+
+
+TENSOR_ATTRIBUTES = ("shape", "dtype", "ndim", "size", "reshape", "ap")
+
+
+def explained(error: AttributeError, values: Mapping[str, object]) -> Exception:
+    """``NoTensor`` where a kernel reads the shape or dtype of an argument that is no tensor, else the error itself."""
+    read: Any = error.obj
+    sequence = isinstance(read, tuple | list)                   # of these a capture has a copy
+    name = next((name for name, value in values.items() if value is read or (
+        sequence and isinstance(value, tuple | list) and list(value) == list(read))), None)
+    if name is None or error.name not in TENSOR_ATTRIBUTES:
+        return error
+    value, instead = read, "an array, for example np.zeros((128, 512), np.float32)"
+    if isinstance(value, tuple | list) and value and all(isinstance(n, int) for n in value):
+        instead = f"nki_mlir.spec({tuple(value)}, 'float32') for a tensor of that shape, or an array"
+    text = repr(value)
+    wrong = NoTensor(name=name, attribute=error.name, instead=instead,
+                     value=text if len(text) <= 40 else f"a {type(value).__name__}")
+    return wrong.located(raised_at(error.__traceback__))
 
 
 class MaskedArgument(BadArgument):
@@ -58,7 +90,7 @@ def zeros_of(shape: Any, dtype: object) -> np.ndarray:
     try:
         return np.zeros([int(n) for n in shape], dtype_of(dtype_name(dtype)).numpy)
     except (TypeError, ValueError) as error:
-        raise BadArgument(what=f"a tensor of shape {tuple(shape)} and dtype {dtype}: {error}").here() from None
+        raise ElementType(what=f"a tensor of shape {tuple(shape)} and dtype {dtype}", reason=error).here() from None
 
 
 def with_arrays(arguments: tuple[object, ...], keywords: dict[str, object]

@@ -34,9 +34,11 @@ from nki_mlir.language.argument_memory import ArgumentMemory
 from nki_mlir.language.arguments import (
     BadArgument,
     Bound,
+    ElementType,
     MaskedArgument,
     TensorSpec,
     bind,
+    explained,
     framework_of,
     signature_of,
     with_arrays,
@@ -67,7 +69,8 @@ def describe_array(array: np.ndarray) -> tuple[tuple[int, ...], DType]:
     try:
         return tuple(array.shape), dtype_of(array.dtype)
     except TypeError as error:
-        raise BadArgument(what=f"an array of dtype {array.dtype} is passed to a kernel: {error}").here() from None
+        what = f"an array of dtype {array.dtype} is passed to a kernel"
+        raise ElementType(what=what, reason=error).here() from None
 
 
 @dataclass(eq=False)
@@ -265,7 +268,12 @@ class Kernel:
         builder.properties.update(mutable=mutable, kernel=self, immutable_inputs=self.by_reference is False)
         builder.independent_programs = self.rolls
         positional, keywords = bound.with_tensors([Tensor.full(p) for p in parameters])
-        returned = function(*positional, **keywords)
+        try:
+            returned = function(*positional, **keywords)
+        except AttributeError as error:
+            if (explanation := explained(error, bound.values)) is error:
+                raise
+            raise explanation from None
         immutable = self.by_reference is not True and self.mode != "trace"
         return traced(builder, returned, parameters, mutable, immutable, self.location)
 

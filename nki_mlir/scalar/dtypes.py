@@ -6,6 +6,7 @@ How elements are converted from one to another, and which one the result of an o
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import Enum
 from functools import cache, cached_property
 from typing import Any
@@ -137,12 +138,22 @@ def dtype_of(value: Any) -> DType:
     try:
         dtype = np.dtype(value)
     except TypeError:
-        raise TypeError(f"{value!r} is not an element type; the language has {', '.join(BY_NAME)}") from None
+        raise TypeError(f"{value!r} is not an element type; {_nearest(str(value))}") from None
     if dtype.metadata and dtype.metadata.get("nki") == "tfloat32":
         return TFLOAT32
     if dtype not in _BY_NUMPY:
-        raise TypeError(f"{dtype} is not an element type; the language has {', '.join(BY_NAME)}")
+        raise TypeError(f"{dtype} is not an element type; {_nearest(dtype.newbyteorder('=').name)}")
     return _BY_NUMPY[dtype]
+
+
+def _nearest(name: str) -> str:
+    """What to use in place of an element type that the language does not have."""
+    if name in ("float64", "longdouble", "float128"):
+        return "the nearest is float32: the device has no 64-bit floats"
+    if name in BY_NAME:
+        return f"{name} in the byte order of this machine is one"
+    similar = get_close_matches(name, BY_NAME)
+    return f"the nearest is {similar[0]}" if similar else f"the language has {', '.join(BY_NAME)}"
 
 
 # -- conversions -------------------------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ OF_THE_COMMAND_LINE = ("--grid 2,x: a grid is positive numbers", "--arg 8x8x8xf3
 
 
 @pytest.mark.parametrize("command, arguments, said", [
-    (opt, [KERNEL_FILE, "--arg", "word", "--arg", "2"], "error: AttributeError: 'str' object has no attribute"),
+    (opt, [KERNEL_FILE, "--arg", "word", "--arg", "2"], "error: parameter image is 'word', and the kernel reads its shape"),
     (opt, [KERNEL_FILE, "--grid", "2,x", "--arg", "8x8x8xf32", "--arg", "2"], "--grid 2,x: a grid is positive numbers"),
     (opt, [KERNEL_FILE, "--target=trn9", "--arg", "8x8x8xf32", "--arg", "2"], "there is no target named 'trn9'"),
     (opt, [KERNEL_FILE, "--arg", "8x8x8xf32=random:x"], OF_THE_COMMAND_LINE[1]),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nki_mlir.alone import alone
-from nki_mlir.cli.command import command_line, exit_status
+from nki_mlir.cli.command import CommandParser, command_line, exit_status
 from nki_mlir.cli.standins.neuron_profile import ToolError, read
 from nki_mlir.files import write_file
 from nki_mlir.targets.neuron.format.artifacts import unpack_kernel
@@ -22,11 +22,11 @@ PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
 @alone
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns the exit status."""
-    p = argparse.ArgumentParser(prog="neuron-bench", allow_abbrev=False, description="Time a compiled kernel on the "
+    p = CommandParser(prog="neuron-bench", description="Time a compiled kernel on the "
                                 "model of the machine. A stand-in of nki_mlir for the vendor's tool.")
     p.add_argument("--version", action="version", version=f"neuron-bench of nki_mlir {__version__}")
     execute = p.add_subparsers(dest="command", required=True, metavar="COMMAND").add_parser(
-        "exec", allow_abbrev=False, help="time a NEFF")
+        "exec", help="time a NEFF")
     execute.add_argument("-o", "--output-directory", default=".", metavar="DIR", help="where info.json is written")
     for flags in (["-w", "--warmup"], ["-n", "--work"], ["--fixed-nc-count"]):
         execute.add_argument(*flags, metavar="N", help="no effect: a model has no spread")

@@ -4,13 +4,12 @@
 It says what the model has: one device of the target's kind, with the cores that ``NEURON_RT_VISIBLE_CORES`` names.
 """
 
-import argparse
 import json
 import os
 import sys
 from collections.abc import Sequence
 
-from nki_mlir.cli.command import command_line, exit_status
+from nki_mlir.cli.command import CommandParser, command_line, exit_status
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.environment import TARGET
 from nki_mlir.machine import machine_named
@@ -29,7 +28,7 @@ class VisibleCores(NkiMlirError):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns the exit status."""
-    p = argparse.ArgumentParser(prog="neuron-ls", allow_abbrev=False, description="List the modelled device. A "
+    p = CommandParser(prog="neuron-ls", description="List the modelled device. A "
                                 "stand-in of nki_mlir for the vendor's tool.")
     p.add_argument("--version", action="version", version=f"neuron-ls of nki_mlir {__version__}")
     p.add_argument("-j", "--json-output", action="store_true", help="as JSON")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.alone import alone
-from nki_mlir.cli.command import command_line, exit_status
+from nki_mlir.cli.command import CommandParser, command_line, exit_status
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.files import write_file
 from nki_mlir.targets import neuron
@@ -50,13 +50,13 @@ class ToolError(NkiMlirError):
 
 def parser(tool: str) -> argparse.ArgumentParser:
     """The options of the tool called ``tool``."""
-    p = argparse.ArgumentParser(prog=tool, allow_abbrev=False, description="Execute compiled kernels on the model of "
+    p = CommandParser(prog=tool, description="Execute compiled kernels on the model of "
                                 "the machine, and show their traces. A stand-in of nki_mlir for the vendor's tool.")
     p.add_argument("--version", action="version", version=f"{tool} of nki_mlir {__version__}")
     commands = p.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_capture(commands.add_parser("capture", allow_abbrev=False, help="execute a NEFF, and write its traces"))
-    _add_view(commands.add_parser("view", allow_abbrev=False, help="print what is in a trace"))
-    session = commands.add_parser("show-session", allow_abbrev=False, help="print the totals of a trace")
+    _add_capture(commands.add_parser("capture", help="execute a NEFF, and write its traces"))
+    _add_view(commands.add_parser("view", help="print what is in a trace"))
+    session = commands.add_parser("show-session", help="print the totals of a trace")
     session.add_argument("-s", "--session-file", "--ntff", required=True, metavar="NTFF", help="the trace")
     session.add_argument("-j", "--json", action="store_true", help="as JSON")
     for flags in (["-e", "--show-errors"], ["-i"], ["--show-trace"], ["--show-dma"]):

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Arguments that are no tensors or of no element type: the error names the parameter and what to pass."""
+
+import numpy as np
+import pytest
+
+import nki_mlir
+import nki_mlir.language.beta.language as nl
+from nki_mlir.cli import opt, run
+from nki_mlir.language.arguments import ElementType, NoTensor
+from nki_mlir.language.beta import nki
+from nki_mlir.scalar.dtypes import dtype_of
+
+
+@nki.jit
+def exponential(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.exp(nl.load(x)))
+    return out
+
+
+@pytest.mark.parametrize("on", ["eager", "jit", "interpreter", "isa"])
+@pytest.mark.parametrize(("value", "shown", "instead"), [
+    (None, "None", "an array, for example np.zeros((128, 512), np.float32)"),
+    ([1, 2], "[1, 2]", "nki_mlir.spec((1, 2), 'float32') for a tensor of that shape, or an array"),
+    ((4, 8), "(4, 8)", "nki_mlir.spec((4, 8), 'float32') for a tensor of that shape, or an array"),
+    ("x" * 99, "a str", "an array, for example np.zeros((128, 512), np.float32)")])
+def test_a_constant_where_the_kernel_reads_a_tensor(on, value, shown, instead):
+    with pytest.raises(NoTensor) as error:
+        exponential.on(on)(value)
+    lines = str(error.value).splitlines()
+    assert lines[0].endswith(f"error: parameter x is {shown}, and the kernel reads its shape [NKI-ARGUMENT]")
+    assert "x.shape" in lines[1] and lines[-1] == f"  fix: pass {instead}"
+
+
+def test_lowering_for_a_shape_says_spec():
+    with pytest.raises(NoTensor, match=r"parameter x is \(4, 4\), and the kernel reads its shape"):
+        exponential.lower((4, 4))
+
+
+def test_other_errors_of_attributes_stay_pythons():
+    @nki.jit
+    def wrong(x, settings):
+        return settings.missing
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'missing'"):
+        wrong(np.zeros((4, 4), np.float32), None)
+
+
+def test_an_array_of_float64_says_how_to_convert_it():
+    with pytest.raises(ElementType) as error:
+        exponential(np.zeros((4, 4)))
+    assert "float64 is not an element type; the nearest is float32" in str(error.value)
+    assert str(error.value).endswith("fix: convert it first, for example with x.astype(np.float32)")
+    with pytest.raises(ElementType, match="the nearest is float32"):
+        nki_mlir.spec((4, 4), "float64")
+
+
+@pytest.mark.parametrize(("name", "says"), [
+    ("float64", "the nearest is float32: the device has no 64-bit floats"), ("bfloat61", "the nearest is bfloat16"),
+    (">f4", "float32 in the byte order of this machine is one"), ("no", "the language has float32, tfloat32")])
+def test_a_name_of_no_element_type_names_the_nearest(name, says):
+    with pytest.raises(TypeError, match=says):
+        dtype_of(name)
+
+
+@pytest.mark.parametrize(("command", "option", "nearest"), [
+    (opt, "--lower-to-lnalg", "--lower-to-linalg"), (opt, "--cannonicalize", "--canonicalize"),
+    (run, "--compar", "--compare"), (run, "--profle=x", "--profile")])
+def test_a_misspelt_option_names_the_nearest(command, option, nearest, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        command.main([option, "examples/mlir/tensor_add.mlir"])
+    assert f"; did you mean {nearest}?" in capsys.readouterr().err
