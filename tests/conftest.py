@@ -14,6 +14,7 @@ os.environ.setdefault("NKI_MLIR_CACHE", "off")
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+from nki_mlir.targets.cpu.pipeline import PIPELINE  # noqa: E402
 from nki_mlir.targets.neuron.codegen.emission import Emission  # noqa: E402
 
 settings.register_profile("test", max_examples=60, derandomize=True, deadline=None, database=None,
@@ -36,8 +37,9 @@ def order_of_streams(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 
 
 CPU = "nki_mlir.targets.cpu"
-THRESHOLDS = {"lowering.WORTH_ROLLING": 1, "lowering.WORTH_FUSING": 1, "read_in_place.LEAST": 1, "row_chunks.LARGE": 1 << 8,
-              "row_chunks.CHUNK": 1 << 7, "row_chunks.LEAST": 1, "packed_products.WORTH_PACKING": 1}
+THRESHOLDS = {"lowering.WORTH_ROLLING": 1, "lowering.WORTH_FUSING": 1}
+FORCED = {"form-products": "worth=1", "forward-copies": "least=1", "chunk-rows": "large=256 chunk=128 least=1"}
+ALONE = ("form-products", "forward-copies", "store-rows", "chunk-rows", "load-fields", "parallelize")
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +47,13 @@ def size_of_native_code(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     """Native code does for large programs what would not pay for those of tests. In half of the tests it does it for all,
     so that every kernel tests repeats made loops again, tiles read in place, rows in chunks, stores past the caches and
     packed products."""
-    if crc32(request.node.nodeid.encode()) & 2 and "tests/targets/cpu/" not in request.node.nodeid:
+    number = crc32(request.node.nodeid.encode())
+    if number & 2 and "tests/targets/cpu/" not in request.node.nodeid:
+        for name, options in FORCED.items():
+            monkeypatch.setitem(PIPELINE, name, options)
+        if number & 4:                          # one pass alone: what another one prepares for it does not hide faults
+            for name in ALONE[:number % len(ALONE)] + ALONE[number % len(ALONE) + 1:]:
+                monkeypatch.delitem(PIPELINE, name)
         for name, least in THRESHOLDS.items():
             monkeypatch.setattr(f"{CPU}.{name}", least)
         monkeypatch.setattr(f"{CPU}.host.cache_bytes", lambda: 1 << 7)

@@ -18,9 +18,10 @@ from nki_mlir.cli.arguments import parse_arguments, parse_grid
 from nki_mlir.cli.command import fail
 from nki_mlir.cli.runnable import set_target, specialized
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.passes.pass_manager import PassObserver, pass_named, passes_named, run_passes
+from nki_mlir.passes.pass_manager import PassObserver, Records, pass_named, passes_named, run_passes
 from nki_mlir.passes.pipeline_text import split_pipeline
 from nki_mlir.passes.pipelines import GRAPH_ON_CPU, is_graph, passes_to
+from nki_mlir.targets.cpu.pipeline import NAMES as CPU_PASSES
 
 
 def run(options: argparse.Namespace) -> int:
@@ -78,7 +79,7 @@ def lowered(module: Module, options: argparse.Namespace, report: "PassReport") -
         case "isa":
             return lower_to_isa(module, options.emit, report, options.level)
         case "vector" | "llvm":
-            return lower_to_cpu(options.goal, module, report)
+            return lower_to_cpu(options.goal, module, report, options.cpu_passes)
         case "linalg" | "nisa":
             run_passes(module, passes_to(options.goal, module), report)
     source.verify_result(module)
@@ -94,12 +95,12 @@ def lower_to_isa(module: Module, form: str, observer: PassObserver, level: int =
     return neuron.emit(module, form, observer, level)
 
 
-def lower_to_cpu(level: str, module: Module, observer: PassObserver) -> str:
-    """The program that the JIT makes of a module, with its routines at the level ``vector`` or ``llvm``."""
+def lower_to_cpu(level: str, module: Module, observer: PassObserver, passes: str | None) -> str:
+    """The program that the JIT compiles a module to, with its routines at the level ``vector`` or ``llvm``."""
     from nki_mlir.targets import cpu  # start-up: needed where it is asked for
     if is_graph(module):
         run_passes(module, [pass_named(name) for name in GRAPH_ON_CPU], observer)
-    return cpu.lower_to(level, module, observer)
+    return cpu.lower_to(level, module, observer, passes)
 
 
 def write(options: argparse.Namespace, outputs: Sequence[str | bytes]) -> int:
@@ -110,15 +111,19 @@ def write(options: argparse.Namespace, outputs: Sequence[str | bytes]) -> int:
 
 
 # -- shown around passes -----------------------------------------------------------------------------------------------
-def text_of(module: Module, options: argparse.Namespace) -> str:
-    """A module as the options want it printed."""
+def text_of(module: Module | Records, options: argparse.Namespace) -> str:
+    """A module, or records, as the options want it printed."""
+    if not isinstance(module, ir.Module):
+        return module.text()
     text: str = module.operation.get_asm(enable_debug_info=options.mlir_print_debuginfo,
                                          print_generic_op_form=options.mlir_print_op_generic)
     return text
 
 
-def count(module: Module) -> int:
-    """Operations of a module, itself left out."""
+def count(module: Module | Records) -> int:
+    """Operations of a module, itself left out; records."""
+    if not isinstance(module, ir.Module):
+        return module.count()
     return sum(1 + sum(map(_inside, op.operation.regions)) for op in module.operation.regions[0].blocks[0].operations)
 
 
@@ -136,10 +141,10 @@ class PassReport(PassObserver):
         self.text, self.found, self.start = "", 0, 0.0
         self.named = {when: {name for names in getattr(options, f"mlir_print_ir_{when}") for name in names.split(",")}
                       for when in ("before", "after")}
-        for name in set().union(*self.named.values()):
+        for name in set().union(*self.named.values()) - {*CPU_PASSES}:
             pass_named(name)                    # an error where there is none
 
-    def before(self, name: str, module: Callable[[], Module]) -> None:
+    def before(self, name: str, module: Callable[[], Module | Records]) -> None:
         options = self.options
         if options.mlir_print_ir_before_all or self.asked("before", name):
             self.dump("Before", name, text_of(module(), options))
@@ -149,7 +154,7 @@ class PassReport(PassObserver):
             self.found = count(module())
         self.start = time.perf_counter()
 
-    def after(self, name: str, module: Callable[[], Module]) -> None:
+    def after(self, name: str, module: Callable[[], Module | Records]) -> None:
         options = self.options
         self.times.append((name, time.perf_counter() - self.start))
         if options.mlir_pass_statistics:

@@ -26,6 +26,7 @@ from nki_mlir.cli.command import (
 )
 from nki_mlir.passes import packages
 from nki_mlir.passes.pipeline_text import split_pipeline
+from nki_mlir.targets.cpu.pipeline import NAMES as CPU_PASSES
 
 GOALS = {"linalg": "to the waist: linalg on tiles, nisa instructions", "nisa": "to engine instructions",
          "isa": "to per-engine streams with addresses and semaphores; writes assembly",
@@ -104,6 +105,9 @@ def build_parser(passes: Sequence[PassSummary]) -> argparse.ArgumentParser:
     lowering.add_argument("-O", dest="level", type=int, choices=LEVELS, default=1,
                           help="how long --lower-to-isa searches for a fast order; 0 is program order (default: 1)")
     lowering.add_argument("--emit", choices=("asm", "mlir", "bin"), default="asm", help="what --lower-to-isa writes")
+    lowering.add_argument("--cpu-passes", metavar="A,B{x=1}",
+                          help="the passes on records that --lower-to-vector and --lower-to-llvm run: "
+                               f"{', '.join(CPU_PASSES)}, which are the default")
     group = p.add_argument_group("passes", 'Options of a pass are given as --PASS="name=value other=value".')
     for one in passes:
         options = "".join(f" [{name}={default}: {text}]" for name, default, text in one.options)

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from nki_mlir import extensions
 from nki_mlir.alone import alone
@@ -92,14 +92,19 @@ def pass_named(name: str, options: str = "") -> Pass:
     cls = PASSES[name]
     if cls.__module__ in sys.modules:
         extensions.load_module(cls.__module__)      # another thread may be at it: waits for what is behind the class
-    fields = {f.name.replace("_", "-"): f for f in dataclasses.fields(cls)}     # type: ignore[arg-type]
-    given = {}
+    return cls(**options_of(cls, name, options))
+
+
+def options_of(cls: type, name: str, options: str) -> dict[str, Any]:
+    """The values of a pass's fields that ``name=value other=value`` gives."""
+    fields = {f.name.replace("_", "-"): f for f in dataclasses.fields(cls)}
+    values = {}
     for item in re.findall(r"[^\s,]+", options):
         key, _, text = item.partition("=")
         if key not in fields:
             raise BadOption(what=f"pass '{name}' has no option '{key}'", options=", ".join(fields) or "none")
-        given[fields[key].name] = _option(name, key, text, fields[key].type)
-    return cls(**given)
+        values[fields[key].name] = _option(name, key, text, fields[key].type)
+    return values
 
 
 def _option(name: str, key: str, text: str, kind: object) -> object:
@@ -111,16 +116,29 @@ def _option(name: str, key: str, text: str, kind: object) -> object:
         raise BadOption(what=f"option '{key}' of pass '{name}' cannot be '{text}'", options=key) from None
 
 
+class Records(Protocol):
+    """What passes below MLIR work on."""
+
+    def text(self) -> str:
+        """The records for people."""
+
+    def count(self) -> int:
+        """How many there are."""
+
+
+Code = TypeVar("Code", bound=Module | Records)
+
+
 class PassObserver:
     """Who is told of each pass as it runs; ``module()`` gives what the pass works on, where one wants to look."""
 
-    def before(self, name: str, module: Callable[[], Module]) -> None:
+    def before(self, name: str, module: Callable[[], Module | Records]) -> None:
         """A pass starts."""
 
-    def after(self, name: str, module: Callable[[], Module]) -> None:
+    def after(self, name: str, module: Callable[[], Module | Records]) -> None:
         """It has ended, and its result is of its level."""
 
-    def around(self, name: str, module: Module, run: Callable[[Module], None]) -> None:
+    def around(self, name: str, module: Code, run: Callable[[Code], None]) -> None:
         """Run a pass on a module between the two."""
         self.before(name, lambda: module)
         run(module)

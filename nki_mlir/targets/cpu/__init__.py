@@ -41,8 +41,8 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]
 
 
 @alone
-def lower_to(level: str, module: "Module", observer: "PassObserver | None" = None) -> str:
-    """What the JIT makes of a module, as text: its program in comments, its routines as vector code (``vector``) or in
-    the LLVM dialect (``llvm``)."""
+def lower_to(level: str, module: "Module", observer: "PassObserver | None" = None, passes: str | None = None) -> str:
+    """The program that the JIT compiles a module to, in comments, and its routines as vector code (``vector``) or in
+    the LLVM dialect (``llvm``). ``passes`` on records are others than ``pipeline.py`` has."""
     from nki_mlir.targets.cpu.lowering import listing  # start-up: needed where it is asked for
-    return listing(module, level == "vector", observer)
+    return listing(module, level == "vector", observer, passes)

@@ -11,10 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu.assemble import room
+from nki_mlir.targets.cpu.function import (
+    Argument,
+    ByteRegion,
+    Compute,
+    NativeBlock,
+    NativeBranch,
+    NativeFunction,
+    ScratchBuffer,
+)
 from nki_mlir.targets.cpu.loops import AddressedNest, can_stream, does_stream, with_memory
-from nki_mlir.targets.cpu.program import Argument, Assembly, RoutineCall, ScratchBuffer, room
 from nki_mlir.targets.cpu.schedule import ORDERLESS, schedule
-from nki_mlir.targets.cpu.values import MemrefView
 from nki_mlir.waist.nest import Nest, Operand
 
 
@@ -34,11 +42,10 @@ class ChunkLoop:
     routine, a chunk late, and so does a fold that reads the kernel's array first, a chunk early.
     """
 
-    code: Assembly
+    code: NativeFunction
     count: int
-    calls: Sequence[RoutineCall]
+    calls: Sequence[Compute]
     parts: Sequence[Chunk]
-    views: Sequence[Sequence[MemrefView]]
     routines: Sequence[Nest | AddressedNest]
     common: set[object]
     halves: dict[object, int] = field(default_factory=dict)     # of these that two chunks need: how far they are apart
@@ -75,13 +82,11 @@ class ChunkLoop:
             for k in range(early):
                 self.code.emit(self.routines[k], *self.arguments(k, following, other))
             behind = [(early, self.arguments(early, following, other))]
-        otherwise, end = self.code.label(), self.code.label()
-        self.code.emit("nki_unless", chunk, otherwise)
-        self.emit_joined([own, last, *behind])
-        self.code.emit("nki_unless", Linear(), end)
-        self.code.mark(otherwise)
-        self.emit_joined([own, *behind])
-        self.code.mark(end)
+        branch = NativeBranch(chunk, otherwise=NativeBlock())
+        self.code.add(branch)
+        for block, calls in ((branch.then, [own, last, *behind]), (branch.otherwise, [own, *behind])):
+            with self.code.inside(block):                                       # type: ignore[arg-type]
+                self.emit_joined(calls)
 
     def emit_joined(self, calls: Sequence[tuple[int, list[Argument]]]) -> None:
         inputs = [(given, len(self.parts[k].nest.inputs)) for k, given in calls]
@@ -93,9 +98,9 @@ class ChunkLoop:
         first, *others = [with_memory(self.routines[k]) for k in numbers]
         nest, use = first.nest, first.use
         for k, other in zip(numbers[1:], others):
-            roots = [view.root for view in self.views[k][:len(other.nest.inputs)]]
-            ahead = [(len(nest.inputs) + roots.index(self.views[numbers[0]][n].root), step) if
-                     self.views[numbers[0]][n].root in roots else (n, step) for n, step in first.use.ahead]
+            roots = [region.root for region in self.calls[k].regions[:len(other.nest.inputs)]]
+            ahead = [(len(nest.inputs) + roots.index(self.calls[numbers[0]].regions[n].root), step) if
+                     self.calls[numbers[0]].regions[n].root in roots else (n, step) for n, step in first.use.ahead]
             use = replace(use, ahead=tuple(ahead),
                           streams=(*use.streams, *(len(nest.outputs) + n for n in other.use.streams)))
             nest = nest.beside(other.nest)
@@ -103,9 +108,9 @@ class ChunkLoop:
 
     def arguments(self, k: int, chunk: Linear, turn: Linear = Linear()) -> list[Argument]:
         """Of a call, for a chunk that has the first half of divided buffers, or where ``turn`` is 1 the second."""
-        starts = [a.plus(turn, self.halves[view.root]) if view.root in self.halves else         # type: ignore[union-attr]
-                  a.plus(chunk, 0 if view.root in self.common else step)                        # type: ignore[union-attr]
-                  for a, step, view in zip(self.calls[k].arguments, self.parts[k].steps, self.views[k])]
+        starts = [a.plus(turn, self.halves[region.root]) if region.root in self.halves else         # type: ignore[union-attr]
+                  a.plus(chunk, 0 if region.root in self.common else step)                        # type: ignore[union-attr]
+                  for a, step, region in zip(self.calls[k].arguments, self.parts[k].steps, self.calls[k].regions)]
         return [*starts, *self.calls[k].arguments[len(starts):]]
 
     # -- which calls ---------------------------------------------------------------------------------------------------
@@ -131,30 +136,31 @@ class ChunkLoop:
 
         That may write each element where the last call has just read it.
         """
-        read = [(view.root, what) for view, *what in self.operands(-1) if view.root in self.common]
+        read = [(region.root, what) for region, *what in self.operands(-1) if region.root in self.common]
         return all(n == k and what == other for n in range(k + 1)
-                   for view, *what in self.operands(n)[len(self.parts[n].nest.inputs):]
-                   for root, other in read if root is view.root)
+                   for region, *what in self.operands(n)[len(self.parts[n].nest.inputs):]
+                   for root, other in read if root is region.root)
 
-    def operands(self, k: int) -> list[tuple[MemrefView, Operand, Argument]]:
-        return [*zip(self.views[k], self.parts[k].nest.operands, self.calls[k].arguments)]
+    def operands(self, k: int) -> list[tuple[ByteRegion, Operand, Argument]]:
+        return [*zip(self.calls[k].regions, self.parts[k].nest.operands, self.calls[k].arguments)]
 
     def early_call(self, heavy: int) -> int | None:
         """The number of the first call that reads what the heavy one asks for, if it and those before can run early.
 
         Of the buffers that they write there are two from here on: nobody else keeps them for longer than a chunk.
         """
-        asked = [self.views[heavy][k].root for k, _ in with_memory(self.routines[heavy]).use.ahead]
-        early = next((k for k in range(heavy) if asked and self.views[k][0].root == asked[0]), None)
+        asked = [self.calls[heavy].regions[k].root for k, _ in with_memory(self.routines[heavy]).use.ahead]
+        early = next((k for k in range(heavy) if asked and self.calls[k].regions[0].root == asked[0]), None)
         if early is None or not all(f.fn in ORDERLESS for f in schedule(self.parts[early].nest).folds) or not (
                 self.parts[early].nest.reduced == self.parts[heavy].nest.reduced != frozenset()):
             return None
-        used = [view.root for k in range(early + 1) for view in self.views[k] if view.root != asked[0]]
-        if not all(r in self.common and all(r is not view.root for view in self.views[-1]) for r in used) or not (
+        used = [region.root for k in range(early + 1) for region in self.calls[k].regions if region.root != asked[0]]
+        last = {region.root for region in self.calls[-1].regions}
+        if not all(root in self.common and root not in last for root in used) or not (
                 self.can_be_joined([heavy, early]) and self.can_be_joined([heavy, -1, early])):
             return None
         for buffer in dict.fromkeys(used):
             assert isinstance(buffer, ScratchBuffer)
-            self.halves[buffer] = room(buffer)
-            buffer.size += room(buffer)
+            self.halves[buffer] = room(buffer.size)
+            buffer.size += room(buffer.size)
         return early

@@ -18,6 +18,7 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.targets.cpu import host, object_cache
 from nki_mlir.targets.cpu.object_file import NotLoadable
+from nki_mlir.targets.cpu.pipeline import PIPELINE
 
 PYTHON = "python"           # the target that is called back (host_operations.py), which only this process has
 WITHOUT_REFERENCES = 2      # the version of marshal's format in which equal images are equal bytes
@@ -80,7 +81,7 @@ def key_of(modules: Sequence[Module], launch: object) -> str | None:
     foreign = {name for name, cls in REGISTRY.items() if not cls.__module__.startswith("nki_mlir.")}
     if object_cache.folder() is None or (foreign and any(operations_of(m, foreign.__contains__) for m in modules)):
         return None
-    digest = hashlib.sha256(repr((launch, host.threads(), host.cache_bytes())).encode())
+    digest = hashlib.sha256(repr((launch, host.threads(), host.cache_bytes(), PIPELINE)).encode())
     for module in modules:
         text = io.BytesIO()
         module.operation.write_bytecode(text)           # with the places in sources, which errors name

@@ -8,14 +8,13 @@ A loop around one operation is an axis of it. A copy of a tile is not needed whe
 and no tile of sums where the sums can be made where they are copied to. What is left is one operation, or none.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.contraction import contraction_of
-from nki_mlir.targets.cpu.program import ScratchBuffer
-from nki_mlir.targets.cpu.values import MemrefView
+from nki_mlir.targets.cpu.function import Allocate, Compute, NativeLoop, Node, ScratchBuffer, Spread
 from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.recognize import integer_sums, is_copy
 
@@ -54,66 +53,43 @@ class PlacedNest:
         return is_copy(self.nest)
 
 
-@dataclass(frozen=True, eq=False)
-class ViewedNest:
-    """A computation of a program: a nest, and the views of its operands."""
-
-    nest: Nest
-    views: Sequence[MemrefView]
-
-    @property
-    def placed(self) -> PlacedNest:
-        nest = self.nest
-        is_product = contraction_of(nest) is not None and not integer_sums(nest)
-        return PlacedNest(nest, tuple([v.root for v in self.views]), tuple([v.offset for v in self.views]), is_product)
+def placed(call: Compute | Spread) -> PlacedNest:
+    """A computation with its operands as roots and offsets."""
+    nest = call.nest
+    is_product = contraction_of(nest) is not None and not integer_sums(nest)
+    return PlacedNest(nest, tuple([r.root for r in call.regions]), tuple([r.offset for r in call.regions]), is_product)
 
 
-@dataclass(frozen=True, eq=False)
-class TileLoop:
-    """A loop of a program: the slot of its variable, its values, what is in it."""
-
-    slot: int
-    span: range
-    items: "Sequence[TileItem]"
+def can_be_flat(node: Node) -> bool:
+    """Whether no loop stays of a node."""
+    return _flat([node]) is not None
 
 
-TileItem = ViewedNest | TileLoop | None           # None: anything else
-
-
-def views_of(items: Sequence[TileItem]) -> Iterator[MemrefView]:
-    for item in items:
-        if item is not None:
-            yield from item.views if isinstance(item, ViewedNest) else views_of(item.items)
-
-
-def can_be_flat(item: TileItem) -> bool:
-    """Whether no loop stays of an item."""
-    return _flat([item]) is not None
-
-
-def as_one_product(items: Sequence[TileItem]) -> PlacedNest | None:
-    """The product that all of the items are together: between memory from outside, each sum from 0."""
-    flat = _flat(items)
+def as_one_product(nodes: Sequence[Node]) -> PlacedNest | None:
+    """The product that all of the nodes are together: between memory from outside, each sum from 0."""
+    flat = _flat(nodes)
     if flat is None or len(flat) != 1 or not flat[0].fresh or any(isinstance(r, ScratchBuffer) for r in flat[0].roots):
         return None
     return replace(flat[0], nest=flat[0].nest.simplified)
 
 
-def _flat(items: Sequence[TileItem]) -> list[PlacedNest] | None:
-    """The items without loops, and without what needs not be done; None where one of the loops stays."""
+def _flat(nodes: Sequence[Node]) -> list[PlacedNest] | None:
+    """The nodes without loops, and without what needs not be done; None where one of the loops stays."""
     found: list[PlacedNest] = []
-    for item in items:
-        if isinstance(item, ViewedNest):
-            found.append(item.placed)
-            continue
-        inner = _flat(item.items) if item is not None else None
-        if item is None or inner is None or not _can_part(inner):
-            return None
-        for one in inner:
-            grown = _with_axis(one, item.slot, item.span)
-            if grown is None:
+    for node in nodes:
+        if isinstance(node, Compute | Spread):
+            found.append(placed(node))
+        elif isinstance(node, NativeLoop) and node.span:
+            inner = _flat(node.body.nodes)
+            if inner is None or not _can_part(inner):
                 return None
-            found.append(grown)
+            for one in inner:
+                grown = _with_axis(one, node.slot, node.span)
+                if grown is None:
+                    return None
+                found.append(grown)
+        elif not isinstance(node, Allocate):
+            return None
     return _sums_in_place(_without_copies(found))
 
 

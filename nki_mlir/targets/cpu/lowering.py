@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""From captured modules to programs: the passes, the assembler, and all of it as an image or as text."""
+"""From captured modules to programs: the passes on MLIR, those on records, and all of it as an image or as text."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from math import prod
 
@@ -12,10 +12,13 @@ from nki_mlir.dialects.kernel_function import MAY_ALIAS, KernelFunction, kernel_
 from nki_mlir.passes.pass_manager import PassObserver, pass_named
 from nki_mlir.passes.pipelines import TO_LINALG
 from nki_mlir.passes.safety import check_safe
-from nki_mlir.targets.cpu.assembler import Assembler, CommonParts
+from nki_mlir.targets.cpu.assemble import NativeProgram
+from nki_mlir.targets.cpu.function import NativeFunction
+from nki_mlir.targets.cpu.function_pass import passes_of, run_passes
+from nki_mlir.targets.cpu.function_reader import CommonParts, read_function
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.image import KernelImage, ProgramImage, Target
-from nki_mlir.targets.cpu.program import FIRST_ID, MEMORY
+from nki_mlir.targets.cpu.passes.parallelize import running_cost
 from nki_mlir.targets.cpu.routines import Routine, compiled, llvm_code, vector_code
 from nki_mlir.waist.reader import Reader
 
@@ -30,8 +33,12 @@ def image_of(modules: Sequence[Module], axes: int, may_alias: bool) -> tuple[Ker
     overlap.
     """
     common = CommonParts()
-    assemblers = assemble_modules(modules, axes, common, may_alias)
-    routines = compiled(r for a in assemblers for r in a.code.routines)
+    copies = [at_waist(module, may_alias=may_alias) for module in modules]      # held: a function keeps no module alive
+    functions = read_functions(map(the_kernel, copies), axes, common)
+    costs = [running_cost(function.body) for function in functions]
+    pairs = () if may_alias else pairs_apart(functions)         # of what the functions say before passes change them
+    programs = [optimized(function) for function in functions]
+    routines = compiled(r for program in programs for r in program.routines)
     targets: dict[Target, int] = {}
 
     def number(target: Routine | str | int) -> int:
@@ -39,42 +46,44 @@ def image_of(modules: Sequence[Module], axes: int, may_alias: bool) -> tuple[Ker
             return targets.setdefault(target, len(targets))
         batch, place = routines[target]
         return targets.setdefault((batch.key, len(batch.addresses), place), len(targets))
-    programs = [program_image(assembler, number) for assembler in assemblers]
-    kernel = assemblers[0].kernel
-    return KernelImage(tuple(programs), tuple(targets), tuple(common.constants), tuple(common.sites),
-                       len(kernel.inputs) + len(kernel.shared), any(a.parallel for a in assemblers),
-                       () if may_alias else pairs_apart(assemblers)), common.hosts
+    images = [program_image(program, cost, number) for program, cost in zip(programs, costs)]
+    kernel = functions[0].kernel
+    return KernelImage(tuple(images), tuple(targets), tuple(common.constants), tuple(common.sites),
+                       len(kernel.inputs) + len(kernel.shared), any(p.uses_pool for p in programs),
+                       pairs), common.hosts
 
 
-def pairs_apart(assemblers: Sequence[Assembler]) -> tuple[int, ...]:
+def pairs_apart(functions: Sequence[NativeFunction]) -> tuple[int, ...]:
     """The pairs of inputs that the programs assume not to overlap: one that is written, and each other one."""
-    inputs = assemblers[0].kernel.inputs
+    inputs = functions[0].kernel.inputs
     sizes = [prod(spec.shape) * spec.dtype.itemsize for spec in inputs if spec.dtype is not None]
-    targets = {spec.index for a in assemblers for spec in inputs if spec.name in a.targets}
-    return tuple([n for a, b in combinations(range(len(inputs)), 2) if a in targets or b in targets
+    targets = set[object]().union(*(function.targets for function in functions))
+    written = {spec.index for spec in inputs if spec.name in targets}
+    return tuple([n for a, b in combinations(range(len(inputs)), 2) if a in written or b in written
                   for n in (a, sizes[a], b, sizes[b])])
 
 
-def program_image(assembler: Assembler, number: Callable[[Routine | str | int], int]) -> ProgramImage:
-    memory = assembler.code.assign_offsets()
-    words, relocations = assembler.code.words()
+def program_image(program: NativeProgram, cost: float, number: Callable[[Routine | str | int], int]) -> ProgramImage:
+    words, relocations = program.words()
     pairs = [n for word, target in relocations for n in (word, number(target))]
     return ProgramImage(np.array(words, np.int64).tobytes(), np.array(pairs, np.int64).tobytes(),
-                        assembler.code.frame_bytes, memory, assembler.cost)
+                        program.frame_bytes, program.memory, cost)
 
 
-def assemble_modules(modules: Sequence[Module], axes: int, common: CommonParts, may_alias: bool = False
-                     ) -> list[Assembler]:
-    copies = [at_waist(module, may_alias=may_alias) for module in modules]      # held: a function keeps no module alive
-    structured = Reader()
-    return [assemble(the_kernel(copy), axes, structured, common) for copy in copies]
+def read_functions(kernels: Iterable[KernelFunction], axes: int, common: CommonParts) -> list[NativeFunction]:
+    """The records of kernel functions at the waist."""
+    reader, functions = Reader(), []
+    for kernel in kernels:
+        with kernel.op.context, ir.Location.unknown():
+            functions.append(read_function(kernel, axes, reader, common))
+    return functions
 
 
-def assemble(kernel: KernelFunction, axes: int, structured: Reader, common: CommonParts) -> Assembler:
-    assembler = Assembler(kernel, axes, structured, common)
-    with kernel.op.context, ir.Location.unknown():
-        assembler.assemble()
-    return assembler
+def optimized(function: NativeFunction, passes: str | None = None, observer: PassObserver | None = None
+              ) -> NativeProgram:
+    """The program of a function after the passes, or those of a pipeline's text."""
+    run_passes(function, passes_of(passes), observer)
+    return NativeProgram(function)
 
 
 def at_waist(module: Module, observer: PassObserver | None = None, may_alias: bool = False) -> Module:
@@ -100,20 +109,20 @@ def is_structured(module: Module | Operation) -> bool:
 
 
 # -- as text -----------------------------------------------------------------------------------------------------------
-def listing(module: Module, vectors: bool = False, observer: PassObserver | None = None) -> str:
+def listing(module: Module, vectors: bool = False, observer: PassObserver | None = None, passes: str | None = None
+            ) -> str:
     """Every function's program, and the routines of all: in the LLVM dialect, or before that with ``vectors``."""
-    copy, structured = at_waist(module, observer), Reader()
+    copy, reader = at_waist(module, observer), Reader()
     lines: list[str] = []
     routines: dict[Routine, None] = {}
     for kernel in kernel_functions(copy):
         axes = len(kernel.grid)
-        code = assemble(kernel, axes, structured, CommonParts()).code
-        memory = code.assign_offsets()
+        with kernel.op.context, ir.Location.unknown():
+            function = read_function(kernel, axes, reader, CommonParts())
+        program = optimized(function, passes, observer)
         arguments = [a.name for a in (*kernel.inputs, *kernel.shared)]
-        names = {MEMORY: "memory", **{FIRST_ID + k: f"id{k}" for k in range(axes)},
-                 **{FIRST_ID + axes + k: name for k, name in enumerate(arguments)}}
-        lines += [f"// @{kernel.name}({', '.join(arguments)}): {memory} bytes of memory",
-                  *(f"// {line}" for line in code.text(names))]
-        routines |= dict.fromkeys(code.routines)
-    made = vector_code(list(routines)) if vectors else llvm_code(list(routines), observer)
-    return "\n".join(lines) + f"\n{made}"
+        lines += [f"// @{kernel.name}({', '.join(arguments)}): {program.memory} bytes of memory",
+                  *(f"// {line}" for line in program.text(function.names))]
+        routines |= dict.fromkeys(program.routines)
+    code = vector_code(list(routines)) if vectors else llvm_code(list(routines), observer)
+    return "\n".join(lines) + f"\n{code}"

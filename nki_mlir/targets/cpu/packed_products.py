@@ -10,7 +10,7 @@ for each block of rows:  for each block of k:
 The order in which numbers are added does not depend on the number of threads.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -18,30 +18,17 @@ from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT16, UINT32
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.contraction import ROWS, VECTORS, PanelProduct
-from nki_mlir.targets.cpu.loop_products import (
-    PlacedNest,
-    TileItem,
-    TileLoop,
-    ViewedNest,
-    as_one_product,
-    can_be_flat,
-    views_of,
-)
-from nki_mlir.targets.cpu.loops import AddressedNest
-from nki_mlir.targets.cpu.program import CODE, MEMORY, SELF, Assembly, Extent, RoutineCall, ScratchBuffer, slot_value
-from nki_mlir.targets.cpu.values import MemrefView
+from nki_mlir.targets.cpu.function import NativeFunction, NativeLoop, slot_value
+from nki_mlir.targets.cpu.loop_products import PlacedNest
 from nki_mlir.waist.nest import Nest, Operand, Step
 
-WORTH_PACKING = 1 << 24             # multiplications; with fewer, packing costs more than it saves
 MOST_DEPTH = 512                    # of a block of k: a panel of ``a`` stays in the first cache
 LEAST_DEPTH = 32
 MOST_ROWS = 1024                    # of a block: its sums are at hand until the last block of k has been added
 MOST_COLUMNS = 1024                 # of a block: as often ``a`` is read again
 MOST_PACKED = 1 << 26               # bytes that are packed of a factor at a time
-MOST_PARTS = 16                     # of a program in which products are looked for
 PIECE = 16                          # positions of k that are packed at a time: as many streams of reads
 
-LOOPS = ("nki_set", "nki_next", "nki_parallel", "nki_spread")
 JOIN = (Step("wrap", UINT32, (0,)), Step("wrap", UINT32, (1,)), Step("constant", UINT32, (), "", 16),
         Step("alu", UINT32, (4, 5), "left_shift"), Step("alu", UINT32, (3, 6), "bitwise_or"))
 MULTIPLY_ADD = (Step("alu", FLOAT32, (0, 1), "multiply"), Step("alu", FLOAT32, (2, 3), "add"))
@@ -64,7 +51,7 @@ class PackedFactor:
         stride, depth = (s * self.memory.dtype.itemsize for s in self.memory.strides)
         return self.start.plus(own, stride).plus(summed, depth * (1 + self.pairs))
 
-    def pack(self, code: Assembly, count: int, depth: int, start: Linear, panels: Linear) -> None:
+    def pack(self, code: NativeFunction, count: int, depth: int, start: Linear, panels: Linear) -> None:
         """Copy ``count`` elements by ``depth`` steps into panels: as float32, or as pairs."""
         own, summed = self.memory.strides
         step, width, piece = summed * (1 + self.pairs), min(self.width, count), divisor(depth, PIECE)
@@ -80,95 +67,10 @@ class PackedFactor:
                        steps, (2,) if steps else (0,)), start, panels)
 
 
-@dataclass(frozen=True)
-class ProgramPart:
-    """What is written of a program from one item up to another."""
-
-    first: int
-    last: int
-    item: TileItem
-
-
-class PackedProducts:
-    """Watches a program while it is written. Parts that are a large product together are written anew."""
-
-    def __init__(self, code: Assembly) -> None:
-        self.code = code
-        self.open: list[tuple[int, list[TileItem]]] = []
-        self.parts: list[ProgramPart] = []          # outside of all blocks
-        self.dropped: list[object] = []             # instructions, which others know by their ``id``
-
-    def enter(self) -> None:
-        """A computation or a block begins."""
-        self.open.append((len(self.code.items), []))
-
-    def computed(self, nest: Nest, views: Sequence[MemrefView]) -> None:
-        self._leave(ViewedNest(nest, views))
-
-    def leave(self, slot: int = -1, span: range | None = None) -> None:
-        """A block ends; a loop whose values are known has its variable's slot and its values."""
-        self._leave(TileLoop(slot, span, self.open[-1][1]) if span else None)
-
-    def _leave(self, item: TileItem) -> None:
-        first, _ = self.open.pop()
-        if self.open:
-            self.open[-1][1].append(item)
-        else:
-            self.parts.append(ProgramPart(first, len(self.code.items), item))
-
-    def pack(self, only_read: Callable[[], set[str]]) -> bool:
-        """Whether anything was written anew. ``only_read``: names of arrays that nothing writes."""
-        if len(self.parts) > MOST_PARTS:
-            return False
-        found, end = False, len(self.parts)
-        while end:
-            first = self._pack_up_to(end, only_read)
-            found |= first is not None
-            end = end - 1 if first is None else first
-        return found
-
-    def _pack_up_to(self, end: int, only_read: Callable[[], set[str]]) -> int | None:
-        """The number of the first part, if some parts up to one are a product."""
-        item = self.parts[end - 1].item
-        if not isinstance(item, TileLoop) or not can_be_flat(item):
-            return None
-        for start in range(end - 1, -1, -1):
-            parts = self.parts[start:end]
-            whole = as_one_product([p.item for p in parts]) if self._is_known(parts[0].first, parts[-1].last) else None
-            if whole is not None and can_pack(whole) and {*whole.reads} <= only_read():
-                return start if self._write(whole, parts) else None
-        return None
-
-    def _is_known(self, first: int, last: int) -> bool:
-        """Whether a program has nothing but computations and loops there."""
-        return all(not isinstance(i, RoutineCall) or isinstance(i.function, Nest | AddressedNest) or i.function in LOOPS
-                   for i in self.code.items[first:last])
-
-    def _write(self, whole: PlacedNest, parts: Sequence[ProgramPart]) -> bool:
-        first, last = parts[0].first, parts[-1].last
-        views = list(views_of([p.item for p in parts]))
-        buffers = {v.root for v in views if isinstance(v.root, ScratchBuffer)}
-        if any(b.last > last for b in buffers):
-            return False                # it is read later on
-        before = [b for b, _ in self.code.buffers if b not in buffers]
-        for storage in self.code.storages.values():
-            storage.buffers = [b for b in storage.buffers if b not in buffers]
-        after = self.code.items[last:]
-        self.dropped += self.code.items[first:last]
-        del self.code.items[first:]
-        PackedProduct(self.code, whole, {v.root: v.base for v in views}).write()
-        further = len(self.code.items) - last
-        for buffer in before:
-            buffer.first += further * (buffer.first >= last)
-            buffer.last += further * (buffer.last >= last)
-        self.code.items += after
-        return True
-
-
 class PackedProduct:
     """Writes a product into a program. Its nest has three axes: rows, columns, and the summed one."""
 
-    def __init__(self, code: Assembly, whole: PlacedNest, bases: Mapping[object, Linear]) -> None:
+    def __init__(self, code: NativeFunction, whole: PlacedNest, bases: Mapping[object, Linear]) -> None:
         self.code, self.nest, self.finish = code, whole.nest, whole.finish
         starts = [bases[root].plus(offset) for root, offset in zip(whole.roots, whole.offsets)]
         moves = whole.nest.inputs[0].strides[0] != 0            # whether the first input is the one with rows
@@ -190,14 +92,13 @@ class PackedProduct:
         self.block = self.a.width * divisor(self.m // self.a.width, MOST_ROWS // self.a.width)
 
     def write(self) -> None:
-        self.packed, buffer = self.code.allocate(4 * self.m * self.depth, MEMORY, 0)
+        self.packed = self.code.allocate(4 * self.m * self.depth).base
         with self.code.repeated(self.rows // self.m) as number:
             rows = Linear().plus(number, self.m)
             with self.on_pool(self.depth // self.k) as (k, _):
                 self.pack_rows(rows, k)
             with self.on_pool(self.columns // self.n) as (j, memory):
                 self.write_columns(rows, Linear().plus(j, self.n), memory)
-        buffer.last = len(self.code.items)
 
     def pack_rows(self, rows: Linear, k: Linear) -> None:
         for first, count in self.pieces:
@@ -216,10 +117,10 @@ class PackedProduct:
 
     def write_columns(self, rows: Linear, columns: Linear, memory: int) -> None:
         """What one iteration does: all rows, from those on, of some columns."""
-        packed, buffer = self.code.allocate(4 * self.n * self.depth, memory, 0)
+        packed = self.code.allocate(4 * self.n * self.depth, memory).base
         sums = None
         if self.finish is not None:
-            sums, sums_buffer = self.code.allocate(4 * self.block * self.n, memory, 0)
+            sums = self.code.allocate(4 * self.block * self.n, memory).base
         with self.code.repeated(self.depth // self.k) as k:
             self.b.pack(self.code, self.n, self.k, self.b.at(columns, Linear().plus(k, self.k)),
                         packed.plus(k, 4 * self.n * self.k))
@@ -228,9 +129,6 @@ class PackedProduct:
             with self.code.repeated(count // block) as number:
                 place = Linear(first).plus(number, block)
                 self.write_rows(place, block, packed, sums, self.address(rows.plus(place), columns))
-        buffer.last = len(self.code.items)
-        if sums is not None:
-            sums_buffer.last = len(self.code.items)
 
     def address(self, row: Linear, column: Linear) -> Linear:
         """Of an element of the result."""
@@ -263,19 +161,16 @@ class PackedProduct:
     def on_pool(self, count: int) -> Iterator[tuple[Linear, int]]:
         """A loop whose iterations run on the pool: its variable, and the slot of an iteration's memory."""
         memory, slot = self.code.slot(), self.code.slot()
-        start, end = self.code.label(), self.code.label()
-        self.code.emit("nki_parallel", slot_value(SELF), slot_value(CODE), start, Linear(slot), Linear(), Linear(1),
-                       Linear(count), Extent(), Extent(memory), end)
-        self.code.mark(start)
-        yield slot_value(slot), memory
-        self.code.items.append(None)
-        self.code.mark(end)
+        loop = NativeLoop(slot, Linear(), Linear(count), Linear(1), range(count), memory=memory, on_pool=True)
+        self.code.add(loop)
+        with self.code.inside(loop.body):
+            yield slot_value(slot), memory
 
 
-def can_pack(whole: PlacedNest) -> bool:
+def can_pack(whole: PlacedNest, worth: int) -> bool:
     """Whether a product has rows, columns and one summed axis, is large, and fills tiles."""
     nest, out = whole.nest, whole.nest.outputs[0]
-    if len(nest.extents) != 3 or nest.reduced != {2} or nest.elements < WORTH_PACKING or out.strides[1] != 1:
+    if len(nest.extents) != 3 or nest.reduced != {2} or nest.elements < worth or out.strides[1] != 1:
         return False
     moves = sorted(tuple(s != 0 for s in o.strides) for o in nest.inputs)
     rows, columns, depth = nest.extents

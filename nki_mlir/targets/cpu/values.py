@@ -4,7 +4,6 @@
 Arithmetic that is linear becomes part of the instructions that use it; the rest is computed into slots.
 """
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -14,51 +13,23 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import affine_value
 from nki_mlir.dialects.buffer_types import global_array
-from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.view import start_of
-from nki_mlir.targets.cpu.program import FIRST_ID, Assembly, ScratchBuffer, slot_value
+from nki_mlir.targets.cpu.function import ALIASES, FIRST_ID, UNKNOWN, ByteRegion, NativeFunction, slot_value
 from nki_mlir.waist.reader import layout_of
 
 PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 ARITHMETIC = {"arith.addi", "arith.subi", "arith.muli", "arith.andi", "arith.ori", "arith.xori", "arith.minsi",
               "arith.maxsi", "arith.cmpi"}
-UNKNOWN = (-(1 << 62), 1 << 62)
-ALIASES = "inputs"                  # the root of all inputs of a kernel where they may overlap
-
-
-@dataclass(frozen=True)
-class MemrefView:
-    """A memref: where its memory starts, how large that is, and how many bytes from there the first element is.
-
-    ``root`` is the buffer of this program that it is in, or what stands for memory from outside.
-    """
-
-    root: ScratchBuffer | str
-    base: Linear
-    size: int
-    offset: Linear
-    name: str = ""
-
-    @property
-    def address(self) -> Linear:
-        return self.base.plus(self.offset) if self.offset != Linear() else self.base
-
-
-class Ranges(dict[int, tuple[int, int]]):
-    """Least and greatest value of slots; unbounded where nothing is known."""
-
-    def __missing__(self, slot: int) -> tuple[int, int]:
-        return UNKNOWN
 
 
 class Values:
-    """What the SSA values of one function are. Instructions that compute go to ``code``."""
+    """What the SSA values of one function are. Instructions that compute are added to it."""
 
-    def __init__(self, kernel: KernelFunction, axes: int, code: Assembly) -> None:
-        self.code = code
+    def __init__(self, function: NativeFunction) -> None:
+        self.function, kernel, axes = function, function.kernel, function.axes
         self.forms: dict[object, Linear] = {}          # index and i1 values
-        self.views: dict[object, MemrefView] = {}
-        self.ranges: dict[int, tuple[int, int]] = Ranges()
+        self.views: dict[object, ByteRegion] = {}
+        self.ranges = function.ranges
         self.facts: list[Linear] = []               # forms that are >= 0 where the next operation stands
         self.conditions: dict[object, tuple[tuple[Linear, bool], ...]] = {}    # i1 values: forms >= 0, or == 0
         block = kernel.op.regions[0].blocks[0]
@@ -70,7 +41,7 @@ class Values:
             place = spec.index + (len(kernel.inputs) if spec.kind == "shared" else 0)
             assert spec.dtype is not None
             root = ALIASES if kernel.may_alias and spec.kind == "input" else spec.name
-            self.views[argument] = MemrefView(root, slot_value(FIRST_ID + axes + place),
+            self.views[argument] = ByteRegion(root, slot_value(FIRST_ID + axes + place),
                                               prod(spec.shape) * spec.dtype.itemsize, Linear(), spec.name)
 
     # -- index values --------------------------------------------------------------------------------------------------
@@ -85,7 +56,7 @@ class Values:
 
     def variable(self, low: Linear, high: Linear, step: Linear) -> int:
         """A slot for the variable of a loop."""
-        slot = self.code.slot()
+        slot = self.function.slot()
         least, most = self.interval(low)[0], self.interval(high)[1] - 1
         if not (low.symbols or high.symbols or step.symbols) and (span := range(low.const, high.const, step.const)):
             most = span[-1]
@@ -95,7 +66,7 @@ class Values:
 
     def compute(self, name: str, *operands: Linear, known: tuple[int, int] | None = None) -> Linear:
         """A value that is not linear, computed into a slot of its own."""
-        value = self.code.computed(f"nki_{name}", *operands)
+        value = self.function.computed(f"nki_{name}", *operands)
         if known is not None:
             self.ranges[value.symbols[0][0]] = known
         return value
@@ -170,17 +141,16 @@ class Values:
         return [Linear(-1).plus(known[0][0], -1)] if len(known) == 1 and not known[0][1] else []
 
     # -- memory --------------------------------------------------------------------------------------------------------
-    def allocated(self, value: Value, memory: int, depth: int) -> None:
+    def allocated(self, value: Value) -> None:
         dtype, shape, *_ = layout_of(value.type)
-        size = prod(shape) * dtype.itemsize
-        base, buffer = self.code.allocate(size, memory, depth)
-        self.views[value] = MemrefView(buffer, base, size, Linear())
+        buffer = self.function.allocate(prod(shape) * dtype.itemsize)
+        self.views[value] = ByteRegion(buffer, buffer.base, buffer.size, Linear())
 
     def constant(self, op: ir.Operation) -> None:
         array = np.ascontiguousarray(global_array(op))
-        self.views[op.results[0]] = MemrefView("constants", self.code.constant(array), array.nbytes, Linear())
+        self.views[op.results[0]] = ByteRegion("constants", self.function.constant(array), array.nbytes, Linear())
 
-    def part(self, op: Operation) -> MemrefView:
+    def part(self, op: Operation) -> ByteRegion:
         """A view of a memref or a tile's: its offset is in elements of its own dtype."""
         source, size = self.views[op.operands[0]], layout_of(op.results[0].type).dtype.itemsize
         start, terms = start_of(op)
@@ -189,9 +159,9 @@ class Values:
             offset = offset.plus(self.form(value), c * size)
         if op.name == "memref.subview":
             offset = source.offset.plus(offset)
-        return MemrefView(source.root, source.base, source.size, offset, source.name)
+        return ByteRegion(source.root, source.base, source.size, offset, source.name)
 
-    def element(self, op: ir.Operation) -> tuple[MemrefView, Linear]:
+    def element(self, op: ir.Operation) -> tuple[ByteRegion, Linear]:
         """The view that a ``memref.load`` reads, and how many bytes into its memory."""
         view = self.views[op.operands[0]]
         dtype, _, strides, _ = layout_of(op.operands[0].type)

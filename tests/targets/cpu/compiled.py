@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
-from nki_mlir.targets.cpu.assembler import CommonParts
+from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.targets.cpu.assemble import NativeProgram
+from nki_mlir.targets.cpu.function_reader import CommonParts
 from nki_mlir.targets.cpu.kernel import NativeKernel
-from nki_mlir.targets.cpu.lowering import assemble_modules
-from nki_mlir.targets.cpu.program import Assembly
+from nki_mlir.targets.cpu.lowering import at_waist, optimized, read_functions
+from nki_mlir.targets.cpu.pipeline import PIPELINE
 
 EMPTY = np.zeros(1, np.int64)           # a program that ends at once
 
@@ -29,9 +32,16 @@ class Captured:
         return self.variants[()]
 
 
-def assemblies(modules: list[Any], grid: tuple[int, ...]) -> list[Assembly]:
+def assemblies(modules: list[Any], grid: tuple[int, ...]) -> list[NativeProgram]:
     """The programs of a kernel's modules, before they have addresses."""
-    return [assembler.code for assembler in assemble_modules(modules, len(grid), CommonParts())]
+    copies = [at_waist(module) for module in modules]
+    return [optimized(function) for function in read_functions(map(the_kernel, copies), len(grid), CommonParts())]
+
+
+def set_options(monkeypatch: pytest.MonkeyPatch, name: str, **options: int) -> None:
+    """Options of one pass for kernels that are compiled from now on, beside those that it has."""
+    text = " ".join(f"{option}={value}" for option, value in options.items())
+    monkeypatch.setitem(PIPELINE, name, f"{PIPELINE[name]} {text}")
 
 
 class CompiledModule(NativeKernel):

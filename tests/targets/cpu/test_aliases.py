@@ -10,7 +10,9 @@ import pytest
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.targets.cpu import host, lowering, packed_products, read_in_place, row_chunks
+from nki_mlir.targets.cpu import host, lowering, packed_products
+
+from .compiled import set_options
 
 RNG = np.random.default_rng(0)
 
@@ -18,11 +20,14 @@ RNG = np.random.default_rng(0)
 @pytest.fixture(autouse=True)
 def least_sizes(monkeypatch):
     for module, sizes in {
-            host: {"WORTH_WAKING": 1}, lowering: {"WORTH_FUSING": 1}, read_in_place: {"LEAST": 1},
-            packed_products: {"WORTH_PACKING": 1 << 10, "MOST_DEPTH": 64, "MOST_ROWS": 64, "MOST_COLUMNS": 128},
-            row_chunks: {"LARGE": 1, "CHUNK": 1 << 10, "LEAST": 1}}.items():
+            host: {"WORTH_WAKING": 1}, lowering: {"WORTH_FUSING": 1},
+            packed_products: {"MOST_DEPTH": 64, "MOST_ROWS": 64, "MOST_COLUMNS": 128}}.items():
         for name, size in sizes.items():
             monkeypatch.setattr(module, name, size)
+    set_options(monkeypatch, "parallelize", worth=1)
+    set_options(monkeypatch, "form-products", worth=1 << 10)
+    set_options(monkeypatch, "forward-copies", least=1)
+    set_options(monkeypatch, "chunk-rows", large=1, chunk=1 << 10, least=1)
 
 
 def new(function):

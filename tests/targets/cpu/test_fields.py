@@ -12,17 +12,17 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
-from nki_mlir.targets.cpu import lowering, read_in_place
+from nki_mlir.targets.cpu import lowering
 from nki_mlir.targets.cpu.loops import AddressedNest
 
-from .compiled import compiled
+from .compiled import compiled, set_options
 
 RNG = np.random.default_rng(0)
 
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
-    monkeypatch.setattr(read_in_place, "LEAST", 16)
+    set_options(monkeypatch, "forward-copies", least=16)
     monkeypatch.setattr(lowering, "WORTH_FUSING", 16)
 
 

@@ -39,7 +39,7 @@ def kernel(x):
 
 x = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
 sys.stdout.buffer.write(Kernel(kernel).on("jit")(x).tobytes())
-print("assembled" if "nki_mlir.targets.cpu.assembler" in sys.modules else "found", file=sys.stderr)
+print("assembled" if "nki_mlir.targets.cpu.assemble" in sys.modules else "found", file=sys.stderr)
 """
 X = np.arange(32 * 36, dtype=np.float32).reshape(32, 36)
 

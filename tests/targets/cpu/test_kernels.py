@@ -15,8 +15,8 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.targets.cpu import routines
+from nki_mlir.targets.cpu.assemble import NativeProgram
 from nki_mlir.targets.cpu.kernel import NativeKernel
-from nki_mlir.targets.cpu.program import Assembly
 
 from ...scalar.samples import ulp_error
 from ...tolerances import assert_within, product_bound
@@ -37,7 +37,7 @@ def program_of(kernel: Any, *arguments: Any) -> NativeKernel:
     return program
 
 
-def assembly_of(kernel: Any) -> Assembly:
+def assembly_of(kernel: Any) -> NativeProgram:
     """The program of a kernel that has run on some arguments."""
     (spec,) = kernel.specializations.values()
     assembly, = assemblies(spec.modules, spec.grid)

@@ -15,6 +15,8 @@ from nki_mlir.language.beta import nki
 from nki_mlir.targets.cpu import host, packed_products
 from nki_mlir.targets.cpu.lowering import listing
 
+from .compiled import set_options
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 RNG = np.random.default_rng(0)
 A, B = (RNG.standard_normal(shape).astype(np.float32) for shape in ((256, 384), (256, 1024)))
@@ -23,7 +25,8 @@ WHOLE_A, WHOLE_B = (RNG.integers(-4, 5, shape).astype(np.float32) for shape in (
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    for name, size in {"WORTH_PACKING": 1 << 10, "MOST_DEPTH": 64, "MOST_ROWS": 64, "MOST_COLUMNS": 128}.items():
+    set_options(monkeypatch, "form-products", worth=1 << 10)
+    for name, size in {"MOST_DEPTH": 64, "MOST_ROWS": 64, "MOST_COLUMNS": 128}.items():
         monkeypatch.setattr(packed_products, name, size)
 
 

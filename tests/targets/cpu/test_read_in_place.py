@@ -9,9 +9,10 @@ import pytest
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.beta.typing import mutable_tensor
-from nki_mlir.targets.cpu import read_in_place
 from nki_mlir.targets.cpu.lowering import listing
 from tests.language.generated import kernel_from_text
+
+from .compiled import set_options
 
 RNG = np.random.default_rng(0)
 EDGES = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-40, -1e-40], np.float32)
@@ -19,7 +20,7 @@ EDGES = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-40, -1e-40], np.float32)
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
-    monkeypatch.setattr(read_in_place, "LEAST", 64)
+    set_options(monkeypatch, "forward-copies", least=64)
 
 
 def numbers(*shape):
@@ -213,7 +214,7 @@ def test_arrays_that_overlap(offset):
 
 def test_small_tiles__are_copied(monkeypatch):
     assert copies(in_pieces, numbers(4, 64)) == 0
-    monkeypatch.setattr(read_in_place, "LEAST", 257)
+    set_options(monkeypatch, "forward-copies", least=257)
     assert copies(in_pieces, numbers(4, 64)) == 1
 
 

@@ -14,21 +14,21 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu import host, read_in_place, row_chunks
+from nki_mlir.targets.cpu import chunk_loop, host
 from nki_mlir.targets.cpu.lowering import listing
-from nki_mlir.targets.cpu.row_chunks import ChunkAccess, bytes_of, lie_apart
+from nki_mlir.targets.cpu.passes.chunk_rows import ChunkAccess, bytes_of, lie_apart
 from nki_mlir.waist.nest import Nest, Operand, Step
 
-from .compiled import compiled
+from .compiled import compiled, set_options
 
 X = np.random.default_rng(0).integers(-4, 5, (128, 96)).astype(np.float32)
 
 
 @pytest.fixture(autouse=True)
 def small_cache(monkeypatch):
-    monkeypatch.setattr(row_chunks, "LARGE", 1 << 12)
-    monkeypatch.setattr(row_chunks, "CHUNK", 1 << 14)
-    monkeypatch.setattr(row_chunks, "LEAST", 1 << 8)
+    set_options(monkeypatch, "chunk-rows", large=1 << 12)
+    set_options(monkeypatch, "chunk-rows", chunk=1 << 14)
+    set_options(monkeypatch, "chunk-rows", least=1 << 8)
 
 
 @nki.jit
@@ -186,7 +186,7 @@ def powers(x):
 
 @pytest.mark.parametrize("shape", [(128, 96), (96, 131), (128, 64)])
 def test_the_next_chunk_is_asked_for__where_most_is_computed(monkeypatch, shape):
-    monkeypatch.setattr(read_in_place, "LEAST", 64)
+    set_options(monkeypatch, "forward-copies", least=64)
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     x[5, 7], x[9, :] = np.nan, -np.inf
     text = listing(powers.lower(x).module("nisa"), vectors=True)
@@ -225,7 +225,7 @@ def powers_above_the_mean(x):
     (powers_and_lowest, (128, 96), 1)])
 def test_a_pipeline__stores_the_chunk_before_and_folds_the_one_behind(monkeypatch, kernel, shape, stages):
     """The bits are the same as without it. Rows of 131 elements are no whole vectors: they are stored as usual."""
-    monkeypatch.setattr(read_in_place, "LEAST", 64)
+    set_options(monkeypatch, "forward-copies", least=64)
     monkeypatch.setattr(host, "cache_bytes", lambda: 256)
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     x[5, 7], x[9, :] = np.nan, -np.inf
@@ -235,7 +235,7 @@ def test_a_pipeline__stores_the_chunk_before_and_folds_the_one_behind(monkeypatc
         assert 1 + ("nki_unless" in program) + ("nki_minsi" in program) == expected
         results.append(aligned(shape))
         compiled(module)([x], results[-1:])
-        monkeypatch.setattr(row_chunks.ChunkLoop, "heavy_call", lambda self: None)
+        monkeypatch.setattr(chunk_loop.ChunkLoop, "heavy_call", lambda self: None)
     np.testing.assert_array_equal(*(r.view(np.uint32) for r in results))
     np.testing.assert_allclose(results[0], kernel.on("interpreter")(x), rtol=1e-5)
 
@@ -256,9 +256,10 @@ def normal_powers(x):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_what_was_read_before__is_asked_for_in_the_iteration_that_the_thread_runs_next(monkeypatch, threads):
-    monkeypatch.setattr(read_in_place, "LEAST", 64)
+    set_options(monkeypatch, "forward-copies", least=64)
     monkeypatch.setattr(host, "WORTH_WAKING", 0)
-    monkeypatch.setattr(row_chunks, "LEAST", 1 << 4)
+    set_options(monkeypatch, "parallelize", worth=0)
+    set_options(monkeypatch, "chunk-rows", least=1 << 4)
     monkeypatch.setenv("NKI_MLIR_NUM_THREADS", str(threads))
     x = np.random.default_rng(1).standard_normal((256, 96)).astype(np.float32)
     code = listing(normal_powers.lower(x).module("nisa"), vectors=True)
@@ -279,7 +280,7 @@ def scanned(x, y):
 @pytest.mark.parametrize("rows, chunks", [(128, 8), (96, 6), (40, 2), (16, 0)])
 def test_rows_that_are_lanes__fill_a_vector(monkeypatch, rows, chunks):
     """A scan goes along the rows, all of a chunk at a time."""
-    monkeypatch.setattr(row_chunks, "CHUNK", 1 << 12)
+    set_options(monkeypatch, "chunk-rows", chunk=1 << 12)
     x, y = np.random.default_rng(1).integers(-2, 3, (2, rows, 512)).astype(np.float32)
     with monkeypatch.context() as wide:
         wide.setattr(host, "lanes", lambda: 16)
@@ -341,7 +342,7 @@ def a_part_of_a_row(x, weights):
 @pytest.mark.parametrize("rows", [128, 96, 31])
 def test_a_row_that_all_chunks_need(monkeypatch, kernel, loaded, rows):
     """It is loaded before all of them, if nothing of them is in the way."""
-    monkeypatch.setattr(read_in_place, "LEAST", 1 << 20)
+    set_options(monkeypatch, "forward-copies", least=1 << 20)
     x, weights = np.random.default_rng(1).standard_normal((rows, 96)).astype(np.float32), X[:3] * 0.5
     x.flat[::7] = np.resize(np.float32([np.nan, np.inf, -np.inf, -0.0, 1e-40]), x.flat[::7].size)
     weights.flat[::11] = -0.0
@@ -365,7 +366,7 @@ def divided_by_all_sums(x):
 
 
 def test_a_row_that_chunks_make__is_there_before_any_needs_it(monkeypatch):
-    monkeypatch.setattr(read_in_place, "LEAST", 1 << 20)
+    set_options(monkeypatch, "forward-copies", least=1 << 20)
     x = np.random.default_rng(1).integers(1, 5, (96, 96)).astype(np.float32)
     expected = (x + 1) / x.sum(1)[None, :]
     np.testing.assert_allclose(divided_by_all_sums.on("jit")(x), expected, rtol=1e-6)
@@ -373,7 +374,7 @@ def test_a_row_that_chunks_make__is_there_before_any_needs_it(monkeypatch):
 
 def test_every_line_of_the_next_chunk_is_asked_for(monkeypatch):
     """Of a vector of every fourth element as many lines as four vectors have."""
-    monkeypatch.setattr(read_in_place, "LEAST", 64)
+    set_options(monkeypatch, "forward-copies", least=64)
     vectors = 4 * min(16, host.lanes()) * 4
     text = listing(pooled.lower(np.zeros((128, 256), np.float32)).module("nisa"), vectors=True)
     sums, = {int(n) for n in re.findall(r"add_(\d+)x", text)}
@@ -381,20 +382,20 @@ def test_every_line_of_the_next_chunk_is_asked_for(monkeypatch):
 
 
 def test_small_tiles__stay_whole(monkeypatch):
-    monkeypatch.setattr(row_chunks, "LARGE", 1 << 30)
+    set_options(monkeypatch, "chunk-rows", large=1 << 30)
     assert loops(centred, X) == 0
 
 
 def test_a_loop__has_a_bound_on_its_operations(monkeypatch):
-    monkeypatch.setattr(row_chunks, "LEAST", 1)
+    set_options(monkeypatch, "chunk-rows", least=1)
     assert loops(parts_of_a_tile, X, 12) == 1
-    monkeypatch.setattr(row_chunks, "MOST_NESTS", 8)
+    set_options(monkeypatch, "chunk-rows", nests=8)
     assert loops(parts_of_a_tile, X, 12) == 4
     np.testing.assert_array_equal(parts_of_a_tile.on("jit")(X, 12)[:, :78], (X[:, :78] + 1) * 2)
 
 
 def test_small_operations__stay_whole(monkeypatch):
-    monkeypatch.setattr(row_chunks, "LEAST", 1 << 12)
+    set_options(monkeypatch, "chunk-rows", least=1 << 12)
     assert loops(parts_of_a_tile, X, 12) == 0
 
 

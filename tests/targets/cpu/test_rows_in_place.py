@@ -14,9 +14,8 @@ from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.lowering import listing
 from nki_mlir.targets.cpu.routines import RowCopies
-from nki_mlir.targets.cpu.row_chunks import RowChunks
 
-from .compiled import compiled
+from .compiled import compiled, set_options
 
 RNG = np.random.default_rng(0)
 EDGES = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-40, -1e-40], np.float32)
@@ -119,21 +118,13 @@ def gathers_between_others(table, indices, count):
 
 
 def test_several_gathers_between_other_operations(monkeypatch):
-    for name, least in (("read_in_place.LEAST", 1), ("row_chunks.LARGE", 1 << 8), ("row_chunks.CHUNK", 1 << 7),
-                        ("row_chunks.LEAST", 1)):
-        monkeypatch.setattr(f"nki_mlir.targets.cpu.{name}", least)
-    split, known = RowChunks.split, []
-
-    def noting(chunks, code, *arguments):
-        known.extend(id(i) in chunks.computations for i in code.instructions if isinstance(i.function, RowCopies))
-        split(chunks, code, *arguments)
-    monkeypatch.setattr(RowChunks, "split", noting)
+    set_options(monkeypatch, "forward-copies", least=1)
+    set_options(monkeypatch, "chunk-rows", large=1 << 8, chunk=1 << 7, least=1)
     table, numbers = table_of(40, 96), chosen(12 * 32, 40)
     results, expected = (gathers_between_others.on(where)(table, numbers, 12) for where in ("jit", "interpreter"))
     np.testing.assert_array_equal(results, expected)
     text = listing(gathers_between_others.lower(table, numbers, 12).module("nisa")).split("module {")[0]
     assert len(re.findall(r"gather_\w+\(", text)) == 12
-    assert known and not any(known)             # as nests that could be cut into chunks
 
 
 @nki.jit

@@ -9,51 +9,46 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu.assemble import LiveRange, LiveRanges, assign_offsets, room
+from nki_mlir.targets.cpu.function import ByteInterval, ScratchBuffer
 from nki_mlir.targets.cpu.host import LINE, PAGE
-from nki_mlir.targets.cpu.program import LiveBuffers, ScratchMemory, room
-from nki_mlir.targets.cpu.proofs import ByteInterval, independent
+from nki_mlir.targets.cpu.passes.parallelize import independent
 
 
-def test_place__buffers_that_live_together_never_overlap() -> None:
+def test_offsets__of_buffers_that_are_live_together_never_overlap() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
-        storage = ScratchMemory()
-        for first in sorted(rng.integers(0, 60, 40).tolist()):
-            buffer = storage.allocate(int(rng.choice([4, 64, 100, 5000])), 0, first)
-            buffer.last = first + int(rng.integers(0, 15))
-        size = storage.assign_offsets()
-        for a, b in itertools.combinations(storage.buffers, 2):
+        ranges = [LiveRange(int(rng.choice([4, 64, 100, 5000])), 0, first, first + int(rng.integers(0, 15)))
+                  for first in sorted(rng.integers(0, 60, 40).tolist())]
+        size = assign_offsets(ranges)
+        for a, b in itertools.combinations(ranges, 2):
             together = a.first <= b.last and b.first <= a.last
             apart = a.offset + a.size <= b.offset or b.offset + b.size <= a.offset
             assert apart or not together
-        assert all(b.offset % LINE == 0 and b.offset + b.size <= size for b in storage.buffers)
+        assert all(b.offset % LINE == 0 and b.offset + b.size <= size for b in ranges)
 
 
-def test_place__reuses_the_memory_of_dead_buffers() -> None:
-    storage = ScratchMemory()
-    for k in range(10):
-        storage.allocate(256, 0, k).last = k + 1
-    assert storage.assign_offsets() == 512
+def test_offsets__reuse_the_memory_of_dead_buffers() -> None:
+    assert assign_offsets([LiveRange(256, 0, k, k + 1) for k in range(10)]) == 512
 
 
 def test_room__of_large_buffers_is_no_multiple_of_a_page() -> None:
-    storage = ScratchMemory()
-    assert room(storage.allocate(PAGE * 4, 0, 0)) % PAGE == LINE
-    assert room(storage.allocate(1, 0, 0)) == LINE
+    assert room(PAGE * 4) % PAGE == LINE
+    assert room(1) == LINE
 
 
-def test_lifetimes__a_use_inside_a_loop_lasts_until_its_end() -> None:
-    storage, lives = ScratchMemory(), LiveBuffers()
-    outside = storage.allocate(64, lives.depth, 0)
+def test_live_ranges__a_use_inside_a_loop_lasts_until_its_end() -> None:
+    lives, outside, inside = LiveRanges(), ScratchBuffer(64, 0), ScratchBuffer(64, 1)
+    lives.begin(outside, 0)
     lives.open()
-    inside = storage.allocate(64, lives.depth, 1)
+    lives.begin(inside, 1)
     lives.open()
     lives.use(outside, 2)
     lives.use(inside, 2)
     lives.close(5)
     lives.use(inside, 6)
     lives.close(9)
-    assert (inside.last, outside.last) == (6, 9)
+    assert (lives.known[inside].last, lives.known[outside].last) == (6, 9)
 
 
 # -- independence: slot 10 is the loop variable, slot 12 one of an inner loop ------------------------------------------

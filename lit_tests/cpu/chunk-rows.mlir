@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Operations on large tiles run some rows at a time, where a chunk needs the same chunk of earlier ones alone.
 // RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-vector %s | FileCheck %s
+// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-vector --cpu-passes="chunk-rows" --mlir-print-ir-before=chunk-rows --mlir-print-ir-after=chunk-rows %s -o %t 2>&1 | FileCheck %s --check-prefix=RECORDS
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>
@@ -68,3 +69,24 @@ func.func @turned(%x: !square_hbm {nki.name = "x"}, %y: !square_hbm {nki.name = 
   }
   return
 }
+
+// The pass alone, on the records of the first function.
+// RECORDS: kernel @rows(x, y) {
+// RECORDS-NEXT:   [[TILE:buffer[0-9]+]] = allocate(2097152)
+// RECORDS-NEXT:   [[SUMS:buffer[0-9]+]] = allocate(512)
+// RECORDS-NEXT:   exp_524288_float32(x, [[TILE]])
+// RECORDS-NEXT:   set_128_float32([[SUMS]])
+// RECORDS-NEXT:   add_128x4096_float32([[TILE]], [[SUMS]])
+// RECORDS-NEXT:   multiply_128x4096_float32([[TILE]], [[SUMS]], y)
+// RECORDS-NEXT: }
+// RECORDS: // -----// IR Dump After chunk-rows
+// RECORDS-NEXT: kernel @rows(x, y) {
+// RECORDS-NEXT:   [[TILE]] = allocate(65536)
+// RECORDS-NEXT:   [[SUMS]] = allocate(16)
+// RECORDS-NEXT:   for %[[CHUNK:[0-9]+]] = 0 to 32 step 1 {
+// RECORDS-NEXT:     exp_16384_float32_ahead(x + 65536 * %[[CHUNK]], [[TILE]])
+// RECORDS-NEXT:     set_4_float32([[SUMS]])
+// RECORDS-NEXT:     add_4x4096_float32([[TILE]], [[SUMS]])
+// RECORDS-NEXT:     multiply_4x4096_float32([[TILE]], [[SUMS]], y + 65536 * %[[CHUNK]])
+// RECORDS-NEXT:   }
+// RECORDS-NEXT: }

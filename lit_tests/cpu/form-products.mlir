@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Loops around products of tiles become one product of packed operands.
 // RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-vector %S/../../examples/matmul.py:matmul_tiled --arg 1024x256xf32 --arg 1024x512xf32 | FileCheck %s
+// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-vector --cpu-passes="form-products" --mlir-print-ir-before=form-products --mlir-print-ir-after=form-products %S/../../examples/matmul.py:matmul_tiled --arg 1024x256xf32 --arg 1024x512xf32 -o %t 2>&1 | FileCheck %s --check-prefix=RECORDS
 
 // Blocks of the summed axis are packed for all rows, on the pool.
 // CHECK:      // @matmul_tiled(a_t, b, out)
@@ -23,3 +24,15 @@
 // CHECK:   "llvm.intr.prefetch"(%{{[0-9]+}}) <{cache = 1 : i32, hint = 3 : i32, rw = 1 : i32}>
 // CHECK:   scf.for %{{.*}} = %c0_i64 to %c512_i64
 // CHECK:     math.fma %{{[0-9]+}}, %{{[0-9]+}}, %{{[a-z0-9]+}} : vector<{{[0-9]+}}xf32>
+
+// The pass alone, on the records of the first function.
+// RECORDS: IR Dump After form-products
+// RECORDS-NEXT: kernel @matmul_tiled(a_t, b, out) {
+// RECORDS-NEXT:   [[A:buffer[0-9]+]] = allocate(1048576)
+// RECORDS-NEXT:   for %[[K:[0-9]+]] = 0 to 2 step 1 on pool {
+// RECORDS-NEXT:     copy_32x{{[0-9x]+}}_float32(a_t + 524288 * %[[K]], [[A]] + 524288 * %[[K]])
+// RECORDS:   }
+// RECORDS-NEXT:   for %[[J:[0-9]+]] = 0 to {{[0-9]+}} step 1 on pool {
+// RECORDS:     copy_32x{{[0-9x]+}}_float32(b + 1024 * %[[J]]
+// RECORDS:     add_{{[0-9x]+}}_float32_panels([[A]], [[B:buffer[0-9]+]], out + 1024 * %[[J]])
+// RECORDS-NEXT:     add_{{[0-9x]+}}_float32_panels([[A]] + 524288, [[B]] + 524288, out + 1024 * %[[J]])

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Parallel loops run on several threads where no iteration touches what another one writes.
 // RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --lower-to-vector %s | FileCheck %s
+// RUN: env NKI_MLIR_NUM_THREADS=2 nki-opt --lower-to-vector --cpu-passes="parallelize" --mlir-print-ir-before=parallelize --mlir-print-ir-after=parallelize %s -o %t 2>&1 | FileCheck %s --check-prefix=RECORDS
 
 #rows = affine_map<()[i] -> (i * 65536)>
 #id = affine_map<(d0) -> (d0)>
@@ -65,3 +66,18 @@ func.func @large(%x: !matrix {nki.name = "x"}, %y: !matrix {nki.name = "y"}) {
   linalg.copy ins(%x : !matrix) outs(%y : !matrix)
   return
 }
+
+// The pass alone, on the records of the first function.
+// RECORDS: kernel @rows(x, y) {
+// RECORDS-NEXT:   for %[[I:[0-9]+]] = 0 to 16 step 1 {
+// RECORDS-NEXT:     [[TILE:buffer[0-9]+]] = allocate(262144)
+// RECORDS-NEXT:     negative_65536_float32(x + 262144 * %[[I]], [[TILE]])
+// RECORDS-NEXT:     copy_65536_float32([[TILE]], y + 262144 * %[[I]])
+// RECORDS-NEXT:     copy_65536_float32([[TILE]], y + 262144 * %[[I]])
+// RECORDS-NEXT:   }
+// RECORDS-NEXT: }
+// RECORDS: // -----// IR Dump After parallelize
+// RECORDS-NEXT: kernel @rows(x, y) {
+// RECORDS-NEXT:   for %[[I]] = 0 to 16 step 1 on pool {
+// RECORDS-NEXT:     [[TILE]] = allocate(262144)
+// RECORDS-NEXT:     negative_65536_float32(x + 262144 * %[[I]], [[TILE]])

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// A buffer is zeroed where something of it may be read before it is written.
+// RUN: nki-opt --lower-to-vector --cpu-passes="zero-unwritten" --mlir-print-ir-after=zero-unwritten %s -o %t 2>&1 | FileCheck %s
+
+#id = affine_map<(d0) -> (d0)>
+!row = memref<64xf32, "hbm">
+!tile = memref<64xf32, "sbuf">
+!half = memref<32xf32, strided<[1]>, "sbuf">
+
+// The first operation writes all of it.
+// CHECK-LABEL: kernel @written(x, y) {
+// CHECK-NEXT:    [[TILE:buffer[0-9]+]] = allocate(256)
+// CHECK-NEXT:    copy_64_float32(x, [[TILE]])
+// CHECK-NEXT:    copy_64_float32([[TILE]], y)
+func.func @written(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.shared = 0 : i64}) {
+  %t = memref.alloc() : !tile
+  linalg.copy ins(%x : !row) outs(%t : !tile)
+  linalg.copy ins(%t : !tile) outs(%y : !row)
+  return
+}
+
+// It is added to at once.
+// CHECK-LABEL: kernel @added_to(x, y) {
+// CHECK-NEXT:    [[TILE:buffer[0-9]+]] = allocate(256) zeroed
+// CHECK-NEXT:    add_64_float32(x, [[TILE]])
+func.func @added_to(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.shared = 0 : i64}) {
+  %t = memref.alloc() : !tile
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : !row) outs(%t : !tile) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.addf %in, %out : f32
+    linalg.yield %0 : f32
+  }
+  linalg.copy ins(%t : !tile) outs(%y : !row)
+  return
+}
+
+// Half of it is written before all of it is read.
+// CHECK-LABEL: kernel @half(x, y) {
+// CHECK-NEXT:    [[TILE:buffer[0-9]+]] = allocate(256) zeroed
+// CHECK-NEXT:    negative_32_float32([[TILE]], [[TILE]])
+func.func @half(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.shared = 0 : i64}) {
+  %t = memref.alloc() : !tile
+  %h = memref.reinterpret_cast %t to offset: [0], sizes: [32], strides: [1] : !tile to !half
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%h : !half) outs(%h : !half) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.negf %in : f32
+    linalg.yield %0 : f32
+  }
+  linalg.copy ins(%t : !tile) outs(%y : !row)
+  return
+}

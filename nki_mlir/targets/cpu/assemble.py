@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A function's program: its instructions and labels in order, where its buffers are, then words.
+
+Nothing is decided here but offsets of buffers: of those that are not live at one time, two may have the same memory.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu import host
+from nki_mlir.targets.cpu.function import (
+    BUFFERS,
+    CODE,
+    CONSTANTS,
+    MEMORY,
+    SELF,
+    Allocate,
+    Argument,
+    CodeAddress,
+    Extent,
+    NativeBlock,
+    NativeBranch,
+    NativeFunction,
+    NativeLoop,
+    NativeWhile,
+    Node,
+    ProgramLabel,
+    RoutineCall,
+    ScratchBuffer,
+    slot_address,
+    slot_value,
+)
+from nki_mlir.targets.cpu.function_text import form_text
+from nki_mlir.targets.cpu.routines import Routine, name_of
+
+Item = RoutineCall | ProgramLabel | None            # None: the end of a program
+
+
+@dataclass(frozen=True)
+class ConstantAddress:
+    """Where the array of a number is, plus a form of slots."""
+
+    number: int
+    rest: Linear
+
+
+@dataclass
+class LiveRange:
+    """From where to where, in program order, a buffer is used; ``depth`` of the block that it comes into being in."""
+
+    size: int
+    depth: int
+    first: int
+    last: int = -1
+    offset: int = 0
+
+    @property
+    def is_used(self) -> bool:
+        return self.last >= 0
+
+
+def assign_offsets(ranges: Sequence[LiveRange]) -> int:
+    """Give each the lowest offset that is free while it is live; the size of all together."""
+    total = 0
+    live: list[LiveRange] = []                     # by offset
+    for one in sorted(ranges, key=lambda r: r.first):
+        live = [other for other in live if other.last >= one.first]
+        offset = 0
+        for other in live:
+            if other.offset - offset >= room(one.size):
+                break
+            offset = other.offset + room(other.size)
+        one.offset = offset
+        live.append(one)
+        live.sort(key=lambda r: r.offset)
+        total = max(total, offset + room(one.size))
+    return total
+
+
+def room(size: int) -> int:
+    """Bytes a buffer takes. One line more than a page's multiple: equal offsets in pages make loads wait for stores."""
+    size = -(-size // host.LINE) * host.LINE
+    return size + host.LINE if size >= host.PAGE else max(size, host.LINE)
+
+
+class LiveRanges:
+    """The live ranges of buffers, and the open blocks while a program is written in order."""
+
+    def __init__(self) -> None:
+        self.known: dict[ScratchBuffer, LiveRange] = {}
+        self.outer: list[list[ScratchBuffer]] = []          # of each open block: buffers of enclosing ones that it uses
+
+    def begin(self, buffer: ScratchBuffer, place: int) -> None:
+        self.known[buffer] = LiveRange(buffer.size, len(self.outer), place)
+
+    def open(self) -> None:
+        self.outer.append([])
+
+    def close(self, place: int) -> None:
+        """The innermost block ends: what it used from outside stays live until here, since it may run again."""
+        for buffer in self.outer.pop():
+            self.use(buffer, place)
+
+    def use(self, buffer: ScratchBuffer, place: int) -> None:
+        live = self.known[buffer]
+        live.last = max(live.last, place)
+        if len(self.outer) > live.depth:
+            self.outer[-1].append(buffer)
+
+
+class NativeProgram:
+    """The program of a function."""
+
+    def __init__(self, function: NativeFunction) -> None:
+        self.function = function
+        self.items: list[Item] = []
+        self.lives = LiveRanges()
+        self.block(function.body)
+        self.items.append(None)
+        self.sizes: dict[int, int] = {}                     # of the memories, by their slots
+        for memory in dict.fromkeys(buffer.memory for buffer in self.lives.known):
+            self.sizes[memory] = assign_offsets([live for buffer, live in self.lives.known.items()
+                                                 if buffer.memory == memory and live.is_used])
+        self.memory = self.sizes.get(MEMORY, 0)             # bytes that a run needs behind the frame
+
+    # -- instructions --------------------------------------------------------------------------------------------------
+    def block(self, block: NativeBlock) -> None:
+        for node in block.nodes:
+            self.node(node)
+
+    def inside(self, block: NativeBlock) -> None:
+        """A nested block. Buffers from outside that it uses are live until it has ended, one instruction later."""
+        self.lives.open()
+        self.block(block)
+        self.lives.close(len(self.items))
+
+    def emit(self, function: Routine | str, *arguments: Argument) -> None:
+        self.items.append(RoutineCall(function, arguments))
+
+    def node(self, node: Node) -> None:
+        match node:
+            case RoutineCall():
+                for number in node.buffers:
+                    self.lives.use(self.function.buffers[number], len(self.items))
+                self.items.append(node)
+            case Allocate(buffer):
+                self.lives.begin(buffer, len(self.items))
+                if buffer.zeroed:
+                    self.emit("nki_zero", buffer.base, Linear(buffer.size))
+            case NativeLoop() if node.on_pool:
+                self.pool_loop(node)
+            case NativeLoop():
+                self.loop(node)
+            case NativeBranch():
+                self.branch(node)
+            case NativeWhile():
+                again, end = ProgramLabel(), ProgramLabel()
+                self.lives.open()
+                self.items.append(again)
+                self.block(node.test)
+                self.emit("nki_unless", node.condition, end)
+                self.block(node.body)
+                self.emit("nki_unless", Linear(), again)
+                self.lives.close(len(self.items))
+                self.items.append(end)
+
+    def loop(self, node: NativeLoop) -> None:
+        again, end = ProgramLabel(), ProgramLabel()
+        self.emit("nki_set", slot_address(node.slot), node.low)
+        if not node.span:
+            self.emit("nki_cmpi_slt", slot_address(node.guard), node.low, node.high)
+            self.emit("nki_unless", slot_value(node.guard), end)
+        self.items.append(again)
+        self.inside(node.body)
+        self.emit("nki_next", slot_address(node.slot), node.step, node.high, again)
+        if not node.span:
+            self.items.append(end)
+
+    def pool_loop(self, node: NativeLoop) -> None:
+        start, end, span = ProgramLabel(), ProgramLabel(), node.span
+        assert span is not None
+        self.emit("nki_parallel", slot_value(SELF), slot_value(CODE), start, Linear(node.slot), Linear(span.start),
+                  Linear(span.step), Linear(len(span)), Extent(), Extent(node.memory), end)
+        self.items.append(start)
+        self.inside(node.body)
+        self.items += [None, end]
+
+    def branch(self, node: NativeBranch) -> None:
+        otherwise, end = ProgramLabel(), ProgramLabel()
+        self.emit("nki_unless", node.condition, otherwise)
+        self.inside(node.then)
+        if node.otherwise is None:
+            self.items.append(otherwise)
+            return
+        self.emit("nki_unless", Linear(), end)
+        self.items.append(otherwise)
+        self.inside(node.otherwise)
+        self.items.append(end)
+
+    # -- routines ------------------------------------------------------------------------------------------------------
+    @property
+    def instructions(self) -> list[RoutineCall]:
+        return [i for i in self.items if isinstance(i, RoutineCall)]
+
+    @property
+    def routines(self) -> list[Routine]:
+        """The distinct ones, in order."""
+        found: dict[Routine, None] = {}
+        for i in self.instructions:
+            if not isinstance(i.function, str):
+                found[i.function] = None
+            found |= dict.fromkeys(a.routine for a in i.arguments if isinstance(a, CodeAddress))
+        return list(found)
+
+    @property
+    def uses_pool(self) -> bool:
+        return any(i.function in ("nki_parallel", "nki_spread") for i in self.instructions)
+
+    @property
+    def frame_bytes(self) -> int:
+        """The frame's size: a multiple of a cache line, since memory follows it."""
+        return -(-8 * self.function.slots // host.LINE) * host.LINE
+
+    # -- words ---------------------------------------------------------------------------------------------------------
+    def words(self) -> tuple[list[int], list[tuple[int, Routine | str | int]]]:
+        """The program in words, and to which ones of them addresses are to be added: those of routines, of named
+        functions and of constants."""
+        items = [(i.function, [self.placed(a) for a in i.arguments]) if isinstance(i, RoutineCall) else i
+                 for i in self.items]
+        word = 0
+        for item in items:
+            if isinstance(item, ProgramLabel):
+                item.word = word
+            else:
+                word += 1 if item is None else 2 + sum(_width(a) for a in item[1])
+        words: list[int] = []
+        relocations: list[tuple[int, Routine | str | int]] = []
+        for item in items:
+            if item is None:
+                words.append(0)
+            elif isinstance(item, tuple):
+                function, arguments = item
+                relocations.append((len(words), function))
+                words += [0, len(arguments)]
+                for argument in arguments:
+                    if isinstance(argument, CodeAddress | ConstantAddress):
+                        target = argument.routine if isinstance(argument, CodeAddress) else argument.number
+                        relocations.append((len(words), target))
+                    words += _words(argument)
+        return [*words, 0], relocations
+
+    def placed(self, argument: Argument) -> "Argument | ConstantAddress":
+        """The argument with buffers as offsets in their memory, constants apart."""
+        if isinstance(argument, Extent):
+            return Linear(self.frame_bytes // 8 if argument.memory is None else self.sizes.get(argument.memory, 0))
+        if not isinstance(argument, Linear) or not argument.symbols:
+            return argument
+        if (first := argument.symbols[0][0]) <= CONSTANTS:
+            return ConstantAddress(CONSTANTS - first, Linear(argument.const, argument.symbols[1:]))
+        if argument.symbols[-1][0] < BUFFERS:
+            return argument
+        (number, _), rest = argument.symbols[-1], argument.symbols[:-1]
+        buffer = self.function.buffers[number - BUFFERS]
+        return Linear(argument.const + self.lives.known[buffer].offset, rest).plus(slot_value(buffer.memory))
+
+    # -- text ----------------------------------------------------------------------------------------------------------
+    def text(self, names: dict[int, str]) -> list[str]:
+        """The program for people: a line an instruction. ``names`` are those of slots."""
+        lines = []
+        labels = {item: f"L{k}" for k, item in enumerate(i for i in self.items if isinstance(i, ProgramLabel))}
+        for item in self.items:
+            match item:
+                case ProgramLabel():
+                    lines.append(f"{labels[item]}:")
+                case None:
+                    lines.append("  end")
+                case RoutineCall():
+                    values = [self._argument_text(a, labels, names) for a in item.arguments]
+                    lines.append(f"  {_function_text(item.function)}({', '.join(values)})")
+        return lines
+
+    def _argument_text(self, argument: Argument, labels: dict[ProgramLabel, str], names: dict[int, str]) -> str:
+        match argument:
+            case ProgramLabel():
+                return labels[argument]
+            case CodeAddress(routine):
+                return name_of(routine)
+        placed = self.placed(argument)
+        if isinstance(placed, ConstantAddress):
+            return f"constant{placed.number} + {form_text(placed.rest, names)}"
+        return form_text(placed, names) if isinstance(placed, Linear) else str(placed)
+
+
+def _width(argument: "Argument | ConstantAddress") -> int:
+    form = argument.rest if isinstance(argument, ConstantAddress) else argument
+    return 2 + 2 * len(form.symbols) if isinstance(form, Linear) else 2
+
+
+def _words(argument: "Argument | ConstantAddress") -> list[int]:
+    match argument:
+        case ProgramLabel():
+            return [argument.word, 0]
+        case Linear(const, symbols) | ConstantAddress(_, Linear(const, symbols)):
+            return [const, len(symbols), *(n for term in symbols for n in term)]
+    return [0, 0]
+
+
+def _function_text(function: Routine | str) -> str:
+    return function if isinstance(function, str) else name_of(function)

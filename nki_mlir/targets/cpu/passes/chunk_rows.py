@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""chunk-rows: operations on large tiles one after the other run some rows at a time.
+
+before:  exp(x, t); add(t, sums); multiply(t, sums, y)
+after:   for 16 chunks of 8 rows each: exp(x', t'); add(t', sums'); multiply(t', sums', y')
+
+What one makes is in the cache for the next. That is so where a chunk of each operation needs nothing but what the same
+chunk of the earlier ones wrote. Chunks are compared by the bytes they touch: of memory that is written, those of one
+chunk lie apart from those of any other. A buffer that nothing else uses is that of the first chunk for all of them,
+which stays in the cache.
+
+``large`` are the bytes that a run of operations must touch: smaller ones are in the cache as they are. ``chunk`` are
+the bytes that a chunk should touch at most. ``least`` are the elements of a call on average: with fewer the calls cost
+more than they save. A loop has at most ``nests`` operations: all pairs of their operands are compared.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu import host
+from nki_mlir.targets.cpu.chunk_loop import Chunk, ChunkLoop
+from nki_mlir.targets.cpu.contraction import contraction_of
+from nki_mlir.targets.cpu.function import (
+    Allocate,
+    Compute,
+    NativeBlock,
+    NativeFunction,
+    NativeLoop,
+    RoutineCall,
+    ScratchBuffer,
+    calls_in,
+    sub_blocks,
+)
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.loops import addressed, can_stream
+from nki_mlir.targets.cpu.schedule import parts_of, reach_of, schedule
+from nki_mlir.waist.nest import Nest
+
+MOST_CHUNKS = 64
+
+
+@dataclass(frozen=True)
+class ChunkAccess:
+    """What an operand touches: the first chunk's bytes from ``start + low`` on, the next ones ``step`` further each."""
+
+    root: object
+    start: Linear
+    step: int
+    low: int
+    high: int
+    writes: bool
+
+
+@dataclass
+class PoolLoop:
+    """The loop on the pool around: its variable's slot and its step, and what an iteration has read so far."""
+
+    slot: int = 0
+    step: int = 0
+    read: set[object] = field(default_factory=set)
+
+
+class ChunkRows(FunctionPass, name="chunk-rows"):
+    large: int = 1 << 20
+    chunk: int = 1 << 18
+    least: int = 1 << 10
+    nests: int = 32
+
+    def rewrite(self, function: NativeFunction) -> None:
+        if any(isinstance(call, Compute) and call.nest.elements * call.nest.outputs[0].dtype.itemsize >= self.chunk
+               for call in calls_in(*function.body.nodes)):
+            self.block(function, function.body, PoolLoop(), function.users())
+
+    def block(self, function: NativeFunction, block: NativeBlock, around: PoolLoop,
+              users: Mapping[ScratchBuffer, Sequence[RoutineCall]]) -> None:
+        """Put loops over chunks around runs of computations of a block."""
+        nodes, start = block.nodes, 0
+        block.nodes = []
+        with function.inside(block):
+            while start < len(nodes):
+                end = start
+                while end < len(nodes) and isinstance(nodes[end], Compute | Allocate):
+                    end += 1
+                run = [node for node in nodes[start:end] if isinstance(node, Compute | Allocate)]
+                if run:
+                    Run(self, function, users, run, around).write()
+                    around.read |= {region.root for call in run if isinstance(call, Compute)
+                                    for region in call.regions[:len(call.nest.inputs)]}
+                else:
+                    node = nodes[start]
+                    on_pool = isinstance(node, NativeLoop) and node.on_pool
+                    inner = PoolLoop(node.slot, node.span.step if node.span else 0) if on_pool else around   # type: ignore
+                    for inside in sub_blocks(node):
+                        self.block(function, inside, inner, users)
+                    if on_pool:
+                        around.slot, around.step, around.read = 0, 0, set()
+                    function.add(node)
+                start = max(end, start + 1)
+
+
+def accesses(call: Compute, part: Chunk) -> list[ChunkAccess]:
+    return [ChunkAccess(region.root, region.address, part.steps[k], *reach_of(part.nest, k), k >= len(call.nest.inputs))
+            for k, region in enumerate(call.regions)]
+
+
+def chunk_of(nest: Nest, count: int) -> Chunk | None:
+    """None where the nest has no such parts, or is a product, which is faster as a whole."""
+    found = parts_of(nest, count, count)
+    if found is None or contraction_of(nest) is not None:
+        return None
+    return Chunk(found[0], tuple([o.strides[0] * found[2] * o.dtype.itemsize for o in nest.operands]))
+
+
+class Run:
+    """Consecutive nodes: calls of nests, and buffers that come into being."""
+
+    def __init__(self, options: ChunkRows, function: NativeFunction,
+                 users: Mapping[ScratchBuffer, Sequence[RoutineCall]], nodes: Sequence[Compute | Allocate],
+                 around: PoolLoop) -> None:
+        self.options, self.function, self.users, self.nodes, self.around = options, function, users, nodes, around
+        self.count = self.chunks_wanted()
+
+    def chunks_wanted(self) -> int:
+        """As many as it takes that a chunk fits the cache, of such numbers one that cuts most nests; 0: none."""
+        calls = [node for node in self.nodes if isinstance(node, Compute)]
+        nests = [call.nest for call in calls]
+        sizes: dict[object, int] = {}
+        for call in calls:
+            for k, region in enumerate(call.regions):
+                sizes[region.root] = max(sizes.get(region.root, 0), bytes_of(call.nest, k))
+        if len(nests) < 2 or sum(sizes.values()) < self.options.large:
+            return 0
+        least = min(max(-(-sum(sizes.values()) // self.options.chunk), 2), MOST_CHUNKS)
+        if sum(nest.elements for nest in nests) < self.options.least * least * len(nests):
+            return 0
+        first = [nest.extents[0] for nest in nests if nest.extents]
+        # Rows that are lanes have to fill a vector: else the nest takes twice as long, or longer.
+        most = min([nest.extents[0] // schedule(nest).lanes for nest in nests if len(nest.extents) > 1
+                    and nest.elements >= self.options.least * least and schedule(nest).vector == 0],
+                   default=MOST_CHUNKS)
+        return max(range(min(least, max(most, 2)), most + 1),
+                   key=lambda n: sum(extent % n == 0 for extent in first), default=0)
+
+    def call(self, number: int) -> Compute:
+        call = self.nodes[number]
+        assert isinstance(call, Compute)
+        return call
+
+    def write(self) -> None:
+        """The nodes as they are, or loops around groups of them."""
+        first = 0
+        while first < len(self.nodes):
+            last, parts, front = self.group(first)
+            if len(parts) > 1:
+                self.loop(first, last, parts, front)
+            else:
+                last = first + 1
+                self.function.add(self.nodes[first])
+            first = last
+
+    def group(self, first: int) -> tuple[int, dict[int, Chunk], list[int]]:
+        """Up to where the nodes from one on run chunk by chunk, the chunks of their nests by their numbers, and those
+        that run before all chunks: small ones of which later ones need the whole."""
+        parts: dict[int, Chunk] = {}
+        touched: dict[int, list[ChunkAccess]] = {}
+        front: list[int] = []
+        if not self.count or not isinstance(self.nodes[first], Compute):
+            return first, parts, front
+        for k in range(first, len(self.nodes)):
+            call = self.nodes[k]
+            if not isinstance(call, Compute):
+                continue
+            part = chunk_of(call.nest, self.count)
+            if part is None or len(parts) == self.options.nests:
+                return k, parts, front
+            own = accesses(call, part)
+            needed = [j for j, others in touched.items() if not self.lie_apart(own, others)]
+            if not self.lie_apart(own, own) or not all(self.can_be_first(j, touched) for j in needed):
+                return k, parts, front
+            for j in needed:
+                front.append(j)
+                del parts[j], touched[j]
+            parts[k], touched[k] = part, own
+        return len(self.nodes), parts, front
+
+    def lie_apart(self, some: Sequence[ChunkAccess], others: Sequence[ChunkAccess]) -> bool:
+        return all(lie_apart(a, b, self.count) for a in some for b in others)
+
+    def can_be_first(self, number: int, touched: Mapping[int, list[ChunkAccess]]) -> bool:
+        """Whether a call is small, and touches nothing that the chunks of those in front of it do."""
+        call = self.call(number)
+        own = accesses(call, Chunk(call.nest, (0,) * len(call.nest.operands)))
+        return call.nest.elements < self.options.least * self.count and all(
+            self.lie_apart(own, others) for k, others in touched.items() if k < number)
+
+    def loop(self, first: int, last: int, parts: Mapping[int, Chunk], front: Sequence[int]) -> None:
+        """Chunks of the nodes, one after the other. Buffers of all of them come into being before."""
+        common = self.buffers_of_chunks(first, last, parts, front)
+        for node in self.nodes[first:last]:
+            if isinstance(node, Allocate):
+                self.function.add(node)
+        for k in sorted(front):
+            self.function.add(self.nodes[k])
+        ahead = self.asked_ahead(parts)
+        routines = [addressed(part.nest, self.call(k).streams and can_stream(part.nest),
+                              tuple(ahead.get(k, {}).items())) for k, part in parts.items()]
+        ChunkLoop(self.function, self.count, [self.call(k) for k in parts], [*parts.values()], routines, common).write()
+
+    def asked_ahead(self, parts: Mapping[int, Chunk]) -> dict[int, dict[int, int]]:
+        """By numbers of calls and operands: how many bytes ahead is what this thread reads next of a kernel's array.
+
+        That is the next chunk, or where the iteration has read them before, those of a later one. While a chunk is
+        computed, the memory would have nothing to do: the heaviest nest that reads an array asks.
+        """
+        heaviest: dict[tuple[object, int], tuple[int, int, int]] = {}
+        for number, part in parts.items():
+            for k, region in enumerate(self.call(number).regions[:len(part.nest.inputs)]):
+                step = part.steps[k]
+                if region.root in self.function.inputs and step:
+                    weight = len(part.nest.steps), number, k
+                    key = region.root, step
+                    heaviest[key] = max(heaviest.get(key, weight), weight, key=lambda w: w[0])
+        found: dict[int, dict[int, int]] = {}
+        for (root, step), (_, number, k) in heaviest.items():
+            later = self.later(self.call(number).regions[k].address) if root in self.around.read else 0
+            found.setdefault(number, {})[k] = later or step
+        return found
+
+    def later(self, start: Linear) -> int:
+        """How many bytes further on an operand starts in the iteration that this thread is likely to run next."""
+        slot, step = self.around.slot, self.around.step
+        return dict(start.symbols).get(slot, 0) * step * host.threads()
+
+    def buffers_of_chunks(self, first: int, last: int, parts: Mapping[int, Chunk], front: Sequence[int]
+                          ) -> set[object]:
+        """The buffers whose content is of no use beyond a chunk: nothing outside of these nodes knows them."""
+        begin = first
+        while begin and isinstance(self.nodes[begin - 1], Allocate):
+            begin -= 1                  # buffers come into being before the first operation on them
+        nodes = self.nodes[begin:last]
+        own = {node.buffer for node in nodes if isinstance(node, Allocate) and not node.buffer.zeroed and all(
+            user in nodes for user in self.users.get(node.buffer, ()))}
+        own -= {region.root for k in front for region in self.call(k).regions}
+        steps: dict[ScratchBuffer, set[int]] = {}
+        sizes: dict[ScratchBuffer, int] = {}
+        for number, part in parts.items():
+            for k, (region, step) in enumerate(zip(self.call(number).regions, part.steps)):
+                if isinstance(region.root, ScratchBuffer) and region.root in own:
+                    end = region.offset.const + reach_of(part.nest, k)[1] + 1
+                    steps.setdefault(region.root, set()).add(step)
+                    sizes[region.root] = max(sizes.get(region.root, 0), region.size if region.offset.symbols else end)
+        common = {buffer for buffer, strides in steps.items() if len(strides) == 1}
+        for buffer in common:
+            buffer.size = sizes[buffer]
+        return {*common}
+
+
+def bytes_of(nest: Nest, operand: int) -> int:
+    """What a nest touches of an operand: a small part of a large tile is small."""
+    memory = nest.operands[operand]
+    return memory.dtype.itemsize * prod(extent for extent, stride in zip(nest.extents, memory.strides) if stride)
+
+
+def lie_apart(a: ChunkAccess, b: ChunkAccess, count: int) -> bool:
+    """Whether no chunk of one operand touches what another chunk of the other does, if one of them writes."""
+    if a.root != b.root or not (a.writes or b.writes):
+        return True
+    apart = a.start.plus(b.start, -1)
+    if apart.symbols:
+        return False
+    low, high = apart.const + a.low, apart.const + a.high
+    if a.step == b.step and max(high, b.high) - min(low, b.low) < abs(a.step):
+        return True
+    first, last = _all_chunks(low, high, a.step, count)
+    other_first, other_last = _all_chunks(b.low, b.high, b.step, count)
+    return last < other_first or other_last < first
+
+
+def _all_chunks(low: int, high: int, step: int, count: int) -> tuple[int, int]:
+    further = step * (count - 1)
+    return low + min(0, further), high + max(0, further)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""form-products: run loops that are a large matrix product together as one, on packed operands.
+
+before:  for i, j:  total = 0;  for s:  total += a[s, i].T @ b[s, j];  out[i, j] = total
+after:   panels of a;  for blocks of columns:  panels of b;  out += panels of a @ panels of b
+
+``worth`` are the multiplications that a product must have: with fewer, packing costs more than it saves. Functions of
+more than ``parts`` nodes are not searched.
+"""
+
+from nki_mlir.targets.cpu.function import (
+    Allocate,
+    Compute,
+    NativeBlock,
+    NativeFunction,
+    NativeLoad,
+    Node,
+    RoutineCall,
+    ScratchBuffer,
+    Spread,
+    TileCall,
+    calls_in,
+)
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.loop_products import as_one_product, can_be_flat
+from nki_mlir.targets.cpu.packed_products import PackedProduct, can_pack
+
+
+class FormProducts(FunctionPass, name="form-products"):
+    worth: int = 1 << 24
+    parts: int = 16
+
+    def rewrite(self, function: NativeFunction) -> None:
+        nodes = function.body.nodes
+        parts = [k for k, node in enumerate(nodes) if is_part(node)]
+        end = len(parts) if len(parts) <= self.parts else 0
+        while end:
+            first = self.packed_up_to(function, parts[:end])
+            end = end - 1 if first is None else first
+
+    def packed_up_to(self, function: NativeFunction, parts: list[int]) -> int | None:
+        """The number of the first part, if some parts up to the last one are a product and were packed."""
+        nodes = function.body.nodes
+        last = nodes[parts[-1]]
+        if isinstance(last, RoutineCall) or not can_be_flat(last):
+            return None
+        for start in range(len(parts) - 1, -1, -1):
+            together = nodes[parts[start]:parts[-1] + 1]
+            whole = as_one_product(together)
+            if whole is not None and can_pack(whole, self.worth) and {*whole.reads} <= function.only_read:
+                calls = [call for call in calls_in(*together) if isinstance(call, Compute | Spread)]
+                regions = [region for call in calls for region in call.regions]
+                buffers = {region.root for region in regions if isinstance(region.root, ScratchBuffer)}
+                if any(user not in calls for buffer, users in function.users().items() if buffer in buffers
+                       for user in users):
+                    return None                 # a tile is read later on
+                block = NativeBlock([node for node in together
+                                     if isinstance(node, Allocate) and node.buffer not in buffers])
+                with function.inside(block):
+                    PackedProduct(function, whole, {region.root: region.base for region in regions}).write()
+                nodes[:] = [n for n in [*nodes[:parts[start]], *block.nodes, *nodes[parts[-1] + 1:]]
+                            if not isinstance(n, Allocate) or n.buffer not in buffers]
+                return start
+        return None
+
+
+def is_part(node: Node) -> bool:
+    """Whether a node may be a part of a product: a computation, or a block of them."""
+    return isinstance(node, Compute | Spread) or not isinstance(node, RoutineCall | Allocate | NativeLoad | TileCall)

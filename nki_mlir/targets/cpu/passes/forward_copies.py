@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""forward-copies: what reads a tile that was only loaded to be read reads the kernel's array instead.
+
+before:  copy(x + 4096 * i, tile); maximum(tile, sums); exp(tile, sums, y)
+after:   maximum(x + 4096 * i, sums); exp(x + 4096 * i, sums, y)
+
+That is so where all that is written of a tile is one copy of an input, which nothing writes up to the tile's last use.
+``least`` are the elements that a tile must have: with fewer, routines that tiles of all arrays share are worth more.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from nki_mlir.targets.cpu import host
+from nki_mlir.targets.cpu.contraction import contraction_of
+from nki_mlir.targets.cpu.function import (
+    Allocate,
+    ByteRegion,
+    Compute,
+    NativeBlock,
+    NativeFunction,
+    Node,
+    RoutineCall,
+    ScratchBuffer,
+    blocks,
+    calls_in,
+    compute,
+)
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
+from nki_mlir.targets.cpu.loop_products import PlacedNest, through, writes_once
+from nki_mlir.targets.cpu.loops import can_stream
+from nki_mlir.targets.cpu.schedule import schedule
+from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.recognize import is_copy
+
+Readers = dict[Compute, Compute]            # computations as they were, and as they read the source
+
+
+class ForwardCopies(FunctionPass, name="forward-copies"):
+    least: int = 1 << 12
+
+    def rewrite(self, function: NativeFunction) -> None:
+        copies = [(block, node) for block in blocks(function.body) for node in block.nodes
+                  if isinstance(node, Compute) and self.is_copied_input(function, node)]
+        users = function.users() if copies else {}
+        changed: Readers = {}
+        gone: set[object] = set()               # copies, and the buffers that they wrote
+        for block, copy in copies:
+            tile = copy.regions[1].root
+            assert isinstance(tile, ScratchBuffer)
+            readers = readers_on_source(copy, users[tile], changed)
+            if readers and is_kept_for(function, block, copy, readers):
+                changed |= readers
+                gone |= {copy, tile}
+        for block in blocks(function.body) if gone else ():
+            block.nodes[:] = [changed.get(node, node) if isinstance(node, Compute) else node for node in block.nodes
+                              if node not in gone and not (isinstance(node, Allocate) and node.buffer in gone)]
+
+    def is_copied_input(self, function: NativeFunction, copy: Compute) -> bool:
+        """Whether a computation makes a tile of an input, all of it, that is worth it."""
+        if copy.nest.elements < self.least or not (is_copy(copy.nest) and writes_once(copy.nest)):
+            return False
+        source, tile = (region.root for region in copy.regions)
+        return source in function.inputs and isinstance(tile, ScratchBuffer) and (
+            copy.nest.elements * copy.nest.outputs[0].dtype.itemsize == tile.size)
+
+
+def readers_on_source(copy: Compute, users: Sequence[RoutineCall], changed: Mapping[Compute, Compute]) -> Readers:
+    """What reads the tile that a copy writes, on the source; nothing where one of them cannot."""
+    first, *others = users
+    if first is not copy:
+        return {}
+    readers: Readers = {}
+    for user in others:
+        reader = on_source(changed.get(user, user), copy) if isinstance(user, Compute) else None
+        if reader is None:
+            return {}
+        readers[user] = reader                                              # type: ignore[index]
+    return readers if len(readers) == 1 or _has_long_rows(copy.nest) else {}
+
+
+def on_source(user: Compute, copy: Compute) -> Compute | None:
+    """A computation that reads the tile as one that reads the source."""
+    if contraction_of(user.nest) is not None:
+        return None
+    nest, regions, tile = user.nest, list(user.regions), copy.regions[1].root
+    if any(region.root is tile for region in user.output_regions):
+        return None
+    changed = [k for k, region in enumerate(regions) if region.root is tile]
+    for k in changed:
+        found = _at_source(copy, nest, k, regions[k])
+        if found is None:
+            return None
+        nest, regions[k] = found
+    nest = nest.simplified
+    vector = schedule(nest).vector
+    if vector is not None and any(abs(nest.inputs[k].strides[vector]) > MOST_SHUFFLED for k in changed):
+        return None
+    return compute(nest, regions, user.symbols, user.streams and can_stream(nest))
+
+
+def is_kept_for(function: NativeFunction, block: NativeBlock, copy: Compute, readers: Readers) -> bool:
+    """Whether the copy's source stays as it is up to the end of the nodes with its readers, which are in its block."""
+    place = block.nodes.index(copy)
+    last, inside = place, 0
+    for k, node in enumerate(block.nodes[place + 1:], place + 1):
+        count = sum(call in readers for call in calls_in(node))
+        last, inside = (k, inside + count) if count else (last, inside)
+    if inside < len(readers):
+        return False
+    overwritten = inputs_written(function, block.nodes[place + 1:last + 1])
+    return overwritten is not None and copy.regions[0].root not in overwritten
+
+
+def inputs_written(function: NativeFunction, nodes: Sequence[Node]) -> set[object] | None:
+    """The inputs that some nodes write; None where that is not known."""
+    found: set[object] = set()
+    if function.inputs <= function.only_read:
+        return found
+    for call in calls_in(*nodes):
+        if isinstance(call, Compute):
+            found |= {region.root for region in call.output_regions if region.root in function.inputs}
+        elif call.function != "nki_check":
+            return None
+    return found
+
+
+def _has_long_rows(copy: Nest) -> bool:
+    """Whether the source is one piece, or pieces of a page or more: short ones, far apart, leave the caches."""
+    source, long = copy.inputs[0], host.PAGE // copy.inputs[0].dtype.itemsize
+    return source.strides[-1:] == (1,) and (len(copy.extents) == 1 or copy.extents[-1] >= long)
+
+
+def _at_source(copy: Compute, user: Nest, operand: int, region: ByteRegion) -> tuple[Nest, ByteRegion] | None:
+    """An operand that is in the copy as it is in the source: the user's nest with its strides there, and its region."""
+    target, source = copy.regions[1], copy.regions[0]
+    own, there = copy.nest.outputs[0].strides, copy.nest.inputs[0].strides
+    if user.inputs[operand].dtype is not copy.nest.inputs[0].dtype:
+        return None
+    if own == there:                    # all of it lies alike
+        return user, replace(source, offset=source.offset.plus(region.offset).plus(target.offset, -1))
+    placed = PlacedNest(copy.nest, (source.root, target.root), (source.offset, target.offset), False)
+    if not user.forms:
+        user = _divided(user, user.inputs[operand].strides, own[0])
+    found = through(placed, 1, user.inputs[operand], region.offset, user.extents)
+    if found is None:
+        return None
+    inputs = [found[0] if k == operand else o for k, o in enumerate(user.inputs)]
+    return replace(user, inputs=tuple(inputs)), replace(source, offset=found[1])
+
+
+def _divided(nest: Nest, strides: tuple[int, ...], row: int) -> Nest:
+    """The nest with each axis that goes over several rows, by these strides, as one over rows and one within a row."""
+    for axis, (step, extent) in enumerate(zip(strides, nest.extents)):
+        if 0 < step < row and row % step == 0 and extent > row // step and extent % (row // step) == 0:
+            return _divided(nest.divided(axis, row // step), (*strides[:axis], row, *strides[axis:]), row)
+    return nest

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""parallelize: run iterations of independent loops, and parts of large computations, on the pool.
+
+before:  for i in 0..8: exp(x + 4096 * i, y + 4096 * i)
+after:   for i in 0..8 on the pool: exp(x + 4096 * i, y + 4096 * i)
+
+A loop that the kernel's author calls parallel is only taken at its word where it can be shown that iterations keep
+apart: sums that iterations build together in one buffer, for example, are not. The arrays of a kernel are taken to be
+different memory. ``worth`` are the nanoseconds that work must take, roughly, to be worth waking threads.
+"""
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.targets.cpu import host
+from nki_mlir.targets.cpu.function import (
+    BUFFERS,
+    MOST_ARGUMENTS,
+    Allocate,
+    ByteInterval,
+    CodeAddress,
+    Compute,
+    NativeBlock,
+    NativeFunction,
+    NativeLoad,
+    NativeLoop,
+    Node,
+    Spread,
+    TileCall,
+    calls_in,
+    nodes_in,
+    sub_blocks,
+)
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.loops import addressed
+from nki_mlir.targets.cpu.routines import RowCopies
+from nki_mlir.targets.cpu.schedule import cost_of, dims_of, parts_of, reach_of
+
+
+class Parallelize(FunctionPass, name="parallelize"):
+    worth: int = host.WORTH_WAKING
+
+    def rewrite(self, function: NativeFunction) -> None:
+        self.block(function, function.body, 1)
+
+    def block(self, function: NativeFunction, block: NativeBlock, times: int) -> None:
+        """The nodes of a block that runs so often."""
+        for k, node in enumerate(block.nodes):
+            if isinstance(node, Compute):
+                block.nodes[k] = self.spread(function, node)
+            elif isinstance(node, NativeLoop) and node.parallel and node.span and len(node.span) > 1:
+                if self.can_run_on_pool(function, node, times):
+                    node.on_pool = True
+                    for inner in nodes_in(*node.body.nodes):
+                        if isinstance(inner, Allocate):
+                            inner.buffer.memory = node.memory
+            else:
+                for inner_block in sub_blocks(node):
+                    self.block(function, inner_block, times * repetitions(node))
+
+    def can_run_on_pool(self, function: NativeFunction, loop: NativeLoop, times: int) -> bool:
+        """Whether iterations are independent and worth it."""
+        calls = list(calls_in(*loop.body.nodes))
+        if any(isinstance(call, TileCall) and call.on_host for call in calls):
+            return False
+        private = {node.buffer for node in nodes_in(*loop.body.nodes) if isinstance(node, Allocate)}
+        assert loop.span is not None
+        return running_cost(loop.body, times * len(loop.span)) >= self.worth and independent(
+            [access for call in calls for access in accesses_of(call)], loop.slot, loop.span, function.ranges, private)
+
+    def spread(self, function: NativeFunction, node: Compute) -> Compute | Spread:
+        """The parts of a large computation, which nothing around it runs on the pool."""
+        alone = prod(function.kernel.grid) == 1 and host.threads() > 1
+        parts = parts_of(node.nest, host.threads(), 4 * host.threads()) if (
+            alone and cost_of(node.nest) >= self.worth) else None
+        if parts is None:
+            return node
+        part, count, extent = parts
+        steps = [o.strides[0] * extent * o.dtype.itemsize for o in node.nest.operands] + [0] * len(node.symbols)
+        pairs = [n for value, step in zip(node.arguments, steps) for n in (value, Linear(step))]
+        arguments = (CodeAddress(addressed(part, node.streams)), Linear(count), Linear(len(steps)), *pairs)
+        return Spread("nki_spread", arguments, node.nest, node.regions) if len(arguments) <= MOST_ARGUMENTS else node
+
+
+def repetitions(node: Node) -> int:
+    """How often a node runs the blocks in it, as far as that is known."""
+    return len(node.span) if isinstance(node, NativeLoop) and node.span else 1
+
+
+def running_cost(block: NativeBlock, times: int = 1) -> float:
+    """Nanoseconds, roughly, of a block that runs so often."""
+    total = 0.0
+    for node in block.nodes:
+        if isinstance(node, Compute | Spread):
+            total += times * cost_of(node.nest)
+        elif isinstance(node, TileCall) and isinstance(node.function, RowCopies):
+            total += times * (node.function.count * cost_of(node.function.row))
+        total += sum(running_cost(inner, times * repetitions(node)) for inner in sub_blocks(node))
+    return total
+
+
+# -- independence ------------------------------------------------------------------------------------------------------
+def accesses_of(call: object) -> Iterator[ByteInterval]:
+    """What a call touches."""
+    match call:
+        case Compute():
+            inputs = len(call.nest.inputs)
+            for k, (region, operand) in enumerate(zip(call.regions, call.nest.operands)):
+                yield ByteInterval(region.root, region.address, *reach_of(call.nest, k), k >= inputs,
+                                   dims_of(call.nest, k), operand.dtype.itemsize)
+        case NativeLoad():
+            yield call.access
+        case TileCall():
+            yield from call.accesses
+
+
+def independent(accesses: Sequence[ByteInterval], variable: int, span: range, ranges: dict[int, tuple[int, int]],
+                private: set[Any]) -> bool:
+    """Whether iterations that differ in the slot ``variable``, whose values are ``span``, keep apart.
+
+    Slots above ``variable`` belong to the body: ``ranges`` has what is known of their values. ``private`` are the
+    memories an iteration has for itself.
+    """
+    by_root: dict[object, list[ByteInterval]] = {}
+    for access in accesses:
+        if access.root not in private:
+            by_root.setdefault(access.root, []).append(access)
+    return all(_apart(group, variable, span.step, ranges) or _interleaved(group, variable, span, ranges)
+               for group in by_root.values() if any(a.writes for a in group))
+
+
+def _interleaved(group: list[ByteInterval], variable: int, span: range, ranges: dict[int, tuple[int, int]]) -> bool:
+    """All accesses touch the same pattern, and steps of the iterations fit between those of the pattern.
+
+    Like columns of a matrix: an iteration touches some bytes of each row, and the rows are further apart than all
+    iterations reach.
+    """
+    first = group[0]
+    if not first.size or any((a.address, a.dims, a.size) != (first.address, first.dims, first.size) for a in group):
+        return False
+    inner = {slot: c for slot, c in first.address.symbols if variable < slot < BUFFERS}
+    if not inner.keys() <= ranges.keys():
+        return False
+    pace = abs(dict(first.address.symbols).get(variable, 0)) * span.step
+    dims = [(abs(step), count, False) for step, count in first.dims if step and count > 1]
+    dims += [(abs(c), ranges[slot][1] - ranges[slot][0] + 1, False) for slot, c in inner.items()]
+    reach, passed = first.size, False               # bytes that the steps so far span
+    for step, count, is_iteration in sorted([*dims, (pace, len(span), True)]):
+        if (is_iteration or passed) and step < reach:
+            return False
+        passed |= is_iteration
+        reach += step * (count - 1)
+    return True
+
+
+def _apart(group: list[ByteInterval], variable: int, step: int, ranges: dict[int, tuple[int, int]]) -> bool:
+    """All accesses move by the same distance an iteration, which is more than they reach."""
+    fixed, lows, highs = set(), [], []
+    for access in group:
+        symbols = dict(access.address.symbols)
+        pace = symbols.pop(variable, 0)
+        inner = {slot: c for slot, c in symbols.items() if slot > variable and slot in ranges}
+        fixed.add((pace, tuple((slot, c) for slot, c in symbols.items() if slot not in inner)))
+        ends = [sorted((c * ranges[slot][0], c * ranges[slot][1])) for slot, c in inner.items()]
+        lows.append(access.address.const + access.low + sum(e[0] for e in ends))
+        highs.append(access.address.const + access.high + sum(e[1] for e in ends))
+    if len(fixed) != 1:
+        return False
+    (pace, others), = fixed
+    if any(variable < slot < BUFFERS for slot, _ in others):
+        return False                    # something in the body that varies in an unknown way
+    return max(highs) - min(lows) < abs(pace) * step

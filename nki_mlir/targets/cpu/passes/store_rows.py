@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""store-rows: rows of a table that are only to be stored are written where they are stored.
+
+before:  gather(index, table, tile); copy(tile, y + 4096 * i)
+after:   gather(index, table, y + 4096 * i)
+
+That is so where the copy follows at once and takes all of the tile, which nothing else uses, to an output that the
+kernel does not read. Such rows may go past the caches, too.
+"""
+
+from dataclasses import replace
+
+from nki_mlir.targets.cpu.function import Allocate, Compute, NativeFunction, ScratchBuffer, TileCall, blocks
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.loop_products import PlacedNest, through
+from nki_mlir.targets.cpu.routines import RowCopies
+from nki_mlir.waist.nest import Operand
+
+
+class StoreRows(FunctionPass, name="store-rows"):
+    def rewrite(self, function: NativeFunction) -> None:
+        pairs = [(block, k) for block in blocks(function.body) for k in reversed(range(len(block.nodes) - 1))
+                 if isinstance(block.nodes[k], TileCall) and isinstance(block.nodes[k + 1], Compute)]
+        users = function.users() if pairs else {}
+        gone = set[object]()
+        for block, k in pairs:
+            rows, copy = block.nodes[k:k + 2]
+            assert isinstance(rows, TileCall) and isinstance(copy, Compute)
+            if rows.piece is None or copy.regions[-1].root not in function.only_written:
+                continue
+            tile, stored = rows.piece.root, _stored(rows, copy)
+            if stored is not None and isinstance(tile, ScratchBuffer) and len(users[tile]) == 2:
+                block.nodes[k:k + 2] = [stored]
+                gone.add(tile)
+        for block in blocks(function.body) if gone else ():
+            block.nodes[:] = [n for n in block.nodes if not (isinstance(n, Allocate) and n.buffer in gone)]
+
+
+def _stored(call: TileCall, copy: Compute) -> TileCall | None:
+    """The call with its rows where the copy puts them; None where the copy is another one, or more."""
+    rows, nest, piece = call.function, copy.nest, call.piece
+    assert piece is not None
+    if not isinstance(rows, RowCopies) or rows.skips or not rows.gathers or rows.row.uses(rows.row.first_output):
+        return None
+    placed = PlacedNest(nest, tuple([r.root for r in copy.regions]), tuple([r.offset for r in copy.regions]), False)
+    if not placed.is_copy or placed.reads != (piece.root,) or nest.elements != rows.count * rows.row.elements:
+        return None
+    target, = rows.row.outputs
+    found = through(placed, 0, Operand(target.dtype, (rows.piece_step, *target.strides)), piece.offset,
+                    (rows.count, *rows.row.extents))
+    if found is None or nest.outputs[0].dtype is not target.dtype:
+        return None
+    (step, *steps), offset = found[0].strides, found[1]
+    made = replace(rows, piece_step=step, row=replace(rows.row, outputs=(Operand(target.dtype, tuple(steps)),)))
+    made = replace(made, streams=copy.streams and made.can_stream)
+    index, table, _, *rest = call.arguments
+    piece = replace(copy.regions[1], offset=offset)
+    regions = [copy.regions[1] if region.root is call.piece.root else region for region in call.regions]    # type: ignore
+    return TileCall(made, (index, table, piece.address, *rest), call.op, regions, call.accesses, piece)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""zero-unwritten: zero the buffers of which something may be read before it is written.
+
+before:  t = allocate; add(t, x)        after:  t = allocate zeroed; add(t, x)
+
+Their memory has what other buffers, calls and kernels left in it, so they are zeroed where there is no proof. A proof
+is the first operation on a buffer: it writes all of it, alone or over the iterations of the loops around it, of which
+each has read no more than it has written.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.op import Op
+from nki_mlir.targets.cpu.function import (
+    Allocate,
+    ByteRegion,
+    Compute,
+    NativeBlock,
+    NativeFunction,
+    NativeLoad,
+    NativeLoop,
+    NativeWhile,
+    Node,
+    ScratchBuffer,
+    Spread,
+    TileCall,
+    sub_blocks,
+)
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.waist.nest import Nest, Operand
+
+
+class ZeroUnwritten(FunctionPass, name="zero-unwritten"):
+    def rewrite(self, function: NativeFunction) -> None:
+        proof = FreshBuffers()
+        proof.block(function.body)
+        for buffer, fresh in proof.buffers.items():
+            buffer.zeroed = fresh.zeroed
+
+
+Piece = tuple[Linear, tuple[tuple[int, int], ...]]           # an offset, and a step and count for each axis
+
+
+@dataclass(eq=False)
+class OpenBlock:
+    """An open block; a loop that has an iteration has its variable's slot and its values."""
+
+    slot: int = -1
+    span: range | None = None
+
+
+@dataclass(frozen=True)
+class Piecewise:
+    """Written piece by piece: all of it when the block has ended, until then what an iteration's piece has."""
+
+    block: OpenBlock
+    piece: Piece
+
+
+@dataclass
+class Fresh:
+    """What is known of one buffer."""
+
+    depth: int                          # how many blocks were open
+    zeroed: bool = False
+    state: Piecewise | bool = False
+
+
+class FreshBuffers:
+    """Follows the operations on each buffer in the order of the program."""
+
+    def __init__(self) -> None:
+        self.blocks: list[OpenBlock] = []
+        self.buffers: dict[ScratchBuffer, Fresh] = {}
+
+    def block(self, *blocks: NativeBlock, opened: OpenBlock | None = None) -> None:
+        """Blocks that run one after the other, as the blocks of one node."""
+        if opened is not None:
+            self.blocks.append(opened)
+        for block in blocks:
+            for node in block.nodes:
+                self.node(node)
+        if opened is not None:
+            self.blocks.pop()
+
+    def node(self, node: Node) -> None:
+        match node:
+            case Allocate(buffer):
+                self.buffers[buffer] = Fresh(len(self.blocks))
+            case Compute() | Spread():
+                self.computed(node.nest, node.regions)
+            case NativeLoad():
+                self.loaded(node.region)
+            case TileCall():
+                self.performed(node.op, node.regions)
+            case NativeLoop():
+                self.block(node.body, opened=OpenBlock(node.slot, node.span))
+            case NativeWhile():
+                self.block(node.test, node.body, opened=OpenBlock())
+            case _:
+                for inner in sub_blocks(node):
+                    self.block(inner, opened=OpenBlock())
+
+    def open(self, root: ScratchBuffer | str) -> Fresh | None:
+        """The state of a buffer of which something may be unwritten."""
+        fresh = self.buffers.get(root) if isinstance(root, ScratchBuffer) else None
+        if fresh is None or fresh.zeroed or fresh.state is True:
+            return None
+        if isinstance(fresh.state, Piecewise) and fresh.state.block not in self.blocks:
+            fresh.state = True
+            return None
+        return fresh
+
+    # -- operations ----------------------------------------------------------------------------------------------------
+    def computed(self, nest: Nest, views: Sequence[ByteRegion]) -> None:
+        """A nest runs on views: those of its inputs, then of its outputs."""
+        inputs = len(nest.inputs)
+        for k, view in enumerate(views):
+            fresh = self.open(view.root)
+            if fresh is None:
+                continue
+            number = nest.first_output + k - inputs
+            reads = k < inputs or nest.uses(number) > 0 or any(v.root is view.root for v in views[:inputs])
+            piece = piece_of(view, nest.operands[k], nest)
+            if isinstance(fresh.state, Piecewise):
+                fresh.zeroed = reads and piece != fresh.state.piece
+            elif reads or nest.mask:
+                fresh.zeroed = True
+            else:
+                self.wrote(fresh, view, piece)
+
+    def performed(self, op: Op, views: Sequence[ByteRegion]) -> None:
+        """A tile operation runs on views, those of its operands."""
+        read = {name for name, _ in op.sources()}
+        sources = [view.root for (field, _), view in zip(op.operands(), views) if field.name in read]
+        for (_, tile), view in zip(op.operands(), views):
+            fresh = self.open(view.root)
+            if fresh is None:
+                continue
+            if view.root in sources or op.mask or not tile.layout.form.is_whole or fresh.state is not False:
+                fresh.zeroed = True
+            else:
+                self.wrote(fresh, view, (Linear(), ((1, view.size),)))
+
+    def loaded(self, view: ByteRegion) -> None:
+        fresh = self.open(view.root)
+        if fresh is not None:
+            fresh.zeroed = True
+
+    def wrote(self, fresh: Fresh, view: ByteRegion, piece: Piece) -> None:
+        """The first operation on a buffer writes a piece of it."""
+        offset, dims = piece
+        inner = self.blocks[fresh.depth:]
+        steps, start, symbols = list(dims), offset.const, dict(offset.symbols)
+        for block in inner:
+            if block.span is None:
+                fresh.zeroed = True                     # it may not run
+                return
+            if factor := symbols.pop(block.slot, 0):
+                steps.append((factor * block.span.step, len(block.span)))
+                start += factor * block.span.start
+        filled = 1
+        for step, count in sorted(steps):
+            if step == filled:
+                filled *= count
+        whole = not symbols and not start and filled == view.size
+        fresh.zeroed = not whole
+        by_loops = len(offset.symbols) > 0
+        fresh.state = whole and (Piecewise(next(b for b in inner if b.slot in dict(offset.symbols)), piece)
+                                 if by_loops else True)
+
+
+def piece_of(view: ByteRegion, operand: Operand, nest: Nest) -> Piece:
+    """What an operand names: where in its memory, and (step, count) in bytes, smallest first."""
+    item = operand.dtype.itemsize
+    dims = [(stride * item, extent) for stride, extent in zip(operand.strides, nest.extents) if extent != 1 and stride]
+    return view.offset, ((1, item), *sorted(dims))
