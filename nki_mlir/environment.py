@@ -30,3 +30,13 @@ class EnvironmentVariable:
 
 
 EXECUTOR, TARGET = EnvironmentVariable("NKI_MLIR_EXECUTOR"), EnvironmentVariable("NEURON_PLATFORM_TARGET_OVERRIDE")
+
+
+def raw_values(first: bytes | str, second: bytes | str, third: bytes | str) -> tuple[Any, Any, Any]:
+    """The values of three variables as the environment keeps them, given their keys."""
+    environ: Any = os.environ
+    try:
+        get = environ._data.get
+    except AttributeError:
+        return environ.get(os.fsdecode(first)), environ.get(os.fsdecode(second)), environ.get(os.fsdecode(third))
+    return get(first), get(second), get(third)

@@ -17,8 +17,9 @@ import numpy as np
 from nki_mlir.frameworks.registry import PlainResults, record_of
 from nki_mlir.graph.custom_call import KernelRecord, read_record
 from nki_mlir.language.arguments import BadArgument, signature_of
+from nki_mlir.language.call_cache import CallCache
 from nki_mlir.language.kernel import Kernel, flat_grid, unwrap
-from nki_mlir.language.specialization import Recent, Specialization
+from nki_mlir.language.specialization import Specialization
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 CACHE = "__neuron_kernel_interface_kernel_cache__"      # the documented attribute of the kernel's function
@@ -164,7 +165,7 @@ class FrameworkKernel:
     def kernel(self) -> Kernel:
         """The kernel with this object's grid and target. Captures are kept on the function, if they are kept."""
         kernel = unwrap(self.func)
-        cache = kernel.func.__dict__.setdefault(CACHE, Recent()) if self.enable_cache else Recent()
+        cache = kernel.func.__dict__.setdefault(CACHE, CallCache()) if self.enable_cache else CallCache()
         by_reference = kernel.by_reference if self.kernel_return is None else not self.kernel_return
         return replace(kernel, grid=self.grid, cores=(), has_grid=True, target=self.platform_target or kernel.target,
                        by_reference=by_reference, specializations=cache)

@@ -27,6 +27,7 @@ from nki_mlir.dialects.kernel_function import ArgumentSpec
 from nki_mlir.frameworks.process_state import once
 from nki_mlir.graph.custom_call import CallForm, KernelRecord, effects_of, read_record
 from nki_mlir.language.arguments import Bound, map_leaves
+from nki_mlir.language.call_cache import CachedCall
 from nki_mlir.language.eager_run import executed
 from nki_mlir.language.kernel import Kernel, default_executor
 from nki_mlir.language.results import check_written
@@ -194,12 +195,18 @@ class SymbolicShape(NkiMlirError, TypeError):
     fix = "export the program once for each size; {instead}"
 
 
-def callee_for(kernel: Kernel, bound: Bound, plain: PlainResults = PlainResults()) -> Callee:
-    """The callee for bound arguments; the kernel is captured if these shapes and constants are new."""
+def call_for(kernel: Kernel, bound: Bound) -> CachedCall:
+    """The cached call for bound arguments; the kernel is captured if these shapes and constants are new."""
     for tensor in bound.specs:
         if not tensor.shape:
             raise NumberAsTensor(argument=tensor.name, kernel=kernel.__name__).here()
-    spec = kernel.specialize(bound)
+    return kernel.cached_call(bound)
+
+
+def callee_for(kernel: Kernel, bound: Bound, plain: PlainResults = PlainResults(), call: CachedCall | None = None
+               ) -> Callee:
+    """The callee for bound arguments, of their cached call."""
+    spec = (call or call_for(kernel, bound)).capture
     on = kernel.executor or default_executor()
     return callee_of(spec, on, plain, eager_program(kernel, bound, spec) if on == "eager" else None)
 

@@ -11,9 +11,11 @@ shapes, dtypes and constants alone, so a compiled graph has one operator per ker
 
 import ast
 import ctypes
+import sys
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -22,17 +24,17 @@ from torch._dynamo.source import GlobalStateSource
 from torch.fx.experimental.symbolic_shapes import StatelessSymbolicContext, guard_scalar
 
 from nki_mlir.diagnostics import LEVEL, Location, NkiMlirError, warn_once
-from nki_mlir.environment import EXECUTOR, TARGET
+from nki_mlir.environment import EXECUTOR, TARGET, raw_values
 from nki_mlir.frameworks.debug_output import write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
-from nki_mlir.frameworks.registry import C_ENTRY, SymbolicShape, callee_for
+from nki_mlir.frameworks.registry import C_ENTRY, Callee, SymbolicShape, call_for, callee_for
 from nki_mlir.frameworks.torch_operator import NKI_DTYPE, TENSORS, callee_named, layout_of, made_for, watched
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.wrapping import name_of
-from nki_mlir.language.arguments import BadArgument, NoDerivative, map_leaves, records, refuse_gradient
-from nki_mlir.language.closure_state import ClosureState, closure_state
+from nki_mlir.language.arguments import BadArgument, NoDerivative, map_leaves, records, refuse_gradient, values_of
+from nki_mlir.language.call_cache import MOST, CachedCall, CallCache, constant, defaults_of
+from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.kernel import Kernel, default_executor
-from nki_mlir.language.specialization import MOST, Recent
 from nki_mlir.scalar.dtypes import DType
 
 TensorKind = tuple[tuple[int, ...], torch.dtype, str]           # shape, dtype, type of its device
@@ -77,14 +79,14 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
     positional, named = map_leaves(arguments, is_tensor, take), map_leaves(keywords, is_tensor, take)
     device = next(t.device for t in tensors if isinstance(t, torch.Tensor))
     tensors = [torch.from_numpy(t).to(device) if isinstance(t, np.ndarray) else t for t in tensors]
-    kinds = tuple([(tuple([guard_scalar(n) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
+    kinds: Any = tuple([(tuple([guard_scalar(n) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
     if torch.compiler.is_dynamo_compiling():
         recorded = torch.is_grad_enabled() and any([t.requires_grad for t in tensors])
         plan = plan_traced(type(kernel), kernel.func, grid, kernel.mode, kernel.target, kernel.executor,
                            kernel.by_reference, kernel.options, positional, named, kinds, recorded)
     else:
-        plan = plan_of(kernel, positional, named, kinds)
-        remember(kernel, arguments, keywords, plan, tensors)
+        plan, before = plan_of(kernel, positional, named, kinds)
+        remember(kernel, arguments, keywords, plan, before, tensors)
         refuse_update([tensors[n] for n in plan[1]], kernel)        # the more special error comes first
         if differentiable(plan) and records(tensors) and not torch.compiler.is_exporting():
             refuse_gradient(kernel.__name__)
@@ -155,37 +157,38 @@ def is_tensor(value: object) -> bool:
 # numbers and text, because it is a constant to Dynamo.
 Plan = tuple[str, tuple[int, ...], tuple[int, ...], tuple[Any, ...], tuple[tuple[str, int], ...], object]
 
-_PLANS: Recent[object, Plan] = Recent()
 
-
-def plan_of(kernel: Kernel, positional: tuple[object, ...], named: dict[str, object], kinds: tuple[Any, ...]
-            ) -> Plan:
-    """The plan of a call, made once for its shapes and constants."""
-    on = kernel.executor or default_executor()
+def plan_of(kernel: Kernel, positional: tuple[object, ...], named: dict[str, object], kinds: tuple[TensorKind, ...]
+            ) -> tuple[Plan, CachedCall]:
+    """The plan of a call, and the capture that it runs."""
     exporting = torch.compiler.is_exporting()
-    around = closure_state(kernel.func, (*positional, *named.values()))
-    key = (kernel.func, kernel.grid, on, kernel.platform, kernel.by_reference, exporting, len(positional), tuple(named),
-           kinds, around)
     if exporting:
         refuse_symbols(kernel, kinds)
-    plan = _PLANS.used(key)
-    if plan is None:
-        plan = _PLANS[key] = _make_plan(kernel, positional, named, kinds, exporting)
-    return plan
+    for _, _, device in kinds:
+        if device not in DEVICES:
+            raise NotOnCpu(device=device, name=kernel.__name__).here()
+    bound = kernel.bind(positional, named, _is_slot, lambda place: _describe(kinds[place[1]]))
+    call = call_for(kernel, bound)
+    on = kernel.executor or default_executor()
+    tensor = [bound.tensors[place][1] for place in range(len(bound.tensors))]
+    way = "plan", on, exporting, tuple(tensor), any(device == "xla" for _, _, device in kinds)
+    if way not in call.runs:
+        call.runs[way] = _make_plan(callee_for(kernel, bound, call=call), tensor, *way[2:])
+    return call.runs[way], call
 
 
 def plan_traced(cls: type[Kernel], func: Callable[..., object], grid: tuple[int, ...], mode: str, target: str | None,
                 executor: str | None, by_reference: bool | None, options: dict[str, object],
-                positional: tuple[object, ...], named: dict[str, object], kinds: tuple[object, ...], recorded: bool
+                positional: tuple[object, ...], named: dict[str, object], kinds: tuple[TensorKind, ...], recorded: bool
                 ) -> Plan:
     """``plan_of`` for Dynamo, which has no kernel object where the grid was given in the traced code.
 
     ``recorded``: some tensor requires grad. An exported program is not differentiated here.
     """
-    kernel = cls(func, grid, True, mode, target, executor, by_reference, options, _specializations(func))
+    kernel = cls(func, grid, True, mode, target, executor, by_reference, options, _captures(func))
     try:
         compile_again_when_changed(func, (*positional, *named.values()))
-        plan = plan_of(kernel, positional, named, kinds)
+        plan, _ = plan_of(kernel, positional, named, kinds)
         if recorded and not torch.compiler.is_exporting() and differentiable(plan) and not plan[1]:
             refuse_gradient(kernel.__name__)
         return plan
@@ -229,21 +232,15 @@ plan_traced._dynamo_marked_constant = True          # type: ignore[attr-defined]
 
 
 @lru_cache(MOST)
-def _specializations(function: object) -> Recent[Any, Any]:
-    return Recent()
+def _captures(function: object) -> CallCache:
+    return CallCache()
 
 
-def _make_plan(kernel: Kernel, positional: tuple[object, ...], named: dict[str, object], kinds: tuple[TensorKind, ...],
-               exporting: bool) -> Plan:
-    for _, _, device in kinds:
-        if device not in DEVICES:
-            raise NotOnCpu(device=device, name=kernel.__name__).here()
-    bound = kernel.bind(positional, named, _is_slot, lambda place: _describe(kinds[place[1]]))
-    callee = callee_for(kernel, bound)
-    if all(device != "xla" for _, _, device in kinds):      # whose whole graph is written
+def _make_plan(callee: Callee, tensors: list[int], exporting: bool, numbers: tuple[int, ...], is_lazy: bool) -> Plan:
+    if not is_lazy:                                         # whose whole graph is written
         write_call(callee.record)
     record, form = callee.record, callee.record.form
-    tensor = [bound.tensors[place][1] for place in form.operands]           # operand -> tensor of the call
+    tensor = [tensors[place] for place in form.operands]            # operand -> tensor of the call
     operand = {result: operand for operand, result in form.aliases.items()}
     made = [n for n in range(len(form.results)) if n not in operand]
     returned = tuple(("tensor", tensor[operand[n]]) if n in operand else ("made", made.index(n)) for n in form.returned)
@@ -279,7 +276,7 @@ def differentiable(plan: Plan) -> bool:
 # A call that was planned once, on plain CPU tensors and simple constants, needs no more than its key, new results and
 # the addresses. Whatever watches or changes operators (a mode, a transformation, a profiler, tracing) sees the
 # operator.
-CONSTANTS = {int, bool, str, type(None)}
+KEY_DTYPE = {dtype: nki.numpy for dtype, nki in NKI_DTYPE.items()}
 
 
 class PlannedCall:
@@ -299,11 +296,6 @@ class PlannedCall:
                               None), torch.zeros if zero else torch.empty, shape, dtype)
                         for shape, dtype, zero in results]
         self.kernel, self.differentiable = kernel, differentiable(plan)
-        self.seen = ClosureState(kernel.func)
-
-    def holds(self) -> bool:
-        """Whether the kernel's Python still sees the same around it."""
-        return self.seen.holds()
 
     def __call__(self, tensors: list[torch.Tensor]) -> object:
         if self.updated:
@@ -324,48 +316,55 @@ class PlannedCall:
         return put(self.structure, [tensors[n] if kind == "tensor" else made[n] for kind, n in self.returned])
 
 
-_LAUNCHES: Recent[object, PlannedCall] = Recent()
-
-
 def launched(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> tuple[object] | None:
     """The results of a call, in a tuple; None where it has to go through the operator."""
     tensors: list[torch.Tensor] = []
-    launch = _LAUNCHES.get(key_of(kernel, arguments, keywords, tensors))
-    if launch is None or watched() or not launch.holds():
+    key, way = key_of(kernel, arguments, keywords, tensors)
+    call = None if key is None else kernel.specializations.find(key)
+    launch: PlannedCall | None = None if call is None else call.runs.get(way)
+    if launch is None or watched():
         return None
     return (launch(tensors),)
 
 
-def remember(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object], plan: Plan,
+def remember(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object], plan: Plan, call: CachedCall,
              tensors: list[torch.Tensor]) -> None:
-    """Make later calls like this one short, where calls like it can be."""
-    key = key_of(kernel, arguments, keywords, [])
+    """Make later calls like this one short, where calls like it can be: those whose tensors come in the same order."""
+    key, way = key_of(kernel, arguments, keywords, [])
     if key is not None and not torch.compiler.is_exporting():
-        _LAUNCHES[key] = PlannedCall(kernel, plan, tensors)
+        call.runs[way] = PlannedCall(kernel, plan, tensors)
 
 
-def key_of(kernel: Kernel, arguments: tuple[Any, ...], keywords: dict[str, object], tensors: list[torch.Tensor]
-           ) -> object:
-    """What a call is planned for, with its tensors added; None where an argument is no plain tensor or constant."""
-    key = [kernel.func, kernel.grid, kernel.executor or default_executor(), kernel.platform, kernel.by_reference]
+def key_of(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, object], tensors: list[torch.Tensor]
+           ) -> tuple[tuple[object, ...] | None, object]:
+    """The key of a call on plain tensors and simple constants, None of others, and what decides how it runs.
+
+    Its tensors are added to ``tensors``, in the order in which the call has them.
+    """
+    function, values = kernel.func, arguments
+    if type(function) is not FunctionType:
+        return None, None
     if keywords:
-        key += keywords
-        arguments = (*arguments, *keywords.values())
-    for value in arguments:
-        kind = type(value)
-        if kind in TENSORS:
-            if not value.is_cpu or value.layout is not torch.strided or not value.is_contiguous() or value.is_neg():
-                return None
-            tensors.append(value)
-            key.append(value.shape)
-            key.append(value.dtype)
-        elif kind in CONSTANTS:
-            key += (kind, value)
-        elif kind is float:
-            key += (kind, repr(value))                  # 0.0 is not -0.0
+        values = tuple(values_of(function, arguments, keywords).values())
+        tensors += [t for t in (*arguments, *keywords.values()) if isinstance(t, torch.Tensor)]
+    elif (missing := function.__code__.co_argcount - len(arguments)) or function.__code__.co_kwonlyargcount:
+        values += defaults_of(function, missing)
+    executor, target, level = raw_values(EXECUTOR.key, TARGET.key, LEVEL.key)
+    key = [function, kernel.fixed, target, level]
+    for value in values:
+        if type(value) in TENSORS:
+            tensor: torch.Tensor = value                    # type: ignore[assignment]
+            if (not tensor.is_cpu or tensor.layout is not torch.strided or not tensor.is_contiguous()
+                    or tensor.is_neg()):
+                return None, None
+            key += tensor.shape, KEY_DTYPE.get(tensor.dtype)
+            if not keywords:
+                tensors.append(tensor)
+        elif (part := constant(value)) is not None:
+            key += part
         else:
-            return None
-    return tuple(key)
+            return None, None
+    return tuple(key), ("torch", kernel.executor or executor or "_XLAC" in sys.modules, *keywords)
 
 
 # -- the structure of results ------------------------------------------------------------------------------------------

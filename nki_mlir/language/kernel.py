@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from nki_mlir.alone import alone
-from nki_mlir.diagnostics import device_rules
+from nki_mlir.diagnostics import LEVEL, device_rules
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
-from nki_mlir.environment import EXECUTOR, TARGET
+from nki_mlir.environment import EXECUTOR, TARGET, raw_values
 from nki_mlir.frontend.builder import Builder, current
 from nki_mlir.frontend.errors import NestedGrid
 from nki_mlir.frontend.locations import remember
 from nki_mlir.frontend.races import checked, report
+from nki_mlir.frontend.state import Identity
 from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.frontend.wrapping import name_of, place_of, underlying, wrap
 from nki_mlir.language.argument_memory import ArgumentMemory
@@ -43,11 +44,18 @@ from nki_mlir.language.arguments import (
     signature_of,
     with_arrays,
 )
+from nki_mlir.language.call_cache import (
+    ArrayRun,
+    CachedCall,
+    CallCache,
+    key_of_arrays,
+    key_of_bound,
+)
 from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.launch_grid import cores_of
 from nki_mlir.language.other_threads import OtherThreads
 from nki_mlir.language.results import assemble, check_written, report_missing, structure_of_updates, traced
-from nki_mlir.language.specialization import Recent, RepeatedCall, Result, Specialization, call_key, check_executor
+from nki_mlir.language.specialization import Result, Specialization, check_executor
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import DType, dtype_of
@@ -88,11 +96,8 @@ class Kernel:
     executor: str | None = None
     by_reference: bool | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    specializations: Recent[object, Specialization] = field(default_factory=Recent, repr=False)
+    specializations: CallCache = field(default_factory=CallCache, repr=False)
     cores: tuple[int, ...] = ()                 # of each program of the grid, where it names several
-    # The last capture that was found for a quick key, with what was seen around it: shared as the captures are.
-    recent: Recent[object, tuple[ClosureState, Specialization]] = field(default_factory=Recent, init=False, repr=False)
-    repeated: Recent[object, RepeatedCall] = field(default_factory=Recent, init=False, repr=False)
 
     rolls: ClassVar[bool] = True                # whether loops of the kernel's Python may become loops of the program
     must_write: ClassVar[bool] = True           # whether a kernel without outputs is an error
@@ -104,18 +109,22 @@ class Kernel:
         functools.update_wrapper(self, self.func, updated=())
         self.__name__ = name_of(self.func)
         remember(underlying(self.func))
+        self.fixed = self._fixed()
+
+    def _fixed(self) -> tuple[object, ...]:
+        """What a kernel object says about its calls, which is a part of their keys: nothing of it changes."""
+        return self.grid, self.cores, self.target, self.mode, self.by_reference
 
     def with_changes(self: K, **changes: object) -> K:
         """A copy, with what the user has set on the kernel."""
         made = object.__new__(type(self))
         made.__dict__ = self.__dict__ | changes
-        if "specializations" in changes:
-            made.recent, made.repeated = Recent(), Recent()
+        made.fixed = made._fixed()
         return made
 
     def anew(self: K, **changes: object) -> K:
         """A copy with captures of its own, since what changes decides what they are."""
-        return self.with_changes(**changes, specializations=Recent())
+        return self.with_changes(**changes, specializations=CallCache())
 
     def __get__(self, instance: object, owner: type) -> "Kernel":
         """A method where its first parameter is ``self`` or ``cls``; any other kernel of a class stays as it is."""
@@ -135,22 +144,26 @@ class Kernel:
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         if capturing():
             return self.inline(arguments, keywords)
-        key = None if keywords or type(self.func) is not FunctionType else call_key(
-            (self.func, self.grid, self.target, self.executor), arguments)
-        repeated = self.repeated.get(key)
-        if repeated is None:
+        call, function = None, self.func
+        if not keywords and type(function) is FunctionType:
+            executor, target, level = raw_values(EXECUTOR.key, TARGET.key, LEVEL.key)
+            key = key_of_arrays([function, self.fixed, target, level], function, arguments)
+            call = None if key is None else self.specializations.find(key)
+        if call is None:
             arguments, keywords = with_arrays(arguments, keywords)
             adapter = framework_of(arguments, keywords)
             if adapter is not None:
                 return adapter.call(self, arguments, keywords)
         try:
-            if repeated is not None:
-                arrays: Sequence[np.ndarray] = arguments            # type: ignore[assignment]
-                if len(arguments) > repeated.inputs:
-                    arrays = [a for a in arguments if type(a) is np.ndarray]
-                if repeated.fits(arrays):
-                    return repeated(arrays)
-            return self.run(arguments, keywords, self.executor or default_executor(), key)
+            if call is not None:
+                run: ArrayRun | None = call.runs.get(self.executor or executor or "_XLAC" in sys.modules)
+                if run is not None:
+                    arrays: Sequence[np.ndarray] = arguments            # type: ignore[assignment]
+                    if len(arguments) > run.inputs:
+                        arrays = [a for a in arguments if type(a) is np.ndarray]
+                    if not run.updated or run.fits(arrays):
+                        return run(arrays)
+            return self.run(arguments, keywords, self.executor or default_executor())
         except IndirectOutOfBounds as error:
             raise plain(error) from error
 
@@ -191,47 +204,47 @@ class Kernel:
              describe: Callable[[Any], tuple[tuple[int, ...], DType]]) -> Bound:
         return bind(self.func, arguments, keywords, is_tensor, describe)
 
+    def settings(self) -> tuple[object, ...]:
+        """The part of a call's key that its arguments do not say."""
+        function: object = self.func
+        if type(function) is not FunctionType:
+            function = Identity(underlying(self.func) or type(self.func))
+        return function, self.fixed, TARGET.raw(), LEVEL.raw()
+
+    def way(self) -> object:
+        """What decides on the executor of a call."""
+        return self.executor or EXECUTOR.raw() or "_XLAC" in sys.modules
+
     def specialize(self, bound: Bound) -> Specialization:
         """The capture for these arguments, made once."""
-        quick = self.quick_key(bound)
-        recent = self.recent.get(quick)
-        made = recent[1] if recent is not None and recent[0].holds() else self._found(bound, quick)
-        races = made.captured.verdict.races
-        if races:
+        return self.cached_call(bound).capture
+
+    def cached_call(self, bound: Bound) -> CachedCall:
+        """The capture for these arguments, with what its calls may skip."""
+        device_rules()                          # an unknown level is an error
+        key = key_of_bound(self.settings(), bound)
+        simple = bound.plain is not None and type(self.func) is FunctionType
+        call = self.specializations.find(key) if simple else None
+        if call is not None:
+            self.specializations.use(key, call)
+        else:
+            seen = ClosureState(self.func, bound.constants)
+            call = self.specializations.find_equal(key, seen) or self._captured_call(key, bound)
+        if races := call.capture.captured.verdict.races:
             report(races)
-        return made
-
-    def quick_key(self, bound: Bound) -> object:
-        """What a capture depends on of plain arguments; None where they are not."""
-        if bound.plain and type(self.func) is FunctionType:
-            return self.func, self.grid, self.cores, self.platform, device_rules(), bound.tensor_key, bound.plain
-        return None
-
-    def _found(self, bound: Bound, quick: object) -> Specialization:
-        """As above, by all that the kernel's Python sees."""
-        seen = ClosureState(self.func, bound.constants)
-        made = self.specializations.used(self.key_of(bound, seen))
-        if made is None:
-            return self._specialize(bound)
-        if quick:
-            self.recent[quick] = seen, made
-        return made
+        return call
 
     @alone
-    def _specialize(self, bound: Bound) -> Specialization:
+    def _captured_call(self, key: tuple[object, ...], bound: Bound) -> CachedCall:
         """As above, where nothing has been captured for what was seen before the thread came here."""
-        seen = ClosureState(self.func, bound.constants)
-        key = self.key_of(bound, seen)
-        made = self.specializations.used(key)
-        if made is None:
-            others = OtherThreads()
-            made = self._capture(bound)
+        seen, others = ClosureState(self.func, bound.constants), OtherThreads()
+        call = self.specializations.find_equal(key, seen)
+        if call is None:
+            call = CachedCall(seen, self._capture(bound))
             if seen.note_changes(others.ran()):
-                self.specializations[self.key_of(bound, ClosureState(self.func, bound.constants))] = made
-        return made
-
-    def key_of(self, bound: Bound, seen: ClosureState) -> tuple[object, ...]:
-        return self.grid, self.cores, self.platform, bound.tensor_key, device_rules(), seen.key
+                call.seen = ClosureState(self.func, bound.constants)
+                self.specializations.add(key, call)
+        return call
 
     def _capture(self, bound: Bound) -> Specialization:
         from nki_mlir.dialects.kernel_function import the_kernel  # start-up: loads MLIR
@@ -289,18 +302,16 @@ class Kernel:
         return place_of(self.func)
 
     # -- running on arrays ---------------------------------------------------------------------------------------------
-    def run(self, arguments: tuple[object, ...], keywords: dict[str, object], on: str, key: object = None) -> Any:
-        """Run on NumPy arrays; returns NumPy arrays. Parameters that the kernel writes are updated in place.
-
-        Under ``key`` the call is kept to be repeated.
-        """
+    def run(self, arguments: tuple[object, ...], keywords: dict[str, object], on: str) -> Any:
+        """Run on NumPy arrays; returns NumPy arrays. Parameters that the kernel writes are updated in place."""
         bound = self.bind(arguments, keywords, is_array, self.describe)
         memory = ArgumentMemory(bound.tensors, [s.name for s in bound.specs])
         inputs = memory.arrays
         if on == "eager":
             from nki_mlir.language.eager_run import run_eager  # start-up: needed where it is asked for
             return run_eager(self, bound, memory)
-        spec = self.specialize(bound)
+        call = self.cached_call(bound)
+        spec = call.capture
         changed = [r.input for r in spec.results if r.input is not None]
         memory.check(changed)
         if on in TRACKS and spec.captured.verdict.undecided and checked():
@@ -311,10 +322,8 @@ class Kernel:
             spec.program(on)(inputs, shared)
             if spec.left_out:
                 spec.report_left_out()
-            if on == "jit" and key is not None and spec.repeats:
-                recent = self.recent.get(self.quick_key(bound))
-                if recent is not None and recent[1] is spec:    # not another one, of when what it saw was immutable
-                    self.repeated[key] = RepeatedCall(*recent)
+            if on == "jit" and spec.repeats and (way := self.way()) not in call.runs:
+                call.runs[way] = ArrayRun(spec)
         else:
             from nki_mlir.targets.interpreter.unwritten import tracked  # start-up: needed where it is asked for
             seen = [tracked(a, s.name) for a, s in zip(shared, spec.shared)]

@@ -1,27 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A kernel that was captured for given shapes, constants and a grid: its modules, its results, its programs.
-
-Calls like one before go to their program at once. Captures and planned calls are kept by what they are for: as many as
-a process may go on to need, not all there ever were.
-"""
+"""A kernel that was captured for given shapes, constants and a grid: its modules, its results, its programs."""
 
 import hashlib
-import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from math import isnan, prod
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from nki_mlir import extensions, recycled
-from nki_mlir.alone import ALONE, free_in_child, made_alone
-from nki_mlir.diagnostics import LEVEL, NkiMlirError
-from nki_mlir.environment import EXECUTOR, TARGET
+from nki_mlir.alone import ALONE, made_alone
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.arguments import TensorSpec
-from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.results import warn_left_out
 from nki_mlir.scalar.dtypes import DType
 
@@ -165,86 +156,3 @@ class UnknownExecutor(NkiMlirError, ValueError):
     code = "NKI-EXECUTOR"
     message = "there is no executor named '{name}'"
     fix = "use one of eager, interpreter, jit, isa{more}"
-
-
-# -- calls like one before ---------------------------------------------------------------------------------------------
-# Arrays and simple constants by position, on the JIT: they need no binding, only a check that what the kernel's Python
-# sees is what it was.
-EXACT = (int, str, bool, type(None))
-
-
-def call_key(settings: tuple[object, ...], arguments: tuple[object, ...]) -> tuple[object, ...] | None:
-    """What the program of a call depends on, but for what the kernel's Python sees. None where only binding tells.
-
-    ``settings`` are those of the kernel.
-    """
-    key = list(settings)
-    for value in arguments:
-        kind = type(value)
-        if kind is np.ndarray:
-            array: np.ndarray = value           # type: ignore[assignment]
-            if not array.flags.c_contiguous or array.dtype.metadata is not None:
-                return None
-            key += array.shape, array.dtype
-        elif kind in EXACT or (kind is float and value and not isnan(value)):       # type: ignore[arg-type]
-            key += kind, value
-        else:
-            return None
-    key += EXECUTOR.raw(), TARGET.raw(), LEVEL.raw(), "_XLAC" in sys.modules
-    return tuple(key)
-
-
-class RepeatedCall:
-    """The program of a call, and its results: all that is left is to make their memory and run."""
-
-    def __init__(self, seen: ClosureState, spec: Specialization) -> None:
-        self.holds, self.program, self.inputs = seen.holds, spec.program("jit"), len(spec.inputs)
-        self.makers = [partial(make, s.shape, s.dtype.numpy) for s, make in zip(spec.shared, spec.makers)]
-        self.results = [r.input if r.shared is None else self.inputs + r.shared for r in spec.results]
-        self.updated = [r.input for r in spec.results if r.input is not None]
-        self.is_one = spec.structure == "one"
-
-    def fits(self, arrays: Sequence[np.ndarray]) -> bool:
-        """Whether what the call updates may be written, and what the kernel's Python sees is what it was."""
-        for k in self.updated:
-            if not arrays[k].flags.writeable:
-                return False
-        return self.holds()
-
-    def __call__(self, arrays: Sequence[np.ndarray]) -> object:
-        shared = [make() for make in self.makers]
-        self.program(arrays, shared)
-        memory = [*arrays, *shared]
-        if self.is_one:
-            return memory[self.results[0]]                  # type: ignore[index]
-        return tuple([memory[k] for k in self.results])     # type: ignore[index]
-
-
-# -- what is kept of them ----------------------------------------------------------------------------------------------
-K = TypeVar("K")
-V = TypeVar("V")
-
-MOST = 1000                     # captures and calls of one kernel, plans of all kernels of a framework
-
-_lock = free_in_child(threading.Lock())
-
-
-class Recent(dict[K, V]):
-    """A dict of at most ``MOST`` entries: a new one takes the place of the one that was used the longest ago.
-
-    ``used`` finds an entry and counts as a use. ``get`` does not, and costs no more than a dict's: it is for what is
-    made again in no time.
-    """
-
-    def used(self, key: K) -> V | None:
-        found = self.get(key)
-        if found is not None:
-            self[key] = found
-        return found
-
-    def __setitem__(self, key: K, value: V) -> None:
-        with _lock:
-            self.pop(key, None)
-            while len(self) >= MOST:
-                del self[next(iter(self))]
-            super().__setitem__(key, value)

@@ -4,18 +4,20 @@
 import dataclasses
 import gc
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.language import specialization
+from nki_mlir.language import call_cache
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.beta import typing as nt
+from nki_mlir.language.call_cache import CachedCall, CallCache, key_of_arrays, key_of_bound
 from nki_mlir.language.current import language as current_nl
 from nki_mlir.language.current import nki as current_nki
-from nki_mlir.language.specialization import Recent, call_key
+from nki_mlir.language.kernel import is_array
 
 FACTOR = 2.0
 
@@ -39,8 +41,13 @@ def kernel():
     kernel = nki.jit(scaled)
     for _ in range(2):
         kernel(numbers(4, 8))
-    assert len(kernel.repeated) == 1
+    assert len(short_calls(kernel)) == 1
     return kernel
+
+
+def short_calls(kernel):
+    """What is left of the calls that take the short way."""
+    return [run for call in kernel.specializations.calls() for run in call.runs.values()]
 
 
 def numbers(*shape):
@@ -48,9 +55,9 @@ def numbers(*shape):
 
 
 def test_second_call_is_short_and_reads_its_own_arrays(kernel):
-    [repeated] = kernel.repeated.values()
+    [short] = short_calls(kernel)
     first, second = kernel(numbers(4, 8)), kernel(numbers(4, 8) + 1)
-    assert [*kernel.repeated.values()] == [repeated] and first is not second
+    assert short_calls(kernel) == [short] and first is not second
     assert np.array_equal(first, numbers(4, 8) * 2 + 3) and np.array_equal(second, numbers(4, 8) * 2 + 5)
 
 
@@ -61,7 +68,7 @@ def test_shapes_constants_and_dtypes_have_programs_of_their_own(kernel):
         assert np.array_equal(kernel(numbers(4, 8), 1), numbers(4, 8) * 2 + 1)
         assert np.array_equal(kernel(numbers(2, 2)), numbers(2, 2) * 2 + 3)
         assert np.array_equal(kernel(numbers(2, 2).astype(np.float16)), half)
-    assert half.dtype == np.float16 and len(kernel.repeated) == 5
+    assert half.dtype == np.float16 and len(short_calls(kernel)) == 5
 
 
 def test_global_that_changes_is_seen(kernel, monkeypatch):
@@ -172,7 +179,7 @@ def test_parameters_that_are_updated_are_updated_each_time():
     array = numbers(4, 8)
     for _ in range(4):
         assert double(array) is array
-    assert np.array_equal(array, numbers(4, 8) * 16) and len(double.repeated) == 1
+    assert np.array_equal(array, numbers(4, 8) * 16) and len(short_calls(double)) == 1
     columns, fixed = np.asfortranarray(numbers(4, 8)), numbers(4, 8)
     double(columns)
     assert np.array_equal(columns, numbers(4, 8) * 2)
@@ -189,8 +196,8 @@ def test_current_generation_and_its_simulation(monkeypatch):
     kernel = current_nki.jit(of_current)
     for _ in range(3):
         assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) * 2)
-    assert len(kernel.repeated) == 1
-    monkeypatch.setattr(specialization.RepeatedCall, "__call__", None)
+    assert len(short_calls(kernel)) == 1
+    monkeypatch.setattr(call_cache.ArrayRun, "__call__", None)
     monkeypatch.setenv("NKI_SIMULATOR", "1")
     assert np.array_equal(kernel(numbers(4, 8)), numbers(4, 8) * 2)
 
@@ -205,7 +212,7 @@ def test_run_time_index_out_of_bounds_is_an_index_error_each_time():
     table, inside = numbers(16, 8), np.array([[3], [1], [0], [15]], np.int32)
     for _ in range(2):
         assert np.array_equal(rows(table, inside), table[inside[:, 0]])
-    assert len(rows.repeated) == 1
+    assert len(short_calls(rows)) == 1
     for _ in range(2):
         with pytest.raises(IndexError, match="out of bounds") as caught:
             rows(table, inside + 1)
@@ -214,18 +221,19 @@ def test_run_time_index_out_of_bounds_is_an_index_error_each_time():
 
 @pytest.mark.parametrize("value", [0.0, -0.0, float("nan"), (1, 2), [1], np.float32(1), np.zeros((2, 2), np.float32).T])
 def test_values_that_equality_does_not_tell_apart_have_no_key(value):
-    assert call_key((), (value,)) is None
+    keys = [key_of_arrays([], scaled, (numbers(4, 8), v)) for v in (value, 0, False, None)]
+    assert len({repr(key) for key in keys}) == 4 or keys[0] is None
 
 
 def test_calls_are_kept_up_to_a_bound(kernel, monkeypatch):
-    monkeypatch.setattr("nki_mlir.language.specialization.MOST", 3)
+    monkeypatch.setattr("nki_mlir.language.call_cache.MOST", 3)
     for n in (1, 1, 2, 2, 3, 3, 4, 4):
         assert np.array_equal(kernel(numbers(1, n)), numbers(1, n) * 2 + 3)
-    assert len(kernel.repeated) == 3
+    assert len(short_calls(kernel)) == 3
 
 
 def test_captures_that_were_used_last_are_kept(kernel, monkeypatch):
-    monkeypatch.setattr("nki_mlir.language.specialization.MOST", 2)
+    monkeypatch.setattr("nki_mlir.language.call_cache.MOST", 2)
     captured = []
     capture = type(kernel)._capture
     monkeypatch.setattr(type(kernel), "_capture", lambda self, bound: captured.append(bound.specs[0].shape[1]) or
@@ -233,21 +241,32 @@ def test_captures_that_were_used_last_are_kept(kernel, monkeypatch):
     for n in (1, 2, 1, 3, 1, 2, 3):
         on = kernel.on("interpreter" if n == 1 else "jit")
         assert np.array_equal(on(numbers(1, n)), numbers(1, n) * 2 + 3)
-        kernel.recent.clear()                           # the way that is short leads past the captures
         assert len(kernel.specializations) <= 2
     assert captured == [1, 2, 3, 2, 3]
 
 
-def test_entries_that_were_used_last_are_kept(monkeypatch):
-    monkeypatch.setattr("nki_mlir.language.specialization.MOST", 3)
-    kept = Recent()
+def test_entries_of_keys_that_were_used_last_are_kept(monkeypatch):
+    monkeypatch.setattr("nki_mlir.language.call_cache.MOST", 3)
+    cache, seen = CallCache(), SimpleNamespace(key="seen", holds=lambda: True)
     for key in "abc":
-        kept[key] = key.upper()
-    assert kept.used("a") == "A" and kept.used("x") is None and kept.get("b") == "B"
-    kept["d"] = "D"
-    assert list(kept) == ["c", "a", "d"]
-    kept["c"] = "again"
-    assert list(kept) == ["a", "d", "c"] and kept["c"] == "again"
+        cache.add((key,), CachedCall(seen, key.upper()))
+    assert cache.find_equal(("a",), seen).capture == "A" and cache.find_equal(("x",), seen) is None
+    cache.add(("d",), CachedCall(seen, "D"))
+    assert cache.values() == ["C", "A", "D"]
+    cache.add(("d",), CachedCall(seen, "again"))
+    assert cache.values() == ["A", "again", "D"] and cache.find(("d",)).capture == "again"
+
+
+def with_defaults(x, y, factor=3.0, *, shift=1, name=None):
+    return scaled(x, factor)
+
+
+@pytest.mark.parametrize("arguments", [(2.5,), (0.0,), (), (True,), (None,), ("text",), (float("nan"),)])
+def test_key_of_arrays_is_the_key_of_bound_arguments(arguments):
+    kernel = nki.jit(with_defaults)
+    arguments = (numbers(4, 8), numbers(2, 2).astype(np.float16), *arguments)
+    bound = kernel.bind(arguments, {}, is_array, kernel.describe)
+    assert key_of_arrays(list(kernel.settings()), with_defaults, arguments) == key_of_bound(kernel.settings(), bound)
 
 
 def test_kernel_that_is_gone_takes_what_it_sees_along():

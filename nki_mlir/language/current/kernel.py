@@ -105,10 +105,10 @@ class Kernel(CoreKernel):
     def eager_program(self) -> Callable[..., simulator.EagerCore]:
         return partial(simulator.EagerCore, target=self.platform)
 
-    def run(self, arguments: tuple[object, ...], keywords: dict[str, object], on: str, key: object = None) -> object:
+    def run(self, arguments: tuple[object, ...], keywords: dict[str, object], on: str) -> object:
         if on == "eager":
             return simulator.simulate(self, arguments, keywords, self.platform)
-        return super().run(arguments, keywords, on, key)
+        return super().run(arguments, keywords, on)
 
     def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
         """Part of the calling kernel."""

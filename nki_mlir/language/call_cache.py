@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The captures of a kernel, by what a call says and what the kernel's Python sees at the call.
+
+What the call says is the key: the function, grid and target, and for each parameter the shape and dtype of a tensor or
+the type and value of a constant. What Python sees is the ``ClosureState`` of each capture under that key. A capture
+holds while a walk would see the same; ``docs/internals.md`` has the contract.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.alone import free_in_child
+from nki_mlir.language.arguments import Bound
+from nki_mlir.language.closure_state import ClosureState
+from nki_mlir.language.specialization import Specialization
+
+MOST = 1000                     # captures of one kernel
+EXACT = frozenset({int, str, bool, type(None)})
+NO_CONSTANT = (object(),)
+
+Key = tuple[object, ...]
+
+_lock = free_in_child(threading.Lock())
+
+
+class CachedCall:
+    """A capture, what its kernel's Python saw, and for each way to run it what is left to do at a call."""
+
+    def __init__(self, seen: ClosureState, capture: Specialization) -> None:
+        self.seen, self.capture = seen, capture
+        self.runs: dict[object, Any] = {}               # by executor and framework
+
+
+class CallCache:
+    """At most ``MOST`` captures; a new one takes the place of the one whose key was used the longest ago."""
+
+    def __init__(self) -> None:
+        self._calls: dict[Key, tuple[CachedCall, ...]] = {}         # the tuples are replaced, never changed
+
+    def find(self, key: Key) -> CachedCall | None:
+        """The call under this key whose kernel still sees what it saw. Cheap: it does not count as a use."""
+        for call in self._calls.get(key, ()):
+            if call.seen.holds():
+                return call
+        return None
+
+    def find_equal(self, key: Key, seen: ClosureState) -> CachedCall | None:
+        """The call under this key whose kernel saw what equals ``seen``, which takes its place."""
+        for call in self._calls.get(key, ()):
+            if call.seen.key == seen.key:
+                call.seen = seen
+                self.use(key, call)
+                return call
+        return None
+
+    def use(self, key: Key, call: CachedCall) -> None:
+        """Count a use: the call is the last one that goes."""
+        with _lock:
+            calls = self._calls.pop(key, ())
+            self._calls[key] = (call, *(c for c in calls if c is not call))
+
+    def add(self, key: Key, call: CachedCall) -> None:
+        with _lock:
+            calls = self._calls.pop(key, ())
+            while self._calls and len(self) + len(calls) >= MOST:
+                self._calls.pop(next(iter(self._calls)))
+            self._calls[key] = (call, *calls[:MOST - 1])
+
+    def calls(self) -> Iterator[CachedCall]:
+        for calls in list(self._calls.values()):
+            yield from calls
+
+    def values(self) -> list[Specialization]:
+        """The captures."""
+        return [call.capture for call in self.calls()]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._calls.values()))
+
+
+# -- the key -----------------------------------------------------------------------------------------------------------
+def constant(value: object) -> tuple[type, object] | None:
+    """The part of a key that a simple constant is; None of any other value."""
+    kind = type(value)
+    if kind in EXACT:
+        return kind, value
+    if kind is float:
+        return kind, value if value and value == value else repr(value)         # 0.0 is not -0.0, and nan is nan
+    return None
+
+
+def key_of_arrays(key: list[object], function: FunctionType, arguments: tuple[object, ...]) -> Key | None:
+    """The key of a call of arrays in C order and simple constants, given by position; ``key`` has its settings.
+
+    None of any other call, whose key is that of its bound arguments.
+    """
+    code = function.__code__
+    missing, values = code.co_argcount - len(arguments), arguments
+    if missing or code.co_kwonlyargcount:
+        values += defaults_of(function, missing)
+    for value in values:
+        if type(value) is np.ndarray:
+            array: np.ndarray = value
+            if not array.flags.c_contiguous or array.dtype.metadata is not None:
+                return None
+            key += array.shape, array.dtype
+        elif (part := constant(value)) is not None:
+            key += part
+        else:
+            return None
+    return tuple(key)
+
+
+def key_of_bound(settings: Key, bound: Bound) -> Key:
+    """The key of bound arguments. Of one that is no tensor and no simple constant it has the tensors inside; the rest
+    is seen as a kernel's globals are."""
+    key, specs = list(settings), iter(bound.specs)
+    for name, value in bound.values.items():
+        if bound.is_tensor(value):
+            spec = next(specs)
+            key += spec.shape, spec.dtype.name if spec.dtype.numpy.metadata else spec.dtype.numpy
+        elif (part := constant(value)) is not None:
+            key += part
+        else:
+            key.append(tuple([(*spec[:2], spec.dtype.name) for _, spec in zip(bound.paths(name), specs)]))
+    return tuple(key)
+
+
+def defaults_of(function: FunctionType, missing: int) -> tuple[object, ...]:
+    """The defaults of the last ``missing`` parameters by position and of all by keyword; ``NO_CONSTANT`` where that is
+    no simple matter: a parameter has none, or it is an array, which is a tensor of the call."""
+    code = function.__code__
+    by_position, by_keyword = function.__defaults__ or (), function.__kwdefaults__ or {}
+    names = code.co_varnames[code.co_argcount:code.co_argcount + code.co_kwonlyargcount]
+    if not 0 <= missing <= len(by_position) or not by_keyword.keys() >= {*names}:
+        return NO_CONSTANT
+    defaults = *by_position[len(by_position) - missing:], *(by_keyword[name] for name in names)
+    return NO_CONSTANT if any([isinstance(value, np.ndarray) for value in defaults]) else defaults
+
+
+# -- native code on arrays ---------------------------------------------------------------------------------------------
+class ArrayRun:
+    """A captured kernel on arrays, on the JIT: all that is left is to make the results' memory and run."""
+
+    def __init__(self, capture: Specialization) -> None:
+        self.program, self.inputs = capture.program("jit"), len(capture.inputs)
+        self.makers: list[Callable[[], np.ndarray]] = [
+            partial(make, s.shape, s.dtype.numpy) for s, make in zip(capture.shared, capture.makers)]
+        self.results = [r.input if r.shared is None else self.inputs + r.shared for r in capture.results]
+        self.updated = [r.input for r in capture.results if r.input is not None]
+        self.is_one = capture.structure == "one"
+
+    def fits(self, arrays: Sequence[np.ndarray]) -> bool:
+        """Whether the arrays that the call updates may be written."""
+        return all([arrays[k].flags.writeable for k in self.updated])
+
+    def __call__(self, arrays: Sequence[np.ndarray]) -> object:
+        shared = [make() for make in self.makers]
+        self.program(arrays, shared)
+        memory = [*arrays, *shared]
+        if self.is_one:
+            return memory[self.results[0]]                  # type: ignore[index]
+        return tuple([memory[k] for k in self.results])     # type: ignore[index]
