@@ -30,6 +30,8 @@ from nki_mlir.migration.names import operator
 BINARY = {*ARITHMETIC, *MODULI, *VERDICTS, *BITWISE}
 COMMUTE = {"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
            "bitwise_and", "bitwise_or", "bitwise_xor"}
+HAVE_DESTINATION = {"nl.store", "nl.atomic_rmw", "nisa.dma_copy", "nisa.nc_stream_shuffle",
+                    "nisa.tensor_copy_predicated", "nisa.select_reduce"}
 NO_INSTRUCTION = {"divide", "mod", "fmod", "power"}         # what tensor_tensor does not have
 FLOAT32 = "nl.float32"
 NARROW = {f"nl.{n}" for n in ("bool_", "int8", "uint8", "int16", "uint16")}         # an integer makes int32 of them
@@ -104,6 +106,9 @@ class Arguments:
 Recipe = Callable[["Calls", Arguments], "OperationText | cst.BaseExpression"]
 
 
+FACT = Fact()
+
+
 class Calls(Indices):
     """Adds calls and operators to expressions. ``recipes`` has the functions of ``nl`` and ``nisa`` by name."""
 
@@ -166,6 +171,10 @@ class Calls(Indices):
             if isinstance(updated_node.operator, cst.Not):
                 self.left("the truth of a tile")
             return self.deferred(self.unary("negative" if minus else "invert", updated_node.expression))
+        condition = isinstance(updated_node.expression, (cst.Comparison, cst.BooleanOperation))
+        if isinstance(updated_node.operator, cst.BitInvert) and condition and not isinstance(fact, MaskFact):
+            self.report.changed(self.line, "a condition on loop variables is Python's: its inversion is not")
+            return self.new(f"(not {self.text(updated_node.expression)})", FACT)
         if isinstance(fact, IndexFact) and minus:
             return self.note(updated_node, self.combined("subtract", IndexFact("0", ()), fact))
         return self.note(updated_node, fact if isinstance(fact, NumberFact) else Fact())
@@ -266,6 +275,8 @@ class Calls(Indices):
         is_tile = [isinstance(self.fact(n), TensorFact) for n in nodes]
         pair = [self.viewed(n, mask) if tile else (self.text(n), TensorFact(SBUF)) for n, tile in zip(nodes, is_tile)]
         explicit = bool(dtype)
+        if any(isinstance(self.fact(n), Unknown) for n in nodes):
+            raise LeftForAPerson("an operand of which the text does not say whether it is a tile")
         if all(is_tile):
             first, second, fact = self.alike(*pair)
             kinds = {pair[0][1].dtype, pair[1][1].dtype}
@@ -363,6 +374,8 @@ class Calls(Indices):
         package, _, name = meaning.partition(".")
         arguments = self.arguments(meaning, node)
         recipe = self.recipes.get(meaning)
+        if recipe is not None and "dst" in arguments and meaning not in HAVE_DESTINATION:
+            return self._with_destination(recipe, arguments)
         if recipe is not None:
             made = recipe(self, arguments)
         elif package == "nl" and name in BINARY and {"x", "y"} <= set(arguments.nodes):
@@ -380,6 +393,17 @@ class Calls(Indices):
             return made
         made.condition, made.mask = arguments.condition, arguments.mask
         return self.deferred(made)
+
+    def _with_destination(self, recipe: Recipe, arguments: Arguments) -> cst.BaseExpression:
+        """A call of the beta package of later releases, which has the destination already."""
+        dst, target = arguments.tensor("dst")
+        del arguments.nodes["dst"]
+        made = recipe(self, arguments)
+        if not isinstance(made, OperationText) or made.into is None:
+            raise LeftForAPerson(f"{arguments.function} with a destination")
+        *before, last = (self.settled(text) for text in made.into(dst, target))
+        self.prelude[-1] += before
+        return self.new(last, FACT)
 
     def arguments(self, meaning: str, node: cst.Call) -> Arguments:
         """The arguments of a call of a public function by name."""

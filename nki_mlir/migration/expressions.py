@@ -372,7 +372,8 @@ class Expressions(cst.CSTTransformer):
             if isinstance(fact, MaskFact):                          # an operand that a mask restricts
                 text, part = masked(self.text(owner), tensor, fact)
                 return self.new(text, part)
-        return self._noted(SubscriptText(self.text(owner), tensor, tuple(self.items(node, tensor))), node)
+        counts = frozenset(self.scope.counts.values())
+        return self._noted(SubscriptText(self.text(owner), tensor, tuple(self.items(node, tensor)), counts), node)
 
     def _noted(self, view: SubscriptText, node: cst.Subscript) -> cst.BaseExpression:
         if not view.items:

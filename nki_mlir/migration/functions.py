@@ -35,7 +35,8 @@ class FunctionCalls(Calls):
                     self.scope.facts[owner.value] = Many(added)
         if isinstance(original.func, cst.Name):
             return self.note(updated, self._named(original.func.value, updated))
-        return self.note(updated, Fact())
+        tiles = any(isinstance(self.fact(a.value), TensorFact) for a in updated.args)
+        return self.note(updated, Unknown() if tiles else Fact())
 
     def _named(self, name: str, node: cst.Call) -> Fact:
         facts = [self.fact(a.value) for a in node.args]
@@ -58,7 +59,7 @@ class FunctionCalls(Calls):
                 return Many(Items((NumberFact("int"), self.element(facts[0]))))
             case "zip":
                 return Many(Items(tuple(self.element(f) for f in facts)))
-        return Fact()
+        return Unknown() if any(isinstance(f, TensorFact) for f in facts) else Fact()
 
     def _method(self, text: str, tensor: TensorFact, name: str, node: cst.Call) -> cst.BaseExpression:
         """A method of a tensor."""

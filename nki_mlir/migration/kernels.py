@@ -42,6 +42,7 @@ class Kernels(Statements):
         self.axes: set[int] = set()
         self.on_grid = False
         self.all_names: set[str] = set()
+        self.on_cores: set[str] = set()         # kernels whose programs are the cores of a launch
 
     # -- launches ------------------------------------------------------------------------------------------------------
     def program_axes(self, name: str) -> set[int]:
@@ -175,8 +176,6 @@ class Kernels(Statements):
              self.local) = outer
             self.returned = returned
         return made, self.given_back(result)
-
-    on_cores: set[str] = set()          # kernels whose programs are the cores of a launch
 
     def nested(self, node: cst.FunctionDef) -> cst.BaseStatement:
         """A function within a kernel: it sees the names around it."""

@@ -21,6 +21,7 @@ from nki_mlir.migration.facts import (
     ShapeOf,
     Span,
     TensorFact,
+    Unknown,
 )
 
 LANGUAGE: dict[str, Recipe] = {}
@@ -108,8 +109,7 @@ def create(calls: Calls, a: Arguments) -> cst.BaseExpression:
 @recipe("shared_constant")
 def shared_constant(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """A constant of the host in HBM; the dtype is that of the array."""
-    node = next(iter(a.nodes.values()))
-    text = calls.text(node)
+    text = calls.text(next(iter(a.nodes.values())))
     if a.dtype:
         text = f"{terms.factor(text)}.astype({a.dtype})"
     return calls.new(f"{calls.nl}.shared_constant({text})", TensorFact(HBM, None, a.dtype_meaning, base=True))
@@ -118,7 +118,7 @@ def shared_constant(calls: Calls, a: Arguments) -> cst.BaseExpression:
 @recipe("shared_identity_matrix")
 def shared_identity(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """The same."""
-    n = a.text("n") or calls.text(next(iter(a.nodes.values())))
+    n = calls.text(next(iter(a.nodes.values())))
     calls.report.changed(calls.line, "the identity is created in SBUF, where it need not be loaded")
     dtype = a.dtype or f"{calls.nl}.uint8"
     return calls.new(f"{calls.nl}.shared_identity_matrix({n}, dtype={dtype})",
@@ -188,6 +188,8 @@ def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
     if value is None:
         raise LeftForAPerson("nl.store without a value")
     fact = calls.fact(value)
+    if isinstance(fact, Unknown):
+        raise LeftForAPerson("a value of which the text does not say whether it is a tile")
     if isinstance(fact, NumberFact):
         shape = calls.shape_text(target, dst)
         return calls.new(f"{calls.nl}.store({dst}, {calls.nl}.full({shape}, {calls.text(value)}, "
@@ -427,8 +429,8 @@ def gather_flattened(calls: Calls, a: Arguments) -> cst.BaseExpression:
 @recipe("device_print")
 def device_print(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """Prints where the kernel is simulated."""
-    values = list(a.nodes.values())
-    return calls.new(f"{calls.nl}.device_print({calls.text(values[0])}, {calls.text(values[1])})", Fact())
+    prefix, value = list(a.nodes.values())[:2]
+    return calls.new(f"{calls.nl}.device_print({calls.text(prefix)}, {calls.text(value)})", Fact())
 
 
 @recipe("static_cast")

@@ -112,6 +112,17 @@ class SourceModule:
                         found[node.targets[0].id] = NumberFact("float" if isinstance(value.value, float) else "int")
         return found
 
+    def _index_vectors(self) -> None:
+        """Index vectors and masks at the top of the file, which its kernels see."""
+        for statement in self.tree.body:
+            for small in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
+                if isinstance(small, cst.Assign) and any(
+                        self.names.meaning(n) in ("nl.arange", "nl.mgrid")
+                        for n in [*_nodes(small, cst.Attribute), *_nodes(small, cst.Name)]):
+                    target = small.targets[0].target
+                    self.kernels.bind_target(target, self.kernels.fact(self.kernels.rewritten(small.value)))
+        self.kernels.globals |= self.kernels.scope.facts
+
     def _launches(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for node in _nodes(self.tree, cst.Subscript):
@@ -126,6 +137,7 @@ class SourceModule:
     def text(self) -> str:
         """The file in the current generation."""
         kernels = self.kernels
+        self._index_vectors()
         for name in self.entries:
             axes = kernels.program_axes(name)
             grids = self.launches.get(name, [])
@@ -151,7 +163,7 @@ class Host(cst.CSTTransformer):
         super().__init__()
         self.module, self.names, self.report = module, module.names, module.report
         self.nki = self.names.alias("nki")
-        self.partial = False
+        self.called: set[cst.CSTNode] = set()
 
     def line(self, node: cst.CSTNode) -> int:
         """The old line."""
@@ -268,11 +280,8 @@ class Host(cst.CSTTransformer):
             return updated_node
         if original_node in self.called:
             return updated_node
-        self.partial = True
         return cst.parse_expression(f"functools.partial({MODULE.code_for_node(updated_node.value)}, "
                                     f"grid={self._grid(original_node)})")
-
-    called: set[cst.CSTNode] = set()
 
     def visit_Call(self, node: cst.Call) -> None:
         """Subscripts that are called."""

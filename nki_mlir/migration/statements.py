@@ -11,7 +11,7 @@ import libcst as cst
 from nki_mlir.migration import terms
 from nki_mlir.migration.calls import NO_INSTRUCTION
 from nki_mlir.migration.expressions import MARK, OPERATORS, LeftForAPerson, OperationText
-from nki_mlir.migration.facts import HBM, PSUM, Fact, IndexFact, Items, MaskFact, NumberFact, TensorFact, join
+from nki_mlir.migration.facts import HBM, PSUM, Fact, IndexFact, Items, MaskFact, NumberFact, TensorFact, Unknown, join
 from nki_mlir.migration.functions import FunctionCalls, shape_names
 from nki_mlir.migration.parameters import bound_names
 
@@ -186,7 +186,9 @@ class Statements(FunctionCalls):
                 if node.value is None:
                     return None
                 self.report.changed(self.line, "shapes are no annotations of variables")
-                return self.assign(node.target, node.value, [])
+                texts = self.assign(node.target, node.value, [])
+                self.annotated(node)
+                return texts
             case cst.AugAssign():
                 return self.augmented(node)
             case cst.Return():
@@ -200,6 +202,16 @@ class Statements(FunctionCalls):
         made = node.visit(self)
         assert isinstance(made, cst.BaseSmallStatement)
         return [self.settled(self.code(made))]
+
+    def annotated(self, node: cst.AnnAssign) -> None:
+        """What ``name: tensor[rows, columns]`` says of a shape that nothing else does."""
+        written, target = node.annotation.annotation, node.target
+        if not isinstance(written, cst.Subscript) or not isinstance(target, cst.Name):
+            return
+        fact = self.scope.facts.get(target.value)
+        shape = tuple(self.code(e.slice) for e in written.slice)
+        if isinstance(fact, TensorFact) and fact.shape is None and all(self.stable(t) for t in shape):
+            self.scope.facts[target.value] = replace(fact, shape=shape)
 
     def under(self, condition: str, texts: list[str]) -> list[str]:
         """Statements that are executed under a condition of the host."""
@@ -299,6 +311,8 @@ class Statements(FunctionCalls):
         """t[...] = value."""
         place = self.rewritten(target)
         known = self.fact(place)
+        if isinstance(known, TensorFact) and isinstance(fact, Unknown):
+            self.left("a value of which the text does not say whether it is a tile")
         if not isinstance(known, TensorFact) or (not (
                 isinstance(fact, (TensorFact, NumberFact)) or self.result(value)) and not known.on_chip):
             return [f"{self.code(place)} = {self.text(value)}"]

@@ -48,6 +48,7 @@ class SubscriptText:
     text: str
     tensor: TensorFact
     items: tuple[Item, ...]
+    counts: frozenset[str] = frozenset()            # names of what masks leave: a tile has no more elements
 
 
 def span(start: str, size: str, step: str = "1", dimension: str = "") -> str:
@@ -98,8 +99,20 @@ def render(view: SubscriptText, mask: MaskFact | None = None) -> tuple[str, Tens
     if any(isinstance(i, IndexFact) for i in items):
         if any(isinstance(i, Part) and i.text != ":" for i in items):
             raise NotAView("a subscript mixes slices with index vectors")
+        known = tensor.shape or ()
+        items = [_within(i, size, view.counts) for i, size in zip(items, known)] + items[len(known):]
         return _of_indices(view.text, tensor, items)
     return _of_slices(view.text, tensor, items)
+
+
+def _within(item: Item, size: str, counts: frozenset[str]) -> Item:
+    """An index of a dimension of which a mask has left fewer elements."""
+    if size not in counts or not isinstance(item, IndexFact) or item.base != "0":
+        return item
+    varying = [k for k, a in enumerate(item.axes) if a.step != "0"]
+    if len(varying) != 1 or item.axes[varying[0]].step != "1":
+        return item
+    return IndexFact("0", tuple(replace(a, extent=size) if k == varying[0] else a for k, a in enumerate(item.axes)))
 
 
 def _extents(items: Sequence[Item]) -> list[str]:

@@ -15,7 +15,8 @@ from nki_mlir.compat import install
 from nki_mlir.migration.files import migrated
 
 ROOT = Path(__file__).parent.parent.parent
-IDIOMS = Path(__file__).parent / "kernels" / "idioms.py"
+KERNELS = Path(__file__).parent / "kernels"
+IDIOMS, UNITS = KERNELS / "idioms.py", KERNELS / "units.py"
 EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.py")) if "neuronxcc" in (text := p.read_text())
             and "def cases" in text]
 LISTINGS = ROOT.parent / "shared" / "seeds" / "listings"
@@ -55,7 +56,7 @@ def copied(values):
 QUICK = ("average_pool2d", "convolution", "giou", "normalisation", "tensor_add")
 
 
-@pytest.mark.parametrize("file", [IDIOMS, *(p if p.stem in QUICK else pytest.param(p, marks=pytest.mark.slow)
+@pytest.mark.parametrize("file", [IDIOMS, UNITS, *(p if p.stem in QUICK else pytest.param(p, marks=pytest.mark.slow)
                                             for p in EXAMPLES)], ids=lambda p: p.stem)
 def test_migrates_without_hand_work(file, tmp_path, monkeypatch):
     made = of(file)
@@ -64,7 +65,7 @@ def test_migrates_without_hand_work(file, tmp_path, monkeypatch):
     new = tmp_path / f"{file.stem}_migrated.py"
     new.write_text(made.new)
     before, after = loaded(file, f"{file.stem}_before"), loaded(new, new.stem)
-    for on in ("eager", "jit") if file == IDIOMS else ("eager",):
+    for on in ("eager", "jit") if file in (IDIOMS, UNITS) else ("eager",):
         for (old, arguments, *_), (kernel, again, *_) in zip(before.cases(), after.cases(), strict=True):
             keywords = kernel.keywords if isinstance(kernel, functools.partial) else {}
             kernel = kernel.func if isinstance(kernel, functools.partial) else kernel
@@ -81,7 +82,7 @@ def test_migrates_without_hand_work(file, tmp_path, monkeypatch):
 
 def test_text_is_formatted(tmp_path):
     """Of the examples that are quick, so that this test is."""
-    for file in (IDIOMS, *(p for p in EXAMPLES if p.stem in QUICK)):
+    for file in (IDIOMS, UNITS, *(p for p in EXAMPLES if p.stem in QUICK)):
         new = tmp_path / file.name
         new.write_text(of(file).new)
     done = subprocess.run([sys.executable, "-m", "ruff", "format", "--check", "--line-length", "120", str(tmp_path)],
