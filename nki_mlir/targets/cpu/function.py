@@ -21,6 +21,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.targets.cpu.loops import addressed, does_stream
 from nki_mlir.targets.cpu.routines import Routine, RowCopies
 from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.overlap import ByteInterval
 
 SELF, MEMORY, CODE, FIRST_ID = 0, 1, 2, 3           # slots of a frame
 MOST_ARGUMENTS = 64                                 # room in the machine's `run`
@@ -69,22 +70,6 @@ class ByteRegion:
     @property
     def address(self) -> Linear:
         return self.base.plus(self.offset) if self.offset != Linear() else self.base
-
-
-@dataclass(frozen=True)
-class ByteInterval:
-    """Bytes an instruction touches: ``low`` to ``high`` around an address, a form of slots, in the memory ``root``.
-
-    Of these it touches ``size`` bytes at a time, at the steps and counts of ``dims``; all of them where none are given.
-    """
-
-    root: object
-    address: Linear
-    low: int
-    high: int
-    writes: bool
-    dims: tuple[tuple[int, int], ...] = ()
-    size: int = 0
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,6 @@ from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.symbol_ranges import CASTS
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.function import (
-    ByteInterval,
     ByteRegion,
     NativeBlock,
     NativeBranch,
@@ -44,6 +43,7 @@ from nki_mlir.targets.cpu.proofs import RuntimeCheck, open_checks
 from nki_mlir.targets.cpu.routines import Limits, row_copies_of
 from nki_mlir.targets.cpu.values import ARITHMETIC, Values
 from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.overlap import ByteInterval
 from nki_mlir.waist.reader import Reader, Structured, copied, layout_of
 
 MUCH = 8                            # part of the last cache that is worth keeping free for others

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.assemble import LiveRange, LiveRanges, assign_offsets, room
-from nki_mlir.targets.cpu.function import ByteInterval, ScratchBuffer
+from nki_mlir.targets.cpu.function import ScratchBuffer
 from nki_mlir.targets.cpu.host import LINE, PAGE
-from nki_mlir.targets.cpu.passes.parallelize import independent
+from nki_mlir.waist.overlap import ByteInterval, Iterations
 
 
 def test_offsets__of_buffers_that_are_live_together_never_overlap() -> None:
@@ -49,6 +49,11 @@ def test_live_ranges__a_use_inside_a_loop_lasts_until_its_end() -> None:
     lives.use(inside, 6)
     lives.close(9)
     assert (lives.known[inside].last, lives.known[outside].last) == (6, 9)
+
+
+def independent(accesses: list[ByteInterval], variable: int, span: range, ranges: dict[int, tuple[int, int]],
+                private: set[object]) -> bool:
+    return Iterations(variable, span, range(variable + 1, 1 << 20), ranges).keep_apart(accesses, private)
 
 
 # -- independence: slot 10 is the loop variable, slot 12 one of an inner loop ------------------------------------------

@@ -31,26 +31,17 @@ from nki_mlir.targets.cpu.function import (
     RoutineCall,
     ScratchBuffer,
     calls_in,
+    slot_value,
     sub_blocks,
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.loops import addressed, can_stream
 from nki_mlir.targets.cpu.schedule import parts_of, reach_of, schedule
 from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.overlap import ByteInterval, Iterations
 
 MOST_CHUNKS = 64
-
-
-@dataclass(frozen=True)
-class ChunkAccess:
-    """What an operand touches: the first chunk's bytes from ``start + low`` on, the next ones ``step`` further each."""
-
-    root: object
-    start: Linear
-    step: int
-    low: int
-    high: int
-    writes: bool
+CHUNK = -(1 << 60)                  # the symbol of a chunk's number
 
 
 @dataclass
@@ -100,9 +91,11 @@ class ChunkRows(FunctionPass, name="chunk-rows"):
                 start = max(end, start + 1)
 
 
-def accesses(call: Compute, part: Chunk) -> list[ChunkAccess]:
-    return [ChunkAccess(region.root, region.address, part.steps[k], *reach_of(part.nest, k), k >= len(call.nest.inputs))
-            for k, region in enumerate(call.regions)]
+def accesses(call: Compute, part: Chunk) -> list[ByteInterval]:
+    """What the chunks of a call touch."""
+    return [ByteInterval(region.root, region.address.plus(slot_value(CHUNK), step), *reach_of(part.nest, k),
+                         k >= len(call.nest.inputs))
+            for k, (region, step) in enumerate(zip(call.regions, part.steps))]
 
 
 def chunk_of(nest: Nest, count: int) -> Chunk | None:
@@ -121,6 +114,7 @@ class Run:
                  around: PoolLoop) -> None:
         self.options, self.function, self.users, self.nodes, self.around = options, function, users, nodes, around
         self.count = self.chunks_wanted()
+        self.chunks = Iterations(CHUNK, range(self.count))
 
     def chunks_wanted(self) -> int:
         """As many as it takes that a chunk fits the cache, of such numbers one that cuts most nests; 0: none."""
@@ -164,7 +158,7 @@ class Run:
         """Up to where the nodes from one on run chunk by chunk, the chunks of their nests by their numbers, and those
         that run before all chunks: small ones of which later ones need the whole."""
         parts: dict[int, Chunk] = {}
-        touched: dict[int, list[ChunkAccess]] = {}
+        touched: dict[int, list[ByteInterval]] = {}
         front: list[int] = []
         if not self.count or not isinstance(self.nodes[first], Compute):
             return first, parts, front
@@ -176,8 +170,8 @@ class Run:
             if part is None or len(parts) == self.options.nests:
                 return k, parts, front
             own = accesses(call, part)
-            needed = [j for j, others in touched.items() if not self.lie_apart(own, others)]
-            if not self.lie_apart(own, own) or not all(self.can_be_first(j, touched) for j in needed):
+            needed = [j for j, others in touched.items() if not self.all_apart(own, others)]
+            if not self.all_apart(own, own) or not all(self.can_be_first(j, touched) for j in needed):
                 return k, parts, front
             for j in needed:
                 front.append(j)
@@ -185,15 +179,15 @@ class Run:
             parts[k], touched[k] = part, own
         return len(self.nodes), parts, front
 
-    def lie_apart(self, some: Sequence[ChunkAccess], others: Sequence[ChunkAccess]) -> bool:
-        return all(lie_apart(a, b, self.count) for a in some for b in others)
+    def all_apart(self, some: Sequence[ByteInterval], others: Sequence[ByteInterval]) -> bool:
+        return all(self.chunks.apart(a, b) for a in some for b in others)
 
-    def can_be_first(self, number: int, touched: Mapping[int, list[ChunkAccess]]) -> bool:
+    def can_be_first(self, number: int, touched: Mapping[int, list[ByteInterval]]) -> bool:
         """Whether a call is small, and touches nothing that the chunks of those in front of it do."""
         call = self.call(number)
         own = accesses(call, Chunk(call.nest, (0,) * len(call.nest.operands)))
         return call.nest.elements < self.options.least * self.count and all(
-            self.lie_apart(own, others) for k, others in touched.items() if k < number)
+            self.all_apart(own, others) for k, others in touched.items() if k < number)
 
     def loop(self, first: int, last: int, parts: Mapping[int, Chunk], front: Sequence[int]) -> None:
         """Chunks of the nodes, one after the other. Buffers of all of them come into being before."""
@@ -261,23 +255,3 @@ def bytes_of(nest: Nest, operand: int) -> int:
     """What a nest touches of an operand: a small part of a large tile is small."""
     memory = nest.operands[operand]
     return memory.dtype.itemsize * prod(extent for extent, stride in zip(nest.extents, memory.strides) if stride)
-
-
-def lie_apart(a: ChunkAccess, b: ChunkAccess, count: int) -> bool:
-    """Whether no chunk of one operand touches what another chunk of the other does, if one of them writes."""
-    if a.root != b.root or not (a.writes or b.writes):
-        return True
-    apart = a.start.plus(b.start, -1)
-    if apart.symbols:
-        return False
-    low, high = apart.const + a.low, apart.const + a.high
-    if a.step == b.step and max(high, b.high) - min(low, b.low) < abs(a.step):
-        return True
-    first, last = _all_chunks(low, high, a.step, count)
-    other_first, other_last = _all_chunks(b.low, b.high, b.step, count)
-    return last < other_first or other_last < first
-
-
-def _all_chunks(low: int, high: int, step: int, count: int) -> tuple[int, int]:
-    further = step * (count - 1)
-    return low + min(0, further), high + max(0, further)

@@ -9,9 +9,8 @@ apart: sums that iterations build together in one buffer, for example, are not. 
 different memory. ``worth`` are the nanoseconds that work must take, roughly, to be worth waking threads.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import prod
-from typing import Any
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu import host
@@ -19,7 +18,6 @@ from nki_mlir.targets.cpu.function import (
     BUFFERS,
     MOST_ARGUMENTS,
     Allocate,
-    ByteInterval,
     CodeAddress,
     Compute,
     NativeBlock,
@@ -37,6 +35,7 @@ from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.loops import addressed
 from nki_mlir.targets.cpu.routines import RowCopies
 from nki_mlir.targets.cpu.schedule import cost_of, dims_of, parts_of, reach_of
+from nki_mlir.waist.overlap import ByteInterval, Iterations
 
 
 class Parallelize(FunctionPass, name="parallelize"):
@@ -67,8 +66,9 @@ class Parallelize(FunctionPass, name="parallelize"):
             return False
         private = {node.buffer for node in nodes_in(*loop.body.nodes) if isinstance(node, Allocate)}
         assert loop.span is not None
-        return running_cost(loop.body, times * len(loop.span)) >= self.worth and independent(
-            [access for call in calls for access in accesses_of(call)], loop.slot, loop.span, function.ranges, private)
+        iterations = Iterations(loop.slot, loop.span, range(loop.slot + 1, BUFFERS), function.ranges)
+        return running_cost(loop.body, times * len(loop.span)) >= self.worth and iterations.keep_apart(
+            [access for call in calls for access in accesses_of(call)], private)
 
     def spread(self, function: NativeFunction, node: Compute) -> Compute | Spread:
         """The parts of a large computation, which nothing around it runs on the pool."""
@@ -114,61 +114,3 @@ def accesses_of(call: object) -> Iterator[ByteInterval]:
             yield call.access
         case TileCall():
             yield from call.accesses
-
-
-def independent(accesses: Sequence[ByteInterval], variable: int, span: range, ranges: dict[int, tuple[int, int]],
-                private: set[Any]) -> bool:
-    """Whether iterations that differ in the slot ``variable``, whose values are ``span``, keep apart.
-
-    Slots above ``variable`` belong to the body: ``ranges`` has what is known of their values. ``private`` are the
-    memories an iteration has for itself.
-    """
-    by_root: dict[object, list[ByteInterval]] = {}
-    for access in accesses:
-        if access.root not in private:
-            by_root.setdefault(access.root, []).append(access)
-    return all(_apart(group, variable, span.step, ranges) or _interleaved(group, variable, span, ranges)
-               for group in by_root.values() if any(a.writes for a in group))
-
-
-def _interleaved(group: list[ByteInterval], variable: int, span: range, ranges: dict[int, tuple[int, int]]) -> bool:
-    """All accesses touch the same pattern, and steps of the iterations fit between those of the pattern.
-
-    Like columns of a matrix: an iteration touches some bytes of each row, and the rows are further apart than all
-    iterations reach.
-    """
-    first = group[0]
-    if not first.size or any((a.address, a.dims, a.size) != (first.address, first.dims, first.size) for a in group):
-        return False
-    inner = {slot: c for slot, c in first.address.symbols if variable < slot < BUFFERS}
-    if not inner.keys() <= ranges.keys():
-        return False
-    pace = abs(dict(first.address.symbols).get(variable, 0)) * span.step
-    dims = [(abs(step), count, False) for step, count in first.dims if step and count > 1]
-    dims += [(abs(c), ranges[slot][1] - ranges[slot][0] + 1, False) for slot, c in inner.items()]
-    reach, passed = first.size, False               # bytes that the steps so far span
-    for step, count, is_iteration in sorted([*dims, (pace, len(span), True)]):
-        if (is_iteration or passed) and step < reach:
-            return False
-        passed |= is_iteration
-        reach += step * (count - 1)
-    return True
-
-
-def _apart(group: list[ByteInterval], variable: int, step: int, ranges: dict[int, tuple[int, int]]) -> bool:
-    """All accesses move by the same distance an iteration, which is more than they reach."""
-    fixed, lows, highs = set(), [], []
-    for access in group:
-        symbols = dict(access.address.symbols)
-        pace = symbols.pop(variable, 0)
-        inner = {slot: c for slot, c in symbols.items() if slot > variable and slot in ranges}
-        fixed.add((pace, tuple((slot, c) for slot, c in symbols.items() if slot not in inner)))
-        ends = [sorted((c * ranges[slot][0], c * ranges[slot][1])) for slot, c in inner.items()]
-        lows.append(access.address.const + access.low + sum(e[0] for e in ends))
-        highs.append(access.address.const + access.high + sum(e[1] for e in ends))
-    if len(fixed) != 1:
-        return False
-    (pace, others), = fixed
-    if any(variable < slot < BUFFERS for slot, _ in others):
-        return False                    # something in the body that varies in an unknown way
-    return max(highs) - min(lows) < abs(pace) * step
