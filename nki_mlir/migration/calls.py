@@ -142,6 +142,8 @@ class Calls(Indices):
             assert isinstance(first, MaskFact) and isinstance(second, MaskFact)
             return self.note(updated_node, self.conjunction(first, second))
         masks = [f for f in facts if isinstance(f, MaskFact)]
+        if masks and name != "bitwise_and":
+            return self.note(updated_node, MaskFact((), is_box=False))
         if masks and name == "bitwise_and":
             other = right if isinstance(facts[0], MaskFact) else left
             return self.note(updated_node, self.conjunction(masks[0], MaskFact((), (self.text(other),))))
@@ -175,6 +177,8 @@ class Calls(Indices):
         if isinstance(updated_node.operator, cst.BitInvert) and condition and not isinstance(fact, MaskFact):
             self.report.changed(self.line, "a condition on loop variables is Python's: its inversion is not")
             return self.new(f"(not {self.text(updated_node.expression)})", FACT)
+        if isinstance(fact, MaskFact):
+            return self.note(updated_node, MaskFact((), is_box=False))
         if isinstance(fact, IndexFact) and minus:
             return self.note(updated_node, self.combined("subtract", IndexFact("0", ()), fact))
         return self.note(updated_node, fact if isinstance(fact, NumberFact) else Fact())
@@ -388,6 +392,10 @@ class Calls(Indices):
                               arguments.dtype_meaning, arguments.mask)
         else:
             raise LeftForAPerson(f"{meaning} has no counterpart")
+        if isinstance(made, cst.BaseExpression) and isinstance(fact := self.fact(made), TensorFact) and (
+                arguments.mask or arguments.condition):
+            text = self.code(made)
+            made = OperationText(fact, text, None, self.shape_text(fact, text), fact.dtype, "masked")
         if isinstance(made, cst.BaseExpression):
             self.conditions[id(made)] = arguments.condition
             return made
@@ -426,13 +434,14 @@ class Calls(Indices):
                 nodes[names[position]] = argument.value
             else:
                 nodes[f"argument {position}"] = argument.value
+        nodes = {n: nodes[n] for n in (*names, *nodes) if n in nodes}
         mask, condition = None, ""
         if "mask" in nodes:
             given = nodes.pop("mask")
             fact = self.fact(given)
             if isinstance(fact, MaskFact):
                 mask, condition = fact, " and ".join(fact.conditions)
-                if fact.comparison is not None and not fact.bounds:
+                if not fact.is_box:
                     raise LeftForAPerson("a mask that no box of elements is")
             elif self.code(given) not in ("None", "True"):
                 condition = self.text(given)

@@ -116,6 +116,8 @@ class Expressions(cst.CSTTransformer):
     def forced(self, mark: str) -> str:
         """The text of a result as an expression."""
         result = self.results[mark]
+        if result.condition:
+            self.left("a tile that is computed under a condition")
         if result.expression:
             return self.settled(result.expression)
         name = self.fresh(result.name)

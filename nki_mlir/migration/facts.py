@@ -129,6 +129,7 @@ class MaskFact(Fact):
     bounds: tuple[MaskBound, ...]
     conditions: tuple[str, ...] = ()
     comparison: tuple["IndexFact", str, str] | None = None         # one comparison with 0 as index, operator
+    is_box: bool = True                                             # whether the bounds say all
 
 
 def join(left: Fact, right: Fact) -> Fact:

@@ -57,15 +57,17 @@ class Indices(Expressions):
         written = {"less": "greater", "less_equal": "greater_equal"}.get(operator, operator) if swapped else operator
         plain = (self.combined("subtract", second, first) if swapped else space, written, "")
         if len(varying) != 1 or operator not in ("less", "less_equal"):
-            return MaskFact((), comparison=plain)
+            return MaskFact((), comparison=plain, is_box=False)
         axis, rank = varying[0], len(space.axes)
         step, extent = space.axes[axis].step, space.axes[axis].extent
+        if extent == "1":                   # all elements or none
+            return MaskFact((), (f"{first.base} {'<' if operator == 'less' else '<='} {second.base}",), plain)
         upper = terms.subtract(second.base, first.base)
         if operator == "less_equal":
             upper = terms.add(upper, "1")
         value = terms.number(step)
         if value is None:
-            return MaskFact((), comparison=plain)
+            return MaskFact((), comparison=plain, is_box=False)
         if value > 0:
             most = upper if value == 1 else f"-(-({upper}) // {step})"
             count = self.count(terms.smallest(extent, most), axis)
@@ -89,17 +91,17 @@ class Indices(Expressions):
         return name
 
     def conjunction(self, left: MaskFact, right: MaskFact) -> MaskFact:
-        """Both masks."""
-        bounds = list(left.bounds)
+        """Both masks. Two bounds of one axis are one where both are upper bounds."""
+        bounds, is_box = list(left.bounds), left.is_box and right.is_box
         for bound in right.bounds:
             other = next((b for b in bounds if b.axis == bound.axis), None)
             if other is None:
                 bounds.append(bound)
             elif other != bound:
-                bounds[bounds.index(other)] = MaskBound(
-                    bound.axis, terms.largest(other.low or "0", bound.low or "0") if other.low or bound.low else "",
-                    terms.smallest(other.high, bound.high), bound.rank)
-        return MaskFact(tuple(bounds), (*left.conditions, *right.conditions))
+                is_box = is_box and not (other.low or bound.low)
+                count = self.count(terms.smallest(other.high, bound.high), bound.rank + bound.axis)
+                bounds[bounds.index(other)] = MaskBound(bound.axis, "", count, bound.rank)
+        return MaskFact(tuple(bounds), (*left.conditions, *right.conditions), is_box=is_box)
 
     # -- what has loops of its own -------------------------------------------------------------------------------------
     def visit_ListComp(self, node: cst.ListComp) -> bool:

@@ -168,6 +168,8 @@ def nc_transpose(calls: Calls, a: Arguments) -> OperationText:
     text, source = a.tensor("data")
     shape = source.shape[::-1] if source.shape is not None and len(source.shape) == 2 else None
     on_vector = "vector" in a.text("engine")
+    if a.dtype and a.dtype_meaning != source.dtype:
+        raise LeftForAPerson("nisa.nc_transpose to another dtype: copy its result")
     factor = terms.factor(text)
     shape_text = f"({factor}.shape[1], {factor}.shape[0])"
     made = instruction(a, "nc_transpose", shape, text, source.dtype, SBUF if on_vector else PSUM, "transposed",

@@ -244,6 +244,8 @@ class Host(cst.CSTTransformer):
             return updated_node
         if path == "neuronxcc.nki.typing":
             names = [n for n in names if MODULE.code_for_node(n.name) not in ("mutable_tensor", "mutable", "tensor")]
+            for name in names:
+                self.report.left(line, f"{MODULE.code_for_node(name.name)} of {path} has no counterpart")
         if path == "neuronxcc.nki.compiler":
             names = []
         names = [n for n in names if MODULE.code_for_node(n.name) not in (

@@ -146,11 +146,12 @@ def _of_indices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, 
     rows = [k for k, item in enumerate(items) if isinstance(item, RowNumbers)]
     along = [[a for a in range(rank) if s[a] != "0"] for s in steps]
     used = [a for axes in along for a in axes]
+    if not all((terms.number(s) or 0) >= 0 for axes in steps for s in axes):
+        raise NotAView("a step backwards")
     if rows:
         return _gathered(text, tensor, items, rows, extents, steps, along)
     simple = all(len(axes) <= 1 for axes in along) and len(set(used)) == len(used)
-    positive = all((terms.number(s) or 1) > 0 for axes in steps for s in axes)
-    if simple and positive and all(extents[a] == "1" or a in used for a in range(rank)):
+    if simple and all(extents[a] == "1" or a in used for a in range(rank)):
         if used == sorted(used):
             return _sliced(text, tensor, items, extents, steps, along)
         if not tensor.on_chip or used[0] == 0:

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the text does not decide is left for a person, with its line: no value is guessed."""
+
+import pytest
+
+from nki_mlir.migration.modules import rewritten
+from nki_mlir.migration.report import MigrationReport
+
+HEAD = """import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import numpy as np
+
+
+@nki.jit
+def kernel(x, compute):
+    out = nl.ndarray((16, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:16, 0:8]
+    tile = nl.zeros((16, 8), nl.float32)
+"""
+TAIL = "    nl.store(out, tile)\n    return out\n"
+
+
+def migrated(line):
+    report = MigrationReport("kernel.py")
+    text = rewritten(f"{HEAD}    {line}\n{TAIL}", report)
+    return [e.text for e in report.entries if e.left], text.split("\n")
+
+
+@pytest.mark.parametrize(("line", "why"), [
+    ("tile[p, f] = nl.load(x[p, f], mask=p > f)", "a mask that no box of elements is"),
+    ("tile[p, f] = nl.load(x[p, f], mask=(f < 4) & (p > f))", "a mask that no box of elements is"),
+    ("tile[p, f] = nl.load(x[p, f], mask=(f < 4) | (p < 3))", "a mask that no box of elements is"),
+    ("tile[p, f] = nl.load(x[p, f], mask=(f == 3) & (p < 3))", "a mask that no box of elements is"),
+    ("tile[...] = compute(tile)", "a value of which the text does not say whether it is a tile"),
+    ("tile[...] = nl.add(compute(tile), tile)", "an operand of which the text does not say whether it is a tile"),
+    ("tile = nl.load(x[p, 7 - f])", "a step backwards"),
+    ("tile = nl.load(x[p, f], mask=nl.program_id(0) < 1)", "a tile that is computed under a condition"),
+    ("tile = nl.all_reduce(tile, op=np.add, program_axes=[0])", "nl.all_reduce has no counterpart")])
+def test_line_is_left(line, why):
+    left, text = migrated(line)
+    assert left == [why] and any(line in other for other in text)
+
+
+@pytest.mark.parametrize(("line", "new"), [
+    ("tile[p, f] = nl.load(x[p, f], mask=(f < 4) & (p < 3))", "    nisa.dma_copy(dst=tile[0:3, 0:4], src=x[0:3, 0:4])"),
+    ("tile[0:16, nl.ds(size=2, start=4)] = 1.0", "    nisa.memset(dst=tile[:, nl.ds(4, 2)], value=1.0)"),
+    ("tile[p, f] = nl.load(x[p, f], mask=f >= 5)", "    nisa.dma_copy(dst=tile[:, 5:8], src=x[0:16, 5:8])"),
+    ("tile += 1", "    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1)")])
+def test_line_is_rewritten(line, new):
+    left, text = migrated(line)
+    assert left == [] and new in text
