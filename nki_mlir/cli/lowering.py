@@ -113,7 +113,7 @@ def write(options: argparse.Namespace, outputs: Sequence[str | bytes]) -> int:
 # -- shown around passes -----------------------------------------------------------------------------------------------
 def text_of(module: Module | Records, options: argparse.Namespace) -> str:
     """A module, or records, as the options want it printed."""
-    if not isinstance(module, ir.Module):
+    if isinstance(module, Records):
         return module.text()
     text: str = module.operation.get_asm(enable_debug_info=options.mlir_print_debuginfo,
                                          print_generic_op_form=options.mlir_print_op_generic)
@@ -122,7 +122,7 @@ def text_of(module: Module | Records, options: argparse.Namespace) -> str:
 
 def count(module: Module | Records) -> int:
     """Operations of a module, itself left out; records."""
-    if not isinstance(module, ir.Module):
+    if isinstance(module, Records):
         return module.count()
     return sum(1 + sum(map(_inside, op.operation.regions)) for op in module.operation.regions[0].blocks[0].operations)
 

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from nki_mlir import extensions
 from nki_mlir.alone import alone
@@ -116,6 +116,7 @@ def _option(name: str, key: str, text: str, kind: object) -> object:
         raise BadOption(what=f"option '{key}' of pass '{name}' cannot be '{text}'", options=key) from None
 
 
+@runtime_checkable
 class Records(Protocol):
     """What passes below MLIR work on."""
 

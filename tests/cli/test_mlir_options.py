@@ -11,6 +11,7 @@ import pytest
 
 from nki_mlir.cli import opt, run, translate
 from nki_mlir.passes.pipeline_text import split_pipeline
+from nki_mlir.targets.cpu.pipeline import NAMES
 
 FILE = str(Path(__file__).parent.parent.parent / "examples/mlir/tensor_add.mlir")
 ABOVE = ["split-masked-loops", "nki-to-linalg", "linalg-to-nisa", "verify-target"]
@@ -78,7 +79,9 @@ def test_dumps__of_passes_of_mlir(capsys):
 def test_code_of_the_cpu__has_its_passes_shown(capsys, level, more):
     lines = opted(capsys, f"--lower-to-{level}", "--mlir-pass-statistics")[1].splitlines()
     names = ["roll-repeats", "split-masked-loops", "nki-to-linalg", "nisa-to-linalg", "arith-to-scalar", "fuse-tiles"]
-    assert [line.split()[0] for line in lines] == [*names, *more]
+    assert [line.split()[0] for line in lines] == [*names, *NAMES, *more]
+    found = dumps(opted(capsys, f"--lower-to-{level}", "--mlir-print-ir-before-all", "--mlir-print-ir-after-all")[1])
+    assert all(found[f"{when} {name}"].startswith("kernel @") for name in NAMES for when in ("Before", "After"))
     found = dumps(opted(capsys, f"--lower-to-{level}", "--mlir-print-ir-after=nisa-to-linalg")[1])
     assert "linalg.generic" in found["After nisa-to-linalg"]
 
