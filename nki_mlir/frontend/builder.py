@@ -15,7 +15,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import DeviceRules, InternalError, KernelError, Location, NkiMlirError, device_rules, report
 from nki_mlir.dialects.access import HBM, Tile
-from nki_mlir.dialects.op import FRESH, Iteration, Op, TileField, same_value
+from nki_mlir.dialects.op import FRESH, Iteration, Op, Out, TileField, same_value
 from nki_mlir.dialects.target_rules import NotOnTarget, findings
 from nki_mlir.dialects.verifier import verify, verify_mask
 from nki_mlir.frontend.errors import EmptySubscript, OutsideKernel, SharedHbmInside, UnsupportedMask
@@ -408,6 +408,14 @@ def from_fresh(op: Op, operands: Operands, used: Sequence[View]) -> bool:
             if field.writes and buffer.on_chip and (fresh or not buffer.is_written):
                 buffer.fresh = True
     return fresh
+
+
+def fills(op: Op, operands: Operands) -> bool:
+    """Whether an operation writes all of its first operand's buffer, and does not read there."""
+    if not operands or op.mask:
+        return False
+    field, tile = operands[0]
+    return field.role is Out and tile.layout.form.is_whole and not tile.access.symbols_used()
 
 
 def outline_of(cls: type[Op], operands: Operands, attributes: dict[str, object]) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ from nki_mlir.diagnostics import DeviceRules, KernelError, Location
 from nki_mlir.dialects.access import HBM, values_of
 from nki_mlir.dialects.nki.movement import DevicePrintOp
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.builder import Builder, Known, Marks, Operands, Site, Views
+from nki_mlir.frontend.builder import Builder, Known, Marks, Operands, Site, Views, fills
 from nki_mlir.frontend.hazards import ProgramTouches, judge_loops, judge_programs, point_text
 from nki_mlir.frontend.index import Symbol
 from nki_mlir.frontend.locations import user_location
@@ -24,6 +24,7 @@ from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.execute import Pattern, Runner, compile_op, floating, starts
 from nki_mlir.targets.interpreter.unwritten import PreparedOperation, Tracked, tracked
+from nki_mlir.targets.interpreter.unwritten_tiles import FreshTile, UnwrittenTiles
 
 
 class PrivateResult(Exception):
@@ -56,7 +57,7 @@ class EagerBuilder(Builder):
         super().__init__(grid, target)
         self.launch = launch = launch or Launch()
         self.known, self.forms = launch.known, launch.forms
-        self.point, self.taken, self.fill = point, 0, fill
+        self.point, self.taken, self.fill, self.unwritten = point, 0, fill, UnwrittenTiles()
         self.branches: list[Turn | None] = []       # where each open branch is
         self.deeds = 0                      # equal for programs that do the same
         self.touches.meant = elements_meant
@@ -78,7 +79,10 @@ class EagerBuilder(Builder):
                  at: Location | None = None) -> Buffer:
         private = self.new_private() if space == HBM and not shared else None
         made = self.allocated(shape, dtype, space, shared or private in self.launch.results, partition_dim, name)
-        self.track(made, attributes, at or user_location(2))
+        at = at or user_location(2)
+        if space != HBM:
+            made.unwritten = made.origin = FreshTile(made.name, at)
+        self.track(made, attributes, at)
         if private is not None:
             self.private[made] = private
         return made
@@ -107,6 +111,8 @@ class EagerBuilder(Builder):
         super().rename(buffer, name)
         if isinstance(buffer.handle, Tracked):
             buffer.handle.label = name
+        if buffer.origin is not None:
+            buffer.origin.name = name
 
     def fresh(self, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
         value = self.fill(dtype)
@@ -190,6 +196,8 @@ class EagerBuilder(Builder):
                 known: Known) -> None:
         work, values = known.get("work") or self.worked_out(op, operands, known)
         self.run(op, [tile.handle for _, tile in operands], work, values)
+        if any([view.buffer.unwritten is not None for view in views]):
+            self.follow_unwritten(op, operands, views)
         touches = self.touches
         if touches.turn is not None or touches.several or op.acts_outside:
             touches.performed(op, views, (), self.accumulating, ())
@@ -198,6 +206,15 @@ class EagerBuilder(Builder):
         for view in views:
             if view.buffer.turn is not None:
                 self.note_for_capture(view.buffer)
+
+    def follow_unwritten(self, op: Op, operands: Operands, views: Sequence[View]) -> None:
+        """Note what an operation, which has run, writes of fresh tiles, and report what it stores of them."""
+        if fills(op, operands) and all([view.buffer.unwritten is None for view in views[1:]]):
+            views[0].buffer.unwritten = None
+        elif not CHECKING.get():
+            after = self.unwritten.perform(op, [view.buffer.unwritten for view in views], (), user_location)
+            for view, shadow in zip(views, after):
+                view.buffer.unwritten = shadow
 
     def note_for_capture(self, buffer: Buffer) -> None:
         """What was made in an iteration that has ended is gone, where capture keeps the loop."""

@@ -14,7 +14,7 @@ from nki_mlir.dialects.attributes import Attributes, expression
 from nki_mlir.dialects.facts import EQ, SGE
 from nki_mlir.dialects.mlir_ops import op_attributes
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.builder import Builder, Known, Marks, Operands, Site
+from nki_mlir.frontend.builder import Builder, Known, Marks, Operands, Site, fills
 from nki_mlir.frontend.errors import OutOfScope, UnrollLimit
 from nki_mlir.frontend.hazards import CaptureDependences
 from nki_mlir.frontend.index import Index, Mask, NeedsValue, Symbol
@@ -23,7 +23,7 @@ from nki_mlir.frontend.state import BlockArguments, Trace
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.touches import LoopRun
 from nki_mlir.frontend.wrapping import name_of, place_of
-from nki_mlir.frontend.writes import FirstUses, OutputWrites, fills
+from nki_mlir.frontend.writes import FirstUses, OutputWrites
 from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
 
@@ -426,7 +426,6 @@ class MlirBuilder(Builder):
         self._op("func.return", at=self.defined_at)
         for buffer, allocation in self.first_uses.allocations.items():
             allocation.attributes["nki.name"] = ir.StringAttr.get(buffer.name)
-        self.first_uses.fill(self.make)
         block = self.scopes[0].block
         signature = ir.FunctionType.get([a.type for a in block.arguments], [])
         attributes = self.function.attributes
@@ -435,6 +434,7 @@ class MlirBuilder(Builder):
             ir.DictAttr.get({k: self.make.value(v) for k, v in marks.items()}) for marks in self.arguments])
         attributes["nki.grid"] = self.make.value(tuple(self.grid))
         attributes["nki.results"] = self.make.value(tuple(r.handle.value.arg_number for r in results))
+        self.first_uses.fill(self.make, self.function)
         return self.module
 
     # -- the small parts of an operation -------------------------------------------------------------------------------

@@ -52,6 +52,8 @@ class Buffer:
     movable: bool = False       # the compiler chose its memory, and copies it where an engine needs it elsewhere
     turn: "Turn | None" = None            # the iteration it was created in
     is_written: bool = False    # an operation has written to it
+    origin: Any = None          # eager: of elements that start unwritten, and
+    unwritten: Any = None       # which still are (``unwritten_tiles.Shadow``)
     fresh: bool = False         # a mask may have left elements out (``fresh_elements``)
 
     @property

@@ -11,7 +11,7 @@ writes it runs, capture is repeated with a flag: every write sets it, and the ke
 
 import json
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,7 +24,7 @@ from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.nisa.collectives import AllReduceOp
 from nki_mlir.dialects.nisa.require_written import RequireWrittenOp, idle
 from nki_mlir.dialects.nki.movement import MemsetOp
-from nki_mlir.dialects.op import Op, Out, TileField
+from nki_mlir.dialects.op import Op, TileField
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.frontend.builder import Operands
 from nki_mlir.frontend.index import Symbol
@@ -49,13 +49,12 @@ class FirstUses:
 
     def __init__(self) -> None:
         self.open: dict[Buffer, Covering | None] = {}      # not used yet, or not written whole
-        self.zeros: dict[Buffer, None] = {}             # to be set
-        self.unwritten: Callable[[Buffer], None] | None = None      # told of what is read before it is written
+        self.zeros: dict[Buffer, bool] = {}             # to be set; whether they are, for the kernel
         self.allocations: dict[Buffer, Operation] = {}        # those that stand, with the operation that makes each
 
     def allocated(self, buffer: Buffer, zeroed: bool = False) -> None:
         if zeroed:
-            self.zeros[buffer] = None
+            self.zeros[buffer] = True
         elif buffer.space != HBM:
             self.open[buffer] = None
 
@@ -77,8 +76,6 @@ class FirstUses:
         for other, operand in operands:
             if operand.handle is tile.handle and other.reads and not other.writes:
                 read = True
-                if state is None and self.unwritten is not None:
-                    self.unwritten(buffer)
                 break
         if state is None:
             whole = field.writes and not read and not op.mask and first_write(op, tile, buffer, scopes)
@@ -91,23 +88,22 @@ class FirstUses:
             return
         del self.open[buffer]
         if not whole:
-            self.zeros[buffer] = None
+            self.zeros[buffer] = False
 
-    def fill(self, make: Attributes) -> None:
-        """Insert the memsets. Buffers whose allocation was taken back have been forgotten."""
+    def fill(self, make: Attributes, function: Operation) -> None:
+        """Report what is read before it is written, and insert the memsets.
+
+        Buffers whose allocation was taken back have been forgotten.
+        """
+        fresh = {self.allocations[b].results[0]: b for b, is_zero in self.zeros.items() if not is_zero}
+        if fresh:
+            from nki_mlir.frontend.unwritten_reads import report_unwritten  # start-up: few kernels need it
+            report_unwritten(function, fresh)
         for buffer in self.zeros:
             shape, allocation = buffer.physical_shape, self.allocations[buffer]
             access = Access(buffer.dtype, Linear(), Linear(), ((1, shape[0]), (1, prod(shape[1:]))))
             tile = Tile(buffer.handle.value, buffer.space, shape, buffer.dtype, access)
             write_op(MemsetOp(dst=tile, value=0.0), make, allocation.location, ir.InsertionPoint.after(allocation))
-
-
-def fills(op: Op, operands: Operands) -> bool:
-    """Whether an operation writes all of its first operand's buffer, and does not read there."""
-    if not operands or op.mask:
-        return False
-    field, tile = operands[0]
-    return field.role is Out and tile.layout.form.is_whole and not tile.access.symbols_used()
 
 
 def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: "list[Scope]") -> bool | Covering:

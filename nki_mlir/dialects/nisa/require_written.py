@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The check, at the end of a kernel, that an output which only a loop of the device writes has been written."""
+"""The check at the end of a kernel that an output has been written, and errors of what has not been written."""
 
 from pathlib import PurePath
 
@@ -20,6 +20,13 @@ class OutputNotWritten(KernelError):
     code = "err_tensor_output_not_written_to"
     message = "{what}"
     fix = "store to the output with nl.store, before any loop that may run no iteration, and return it"
+
+
+class UnwrittenTile(KernelError):
+    code = "NKI-UNWRITTEN"
+    message = "element {element} of {name}, made at line {line}, is read, and nothing has written it"
+    why = "memory on chip holds what was there before, of this kernel or of another"
+    fix = "write all of the tile first, for example with nisa.memset or nl.zeros"
 
 
 def idle(loop: Location) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
+from nki_mlir.dialects.nisa.require_written import UnwrittenTile
 from nki_mlir.frontend.builder import active
 from nki_mlir.language.current import enums
 from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, of_core, warn
@@ -53,7 +54,7 @@ class Current(Generation):
 
     def translated(self, error: KernelError) -> Exception:
         """An error of the core as ``NkiValidationError``; a run-time index out of bounds stays the error it is."""
-        return error if isinstance(error, IndirectOutOfBounds) else of_core(error)
+        return error if isinstance(error, (IndirectOutOfBounds, UnwrittenTile)) else of_core(error)
 
     def cross(self, function: Function, arguments: dict[str, object]) -> object:
         crossing = importlib.import_module("nki_mlir.language.current.beta_calls")

@@ -190,7 +190,7 @@ def counted_axes(dst: NkiTensor, source: NkiTensor, axis: object) -> tuple[int, 
         return ()
     axes = tuple(range(source.ndim - len(several), source.ndim))
     kept = low.is_tensor(dst, "tensor_reduce", "dst").size == prod(source.shape[:axes[0]])
-    if axes[0] < 1 or not kept or axes == tuple(sorted(several)):
+    if source.ndim < 3 or axes[0] < 1 or not kept or axes == tuple(sorted(several)):
         return ()
     warn(f"tensor_reduce axis {axis} of a tensor of {source.ndim} dimensions reduces the last {len(axes)}, axes "
          f"{[*axes]}, as in release 2.28; later releases refuse it")

@@ -136,10 +136,6 @@ class Kernel(CoreKernel):
         builder.properties["kernel"] = self
         builder.settles = True
         builder.touches.values = ValueNumbers()
-        if builder.symbolic:
-            capture: Any = builder
-            capture.first_uses.unwritten = lambda b: warn(
-                f"{b.name} is read before anything was written to it: zeros here, NaN in the simulator")
         tensors = [NkiTensor.full(Storage(p, region, p.dtype)) for p in parameters]
         builder.properties["shared_tensors"] = list(tensors)
         positional, keywords = bound.with_tensors(tensors)

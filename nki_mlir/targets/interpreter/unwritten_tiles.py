@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""On-chip elements that nothing has written: what is computed from them, and whether it reaches memory in HBM.
+
+Kernels work on whole tiles, of which a mask may have left elements out, and store the rows that count. So an operation
+passes on that its sources were not written; only a transfer that stores such an element is reported. Scans, searches
+and gathers pass on tiles of which nothing was written; a choice between tiles, and a product that adds to PSUM, count
+as written.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nki_mlir.diagnostics import Location, warn_once
+from nki_mlir.dialects.access import HBM, PSUM, Tile
+from nki_mlir.dialects.nisa.require_written import UnwrittenTile
+from nki_mlir.dialects.nki.matmul import MatrixProduct
+from nki_mlir.dialects.op import Op
+from nki_mlir.targets.interpreter.execute import Pattern, active_part
+from nki_mlir.targets.interpreter.unwritten import UnwrittenRead
+
+CHOICES = ("select", "tensor_copy_predicated", "select_reduce", "range_select", "affine_select")
+NUMBER = np.dtype(np.uint16)                        # of an origin; 0: it was written
+
+
+@dataclass
+class FreshTile:
+    """A tile whose elements start unwritten: where it was made, and where one was read first."""
+
+    name: str
+    made_at: Location | None
+    read_at: Location | None = None
+    element: tuple[int, ...] = ()
+    is_reported: bool = False
+
+
+# Of a buffer: the number of the origin of each element; the origin of all; None: all has been written.
+Shadow = np.ndarray | FreshTile | None
+Part = tuple[list[int], list[int], np.ndarray | None]       # what a mask leaves: ``active_part``
+
+
+class UnwrittenTiles:
+    """The origins of one program's run."""
+
+    def __init__(self) -> None:
+        self.origins: list[FreshTile] = []
+
+    def perform(self, op: Op, shadows: Sequence[Shadow], values: Sequence[int], at: Callable[[], Location | None]
+                ) -> list[Shadow]:
+        """What is left of the operands' shadows when the operation, whose symbols have those values, has run."""
+        operands, after = op.operands(), list(shadows)
+        part = active_part(op.mask, op.iteration().extents, values) if op.mask else ([], [], None)
+        if part is None:
+            return after
+        sources = {name for name, _ in op.sources()}
+        views: list[np.ndarray | None] = []
+        for k, (_, tile) in enumerate(operands):
+            shadow = after[k]
+            if shadow is not None and tile.dtype.itemsize != tile.base_dtype.itemsize:
+                shadow = after[k] = None            # elements of another size: taken for written
+            views.append(None if shadow is None else self.view(after, k, operands, values))
+        adds = op.is_loop_nest and not isinstance(op, MatrixProduct)        # to what is in its destination
+        passes_on = op.name.rpartition(".")[2] not in CHOICES
+        sums = [t.handle for field, t in operands if field.writes and t.space == PSUM]
+        read = [k for k, (field, t) in enumerate(operands) if passes_on and views[k] is not None
+                and field.name in sources and (adds or not field.writes) and not any(same(t.handle, s) for s in sums)]
+        made = self.passed_on(op, [(k, views[k]) for k in read], part) if read else {}      # type: ignore[misc]
+        for k in read:
+            self.note_read(views[k], after[k], made, at)
+        for k, (field, tile) in enumerate(operands):
+            if not field.writes:
+                continue
+            number = made.get(k)
+            if number is not None and not number.any():
+                number = None
+            if tile.space == HBM:
+                for one in (() if number is None else np.unique(number[number > 0])):
+                    self.report(int(one))
+            elif number is not None or views[k] is not None:
+                self.write(op, k, tile, number, after, operands, values, part)
+        return after
+
+    def view(self, after: list[Shadow], k: int, operands: Sequence[tuple[object, Tile]], values: Sequence[int]
+             ) -> np.ndarray:
+        """The numbers of an operand's elements; the shadow becomes an array."""
+        shadow, tile = after[k], operands[k][1]
+        if not isinstance(shadow, np.ndarray):
+            shadow = np.full(tile.base_shape, 0 if shadow is None else self.number(shadow), NUMBER)
+            for other, (_, operand) in enumerate(operands):
+                if same(operand.handle, tile.handle):
+                    after[other] = shadow
+        return pattern_of(tile).at(shadow, values)
+
+    def number(self, origin: FreshTile) -> int:
+        if len(self.origins) == np.iinfo(NUMBER).max:
+            return 0
+        self.origins.append(origin)
+        return len(self.origins)
+
+    # -- what an operation passes on -----------------------------------------------------------------------------------
+    def passed_on(self, op: Op, read: list[tuple[int, np.ndarray]],
+                  part: Part) -> dict[int, np.ndarray]:
+        """The numbers that the elements of each target get, by the operand's number, in the target's own dims."""
+        operands = op.operands()
+        targets = [k for k, (field, _) in enumerate(operands) if field.writes]
+        if not op.is_loop_nest:
+            whole = [view.max() for _, view in read if view.size and view.all()]
+            return {k: np.asarray(max(whole), NUMBER) for k in targets} if whole else {}
+        iteration = op.iteration()
+        rank, spread = len(iteration.extents), []
+        for k, view in read:
+            field, _ = operands[k]
+            numbers = along(boxed(view, iteration.axes[field.name], part), iteration.axes[field.name], rank)
+            spread.append(numbers if part[2] is None else np.where(part[2], numbers, NUMBER.type(0)))
+        found = {}
+        for k in targets:
+            axes = iteration.axes[operands[k][0].name]
+            kept = {a for a, (_, count) in zip(axes, operands[k][1].access.dims) if count > 1}
+            others = tuple(a for a in range(rank) if a not in kept)
+            folded = [s.max(axis=others, keepdims=True) if s.size else s for s in spread]
+            total = folded[0]
+            for other in folded[1:]:
+                total = np.maximum(total, other)
+            numbers = total.reshape([total.shape[a] for a in sorted(axes)])
+            found[k] = np.transpose(numbers, np.argsort(np.argsort(axes)))
+        return found
+
+    def write(self, op: Op, k: int, tile: Tile, number: np.ndarray | None, after: list[Shadow],
+              operands: Sequence[tuple[object, Tile]], values: Sequence[int],
+              part: Part) -> None:
+        """Set the numbers of a target's elements, 0 where the sources were written."""
+        view = self.view(after, k, operands, values)
+        axes = op.iteration().axes.get(operands[k][0].name) if op.mask else None        # type: ignore[attr-defined]
+        if axes is not None:
+            view = boxed(view, axes, part)
+        filled = np.broadcast_to(np.asarray(0, NUMBER) if number is None else number, view.shape)
+        if part[2] is not None and axes is not None:
+            which, kept = np.broadcast_to(part[2], part[1]), {a for a, n in zip(axes, view.shape) if n > 1}
+            inside = which.any(axis=tuple(a for a in range(which.ndim) if a not in kept), keepdims=True)
+            inside = inside.reshape([inside.shape[a] for a in sorted(axes)])
+            view[...] = np.where(np.transpose(inside, np.argsort(np.argsort(axes))), filled, view)
+        else:
+            view[...] = filled
+        shadow = after[k]
+        if isinstance(shadow, np.ndarray) and not shadow.any():
+            for other, (_, operand) in enumerate(operands):
+                if same(operand.handle, tile.handle):
+                    after[other] = None
+
+    # -- reports -------------------------------------------------------------------------------------------------------
+    def note_read(self, view: np.ndarray | None, shadow: Shadow, made: dict[int, np.ndarray],
+                  at: Callable[[], Location | None]) -> None:
+        """The first read of each origin among what is passed on."""
+        for number in {int(n) for values in made.values() for n in np.unique(values)} - {0}:
+            origin = self.origins[number - 1]
+            if origin.read_at is not None or not isinstance(shadow, np.ndarray) or view is None or number not in view:
+                continue
+            origin.read_at = at()
+            start = view.__array_interface__["data"][0] - shadow.__array_interface__["data"][0]
+            flat = (start + int(np.dot(np.argwhere(view == number)[0], view.strides))) // NUMBER.itemsize
+            origin.element = tuple(int(n) for n in np.unravel_index(flat, shadow.shape))
+
+    def report(self, number: int) -> None:
+        origin = self.origins[number - 1]
+        if origin.is_reported:
+            return
+        origin.is_reported = True
+        made_at = origin.made_at or Location("<unknown>", 0, 0)
+        read_at = origin.read_at or made_at
+        error = UnwrittenTile(element=list(origin.element), name=origin.name, line=made_at.line)
+        if os.environ.get("NKI_MLIR_STRICT"):
+            raise error.located(read_at)
+        warn_once(f"{error.headline}: zeros where the kernel is compiled, anything on a device", UnwrittenRead, read_at)
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two handles are of one buffer: arrays, or SSA values, of which Python may have several objects."""
+    return one is other or (not isinstance(one, np.ndarray) and one == other)
+
+
+def pattern_of(tile: Tile) -> Pattern:
+    """The tile's pattern on numbers of origins, one for each element of the buffer."""
+    pattern = Pattern(tile)
+    pattern.dtype, pattern.itemsize = NUMBER, NUMBER.itemsize
+    pattern.strides = tuple(step * NUMBER.itemsize for step in pattern.steps)
+    return pattern
+
+
+def boxed(view: np.ndarray, axes: Sequence[int], part: Part) -> np.ndarray:
+    """The part of an operand's dims that lies in a mask's box."""
+    starts, counts, _ = part
+    if not counts:
+        return view
+    return view[tuple(slice(starts[a], starts[a] + counts[a]) if n > 1 else slice(None)
+                      for a, n in zip(axes, view.shape))]
+
+
+def along(view: np.ndarray, axes: Sequence[int], rank: int) -> np.ndarray:
+    """An operand's dims as those of the iteration space, 1 where it has none."""
+    ordered = view.transpose(np.argsort(axes)) if view.ndim else view
+    shape = [1] * rank
+    for axis, n in zip(sorted(axes), ordered.shape):
+        shape[axis] = n
+    return ordered.reshape(shape)
