@@ -83,7 +83,7 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
     if torch.compiler.is_dynamo_compiling():
         recorded = torch.is_grad_enabled() and any([t.requires_grad for t in tensors])
         plan = plan_traced(type(kernel), kernel.func, grid, kernel.mode, kernel.target, kernel.executor,
-                           kernel.by_reference, kernel.options, positional, named, kinds, recorded)
+                           kernel.by_reference, kernel.options, kernel.identity, positional, named, kinds, recorded)
     else:
         plan, before = plan_of(kernel, positional, named, kinds)
         remember(kernel, arguments, keywords, plan, before, tensors)
@@ -179,10 +179,11 @@ def plan_of(kernel: Kernel, positional: tuple[object, ...], named: dict[str, obj
 
 def plan_traced(cls: type[Kernel], func: Callable[..., object], grid: tuple[int, ...], mode: str, target: str | None,
                 executor: str | None, by_reference: bool | None, options: dict[str, object],
-                positional: tuple[object, ...], named: dict[str, object], kinds: tuple[TensorKind, ...], recorded: bool
-                ) -> Plan:
+                identity: str, positional: tuple[object, ...], named: dict[str, object], kinds: tuple[TensorKind, ...],
+                recorded: bool) -> Plan:
     """``plan_of`` for Dynamo, which has no kernel object where the grid was given in the traced code.
 
+    Dynamo compares ``identity`` at each call, and of ``func`` the code alone.
     ``recorded``: some tensor requires grad. An exported program is not differentiated here.
     """
     kernel = cls(func, grid, True, mode, target, executor, by_reference, options, _captures(func))

@@ -5,6 +5,7 @@ These are compile-time arguments, globals and closure cells, those of the helper
 what lists, dicts, arrays, objects and classes hold at the time of the call.
 """
 
+import io
 import os
 import re
 import sys
@@ -17,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from nki_mlir.diagnostics import Location, warn_once
 from nki_mlir.frontend.locations import is_own, is_users
 from nki_mlir.frontend.state import Identity, is_bound
 from nki_mlir.frontend.wrapping import underlying
@@ -33,6 +35,7 @@ from nki_mlir.language.held_state import (
     referent,
     state_of,
 )
+from nki_mlir.language.read_files import state_of_file
 from nki_mlir.language.stores import Stores, stores_of
 from nki_mlir.scalar.dtypes import DType
 
@@ -48,6 +51,10 @@ COMPARED = frozenset({int, bool, str, bytes, Identity})
 def closure_state(function: Callable[..., object], arguments: Iterable[object] = ()) -> tuple[object, ...]:
     """The key of a kernel's function and its compile-time arguments."""
     return ClosureState(function, arguments).key
+
+
+class UnseenStateWarning(UserWarning):
+    """A kernel's Python sees an object whose state is not compared from call to call."""
 
 
 class SeenFunction(NamedTuple):
@@ -81,13 +88,14 @@ class History:
 
     def __init__(self) -> None:
         self.changes: dict[tuple[int, object], ChangeByCapture] = {}
+        self.files: set[str] = set()                # that some capture read
         self.doubtful: dict[tuple[int, object], object] = {}
 
 
 class ClosureState:
     """One walk. ``scopes`` (globals of a module, names looked up there with their values or ``ABSENT``) and ``cells``
     (name, cell, value) are where something was seen, ``functions`` what saw it, ``objects`` (object, slots) what may
-    change in place.
+    change in place, ``files`` (path, state) what captures read, ``unseen`` what is not looked into.
     """
 
     def __init__(self, function: Callable[..., object], arguments: Iterable[object] = ()) -> None:
@@ -96,6 +104,7 @@ class ClosureState:
         self.functions: list[SeenFunction] = []
         self.wrappers: list[tuple[object, object]] = []   # (callable, what it wraps)
         self.objects: list[tuple[object, Slots]] = []
+        self.unseen: list[object] = []
         self._numbers: dict[int, int] = {}          # indices in ``objects``, by id
         self._listed: set[int] = set()              # ids in ``functions``
         self._followed: dict[int, FunctionType] = {}
@@ -107,7 +116,8 @@ class ClosureState:
         # The kernel's package is the user's as a whole, also where it is an installed one.
         self._package = "" if inner is None or is_own(inner.__code__.co_filename) else package_of(inner.__module__)
         self._follow(function, is_kernel=True)
-        self.key = self._walk((function, *arguments))
+        self.files = [(path, state_of_file(path)) for path in sorted(self._history.files)]
+        self.key = (*self._walk((function, *arguments)), *self.files)
 
     # -- whether it is still so ----------------------------------------------------------------------------------------
     def holds(self) -> bool:
@@ -134,7 +144,12 @@ class ClosureState:
         for owner, slots in self.objects:
             if not is_same(self._slots(owner), slots):
                 return False
-        return True
+        return all([state_of_file(path) == state for path, state in self.files]) if self.files else True
+
+    def note_files(self, states: dict[str, object]) -> bool:
+        """After a capture: note the files that it read; whether they still hold what it read."""
+        self._history.files.update(states)
+        return all(state_of_file(path) == state for path, state in states.items())
 
     def note_changes(self, others_ran: bool) -> bool:
         """After a capture: note the places that the kernel's Python has changed since this walk.
@@ -158,6 +173,20 @@ class ClosureState:
                 history.changes[place] = ChangeByCapture(owner, before if change is None else change.base, now)
         history.doubtful = doubtful
         return not doubtful
+
+    def warn_of_unseen(self, kernel: str, at: Location | None) -> None:
+        """Name what a kernel sees and calls do not compare."""
+        for value in self.unseen:
+            kind = type(value).__qualname__
+            warn_once(f"kernel {kernel} sees {self._name_of(value)}, an object of {kind}, whose state is not compared "
+                      "from call to call; pass what is read from it as an argument", UnseenStateWarning, at)
+
+    def _name_of(self, value: object) -> str:
+        """The first name under which a value was seen."""
+        places = [(name, found) for _, seen in self.scopes for name, found in seen]
+        places += [(name, found) for name, _, found in self.cells]
+        places += [(str(name), found) for _, slots in self.objects for name, found in slots.items()]
+        return next((name for name, found in places if found is value), "an object")
 
     def _changed(self) -> Iterator[tuple[object, object, str, object, object]]:
         """(owner, name, kind of store, value before, value now) of the places whose value is another one now."""
@@ -300,6 +329,8 @@ class ClosureState:
         if id(value) not in self._numbers:
             slots = self._slots(value) if len(self.objects) < OBJECTS else None
             if slots is None:
+                if moves_on(value):
+                    self.unseen.append(value)
                 inner = getattr(value, "__wrapped__", None)         # of a kernel or a memoized function
                 if inner is not None:
                     self.wrappers.append((value, inner))
@@ -359,6 +390,14 @@ def changes_by_use(owner: object, name: object, stores_items: bool) -> bool:
     if is_mock(owner) or isinstance(getattr(kind, str(name), None), cached_property):
         return True
     return (stores_items or hasattr(kind, "__missing__")) and (name is None or isinstance(owner, dict))
+
+
+def moves_on(value: object) -> bool:
+    """Whether a value gives something else at each use, and keeps its position to itself: iterators, open files."""
+    if isinstance(value, io.IOBase):
+        return value is not sys.stdin and not value.closed and value.readable()
+    return isinstance(value, Iterator) and not is_own(getattr(sys.modules.get(type(value).__module__), "__file__", None)
+                                                      or "")
 
 
 def is_added_to(before: object, now: object) -> bool:

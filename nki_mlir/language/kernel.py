@@ -54,6 +54,7 @@ from nki_mlir.language.call_cache import (
 from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.launch_grid import cores_of
 from nki_mlir.language.other_threads import OtherThreads
+from nki_mlir.language.read_files import FilesRead
 from nki_mlir.language.results import assemble, check_written, report_missing, structure_of_updates, traced
 from nki_mlir.language.specialization import Result, Specialization, check_executor
 from nki_mlir.language.tensor import Tensor
@@ -109,7 +110,7 @@ class Kernel:
         functools.update_wrapper(self, self.func, updated=())
         self.__name__ = name_of(self.func)
         remember(underlying(self.func))
-        self.fixed = self._fixed()
+        self.fixed, self.identity = self._fixed(), identity_of(self.func)
 
     def _fixed(self) -> tuple[object, ...]:
         """What a kernel object says about its calls, which is a part of their keys: nothing of it changes."""
@@ -120,6 +121,8 @@ class Kernel:
         made = object.__new__(type(self))
         made.__dict__ = self.__dict__ | changes
         made.fixed = made._fixed()
+        if "func" in changes:
+            made.identity = identity_of(made.func)
         return made
 
     def anew(self: K, **changes: object) -> K:
@@ -240,8 +243,10 @@ class Kernel:
         seen, others = ClosureState(self.func, bound.constants), OtherThreads()
         call = self.specializations.find_equal(key, seen)
         if call is None:
-            call = CachedCall(seen, self._capture(bound))
-            if seen.note_changes(others.ran()):
+            seen.warn_of_unseen(self.__name__, self.location)
+            with FilesRead() as files:
+                call = CachedCall(seen, self._capture(bound))
+            if seen.note_changes(others.ran()) and seen.note_files(files.states):
                 call.seen = ClosureState(self.func, bound.constants)
                 self.specializations.add(key, call)
         return call
@@ -359,6 +364,13 @@ class Kernel:
             return self.python(*arguments, **keywords)
         finally:
             builder.inlined -= 1
+
+
+def identity_of(function: Callable[..., object]) -> str:
+    """A text that no other function has while this one lives, for frameworks that compare texts and no functions."""
+    if isinstance(function, MethodType):
+        return f"{id(function.__func__)} of {id(function.__self__)}"
+    return str(id(function))
 
 
 def kernel_named(kind: type[Kernel], module: str, name: str, changed: dict[str, Any]) -> Kernel:

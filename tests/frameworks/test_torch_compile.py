@@ -121,6 +121,20 @@ def test_compile__again_when_what_a_kernel_sees_changes(backend, monkeypatch):
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 4
 
 
+def test_compile__again_for_another_kernel_of_the_same_code():
+    def scaled_by(scale):
+        @nki.jit
+        def kernel(x):
+            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+            nl.store(out, nl.load(x) * scale)
+            return out
+        return kernel
+    f = compiled(lambda kernel, x: kernel(x), "eager")
+    kernels_by_scale = {scale: scaled_by(scale) for scale in (2.0, 3.0)}
+    for scale in (2.0, 3.0, 2.0):
+        equal(f(kernels_by_scale[scale], A), A * scale)
+
+
 def test_compile__again_for_another_executor(monkeypatch):
     f = compiled(scaled_by_a_global, "eager")
     equal(f(A), A * SCALE + 1.0)

@@ -3,6 +3,7 @@
 
 import collections
 import ctypes
+import json
 import sys
 import threading
 import types
@@ -13,6 +14,7 @@ import pytest
 
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.language.closure_state import UnseenStateWarning
 
 from .running import check, numbers, output_of
 
@@ -177,6 +179,52 @@ def test_thread_has_its_own_local():
         thread.start()
         thread.join()
         assert all(np.array_equal(result, X * scale) for result in results[scale])
+
+
+READERS = {"open": lambda path: open(path).read(), "Path": lambda path: path.read_text(),
+           "NumPy": lambda path: np.fromfile(path, sep=" ")[0], "json": lambda path: json.load(path.open())}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_files_that_a_capture_reads_are_seen(tmp_path, reader):
+    path, read = tmp_path / "scale", READERS[reader]
+    kernel = nki.jit(lambda x: output_of(nl.load(x) * float(read(path))))
+    for value in (2, 2, 3, 2, 2, 5):
+        path.write_text(str(value))
+        for _ in range(2):
+            for on in ("jit", "interpreter", "isa"):
+                assert np.array_equal(kernel.on(on)(X), X * value)
+    assert len(kernel.specializations) == 3
+
+
+def test_file_that_comes_later_is_seen(tmp_path):
+    path = tmp_path / "scale"
+
+    @nki.jit
+    def kernel(x):
+        try:
+            scale = float(open(path).read())
+        except FileNotFoundError:
+            scale = 7.0
+        return output_of(nl.load(x) * scale)
+    for _ in range(2):
+        assert np.array_equal(kernel(X), X * 7)
+    path.write_text("2")
+    assert np.array_equal(kernel(X), X * 2)
+    path.unlink()
+    assert np.array_equal(kernel(X), X * 7)
+
+
+def test_iterators_and_files_are_named_in_a_warning(tmp_path):
+    steps, kernel = iter([2, 3]), nki.jit(lambda x: output_of(nl.load(x) * next(steps)))
+    with pytest.warns(UnseenStateWarning, match="sees steps, an object of list_iterator, whose state is not compared"):
+        assert np.array_equal(kernel(X), X * 2)
+    path = tmp_path / "scale"
+    path.write_text("2")
+    with path.open() as scales:
+        kernel = nki.jit(lambda x: output_of(nl.load(x) * float(scales.read())))
+        with pytest.warns(UnseenStateWarning, match="sees scales, an object of TextIOWrapper"):
+            assert np.array_equal(kernel(X), X * 2)
 
 
 # -- state that changes during a capture -------------------------------------------------------------------------------

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Files that a kernel's Python reads while it is captured, so that a change of their contents is seen at a later call.
+
+``open`` is replaced during a capture, for the thread that captures. An audit hook would see more, but cannot be
+removed, and makes ``id`` and frames slower in the whole process.
+"""
+
+import builtins
+import hashlib
+import io
+import os
+import sys
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+from nki_mlir.frontend.locations import STANDARD_LIBRARY, is_own
+
+LARGE = 1 << 24         # bytes: of larger files the size and the time of the last change count
+
+
+def state_of_file(path: str) -> object:
+    """What a file holds, to be compared; None where there is none that can be read."""
+    try:
+        status = os.stat(path)
+        if status.st_size > LARGE:
+            return status.st_size, status.st_mtime_ns, status.st_ino
+        with io.FileIO(path) as file:
+            return hashlib.sha256(file.readall()).digest()
+    except (OSError, ValueError):
+        return None
+
+
+def is_read_by_kernel(frame: FrameType | None) -> bool:
+    """Whether code of a kernel reads, itself or by a library, and neither the toolchain nor an import does."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_own(file) or file.startswith("<frozen importlib"):
+            return False
+        if not file.startswith((STANDARD_LIBRARY, "<frozen")) and "site-packages" not in file:
+            return True
+        frame = frame.f_back
+    return False
+
+
+class FilesRead:
+    """A context in which the files that a kernel reads are noted: ``states`` has what each held, by its path."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, object] = {}
+        self._thread = threading.get_ident()
+
+    def __enter__(self) -> "FilesRead":
+        self._builtin, self._io = builtins.open, io.open
+        self._replacement = self._noting(self._builtin)
+        builtins.open = io.open = self._replacement
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if builtins.open is self._replacement:          # unless the kernel has replaced it
+            builtins.open = self._builtin
+        if io.open is self._replacement:
+            io.open = self._io
+
+    def _noting(self, original: Any) -> Any:
+        def open(file: Any, mode: str = "r", *arguments: Any, **keywords: Any) -> Any:
+            if (threading.get_ident() == self._thread and not isinstance(file, int) and {*mode}.isdisjoint("wax+")
+                    and is_read_by_kernel(sys._getframe(1))):
+                path = os.path.abspath(os.fsdecode(file))
+                self.states.setdefault(path, state_of_file(path))
+            return original(file, mode, *arguments, **keywords)
+        return open
