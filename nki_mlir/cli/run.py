@@ -52,6 +52,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--json", action="store_true", help="print what --time finds as one JSON object")
     p.add_argument("--profile", metavar="DIR",
                    help="with --time: write where the time goes into a directory, as JSON, a trace and a page")
+    p.add_argument("--format", choices=("page", "neuron-explorer"), default=None,
+                   help="what --profile writes: the page with its data (default), or tables of the vendor's schema")
     p.add_argument("--compare", nargs="?", const="all", metavar="ON,ON",
                    help="also run on these executors (all without a value) and compare; exit status 1 if they differ")
     p.add_argument("--tolerance", type=float, default=1e-5,
@@ -100,8 +102,12 @@ def refuse(given: argparse.ArgumentParser, options: argparse.Namespace) -> None:
             given.error(f"--time compares two, {len(options.source)} are given")
         if options.profile is not None and len(options.source) > 1:
             given.error("--profile is of one kernel or module, two are given")
+        if options.profile is None and options.format is not None:
+            given.error("--format is of what --profile writes")
     elif options.profile is not None:
         given.error("--profile is of what --time times")
+    elif options.format is not None:
+        given.error("--format is of what --profile writes")
     elif options.as_written:
         given.error("--as-written says how --time makes the streams")
     elif options.level != 1:

@@ -61,7 +61,11 @@ def profile(options: argparse.Namespace) -> int:
     from nki_mlir.targets.neuron.profile.summary import show
     folder = check_folder(options.profile)                      # before what takes long
     made = profile_of(streams(options.source[0], options), neuron.mode(options.as_written))
-    written = write_profile(made, folder)
+    if options.format == "neuron-explorer":
+        from nki_mlir.targets.neuron.profile.vendor_tables import write_tables  # start-up: needed where it is asked for
+        written = write_tables(made, folder)
+    else:
+        written = write_profile(made, folder)
     if options.json:
         print(json.dumps(made["timing"], indent=1))
     else:

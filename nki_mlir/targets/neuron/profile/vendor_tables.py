@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A profile as the tables of the vendor's documented schema (7.4.0), one Parquet file each.
+
+Columns that a profile has no value for are null, never zero; ``Warning`` says what the model simplifies. Times are
+integers, ns from the launch.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path, PurePath
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.machine import Engine, machine_named
+from nki_mlir.targets.neuron.profile.document import Document, covered
+from nki_mlir.targets.neuron.profile.slices import ENGINE
+from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
+from nki_mlir.version import __version__
+
+SCHEMA = "7.4.0"
+NAMES = {"tensor": "Tensor", "vector": "Vector", "scalar": "Scalar", "gpsimd": "GpSimd", "sync": "Sync"}
+NOT_IN_SUMMARY = "source", "nd_idx", "nc_idx", "throttle_active_time"
+TILE = r"=(\w+@[^\s\[]+)\[([^\]]*)\]\[([^\]]*)\]"
+PATTERN = re.compile(rf"^MATMUL dst{TILE} stationary{TILE} moving{TILE}.*\bchannels=(\d+)")
+
+Row = dict[str, object]
+Tables = dict[str, list[Row]]
+
+
+class NoParquet(NkiMlirError):
+    code = "NKI-PROFILE-PARQUET"
+    message = "tables of the vendor's schema need pyarrow, which is not installed"
+    fix = "pip install 'nki_mlir[profile]'"
+
+
+def write_tables(document: Document, folder: Path) -> list[Path]:
+    """Write the tables into ``profiles/global/KERNEL@latest`` of a folder. Raises ``NoParquet`` without pyarrow."""
+    try:
+        import pyarrow.parquet  # start-up: an extra, which may not be installed
+    except ImportError:
+        raise NoParquet from None
+    target = folder / "profiles" / "global" / f"{document['timing']['kernel']}@latest"
+    target.mkdir(parents=True, exist_ok=True)
+    files = []
+    for name, rows in vendor_tables(document).items():
+        if rows:                                    # a table is there only where it has rows
+            files.append(target / f"{name}.parquet")
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), files[-1])
+    return files
+
+
+def vendor_tables(document: Document) -> Tables:
+    """The rows of each table."""
+    instructions, ids = _instructions(document)
+    transfers, transfer_ids = _transfers(document)
+    flows = _flows(document, ids, transfer_ids)
+    for row, flow in zip(transfers, flows):
+        trigger = instructions[int(str(flow["in_id"]))]
+        row |= {"trigger": trigger["start_ts"], "completion": trigger["end_ts"]}
+    summary = {name: value for name, value in vendor_summary(document).items() if name not in NOT_IN_SUMMARY}
+    tables = {"Summary": [summary], "Metadata": [_metadata(document)], "Instruction": instructions,
+              "ActiveTime": _active(document), "DmaPacketAggregated": transfers, "Flow": flows,
+              "OpcodeSummary": _opcodes(instructions, document["timing"]["total_ns"]), "Warning": _warnings(document)}
+    return tables | {"SchemaFields": [
+        {"table_name": table, "field_name": field, "field_type": _type(rows, field), "field_required": False}
+        for table, rows in tables.items() if rows for field in rows[0]]}
+
+
+def _type(rows: Sequence[Row], field: str) -> str | None:
+    kinds = {type(row[field]).__name__ for row in rows if row[field] is not None}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _instructions(document: Document) -> tuple[list[Row], dict[int, int]]:
+    """A row for each execution; its id by the number of its slice."""
+    slices, known, tracks, lines = (document[key] for key in ("slices", "instructions", "tracks", "lines"))
+    rows, ids = list[Row](), {}
+    for k, (track, begin, end, number) in enumerate(zip(slices["track"], slices["begin"], slices["end"],
+                                                        slices["instruction"])):
+        if tracks[track]["kind"] != ENGINE:
+            continue
+        ids[k] = len(rows)
+        moved = {name: column[number] for name, column in known["traffic"].items()}
+        name, engine = known["name"][number], tracks[track]["name"]
+        line = lines[known["line"][number]] if known["line"][number] >= 0 else None
+        place = f"{line['file']}:{line['line']}" if line else None
+        matmul = engine == "tensor" and moved["product"] + moved["transpose"]
+        rows.append({
+            "id": ids[k], "start_ts": round(begin), "end_ts": round(end), "duration_ns": round(end) - round(begin),
+            "engine": NAMES[engine], "timeline_track": "TensorMatrix" if matmul else NAMES[engine],
+            "pcore_idx": tracks[track]["core"], "opcode": name, "operands": _operands(known["text"][number]),
+            "compiler_opcode": name, "compiler_operands": known["text"][number].partition(" ")[2], "pc": None,
+            "bir_id": str(number), "bir_instruction_name": None, "hlo_name": None, "layer": None,
+            "nki_source_location": f"[{PurePath(line['file']).name}:{line['line']}]" if line else None,
+            "bir_debug_info_source_location": place, "evt_wait_time_ns": round(slices["stalled"][k]),
+            "hbm_read_bytes": moved["hbm_read"] or None, "hbm_write_bytes": moved["hbm_written"] or None,
+            "sbuf_read_bytes": moved["sbuf_read"], "sbuf_write_bytes": moved["sbuf_written"],
+            "psum_read_bytes": moved["psum_read"], "psum_write_bytes": moved["psum_written"],
+            "performance_mode": None, "scalar_activation_fn": None, "crc_in": None, "crc_out": None,
+            "tensor_instruction_type": ("TRANSPOSE" if moved["transpose"] else "REGULAR") if matmul else None,
+            "raw_flops": moved["product"] + moved["transpose"] if matmul else None,
+            "flops_transpose": moved["transpose"] if matmul else None, "adjusted_flops": None,
+            "adjusted_flops_transpose": None})
+    return rows, ids
+
+
+def _operands(text: str) -> str:
+    """The operands; those of a product as readers take them apart: src, dst, then K*M."""
+    product = PATTERN.match(text)
+    if product is None:
+        return text.partition(" ")[2]
+    dst, _, columns, _, _, stationary, moving, _, elements, channels = product.groups()
+    return f"src={moving}[1,0,0][{_first(elements)},1,1] dst={dst}[1,0,0][{_first(columns)},1,1] " \
+           f"{channels}*{_first(stationary)}"
+
+
+def _first(counts: str) -> int:
+    """How many elements of a partition a pattern has."""
+    total = 1
+    for count in counts.split(","):
+        total *= int(count)
+    return total
+
+
+def _transfers(document: Document) -> tuple[list[Row], dict[int, int]]:
+    slices, known, tracks = (document[key] for key in ("slices", "instructions", "tracks"))
+    rows, ids = list[Row](), {}
+    for k, (track, begin, end, number) in enumerate(zip(slices["track"], slices["begin"], slices["end"],
+                                                        slices["instruction"])):
+        if tracks[track]["kind"] == ENGINE:
+            continue
+        ids[k] = len(rows)
+        moved = {name: column[number] for name, column in known["traffic"].items()}
+        read, wrote = (sum(moved[f"{space}_{way}"] for space in ("hbm", "sbuf", "psum")) for way in ("read", "written"))
+        nbytes = max(read, wrote)
+        loads = moved["hbm_read"] > 0
+        rows.append({
+            "id": ids[k], "block_id": ids[k], "pcore_idx": tracks[track]["core"], "start_ts": round(begin),
+            "end_ts": round(end), "duration_ns": round(end) - round(begin), "read_bytes": read, "write_bytes": wrote,
+            "transfer_bytes": nbytes, "throughput": nbytes / (end - begin) * 1e9 if end > begin else None,
+            "queue_idx": None, "queue_name": tracks[track]["name"].partition(" (")[0], "queue_type": None,
+            "semaphore_id": None, "op": "read" if loads else "write", "variable": None,
+            "source": None if loads else "[SB]", "dest": "[SB]" if loads else None})
+    return rows, ids
+
+
+def _flows(document: Document, ids: dict[int, int], transfers: dict[int, int]) -> list[Row]:
+    """What triggered each transfer, then what each wait waited for."""
+    slices = document["slices"]
+    triggers: dict[int, list[int]] = defaultdict(list)
+    for k in sorted(ids, key=slices["begin"].__getitem__, reverse=True):
+        triggers[slices["instruction"][k]].append(k)
+    rows: dict[int, Row] = {}
+    for k in sorted(transfers, key=slices["begin"].__getitem__):        # those of one instruction are in order
+        source = triggers[slices["instruction"][k]].pop()
+        rows[transfers[k]] = {"in_id": ids[source], "out_id": transfers[k], "in_table": "Instruction",
+                              "out_table": "DmaPacketAggregated", "dependency_type": "DGE_TRIGGER",
+                              "gap_time": round(slices["begin"][k] - slices["end"][source])}
+    waits = []
+    for source, target in document["edges"]:
+        moved = source in transfers
+        waits.append({"in_id": transfers[source] if moved else ids[source], "out_id": ids[target],
+                      "in_table": "DmaPacketAggregated" if moved else "Instruction", "out_table": "Instruction",
+                      "dependency_type": None, "gap_time": round(slices["begin"][target] - slices["end"][source])})
+    return [rows[k] for k in range(len(rows))] + waits
+
+
+def _spans(document: Document, track: int) -> list[tuple[int, int]]:
+    """When a track is active, neighbours as one."""
+    slices, merged = document["slices"], list[tuple[int, int]]()
+    for where, begin, end in zip(slices["track"], slices["begin"], slices["end"]):
+        if where == track:
+            if merged and round(begin) <= merged[-1][1]:
+                merged[-1] = merged[-1][0], max(merged[-1][1], round(end))
+            else:
+                merged.append((round(begin), round(end)))
+    return merged
+
+
+def _active(document: Document) -> list[Row]:
+    return [{"start_ts": begin, "end_ts": end, "engine": track["name"], "pcore_idx": track["core"],
+             "duration_ns": end - begin}
+            for number, track in enumerate(document["tracks"]) if track["kind"] == ENGINE
+            for begin, end in _spans(document, number)]
+
+
+def _opcodes(instructions: Sequence[Row], total: float) -> list[Row]:
+    spans: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for row in instructions:
+        begin, end = float(str(row["start_ts"])), float(str(row["end_ts"]))
+        spans[str(row["engine"]).lower(), str(row["opcode"])].append((begin, end))
+    return [{"engine": engine, "opcode": opcode, "instruction_count": len(own),
+             "instruction_time_ns": round(sum(end - begin for begin, end in own)),
+             "active_time_ns": round(covered(own)), "active_time_percent": covered(own) / total}
+            for (engine, opcode), own in sorted(spans.items())]
+
+
+def _metadata(document: Document) -> Row:
+    timing = document["timing"]
+    machine = machine_named(timing["target"])
+    end, epoch = round(timing["total_ns"]), datetime.fromtimestamp(0, timezone.utc).isoformat()
+    clocks = {f"{engine.value}_engine_clock_freq": machine.clocks[engine]
+              for engine in (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD)}
+    return {"profile_schema_version": SCHEMA, "ntff_version": 1, "num_physical_cores": len(timing["cores"]),
+            "vnc_enabled": len(timing["cores"]) > 1, "first_hw_timestamp": 0, "last_hw_timestamp": end,
+            "first_ts": epoch, "last_ts": epoch,
+            "dma_ddr_bandwidth": float(machine.costs.dma.bytes_per_ns) * machine.dma_engines * 1e9,
+            "num_dma_engines_per_neuroncore": machine.dma_engines, "hbm_ddr_bandwidth": None,
+            "tensor_engine_num_rows": machine.partitions, "tensor_engine_num_cols": machine.stationary_free_max,
+            **clocks, "is_simulation": True, "instance_type": None, "runtime_version": None,
+            "collectives_version": None, "driver_version": None, "explorer_version": None,
+            "compiler_version": f"nki_mlir {__version__}", "neuroncore_idx": 0, "neuron_device_idx": 0,
+            "profile_name": timing["kernel"], "ultraserver_id": None, "s3_bucket_path": None}
+
+
+def _warnings(document: Document) -> list[Row]:
+    said = ["simulated by the timed model of nki_mlir, not measured on a device",
+            "transfers are whole, not by DMA engine: there is no table DmaPacket",
+            "the launch is a constant, before the first instruction; no throttling is modelled", *document["notes"]]
+    return [{"message": text, "category": "Simulation"} for text in said]
