@@ -16,14 +16,14 @@ def baremetal(kernel=None, **kwargs) -> Any:
 
     Arguments:
         kernel: the function or kernel; without it the result is a decorator
-        kwargs: save_neff_name (the program), save_trace_name (a summary of its time), artifacts_dir (an
-            empty folder), profile (a folder for what docs/profile.md describes); others as of jit
+        kwargs: save_neff_name (the compiled kernel), save_trace_name (its trace), artifacts_dir (a folder for
+            its MLIR), profile (a folder for what docs/profile.md describes); others as of jit
 
     Result:
         A kernel on NumPy arrays.
 
     Errors:
-        A save_trace_name with another save_neff_name than file.neff, and an artifacts_dir in use, are errors.
+        A kernel that does not compile to instruction streams where a file is named is an error.
     """
 
 
@@ -125,8 +125,6 @@ def simulate_kernel(kernel, *args, **kwargs) -> Any:
     Errors:
         Arrays of a framework are errors; a run-time index out of bounds is an IndexError.
     """
-
-tensor: Any
 
 
 def trace(func=None, **kwargs) -> Any:

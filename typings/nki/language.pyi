@@ -17,10 +17,11 @@ class MemoryRegion(Enum):
 
 
 class NKIObject:
-    """A class of objects for kernels: annotated names are its fields.
+    """A class of objects for kernels. Its fields are the annotated names and the attributes with a value.
 
-    Fields are assigned by position or keyword; then ``__post_init__`` runs. ``@dataclass`` may be put on
-    subclasses; it then makes the initializer. Objects with equal fields are equal."""
+    Fields are assigned by position, in the order of the text, or by keyword; one that is missing has its default, else
+    None. Then ``__post_init__`` runs. So it is under ``@dataclass`` too, with which ``frozen=True`` holds. A class with
+    an ``__init__`` is constructed by it. Objects with equal fields are equal."""
 
 
 class NkiTensor:
