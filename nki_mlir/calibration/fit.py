@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Numbers of a machine from measurements: least squares of relative errors, with the standard error of each number.
+
+A kernel with R instructions on N elements takes a(N) + c R + d R N: what is outside of them at that size, what one
+costs, and what an element of it does. Transfers are of two kinds: short ones take what their issue takes, long ones
+what their bytes take.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from nki_mlir.calibration.measurements import BadMeasurements, Measurement
+from nki_mlir.machine import Engine, Machine
+
+CHAINS = 4                      # of the kernels called stream, whose instructions are so many times ``reps``
+SHORT = 64                      # elements of a partition of short transfers, at most
+LANE_BYTES = 128 * 4            # of one element of each partition, float32
+SURE = 2.0                      # standard errors from which on a difference is one
+
+
+class FittedNumber(NamedTuple):
+    """A number as the machine has it and as it is fitted, with the fit's standard error."""
+
+    name: str
+    unit: str
+    ours: float
+    fitted: float
+    error: float
+
+    @property
+    def differs(self) -> bool:
+        """Whether the difference is more than what the fit may be off."""
+        return abs(self.fitted - self.ours) > SURE * self.error + 1e-9
+
+
+class Fitted(NamedTuple):
+    """Coefficients of one kernel's model with their standard errors, and the relative residual."""
+
+    values: np.ndarray
+    errors: np.ndarray
+    residual: float
+
+
+class Fit(NamedTuple):
+    """All constants, and by kernel how far measurements are from the fitted law, relative."""
+
+    constants: list[FittedNumber]
+    residuals: dict[str, float]
+
+
+Features = Callable[[Measurement], Sequence[float]]
+
+
+def least_squares(name: str, rows: Sequence[Measurement], features: Features, file: str) -> Fitted:
+    """The coefficients that make relative errors least. Raises ``BadMeasurements`` where rows do not decide them."""
+    wanted = np.array([features(row) for row in rows], np.float64).reshape(len(rows), -1)
+    taken = np.array([row.ns for row in rows], np.float64)
+    matrix = wanted / taken[:, None] if len(rows) else wanted
+    scale = np.abs(matrix).max(0, initial=0.0)
+    if not len(rows) or not scale.all() or np.linalg.matrix_rank(matrix / scale) < matrix.shape[1]:
+        raise BadMeasurements(file=file, line=1, what=f"{len(rows)} rows of {name} do not decide its law: measure "
+                              "every case")
+    values, *_ = np.linalg.lstsq(matrix / scale, np.ones(len(rows)), rcond=None)
+    off = matrix / scale @ values - 1.0
+    free = max(1, len(rows) - len(values))
+    variance = float(off @ off) / free
+    covariance = variance * np.linalg.inv((matrix / scale).T @ (matrix / scale))
+    return Fitted(values / scale, np.sqrt(np.diag(covariance)) / scale, variance ** 0.5)
+
+
+def instructions(count: int, rows: Sequence[Measurement]) -> Features:
+    """Of a kernel with ``count`` times ``reps`` instructions: these, their elements, and each size by itself."""
+    sizes = sorted({row.elements for row in rows})
+    return lambda row: (count * row.reps, count * row.reps * row.elements, *(row.elements == size for size in sizes))
+
+
+def fit(measurements: Sequence[Measurement], machine: Machine, file: str = "the measurements") -> Fit:
+    """The constants of a machine from measurements of all kernels. Raises ``BadMeasurements``."""
+    found: dict[str, Fitted] = {}
+    for kernel, count in (("vector_stream", CHAINS), ("vector_chain", 1), ("scalar_stream", CHAINS),
+                          ("gpsimd_stream", CHAINS), ("tensor_stream", CHAINS)):
+        rows = [row for row in measurements if row.kernel == kernel]
+        found[kernel] = least_squares(kernel, rows, instructions(count, rows), file)
+    moved = [row for row in measurements if row.kernel == "transfers"]
+    found["short transfers"] = least_squares("transfers", [row for row in moved if row.elements <= SHORT],
+                                             lambda row: (1.0, 2 * row.reps), file)
+    found["long transfers"] = least_squares("transfers", [row for row in moved if row.elements > SHORT],
+                                            lambda row: (1.0, 2 * row.reps * row.elements * LANE_BYTES), file)
+    constants = []
+    for kernel, engine, law in (("vector_stream", Engine.VECTOR, "tensor_scalar"),
+                                ("scalar_stream", Engine.SCALAR, "activation"),
+                                ("gpsimd_stream", Engine.GPSIMD, "tensor_scalar"),
+                                ("tensor_stream", Engine.TENSOR, "product.bfloat16")):
+        constants += _of_engine(found[kernel], machine, engine, law)
+    chain, stream = found["vector_chain"], found["vector_stream"]
+    constants.append(FittedNumber("vector own result", "ns", float(machine.costs.engines[Engine.VECTOR].own_result_ns),
+                              float(chain.values[0] - stream.values[0]),
+                              float(np.hypot(chain.errors[0], stream.errors[0]))))
+    dma, short, long = machine.costs.dma, found["short transfers"], found["long transfers"]
+    constants.append(FittedNumber("transfer issue", "ns", float(dma.issue_ns), float(short.values[1]),
+                              float(short.errors[1])))
+    rate = min(float(dma.hbm_bytes_per_ns), float(dma.bytes_per_ns) * machine.dma_engines)
+    constants.append(FittedNumber("transfer rate of a core", "bytes/ns", rate, float(1 / long.values[1]),
+                              float(long.errors[1] / long.values[1] ** 2)))
+    return Fit(constants, {kernel: fitted.residual for kernel, fitted in found.items()})
+
+
+def _of_engine(fitted: Fitted, machine: Machine, engine: Engine, name: str) -> list[FittedNumber]:
+    """Cycles for each element of an instruction, and for itself."""
+    costs, clock = machine.costs.engines[engine], machine.clocks[engine]
+    law = costs.law(name)
+    fixed = float(law.passes * law.fixed + costs.overhead_cycles)
+    what = name.partition(".")[0]
+    return [FittedNumber(f"{engine.value} {what}: an element", "cycles", float(law.passes * law.per_element),
+                     float(fitted.values[1] * clock), float(fitted.errors[1] * clock)),
+            FittedNumber(f"{engine.value} {what}: besides", "cycles", fixed, float(fitted.values[0] * clock),
+                     float(fitted.errors[0] * clock))]

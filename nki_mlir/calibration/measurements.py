@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Measurements of the calibration's kernels: read from the CSV that they print on a device, or predicted by the model.
+"""
+
+import csv
+from collections.abc import Iterable, Iterator
+from math import isfinite
+from pathlib import Path
+from typing import NamedTuple
+
+from nki_mlir.diagnostics import NkiMlirError
+
+GENERATIONS = ("beta", "current")
+COLUMNS = ("kernel", "reps", "elements", "ns")
+KERNELS = ("vector_stream", "vector_chain", "scalar_stream", "gpsimd_stream", "tensor_stream", "transfers")
+
+
+class Measurement(NamedTuple):
+    """The latency in ns of a kernel in which an instruction runs ``reps`` times on so many elements of a partition."""
+
+    kernel: str
+    reps: int
+    elements: int
+    ns: float
+
+
+class BadMeasurements(NkiMlirError):
+    code = "NKI-CALIBRATE-CSV"
+    message = "{file}:{line}: {what}"
+    fix = "give the output of the kernels that nki-calibrate --kernels prints: kernel,reps,elements,ns"
+
+
+def source_of(generation: str) -> Path:
+    """The file with the kernels of a generation: text that is printed, no module of ours."""
+    return Path(__file__).parent / f"{generation}.txt"
+
+
+def read_measurements(lines: Iterable[str], file: str) -> list[Measurement]:
+    """The rows of a CSV, in any order and repeated as one likes. Raises ``BadMeasurements``."""
+    rows = csv.reader(lines)
+    head = next(rows, [])
+    if tuple(name.strip() for name in head) != COLUMNS:
+        raise BadMeasurements(file=file, line=1, what=f"the first line is {','.join(head)!r}, not {','.join(COLUMNS)}")
+    return [_measurement(row, file, rows.line_num) for row in rows if row]
+
+
+def _measurement(row: list[str], file: str, line: int) -> Measurement:
+    try:
+        kernel, reps, elements, ns = (text.strip() for text in row)
+        found = Measurement(kernel, int(reps), int(elements), float(ns))
+    except ValueError:
+        raise BadMeasurements(file=file, line=line, what=f"{','.join(row)!r} is no measurement") from None
+    if kernel not in KERNELS:
+        raise BadMeasurements(file=file, line=line, what=f"there is no kernel {kernel!r} in the set")
+    if not (found.reps > 0 and found.elements > 0 and found.ns > 0 and isfinite(found.ns)):
+        raise BadMeasurements(file=file, line=line, what=f"{','.join(row)!r}: numbers are positive")
+    return found
+
+
+def csv_lines(measurements: Iterable[Measurement]) -> Iterator[str]:
+    """The lines of the CSV."""
+    yield ",".join(COLUMNS)
+    for one in measurements:
+        yield f"{one.kernel},{one.reps},{one.elements},{one.ns:.1f}"

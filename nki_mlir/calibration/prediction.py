@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the timed machine says of the calibration's kernels, as a device would measure it."""
+
+from types import ModuleType
+
+from nki_mlir.calibration.measurements import Measurement, source_of
+from nki_mlir.compat import install
+from nki_mlir.language.kernel import Kernel, describe_array, is_array
+from nki_mlir.targets import neuron
+
+
+def kernels_of(generation: str) -> ModuleType:
+    """The printed file as a module. The vendor's names are made importable before."""
+    install()
+    module, file = ModuleType(f"calibration_{generation}"), source_of(generation)
+    module.__file__ = str(file)
+    exec(compile(file.read_text(), str(file), "exec"), vars(module))
+    return module
+
+
+def predicted(generation: str, target: str) -> list[Measurement]:
+    """All cases of a generation on a target, with streams as the vendor's compiler makes them."""
+    module, found = kernels_of(generation), []
+    for kernel, reps, elements, dtype in module.CASES:
+        assert isinstance(kernel, Kernel)
+        on = kernel.with_changes(target=target)
+        array = module.argument(kernel, reps, elements, dtype)
+        spec = on.specialize(on.bind((array, reps), {}, is_array, describe_array))
+        programs = neuron.streams(spec.captured, spec.grid, neuron.emission(as_written=True))
+        total = neuron.timed(programs, as_written=True).total_ns
+        found.append(Measurement(kernel.__name__, reps, elements, total))
+    return found

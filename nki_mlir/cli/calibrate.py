@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nki-calibrate``: kernels to measure on a device, and the machine's numbers fitted on what it measured.
+
+Prints the kernels, reads the CSV that they print on a device, fits the laws and shows where they differ from ours.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from nki_mlir.cli.command import add_common, command_line, exit_status
+
+if TYPE_CHECKING:
+    from nki_mlir.calibration.fit import Fit
+
+GENERATIONS = ("beta", "current")       # as in ``measurements``, which ``--help`` does not load
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog="nki-calibrate", description="Fit the machine's numbers on what a device "
+                                "measured: print small kernels, run them on the device, give the CSV that they print.")
+    what = p.add_mutually_exclusive_group(required=True)
+    what.add_argument("csv", nargs="?", metavar="FILE.csv", help="what a device measured, or - for standard input")
+    what.add_argument("--kernels", choices=GENERATIONS, help="print the kernels, a program to run on the device")
+    what.add_argument("--predict", choices=GENERATIONS, help="print the CSV that the model predicts of the kernels")
+    p.add_argument("--target", default="trn2", help="trn1, trn2 (default) or trn3")
+    p.add_argument("--json", action="store_true", help="print what is fitted as one JSON object")
+    add_common(p)
+    return p
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns the exit status."""
+    given = parser()
+    options = given.parse_args(command_line(arguments))
+    if options.json and options.csv is None:
+        given.error("--json is the form of what is fitted on FILE.csv")
+    return exit_status(lambda: run(options))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the kernels, a prediction, or a fit."""
+    from nki_mlir.calibration.fit import fit  # start-up: not for --help
+    from nki_mlir.calibration.measurements import csv_lines, read_measurements, source_of
+    from nki_mlir.machine import machine_named
+    machine = machine_named(options.target)
+    if options.kernels is not None:
+        sys.stdout.write(source_of(options.kernels).read_text())
+    elif options.predict is not None:
+        from nki_mlir.calibration.prediction import predicted  # start-up: loads MLIR
+        print("\n".join(csv_lines(predicted(options.predict, options.target))))
+    else:
+        from nki_mlir.cli.source import display_name, read_bytes  # start-up: needed where it is asked for
+        name = display_name(options.csv)
+        found = fit(read_measurements(read_bytes(options.csv).decode(errors="replace").splitlines(), name), machine,
+                    name)
+        print(json.dumps(figures(found, options.target), indent=1) if options.json else
+              "\n".join(report(found, options.target)))
+    return 0
+
+
+def figures(found: "Fit", target: str) -> dict[str, object]:
+    """The JSON form."""
+    constants = [one._asdict() | {"differs": one.differs} for one in found.constants]
+    return {"version": 1, "target": target, "constants": constants, "residuals": found.residuals}
+
+
+def report(found: "Fit", target: str) -> list[str]:
+    """A line for each number: ours, the fitted one with its standard error, the difference."""
+    lines = [f"{'':34} {'unit':9} {target:>9} {'fitted':>20}  difference"]
+    for one in found.constants:
+        change = f"{one.fitted / one.ours - 1:+.1%}" if one.ours else f"{one.fitted:+.3g}"
+        note = "" if one.differs else "  (within the error)"
+        lines.append(f"{one.name:34} {one.unit:9} {one.ours:9.3f} {one.fitted:10.3f} +- {one.error:6.3f}  "
+                     f"{change}{note}")
+    lines.append("residuals: " + ", ".join(f"{kernel} {residual:.1%}" for kernel, residual in found.residuals.items()))
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nki-calibrate``: the machine's numbers are fitted on what a device measured; here the model is the device."""
+
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+
+from nki_mlir.calibration.fit import fit
+from nki_mlir.calibration.measurements import GENERATIONS, Measurement, csv_lines, read_measurements, source_of
+from nki_mlir.calibration.prediction import predicted
+from nki_mlir.cli.calibrate import main
+from nki_mlir.machine import machine_named
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """What the model says of the current generation's kernels on trn2."""
+    return predicted("current", "trn2")
+
+
+def noisy(measurements, noise, times=1):
+    """Each measurement some times, with relative noise."""
+    draw = np.random.default_rng(7)
+    return [one._replace(ns=one.ns * float(np.exp(draw.normal(0.0, noise)))) for one in measurements for _ in range(times)]
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_the_kernels_import_standard_names_only(generation, capsys):
+    assert main(["--kernels", generation]) == 0
+    text = capsys.readouterr().out
+    assert text == source_of(generation).read_text()
+    own = "nki" if generation == "current" else "neuronxcc.nki"
+    assert set(re.findall(r"^(?:import|from) ([\w.]+)", text, re.M)) == {own, f"{own}.isa", f"{own}.language", "numpy"}
+
+
+def test_both_generations_are_the_same_kernels(measured):
+    # queues of transfers before and behind differ
+    assert predicted("beta", "trn2") == [one._replace(ns=pytest.approx(one.ns, rel=0.01)) for one in measured]
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_a_prediction_gives_the_numbers_of_the_machine(measured, target):
+    rows = measured if target == "trn2" else predicted("current", target)
+    for one in fit(rows, machine_named(target)).constants:
+        # what is outside of the instructions grows with their number, too
+        assert one.fitted == pytest.approx(one.ours, rel=0.02), one.name
+
+
+def test_with_noise_the_numbers_are_back_within_two_percent(measured):
+    """1% of noise, each case measured 400 times: the smallest numbers are a tenth of what is measured."""
+    found = fit(noisy(measured, 0.01, 400), machine_named("trn2"))
+    assert len(found.constants) == 11
+    for one in found.constants:
+        # what is promised
+        assert one.fitted == pytest.approx(one.ours, rel=0.02), one.name
+        assert abs(one.fitted - one.ours) <= 4 * one.error
+
+
+def test_another_device_is_told_from_ours(measured, tmp_path, capsys):
+    """Transfers move at half the rate; what does not depend on them is as it was."""
+    slow = [one._replace(ns=2 * one.ns) if one.kernel == "transfers" and one.elements > 64 else one for one in measured]
+    file = tmp_path / "device.csv"
+    file.write_text("\n".join(csv_lines(noisy(slow, 0.002, 3))) + "\n")
+    assert main([str(file), "--json"]) == 0
+    constants = {one["name"]: one for one in json.loads(capsys.readouterr().out)["constants"]}
+    rate = constants["transfer rate of a core"]
+    # 0.2% of noise
+    assert rate["differs"] and rate["fitted"] == pytest.approx(181.0, rel=0.01)
+    # 0.2% of noise
+    assert constants["vector tensor_scalar: an element"]["fitted"] == pytest.approx(0.5, rel=0.02)
+    assert main([str(file)]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("transfer rate"))
+    assert re.search(r"362\.000 +18\d\.\d+ \+- +\d\.\d+  -(49|50)\.\d%$", line)
+
+
+def test_a_prediction_can_be_read_again(measured, capsys, monkeypatch):
+    assert main(["--predict", "current"]) == 0
+    text = capsys.readouterr().out
+    # a digit is csv_lines
+    assert read_measurements(text.splitlines(), "-") == [one._replace(ns=pytest.approx(one.ns, abs=0.06)) for one in measured]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert main(["-"]) == 0 and "transfer issue" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text, error", [
+    ("a,b\n", "device.csv:1: the first line is 'a,b', not kernel,reps,elements,ns"),
+    ("kernel,reps,elements,ns\nvector_chain,1,2\n", "device.csv:2: 'vector_chain,1,2' is no measurement"),
+    ("kernel,reps,elements,ns\nother,1,2,3\n", "device.csv:2: there is no kernel 'other' in the set"),
+    ("kernel,reps,elements,ns\ntransfers,1,2,-3\n", "device.csv:2: 'transfers,1,2,-3': numbers are positive"),
+    ("kernel,reps,elements,ns\nvector_stream,1,2,3\n",
+     "device.csv:1: 1 rows of vector_stream do not decide its law: measure every case")])
+def test_what_is_no_measurement_is_an_error(text, error, tmp_path, capsys):
+    file = tmp_path / "device.csv"
+    file.write_text(text)
+    assert main([str(file)]) == 1
+    assert f"{error} [NKI-CALIBRATE-CSV]\n  fix: give the output of the kernels" in capsys.readouterr().err
+
+
+def test_json_needs_a_file(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["--kernels", "beta", "--json"])
+    assert "--json is the form of what is fitted on FILE.csv" in capsys.readouterr().err
+
+
+def test_rows_may_be_repeated_and_empty_lines_are_none():
+    rows = ["kernel, reps, elements, ns", "transfers, 1, 2, 3.5", "", "transfers,1,2,3.5"]
+    assert read_measurements(rows, "-") == [Measurement("transfers", 1, 2, 3.5)] * 2
