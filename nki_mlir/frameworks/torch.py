@@ -31,7 +31,15 @@ from nki_mlir.frameworks.registry import C_ENTRY, Callee, SymbolicShape, call_fo
 from nki_mlir.frameworks.torch_operator import NKI_DTYPE, TENSORS, callee_named, layout_of, made_for, watched
 from nki_mlir.frontend.locations import user_location
 from nki_mlir.frontend.wrapping import name_of
-from nki_mlir.language.arguments import BadArgument, NoDerivative, map_leaves, records, refuse_gradient, values_of
+from nki_mlir.language.arguments import (
+    BadArgument,
+    MaskedArgument,
+    NoDerivative,
+    map_leaves,
+    records,
+    refuse_gradient,
+    values_of,
+)
 from nki_mlir.language.call_cache import MOST, CachedCall, CallCache, constant, defaults_of
 from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.kernel import Kernel, default_executor
@@ -77,6 +85,8 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
         arguments, keywords = (map_leaves(given, is_number, guard_scalar) for given in (arguments, keywords))
         grid = tuple([guard_scalar(n) for n in grid])                          # type: ignore[misc]
     positional, named = map_leaves(arguments, is_tensor, take), map_leaves(keywords, is_tensor, take)
+    if not torch.compiler.is_dynamo_compiling() and any([isinstance(t, np.ma.MaskedArray) for t in tensors]):
+        raise MaskedArgument().here()
     device = next(t.device for t in tensors if isinstance(t, torch.Tensor))
     tensors = [torch.from_numpy(t).to(device) if isinstance(t, np.ndarray) else t for t in tensors]
     kinds: Any = tuple([(tuple([guard_scalar(n) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
@@ -107,8 +117,9 @@ def launch(kernel: Kernel, operator: Callable[..., Any], *arguments: object) -> 
         return operator(*arguments)
     try:
         return operator(*arguments)
-    except NoDerivative as error:
-        raise error.located(outside_torch(user_location(), kernel)) from None
+    except (NoDerivative, BadArgument) as error:
+        error.at = outside_torch(user_location(), kernel)
+        raise error from None
 
 
 def refuse_symbols(kernel: Kernel, kinds: tuple[TensorKind, ...]) -> None:

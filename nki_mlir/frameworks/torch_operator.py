@@ -14,9 +14,11 @@ are detached, as those of the device's own operator are.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import combinations
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from torch.autograd import forward_ad
 
@@ -24,6 +26,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.process_state import once
 from nki_mlir.frameworks.registry import Callee, callee_from, callees
 from nki_mlir.graph.custom_call import KernelRecord
+from nki_mlir.language.argument_memory import ArgumentMemory, StridedMemory
 from nki_mlir.language.arguments import FORWARD, NoDerivative, has_tangent
 from nki_mlir.language.kernel import default_executor
 from nki_mlir.scalar import dtypes
@@ -61,6 +64,17 @@ class UnknownCallee(NkiMlirError, LookupError):
     code = "NKI-TORCH-KERNEL"
     message = "an operator nki::call names a kernel that this process does not know"
     fix = "trace the program again in this process, or export it with torch.export, which puts the kernel into it"
+
+
+class OverlappingInGraph(NkiMlirError, RuntimeError):
+    code = "NKI-TORCH-OVERLAP"
+    message = "kernel {kernel} updates its parameter {name}, whose memory overlaps that of {other}"
+    why = "in a program of torch.compile or torch.export each parameter has a value of its own"
+    fix = "pass a copy of one of them, or call the kernel outside of the program"
+
+
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}        # by bytes of an element
+STORAGE = 1 << 32               # stands for the address of a storage without values, which is not 0
 
 
 @dataclass(frozen=True)
@@ -127,13 +141,37 @@ def call_on_cpu(tensors: Sequence[torch.Tensor], kernel: str) -> list[torch.Tens
 def update_on_cpu(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kernel: str) -> None:
     """A call that writes given tensors: those the kernel updates, then its outputs."""
     callee = callee_named(kernel)
-    count = len(written) - len(layout_of(callee).results)
-    own = [t.contiguous() for t in written]
-    run(callee, own[:count], tensors, own[count:])
-    for given, used in zip(written, own):
-        if used is not given:
-            given.copy_(used)
+    if all([t.is_contiguous() for t in (*written, *tensors)]):
+        addresses = [t.data_ptr() for t in (*written, *tensors)]
+        enter(callee, written, addresses)
+    else:
+        memory = ArgumentMemory(list(map(bits_of, (*written, *tensors))), names_of(callee.record))
+        updated = range(len(written))
+        memory.check(updated)
+        enter(callee, written, [a.ctypes.data for a in memory.arrays])
+        memory.write_back(updated)
     torch.autograd.graph.increment_version([t for t in written if not t.is_inference()])
+
+
+def enter(callee: Callee, written: Sequence[torch.Tensor], addresses: Sequence[int]) -> None:
+    """Call the kernel on the memory of ``nki::call_``'s tensors."""
+    layout = layout_of(callee)
+    first = {"updated": 0, "results": len(written) - len(layout.results), "tensors": len(written)}
+    callee.entry([addresses[first[group] + n] for group, n in layout.order])
+
+
+def bits_of(tensor: torch.Tensor) -> np.ndarray:
+    """The memory of a tensor on the CPU as integers."""
+    array: np.ndarray = tensor.detach().view(INTEGERS[tensor.element_size()]).numpy()
+    return array
+
+
+def names_of(record: KernelRecord) -> list[str]:
+    """The names of ``nki::call_``'s tensors."""
+    form = record.form
+    made = [n for n in range(len(form.results)) if n not in form.aliases.values()]
+    return [*(record.operands[k].name for k in form.aliases), *(record.results[n].name for n in made),
+            *(o.name for k, o in enumerate(record.operands) if k not in form.aliases)]
 
 
 def run(callee: Callee, updated: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
@@ -174,9 +212,22 @@ def new_values_abstractly(written: Sequence[torch.Tensor], tensors: Sequence[tor
 
 def update_functionally(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], kernel: str) -> None:
     """``nki::call_`` in programs without updates: the new values are copied to what was given, which torch knows."""
-    count = len(callee_named(kernel).record.form.aliases)
+    record = callee_named(kernel).record
+    count, names = len(record.form.aliases), names_of(record)
+    memory = [strided_memory(t) for t in (*written, *tensors)]
+    for k, other in combinations(range(len(memory)), 2):
+        if k < len(written) and memory[k][0] == memory[other][0] and memory[k][1].overlaps(memory[other][1]):
+            raise OverlappingInGraph(kernel=record.name, name=names[k], other=names[other]).here()
     for given, new in zip(written, torch.ops.nki.updated(written[:count], tensors, kernel)):
         given.copy_(new)
+
+
+def strided_memory(tensor: torch.Tensor) -> tuple[int, StridedMemory]:
+    """The storage of a tensor without values, and where its elements are in it."""
+    size = tensor.element_size()
+    strides = tuple(int(n) * size for n in tensor.stride())
+    return tensor.untyped_storage()._cdata, StridedMemory(
+        STORAGE + int(tensor.storage_offset()) * size, tuple(map(int, tensor.shape)), strides, size)
 
 
 def new_values_on_xla(written: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor],
