@@ -87,7 +87,8 @@ class ArgumentMemory:
                  fits: Callable[[np.ndarray], bool] = is_contiguous) -> None:
         self.originals, self.names = originals, names
         self.overlaps: list[tuple[int, int]] = []
-        if all(map(fits, originals)):
+        self.copied = not all(map(fits, originals))
+        if not self.copied:
             self.arrays = [np.asarray(a) for a in originals]
             return
         memory = [memory_of(a) for a in originals]
@@ -115,15 +116,18 @@ class ArgumentMemory:
                     raise OverlappingArguments(name=self.names[k], other=self.names[other]).here()
 
     def changed(self) -> list[int]:
-        """The numbers of the arrays that were copied, and whose copy has other bits now."""
-        return [k for k, (array, used) in enumerate(zip(self.originals, self.arrays))
-                if not np.may_share_memory(array, used) and not np.array_equal(bits_of(array), bits_of(used))]
+        """The numbers of the arrays that were copied and can be written, and whose copy has other bits now."""
+        return [k for k, (array, used) in enumerate(zip(self.originals, self.arrays)) if array.flags.writeable
+                and not np.may_share_memory(array, used) and not np.array_equal(bits_of(array), bits_of(used))]
 
-    def write_back(self, updated: Collection[int]) -> None:
-        """Copy to the caller's arrays what the copies of these numbers hold."""
-        for k in updated:
-            if not np.may_share_memory(self.originals[k], self.arrays[k]):
-                self.originals[k][...] = self.arrays[k]
+    def write_back(self, updated: Collection[int] = ()) -> None:
+        """Copy to the caller's arrays what the copies of these numbers hold, and others that the kernel changed."""
+        if self.copied:
+            updated = {*updated, *self.changed()}
+            self.check(updated)
+            for k in sorted(updated):
+                if not np.may_share_memory(self.originals[k], self.arrays[k]):
+                    self.originals[k][...] = self.arrays[k]
 
 
 def bits_of(array: np.ndarray) -> np.ndarray:

@@ -208,6 +208,31 @@ def test_simulation(layout):
     np.testing.assert_array_equal(base, memory())
 
 
+@current_nki.jit
+def written_unsaid(a, b):
+    """Writes b, and returns another tensor."""
+    out = current_nl.ndarray(a.shape, dtype=a.dtype, buffer=current_nl.shared_hbm)
+    current_isa.dma_copy(dst=out, src=a)
+    current_isa.dma_copy(dst=b[0:4], src=a[4:8])
+    return out
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("on", ALL)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_parameters_that_are_written_and_not_returned(layout, on):
+    """Copies are written back as the arrays themselves would have been written."""
+    a, b = memory()[:8, :8].copy(), LAYOUTS[layout](memory())
+    expected = b.copy()
+    expected[0:4] = a[4:8]
+    written_unsaid.on(on)(a, b)
+    np.testing.assert_array_equal(b, expected)
+    base = memory()
+    with pytest.raises(TypeError, match="writes its parameter b, whose array has elements of that of a"):
+        written_unsaid.on(on)(base[:8, :8], base[7::-1, :8])
+    np.testing.assert_array_equal(base, memory())
+
+
 # -- what overlaps -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("strides, repeats", [
     ((32, 4), False), ((4, 32), False), ((4, 4), True), ((0, 4), True), ((-32, -4), False), ((28, 4), True),

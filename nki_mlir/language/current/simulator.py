@@ -262,9 +262,7 @@ def simulate(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str
         check_apart(used)
         core = partial(UnroundedCore, exact=ExactMemory())
     structure, values = results(kernel, bound, used, partial(core, target=target, fill=sentinel), report_races)
-    updated = [k for k in memory.changed() if arrays[k].flags.writeable]
-    memory.check(updated)
-    memory.write_back(updated)
+    memory.write_back()
     back = {id(mine): g for g, array, mine in zip(given, arrays, used)
             if array.flags.writeable and framework(g) != "jax"}         # what could be updated in place
     name = next((f for f in map(framework, given) if f is not None), None)
