@@ -12,7 +12,7 @@ from nki_mlir.language.beta import isa as nisa  # noqa: E402
 from nki_mlir.language.beta import language as nl  # noqa: E402
 from nki_mlir.language.beta import nki  # noqa: E402
 from nki_mlir.language.beta.typing import mutable_tensor  # noqa: E402
-from nki_mlir.targets.cpu import packed_products  # noqa: E402
+from nki_mlir.targets.cpu.pipeline import PIPELINE  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -80,7 +80,7 @@ def product(a, b, out: mutable_tensor):
 
 
 def test_a_product_into_one_of_its_factors(monkeypatch):
-    monkeypatch.setattr(packed_products, "WORTH_PACKING", 1 << 10)
+    monkeypatch.setitem(PIPELINE, "form-products", "worth=1024")
     torch.manual_seed(0)
     x, y = torch.randint(-2, 3, (2, 256, 256)).float()
     expected = x.clone()
