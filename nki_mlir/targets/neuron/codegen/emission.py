@@ -61,7 +61,7 @@ class Observation:
 
 WRITTEN_OUT = 400_000           # instructions: published profiles show static loops written out
 FOR_VALUES = 1_000              # instructions: to run one takes a fraction of the time that it takes to make one
-OPTIMIZATIONS = "reorder", "engines", "issuers"
+OPTIMIZATIONS = "reorder", "engines", "issuers", "loads"
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ class Emission:
     reorder: bool = True        # take the fastest of several orders; else program order
     engines: bool = True        # instructions for which the kernel names no engine go to any that has them
     issuers: bool = True        # transfers for which it names none are triggered by any engine that can
+    loads: bool = True          # data that stays unchanged is loaded once where memory allows
     level: int = 1
     observation: Observation = field(default_factory=Observation, repr=False, compare=False)
 
@@ -80,12 +81,12 @@ class Emission:
     def as_written(cls, level: int = 1) -> "Emission":
         """As the vendor's compiler evidently treats a kernel: its own loads, engines and order of loops stay, and loops
         are written out."""
-        return cls(unroll_limit=WRITTEN_OUT, issuers=False, level=level)
+        return cls(unroll_limit=WRITTEN_OUT, issuers=False, loads=False, level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
         """Program order, written out, on each instruction's first engine: what optimizations are compared with."""
-        return cls(unroll_limit=UNROLL_LIMIT, reorder=False, engines=False, issuers=False)
+        return cls(unroll_limit=UNROLL_LIMIT, reorder=False, engines=False, issuers=False, loads=False)
 
     @classmethod
     def of_loops(cls) -> "Emission":
@@ -96,7 +97,7 @@ class Emission:
     def for_values(cls) -> "Emission":
         """Of who asks for values alone: as few instructions as loops allow, in program order, which needs the least
         memory."""
-        return cls(unroll_limit=FOR_VALUES, reorder=False)
+        return cls(unroll_limit=FOR_VALUES, reorder=False, loads=False)
 
 
 def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
@@ -105,7 +106,7 @@ def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
     try:
         return emit(Emission.for_values())
     except NkiMlirError:
-        return emit(Emission(reorder=False))
+        return emit(Emission(reorder=False, loads=False))
 
 
 def emit_module(module: Module, options: Emission = Emission()) -> Program:
@@ -127,11 +128,11 @@ def emit_code(code: Code, options: Emission) -> Program:
     choice = partial(EngineChoice, code.machine, options.engines and options.level > 0,
                      options.issuers and options.level > 0)
     if not reorder:
-        candidate = Candidate(options.unroll_limit or UNROLL_LIMIT, BODY)
+        candidate = Candidate(options.unroll_limit or UNROLL_LIMIT, BODY, options.loads and options.level > 0)
         if options.observation.observer is None:
             return Prepared(code, candidate, choice()).in_program_order()
         return observed(code, candidate, None, choice(), options.observation)
-    candidate, arrangement, program = fastest(code, choice(), options.unroll_limit, options.level)
+    candidate, arrangement, program = fastest(code, choice(), options.unroll_limit, options.level, options.loads)
     if options.observation.observer is None:
         return program
     return observed(code, candidate, arrangement, choice(), options.observation)

@@ -22,6 +22,7 @@ from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.list_scheduler import Order
 from nki_mlir.targets.neuron.codegen.move_psum_results import move_psum_results
 from nki_mlir.targets.neuron.codegen.records import Block, Branch, Code, Loop, While, nodes_in
+from nki_mlir.targets.neuron.codegen.reuse_loads import reuse_loads
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement, Schedules
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
@@ -29,14 +30,16 @@ from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, unrolled, written_out
 from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
 
-ORDERS = tuple(Order(ahead=ahead, share=share) for share, ahead in (
-    (2, 50), (3, 50), (1, 50), (2, 0), (3, 300), (0, 100), (2, 300), (3, 0)))
+ORDERS = (*(Order(ahead=ahead, share=share) for share, ahead in (
+    (2, 50), (3, 50), (1, 50), (2, 0), (3, 300))), Order(ahead=50, share=3, issue=False),
+    *(Order(ahead=ahead, share=share) for share, ahead in ((0, 100), (2, 300), (3, 0))))
+FEW = 1_000                     # steps for which each order is tried with one issuer, too
 MORE_ORDERS = tuple(Order(ahead=ahead, share=share, passed=passed) for passed in (4, 3, 1, 8)
                     for share in (3, 2, 1, 0) for ahead in (0, 25, 50, 100, 200, 300))
 ORDERED = 12_000                # steps that are put in order at level 1, in all orders together; at least TWO orders
 TWO = 2
 GOOD = 1.03                     # an order may be worse than the best by so much to be timed
-TIMED = {1: 2, 3: 6}            # orders that are timed beside program order, by level
+TIMED = {1: 4, 3: 6}            # orders that are timed beside program order, by level
 STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of code that is written out, by level
 BODIES = BODY, 4 * BODY         # instructions of loops' bodies that are candidates
 WINDOW = 1_500                  # instructions on which program order is timed
@@ -45,10 +48,12 @@ FULL = "on-chip memory is nearly full: instructions stay in program order"
 
 
 class Candidate(NamedTuple):
-    """How loops are written out: the largest stay above ``limit`` instructions, with bodies of about ``body``."""
+    """How loops are written out: the largest stay above ``limit`` instructions, with bodies of about ``body``.
+    ``loads``: repeated loads are dropped."""
 
     limit: int
     body: int
+    loads: bool = False
 
 
 def run_step(_name: str, _code: Code, run: Callable[[], Any]) -> Any:
@@ -60,9 +65,10 @@ class Prepared:
 
     def __init__(self, whole: Code, candidate: Candidate, choice: EngineChoice,
                  step: Callable[..., Any] = run_step) -> None:
-        self.code: Code = step("unroll-loops", whole, lambda: unrolled(whole, *candidate))
+        self.code: Code = step("unroll-loops", whole, lambda: unrolled(whole, candidate.limit, candidate.body))
         step("split-blocks", self.code, lambda: split_blocks(self.code))
         step("sink-constants", self.code, lambda: sink_constants(self.code))
+        self.dropped: int = step("reuse-loads", self.code, lambda: reuse_loads(self.code) if candidate.loads else 0)
         step("move-psum-results", self.code, lambda: move_psum_results(self.code))
         self.schedules = Schedules(self.code, choice)
 
@@ -103,7 +109,9 @@ class Prepared:
         steps = sum(map(len, self.schedules.runs))
         if level > 1:
             return MORE_ORDERS
-        return ORDERS[:max(TWO, ORDERED // max(steps, 1))]
+        if steps <= FEW:
+            return (*ORDERS, *(order._replace(issue=False) for order in ORDERS if order.issue))
+        return ORDERS[:max(TWO, ORDERED // steps)]
 
 
 class Fastest(NamedTuple):
@@ -112,23 +120,30 @@ class Fastest(NamedTuple):
     program: Program
 
 
-def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int) -> Fastest:
-    """The fastest program, and what it was made of. ``limit``: of what loops are written out to, None: what is faster.
+def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, loads: bool = True) -> Fastest:
+    """The fastest program, and what it was made of. ``limit``: of what loops are written out to, None: what is faster;
+    ``loads``: repeated loads may be dropped.
 
     Raises the error of program order where none has a program.
     """
     found: list[tuple[float, Fastest]] = []
     failed: NkiMlirError | None = None
-    for candidate in candidates(whole, limit, level):
+    several = candidates(whole, limit, level)
+    waiting = [candidate._replace(loads=loads) for candidate in reversed(several)]
+    while waiting:
+        candidate = waiting.pop()
         try:
-            for arrangement, program in Prepared(whole, candidate, choice).programs(level):
+            prepared = Prepared(whole, candidate, choice)
+            if prepared.dropped:                    # with its own loads it may be faster: it needs less memory
+                waiting.append(candidate._replace(loads=False))
+            for arrangement, program in prepared.programs(level):
                 end = end_of(program)
                 found.append((end if end < inf else arrangement.ns, Fastest(candidate, arrangement, program)))
         except NkiMlirError as error:
             failed = failed or error
     if not found:
         assert failed is not None
-        Prepared(whole, candidates(whole, limit, level)[0], choice).in_program_order()      # the error that it has
+        Prepared(whole, several[0], choice).in_program_order()      # the error that it has
         raise failed
     best = min(found, key=lambda one: one[0])
     if limit is None and written_out(whole.body) > STRAIGHT[level] and (

@@ -36,12 +36,13 @@ class Order(NamedTuple):
     long chain waits for starts, in percent of the time that the chain takes; ``share``: which engines a step may go to
     that may run on several, when it starts: its first (0); all but that GpSimd computes (1); all (2); or, but for
     transfers, the one that balances the engines in program order (3). ``passed``: how
-    many ready steps are looked at for one that can start."""
+    many ready steps are looked at for one that can start; ``issue``: any engine that can triggers an open transfer."""
 
     memory: int = MEMORY
     ahead: int = 0
     share: int = 2
     passed: int = PASSED_OVER
+    issue: bool = True
 
 
 class ListSchedule(NamedTuple):
@@ -67,7 +68,7 @@ class _ListScheduler:
         machine = graph.machine
         self.graph, self.machine, self.passed = graph, machine, order.passed
         count = len(graph)
-        self.choices = graph.shared(order.share)
+        self.choices = graph.shared(order.share, order.issue)
         firsts = [some[0] for some in graph.choices]
         self.ranks = graph.ranks(order.ahead, firsts)
         self.by_rank = [0] * count

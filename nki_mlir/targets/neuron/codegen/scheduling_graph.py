@@ -153,8 +153,13 @@ class SchedulingGraph:
                 found[end + 1] -= size
         return found[:-1]
 
-    def shared(self, share: int) -> list[tuple[Choice, ...]]:
-        """The choices that an order may make (``Order.share``)."""
+    def shared(self, share: int, issue: bool) -> list[tuple[Choice, ...]]:
+        """The choices that an order may make (``Order.share``, ``Order.issue``)."""
+        found = self.instructions_shared(share)
+        return found if issue else [some if transfer is None else some[:1]
+                                    for some, transfer in zip(found, self.transfers)]
+
+    def instructions_shared(self, share: int) -> list[tuple[Choice, ...]]:
         if share == 0:
             return [some[:1] for some in self.choices]
         if share == 1:

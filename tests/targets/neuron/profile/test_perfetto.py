@@ -39,7 +39,7 @@ def test_slices_of_a_thread_do_not_overlap(events):
 
 def test_threads_have_names(profile, events):
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    assert {"tensor", "vector", "sync"} <= set(names.values()) and any(n.startswith("q") for n in names.values())
+    assert {"tensor", "sync"} <= set(names.values()) and any(n.startswith("q") for n in names.values())
     assert {(e["pid"], e["tid"]) for e in events if e["ph"] in "Xsf"} <= names.keys()
     assert [e["args"]["name"] for e in events if e["name"] == "process_name"] == ["core 0"]
 

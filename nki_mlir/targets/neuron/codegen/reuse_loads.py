@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""reuse-loads: load data that stays unchanged once, where SBUF has room to keep it.
+
+before:  load a = A[0]; p = a.T @ b; load c = A[0]; q = c.T @ d
+after:   load a = A[0]; p = a.T @ b;                q = a.T @ d
+
+A load is dropped where an earlier one of the same run of instructions brought the same elements to a tile of the same
+form, nothing wrote that HBM tensor or either tile since, and the first tile can stay in SBUF until the last use of the
+second: between, program order fills at most ``room`` percent of SBUF with it.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nki_mlir.dialects.access import HBM, SBUF, Tile
+from nki_mlir.dialects.nisa.meeting import Meeting
+from nki_mlir.dialects.nisa.movement import DmaCopyOp
+from nki_mlir.dialects.op import changed
+from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
+from nki_mlir.targets.neuron.codegen.records import (
+    Block,
+    Code,
+    DeviceBuffer,
+    InstructionStep,
+    blocks,
+    nodes_in,
+    tiles_of,
+)
+from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
+
+ROOM = 70                       # percent
+
+
+class ReuseLoads(RecordsPass, name="reuse-loads", reads=Level.NISA):
+    room: int = 70              # percent of SBUF that program order fills with tiles that are kept
+
+    def rewritten(self, code: Code) -> None:
+        reuse_loads(code, self.room)
+
+
+def reuse_loads(code: Code, room: int = ROOM) -> int:
+    """Drop loads, in place; how many."""
+    loaded = loaded_once(code)
+    dropped = 0
+    for block in blocks(code.body):
+        for run in runs_of(block.nodes):
+            dropped += _Reuse(code, block, run, loaded, room).dropped
+    return dropped
+
+
+def loaded_once(code: Code) -> dict[DeviceBuffer, InstructionStep]:
+    """Tiles in SBUF without an address whose only write is a copy from HBM: that copy."""
+    writes: dict[DeviceBuffer, list[InstructionStep]] = {}
+    elsewhere: set[DeviceBuffer] = set()
+    for node in nodes_in(code.body):
+        if isinstance(node, InstructionStep):
+            for _, tile in node.op.targets():
+                writes.setdefault(tile.handle, []).append(node)
+        else:
+            elsewhere.update(tile.handle for tile in tiles_of(node))
+    return {buffer: steps[0] for buffer, steps in writes.items()
+            if len(steps) == 1 and buffer.space == SBUF and buffer not in elsewhere and is_load(steps[0])
+            and not (buffer.fixed or buffer.addresses or buffer.attributes)}
+
+
+def is_load(step: InstructionStep) -> bool:
+    op = step.op
+    return (type(op) is DmaCopyOp and op.src.space == HBM and not (op.mask or op.limits)
+            and NO_REORDER not in op.extra)
+
+
+class _Reuse:
+    """One run. ``level``: bytes of a partition of SBUF that program order has in use at each step."""
+
+    def __init__(self, code: Code, block: Block, run: Sequence[InstructionStep],
+                 loaded: dict[DeviceBuffer, InstructionStep], room: int) -> None:
+        self.dropped = 0
+        loads = [k for k, step in enumerate(run) if is_load(step)]
+        if len(loads) < 2:
+            return
+        own = set(block.buffers)
+        first: dict[DeviceBuffer, int] = {}
+        last: dict[DeviceBuffer, int] = {}
+        for k, step in enumerate(run):
+            for _, tile in step.op.operands():
+                if tile.space == SBUF:
+                    first.setdefault(tile.handle, k)
+                    last[tile.handle] = k
+        changes = np.zeros(len(run) + 1, np.int64)
+        for buffer, k in first.items():
+            changes[k if buffer in own else 0] += buffer.bytes_per_partition
+            changes[(last[buffer] if buffer in own else len(run) - 1) + 1] -= buffer.bytes_per_partition
+        level = np.cumsum(changes)
+        limit = code.machine.sbuf_bytes_per_partition * room // 100
+        kept: dict[tuple[object, ...], DeviceBuffer] = {}
+        same: dict[DeviceBuffer, DeviceBuffer] = {}         # tiles whose load is dropped: the tile that has it
+        gone: set[int] = set()
+        for k, step in enumerate(run):
+            op = step.op
+            if op.acts_outside or isinstance(op, Meeting):
+                kept.clear()
+                continue
+            for _, tile in op.targets():
+                if tile.space == HBM:
+                    kept = {key: buffer for key, buffer in kept.items() if key[0] is not tile.handle}
+            if not is_load(step) or not isinstance(op, DmaCopyOp):
+                continue
+            buffer = op.dst.handle
+            if loaded.get(buffer) is not step or buffer not in own:
+                continue
+            key = (op.src.handle, op.src.access, op.dst.access, buffer.shape, buffer.dtype, op.symbols,
+                   *op.attribute_values().items())
+            before = kept.setdefault(key, buffer)
+            if before is buffer:
+                continue
+            begin, size = last[before] + 1, buffer.bytes_per_partition
+            if begin < k and level[begin:k].max() + size > limit:
+                kept[key] = buffer
+                continue
+            level[begin:k] += size
+            last[before] = max(last[before], last[buffer])
+            same[buffer] = before
+            gone.add(id(step))
+        if not gone:
+            return
+        self.dropped = len(gone)
+        for step in run:
+            if id(step) not in gone and any(tile.handle in same for _, tile in step.op.sources()):
+                step.op = changed(step.op, lambda tile: in_tile(tile, same))
+        block.nodes = [node for node in block.nodes if id(node) not in gone]
+        block.buffers = [buffer for buffer in block.buffers if buffer not in same]
+
+
+def in_tile(tile: Tile, same: dict[DeviceBuffer, DeviceBuffer]) -> Tile:
+    """The tile in the buffer that has its elements."""
+    buffer = same.get(tile.handle)
+    if buffer is None:
+        return tile
+    return Tile(buffer, tile.space, tile.base_shape, tile.base_dtype, tile.access, tile.label)

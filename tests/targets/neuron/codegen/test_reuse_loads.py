@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Loads of unchanged data: what is dropped, what is not, and that values stay under every order."""
+
+import random
+
+import numpy as np
+import pytest
+
+from nki_mlir.dialects.op import on_engine
+from nki_mlir.machine import Engine, machine_named
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
+from nki_mlir.targets.neuron.codegen.reuse_loads import reuse_loads
+from nki_mlir.targets.neuron.simulator import simulate
+from tests.targets.neuron.code_builder import Builder, run_in_order
+
+ROWS, WIDTH = 32, 16
+
+
+class Repeated:
+    """Tiles that are loaded again and again from inputs and from scratch memory, which is written between; some are
+    changed on chip."""
+
+    def __init__(self, seed: int, steps: int = 40) -> None:
+        r = random.Random(seed)
+        self.b = b = Builder()
+        self.inputs = [b.hbm(f"x{k}", (ROWS, 4 * WIDTH), "input") for k in range(2)]
+        self.output = b.hbm("y", (ROWS, steps * WIDTH), "output")
+        scratch = b.hbm("scratch", (ROWS, 4 * WIDTH))
+        for k in range(4):
+            self.load(scratch, k, self.load(self.inputs[0], k), store=True)
+        tiles = [self.load(self.inputs[0], 0)]
+        for k in range(steps):
+            at = r.randrange(4)
+            source = r.choice((*self.inputs, scratch))
+            match r.randrange(5):
+                case 0 | 1:
+                    tiles.append(self.load(source, at))
+                case 2:
+                    self.load(scratch, at, r.choice(tiles), store=True)
+                case 3:
+                    t = r.choice(tiles)
+                    b.add(self.all(t), self.all(t), self.all(r.choice(tiles)), r.choice(("maximum", "subtract")))
+                case 4:
+                    u = b.on_chip(f"u{k}", (ROWS, WIDTH))
+                    b.add(self.all(u), self.all(self.load(source, at)), self.all(r.choice(tiles)))
+                    tiles.append(u)
+            b.copy((self.output, 0, ROWS, k * WIDTH, WIDTH), self.all(tiles[-1]))
+        self.arrays = [np.random.default_rng(seed + k).integers(-4, 5, x.shape).astype(np.float32)
+                       for k, x in enumerate(self.inputs)]
+
+    @staticmethod
+    def all(tile):
+        return tile, 0, ROWS, 0, WIDTH
+
+    def load(self, hbm, at, tile=None, store=False):
+        tile = tile or self.b.on_chip("t", (ROWS, WIDTH))
+        sides = self.all(tile), (hbm, 0, ROWS, at * WIDTH, WIDTH)
+        self.b.copy(*(sides[::-1] if store else sides))
+        return tile
+
+    def result(self) -> np.ndarray:
+        made = np.zeros(self.output.shape, np.float32)
+        run_in_order(self.b.code, {**{x: a.copy() for x, a in zip(self.inputs, self.arrays)}, self.output: made})
+        return made
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_values__stay(seed):
+    made = Repeated(seed)
+    expected = made.result()
+    assert reuse_loads(made.b.code) > 0
+    np.testing.assert_array_equal(made.result(), expected)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_streams__compute_the_same_in_any_order(seed):
+    expected = Repeated(seed).result()
+    for options in (Emission(), Emission(reorder=False), Emission(loads=False)):
+        made = Repeated(seed)
+        program = emit_code(made.b.code, options)
+        for scheduler in range(4):
+            output = np.zeros_like(expected)
+            simulate(program, [a.copy() for a in made.arrays], [output], scheduler)
+            np.testing.assert_array_equal(output, expected)
+
+
+def products(columns):
+    """A tile that is loaded before and behind work on tiles that fill ``columns`` of SBUF."""
+    b = Builder()
+    x, y = b.hbm("x", (128, 8192), "input"), b.hbm("y", (128, 8192), "output")
+    for k in range(2):
+        again = b.on_chip(f"again{k}", (128, 8192))
+        b.copy((again, 0, 128, 0, 8192), (x, 0, 128, 0, 8192))
+        b.copy((y, 0, 128, 0, 8192), (again, 0, 128, 0, 8192))
+        if not k:
+            large = b.on_chip("large", (128, columns))
+            b.memset((large, 0, 128, 0, columns), 1)
+    return b.code
+
+
+def test_room__decides():
+    size = machine_named("trn2").sbuf_bytes_per_partition // 4
+    assert reuse_loads(products(size // 3)) == 1
+    assert reuse_loads(products(size - 8192)) == 0
+
+
+def test_as_written__keeps_loads():
+    def loads(options):
+        code = products(1024)
+        for step in code.body.nodes:
+            if step.op.name == "dma_copy":
+                step.op = on_engine(step.op, Engine.SYNC)
+        return sum(i.queue is not None for i in emit_code(code, options).streams[Engine.SYNC])
+    assert (loads(Emission()), loads(Emission(loads=False)), loads(Emission.as_written())) == (3, 4, 4)
