@@ -2,6 +2,7 @@
 """The kernels that the timed machine is compared with published latencies by compute what they say."""
 
 import json
+import re
 import statistics
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -14,6 +15,7 @@ from nki_mlir.cli.arguments import parse_arguments
 from nki_mlir.cli.source import load_kernel
 from nki_mlir.compat import install
 from nki_mlir.language.kernel import describe_array, is_array
+from nki_mlir.machine import machine_named
 from nki_mlir.targets import neuron
 
 CALIBRATION = Path(__file__).parent.parent / "bench" / "calibration"
@@ -28,8 +30,9 @@ def module(file):
     return made
 
 
-MODULES = {file: module(file) for file in ("matmul.py", "rows.py", "fused.py", "entries.py", "instructions.py")}
-entries, instructions = MODULES["entries.py"], MODULES["instructions.py"]
+MODULES = {file: module(file) for file in ("matmul.py", "rows.py", "fused.py", "variants.py", "entries.py",
+                                           "instructions.py", "fit.py")}
+entries, instructions, fit = MODULES["entries.py"], MODULES["instructions.py"], MODULES["fit.py"]
 errors = module("../../tools/error_table.py")
 RESULTS = {one["entry"]: one for one in json.loads(errors.RESULTS.read_text(encoding="utf-8"))}
 QUICK = ("L174", "L245", "L258", "L269", "L300", "L320", "L356")       # entries that are timed in seconds
@@ -115,6 +118,112 @@ def test_products_with_other_work():
     x, gate, up, down = random(512, 512) * 0.2, random(512, 1024) * 0.1, random(512, 1024) * 0.1, random(1024, 512) * 0.1
     left = x.astype(np.float64) @ gate
     close(kernel("fused.py:swiglu")(x, gate, up, down), left / (1 + np.exp(-left)) * (x @ up.astype(np.float64)) @ down)
+
+
+@pytest.mark.parametrize("name, options", [("adamw", {"columns": 96}), ("adamw_of_rows", {}),
+                                           ("adamw_in_steps", {"columns": 96})])
+def test_steps_of_adamw(name, options):
+    variants = MODULES["variants.py"]
+    weight, gradient, mean, square = (random(192, 256) + n for n in range(4))
+    square = np.abs(square) + 0.1
+    second = variants.SECOND * square + (1 - variants.SECOND) * gradient.astype(np.float64) ** 2
+    first = variants.FIRST * mean + (1 - variants.FIRST) * gradient
+    expected = weight * (1 - variants.RATE * variants.DECAY) - variants.RATE * first / np.sqrt(second)
+    close(kernel(f"variants.py:{name}")(weight, gradient, mean, square, **options), expected)
+
+
+def test_rotary_embedding():
+    x, cos, sin = random(128, 512), random(64, 512), random(64, 512) * 0.5
+    exchange = np.roll(np.eye(128, dtype=np.float32), 64, axis=0)
+    expected = np.concatenate([x[:64] * cos - x[64:] * sin, x[64:] * cos + x[:64] * sin])
+    close(kernel("variants.py:rope_halves")(x, cos, sin, width=256), expected)
+    close(kernel("variants.py:rope_copied")(x, cos, sin, width=256), expected)
+    close(kernel("variants.py:rope_copied")(x, cos, sin, width=256, exchange=exchange), expected)
+
+
+@pytest.mark.parametrize("pieces, error", [(0, 1e-4), (3, 2e-3), (1, 0.5)])      # of bfloat16, and of sums of two
+def test_products_in_pieces(pieces, error):
+    a, b = random(256, 256), random(256, 1024)
+    product = kernel("variants.py:product")(a, b, block=2, pieces=pieces)
+    assert np.abs(product - a.astype(np.float64) @ b).max() < error
+    inverse = 1 / np.sqrt((a.astype(np.float64) ** 2).mean(1, keepdims=True))
+    normal = kernel("variants.py:normalized_product")(a, b, pieces=pieces)
+    assert np.abs(normal - inverse * a @ b).max() < error
+
+
+def test_orders_of_batched_and_normalized_products():
+    a, b = random(4, 256, 64), random(4, 64, 512)
+    expected = a.astype(np.float64) @ b
+    for ahead in (1, 2, 4):
+        close(kernel("variants.py:batched")(a, b, ahead=ahead), expected)
+    close(kernel("variants.py:batched")(np.swapaxes(a, 1, 2).copy(), b, ahead=2, turned=True), expected)
+    x, weight = random(128, 256), random(256, 512)
+    expected = x / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True)) @ weight
+    close(kernel("variants.py:normalized_product")(x, weight, order="after"), expected)
+    both = np.stack([x.ravel(), x.T.ravel()])
+    close(kernel("variants.py:normalized_product")(both, weight, order="turned"), expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"pieces": 3, "added": True}])
+def test_low_rank_products(options):
+    x, weight, down, up = random(256, 128), random(128, 512), random(128, 128), random(128, 512)
+    result = kernel("variants.py:lora")(x, weight, down, up, block=2, **options)
+    expected = x.astype(np.float64) @ weight + x.astype(np.float64) @ down @ up
+    assert np.abs(result - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+# -- the fit -----------------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def steps_of_adamw():
+    """Small steps of AdamW with runs of several lengths, on both sides of 2 KiB, at which the law of trn1 changes."""
+    entries_ = []
+    for columns in (256, 304, 512, 608):
+        positional, keywords = parse_arguments(["128x9728xf32"] * 4 + [f"columns={columns}"], values=False)
+        adamw = load_kernel(str(CALIBRATION / "variants.py:adamw"), "trn1", ())
+        spec = adamw.specialize(adamw.bind(tuple(positional), keywords, is_array, describe_array))
+        programs = neuron.streams(spec.captured, spec.grid, neuron.emission(as_written=True))
+        entries_.append(fit.Timed(f"V{columns}", "odd" if columns % 128 else "even", "trn1", 1.0, 0.0, programs))
+    return entries_
+
+
+def test_a_fit_recovers_changed_numbers(steps_of_adamw):
+    number = next(n for n in fit.numbers_of("trn1") if n.path[-1] == "bytes_per_ns")
+    other = fit.with_numbers(machine_named("trn1"), {id(number.number): number.number * 0.95})
+    assert other.costs.dma.bytes_per_ns == pytest.approx(18.36 * 0.95) and other.costs.dma.issue_ns == 320
+    seen = fit.Sensitivities([e._replace(published_ns=e.model_ns(other)) for e in steps_of_adamw])
+    change = dict(zip((n.path[-1] for n in seen.numbers), seen.fit(np.arange(4))))
+    assert np.exp(change["bytes_per_ns"]) == pytest.approx(0.95, abs=0.01)      # the prior holds it back a little
+    assert max(seen.off(np.arange(4), seen.fit(np.arange(4)))) < 0.01
+
+
+def test_the_report_has_the_errors_of_operators_that_a_fit_has_not_seen(steps_of_adamw):
+    entries_ = [e._replace(published_ns=1.1 * e.model_ns(machine_named("trn1"))) for e in steps_of_adamw]
+    text = "\n".join(fit.report(entries_))
+    assert re.search(r"fit of \d+ numbers on 4 entries of 2 operators", text)
+    assert re.search(r"^trn1 dma.bytes_per_ns +18.36 ", text, re.M)
+    assert re.search(r"^as they are: +median +9.1%", text, re.M)
+    assert re.search(r"^left out, all operators: +median +[0-8]\.\d%", text, re.M)
+    assert text.count("the other half") == 2
+
+
+def test_a_report_takes_two_operators(steps_of_adamw):
+    line, = fit.report([e for e in steps_of_adamw if e.operator == "odd"])
+    assert line == "no fit: it takes entries of two operators, and of targets with numbers that are fitted"
+
+
+def test_operators_of_entries():
+    operators = {e.name: e.operator for e in (*entries.ENTRIES, *entries.VARIANTS)}
+    assert operators["L041"] == operators["L047"] == operators["V041"] == "product"
+    assert operators["V001"] == operators["V014"] == operators["V015"] == "adamw"
+    assert operators["V061"] == "lora"
+
+
+def test_variants_name_kernels_and_twice_what_was_measured():
+    variants = {e.name: e for e in entries.VARIANTS}
+    assert len(variants) == len(entries.VARIANTS) and not variants.keys() & {e.name for e in entries.ENTRIES}
+    for entry in entries.VARIANTS:
+        assert callable(kernel(entry.kernel)) and entry.harness in entries.LAUNCH
+    assert variants["V012"].published_ns == pytest.approx(2 * 547_400) and "columns=1824" in variants["V012"].arguments
 
 
 def test_entries_name_kernels_and_harnesses():

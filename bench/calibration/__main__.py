@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The timed machine against published latencies: whole kernels through the real back end, entry by entry.
 
-    python bench/calibration [--only L041,L047]
+    python bench/calibration [--only L041,L047] [--no-fit]
 
-Figures are kept in ``figures.json``, from which ``tools/error_table.py`` writes the table in docs/profile.md. Single
-instructions are a table of their own: they are what costs were taken from.
+Figures are kept in ``figures.json``, from which ``tools/error_table.py`` writes the table in docs/profile.md. A
+second table has variants of one kernel, which that file does not keep; a third has single instructions, which costs
+were taken from. A last one says what fits of laws on some operators predict of the others (``fit.py``).
 """
 
 import argparse
@@ -13,7 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TypedDict
 
@@ -21,15 +22,19 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "figures.json"
 sys.path[:0] = [str(HERE), str(HERE.parent.parent), str(HERE.parent.parent / "tools")]
 
-from entries import ENTRIES, LAUNCH, Entry  # noqa: E402
+from entries import ENTRIES, LAUNCH, VARIANTS, Entry  # noqa: E402
 from error_table import eightieth, ordered  # noqa: E402
+from fit import Timed, numbers_of, report  # noqa: E402
 from instructions import table  # noqa: E402
 
 from nki_mlir.cli.arguments import parse_arguments  # noqa: E402
 from nki_mlir.cli.source import load_kernel  # noqa: E402
+from nki_mlir.dialects.isa.program import Program  # noqa: E402
 from nki_mlir.language.kernel import describe_array, is_array  # noqa: E402
 from nki_mlir.targets import neuron  # noqa: E402
 from nki_mlir.targets.neuron.timing import Timing  # noqa: E402
+
+FEW = 30_000                    # instructions of a kernel that laws are fitted on: it is timed once for each number
 
 
 class Outcome(TypedDict):
@@ -43,17 +48,16 @@ class Outcome(TypedDict):
     kernel: str
 
 
-@cache
-def timing_of(source: str, arguments: tuple[str, ...], target: str) -> Timing:
+@lru_cache(maxsize=1)           # neighbours often are two measurements of one kernel
+def programs_of(source: str, arguments: tuple[str, ...], target: str) -> list[Program]:
     kernel = load_kernel(str(HERE / source), target, ())
     positional, keywords = parse_arguments(list(arguments), values=False)
     spec = kernel.specialize(kernel.bind(tuple(positional), keywords, is_array, describe_array))
-    return neuron.timed(neuron.streams(spec.captured, spec.grid, neuron.emission(as_written=True)), as_written=True)
+    return neuron.streams(spec.captured, spec.grid, neuron.emission(as_written=True))
 
 
-def outcome(entry: Entry) -> Outcome:
+def outcome(entry: Entry, timing: Timing) -> Outcome:
     """The model's time of one entry, with its harness's launch."""
-    timing = timing_of(entry.kernel, entry.arguments, entry.target)
     model = timing.total_ns - timing.launch_ns + LAUNCH[entry.harness]
     return Outcome(entry=entry.name, target=entry.target, published_ns=entry.published_ns, model_ns=model,
                    launch_ns=LAUNCH[entry.harness], instructions=timing.instructions, known=entry.known,
@@ -76,33 +80,58 @@ def merged(found: Sequence[Outcome]) -> list[Outcome]:
     return [known[entry.name] for entry in ENTRIES if entry.name in known]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", help="entries by number, with commas")
-    options = parser.parse_args()
-    chosen = options.only.split(",") if options.only else [e.name for e in ENTRIES]
-    found = []
+def timed(entries: Sequence[Entry], keep: bool) -> tuple[list[Outcome], list[Timed]]:
+    """Print a line for each entry; return the outcomes, and what laws are fitted on. ``keep``: write the file, too."""
+    outcomes, fitted_on = [], []
     print(f"{'entry':5}  {'target':6}  {'harness':9}  {'launch us':>9}  {'published us':>12}  {'model us':>12}  "
           f"{'ratio':>5}  {'instructions':>12}  {'s':>5}  kernel")
-    for entry in ENTRIES:
-        if entry.name not in chosen:
-            continue
+    for entry in entries:
         started = time.process_time()
-        one = outcome(entry)
+        programs = programs_of(entry.kernel, entry.arguments, entry.target)
+        one = outcome(entry, neuron.timed(programs, as_written=True))
         seconds = time.process_time() - started
-        found.append(one)
-        RESULTS.write_text(json.dumps(merged(found), indent=1) + "\n")
+        outcomes.append(one)
+        if one["instructions"] <= FEW and numbers_of(entry.target):
+            fitted_on.append(Timed(entry.name, entry.operator, entry.target, entry.published_ns, one["launch_ns"],
+                                   programs))
+        if keep:
+            RESULTS.write_text(json.dumps(merged(outcomes), indent=1) + "\n")
         print(f"{entry.name:5}  {entry.target:6}  {entry.harness:9}  {one['launch_ns'] / 1e3:9.1f}  "
               f"{one['published_ns'] / 1e3:12.1f}  {one['model_ns'] / 1e3:12.1f}  "
               f"{one['model_ns'] / one['published_ns']:5.2f}  {one['instructions']:12}  {seconds:5.1f}  "
               f"{one['kernel']}{'' if entry.known else ' (structure assumed)'}", flush=True)
-    print(summary("kernels", found))
-    print(summary("kernels whose loop nest is published", [o for o in found if o["known"]]))
-    right, total = ordered(found)
-    print(f"pairs that differ by 10%: {right} of {total} in the published order"
-          + (f" ({right / total:.1%})" if total else ""))
+    return outcomes, fitted_on
+
+
+def in_order(title: str, groups: Sequence[Sequence[Outcome]]) -> str:
+    """How many pairs within the groups have the published order."""
+    right, total = (sum(counts) for counts in zip((0, 0), *(ordered(group) for group in groups)))
+    return f"{title}: {right} of {total} in the published order" + (f" ({right / total:.1%})" if total else "")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", help="entries by number, with commas")
+    parser.add_argument("--no-fit", action="store_true", help="time the entries, fit no laws")
+    options = parser.parse_args()
+    chosen = options.only.split(",") if options.only else [e.name for e in (*ENTRIES, *VARIANTS)]
+    outcomes, fitted_on = timed([e for e in ENTRIES if e.name in chosen], keep=True)
+    print(summary("kernels", outcomes))
+    print(summary("kernels whose loop nest is published", [o for o in outcomes if o["known"]]))
+    print(in_order("pairs that differ by 10%", [outcomes]))
+    print()
+    variants = [e for e in VARIANTS if e.name in chosen]
+    of_variants, more = timed(variants, keep=False)
+    print(summary("variants", of_variants))
+    operators = {e.name: e.operator for e in variants}
+    print(in_order("pairs of variants of one operator that differ by 10%",
+                   [[o for o in of_variants if operators[o["entry"]] == operator]
+                    for operator in dict.fromkeys(operators.values())]))
     print()
     print("\n".join(table()))
+    if not options.no_fit:
+        print()
+        print("\n".join(report([*fitted_on, *more])))
 
 
 if __name__ == "__main__":

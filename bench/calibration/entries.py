@@ -14,7 +14,9 @@ LAUNCH = {
     "mamba": 22_000,            # the tutorial prints latency and time of the core: L081
     "autotune": 37_000,         # scoreboard on trn2: L174
     "voyager": 9_400,           # stated by its authors
+    "variants": 9_400,          # assumption: as on trn2 elsewhere; its shortest kernel takes 30 times as long
 }
+CORES = 2                       # assumption: the variants' source names one core, but moves more bytes than one does
 
 
 class Entry(NamedTuple):
@@ -28,6 +30,20 @@ class Entry(NamedTuple):
     published_ns: float
     source: str
     known: bool = True
+
+    @property
+    def operator(self) -> str:
+        """The name of what the kernel computes."""
+        function = self.kernel.partition(":")[2]
+        return OPERATORS.get(function, function)
+
+
+# The operator of each kernel that is one of several for it; any other kernel is its operator's only one.
+OPERATORS = {
+    "tiled": "product", "hoisted": "product", "blocked": "product", "transposing": "product",
+    "attention_in_steps": "attention", "mamba_states_outside": "scan", "mamba_channels_outside": "scan",
+    "adamw_of_rows": "adamw", "adamw_in_steps": "adamw", "rope_halves": "rope", "rope_copied": "rope",
+}
 
 
 def square(n: int) -> tuple[str, ...]:
@@ -55,6 +71,7 @@ MAMBA = "SDK, tutorial on the selective scan"
 COURSE = "public course on accelerators, its measured solutions"
 VOYAGER = "public measurements on trn2, neuronx-cc 2.22"
 KERNELS = "public benchmark of kernels"
+PUBLISHED_VARIANTS = "public measurements of variants on trn2"
 V5 = ("separate=True", "wide=True")
 
 ENTRIES = (
@@ -111,4 +128,46 @@ ENTRIES = (
     Entry("L359", "rows.py:maxpool", ("4096x4096xf32",), "trn2", "voyager", 1.016e6, VOYAGER),
     Entry("L362", "fused.py:swiglu", ("4096x1024xf32", "1024x3072xf32", "1024x3072xf32", "3072x1024xf32"), "trn2",
           "voyager", 4.082e6, VOYAGER, False),
+)
+
+
+# -- variants of one kernel --------------------------------------------------------------------------------------------
+def variants(first: int, kernel: str, inputs: tuple[str, ...], measured: dict[tuple[str, ...], float]
+             ) -> tuple[Entry, ...]:
+    """Entries from a number on, of options and the ms that were measured. The published time is taken as that of
+    ``CORES`` cores that share the work; the model has one core, and is compared with that multiple."""
+    return tuple(Entry(f"V{first + k:03}", f"variants.py:{kernel}", inputs + options, "trn2", "variants",
+                       CORES * ms * 1e6, PUBLISHED_VARIANTS, False) for k, (options, ms) in enumerate(measured.items()))
+
+
+def each(option: str, measured: dict[int, float]) -> dict[tuple[str, ...], float]:
+    return {(f"{option}={value}",): ms for value, ms in measured.items()}
+
+
+ARRAYS = ("10944x2048xf32",) * 4
+FREQUENCIES = ("128x262144xf32", "64x262144xf32", "64x262144xf32")
+OPERANDS = ("4096x5120xf32", "5120x12288xf32")
+LOW_RANK = (*OPERANDS, "5120x128xf32", "128x12288xf32")
+BATCH = ("16x4096x64xf32", "16x64x4096xf32")
+NORMALIZED = ("4096x1024xf32", "1024x2048xf32")
+VARIANTS = (
+    *variants(1, "adamw", ARRAYS, each("columns", {
+        512: 0.7768, 576: 0.5839, 608: 0.5860, 684: 0.6390, 768: 0.7517, 912: 0.5606, 1024: 0.5921, 1152: 0.6834,
+        1216: 0.5601, 1368: 0.5825, 1536: 0.6515, 1824: 0.5474, 2304: 0.6105})),
+    *variants(14, "adamw_of_rows", ARRAYS, {(): 0.6180}),
+    *variants(15, "adamw_in_steps", ARRAYS, {(): 1.3050}),
+    *variants(21, "rope_halves", FREQUENCIES, each("width", {512: 1.0335, 1024: 1.0350, 2048: 0.9445, 4096: 1.0223})),
+    *variants(25, "rope_copied", FREQUENCIES, each("width", {256: 0.7335, 512: 0.7337, 1024: 0.7931, 2048: 0.7801,
+                                                             4096: 0.7812})),
+    *variants(30, "rope_copied", FREQUENCIES, {(f"width={width}", "exchange=128x128xf32"): ms for width, ms in {
+        128: 0.6986, 256: 0.6870, 512: 0.6960}.items()}),
+    *variants(41, "product", OPERANDS, each("block", {1: 15.885, 2: 13.808, 4: 13.29, 8: 14.02})),
+    *variants(45, "product", OPERANDS, each("pieces", {3: 10.656, 1: 3.69})),
+    *variants(51, "batched", BATCH, each("ahead", {1: 3.848, 8: 3.492, 16: 3.105, 32: 2.035, 64: 2.610, 128: 2.918})),
+    *variants(57, "batched", ("16x64x4096xf32",) * 2, {("ahead=32", "turned=True"): 2.035}),
+    *variants(58, "batched", BATCH, each("pieces", {1: 1.559})),
+    *variants(61, "lora", LOW_RANK, {(): 14.84, ("pieces=3",): 11.30, ("pieces=3", "added=True"): 11.18}),
+    *variants(71, "normalized_product", NORMALIZED, {(): 0.4714, ("order=after",): 0.4733, ("pieces=3",): 0.3688,
+                                                     ("pieces=1",): 0.1458}),
+    *variants(75, "normalized_product", ("2x4194304xf32", NORMALIZED[1]), {("order=turned",): 0.4706}),
 )

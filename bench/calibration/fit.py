@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Fits the numbers of a machine whose source says that they are fitted, and compares errors with those without the fit.
+
+A number is changed by 5%, all kernels are timed again, and what that changes is taken to be linear in the logarithms of
+both. So a fit on any of the entries is a least-squares problem, small errors of which count in squares and large ones
+by their size; every number is held near its value by a prior. Orders of instructions stay as they are.
+
+The errors of a fit on half of the operators are printed beside those of the other half, and the errors of each operator
+beside those of a fit that leaves it out. No number of a machine changes.
+"""
+
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+
+from nki_mlir.dialects.isa.program import Program
+from nki_mlir.machine import Cited, Machine, machine_named
+from nki_mlir.machine.cited import FITTED
+from nki_mlir.targets.neuron.timing import machine as timing
+
+STEP = 0.05                     # relative change of a number to see what depends on it
+PRIOR = 0.2                     # standard deviation of a number about its value, relative
+NOISE = 0.08                    # of a latency about the model, relative; errors beyond count by their size
+ROUNDS = 20                     # of weights for large errors
+
+
+class Timed(NamedTuple):
+    """An entry's programs, what was measured of them, and what its harness adds."""
+
+    name: str
+    operator: str
+    target: str
+    published_ns: float
+    launch_ns: float
+    programs: Sequence[Program]
+
+    def model_ns(self, machine: Machine) -> float:
+        """The model's time on that machine, with what the harness adds."""
+        with mock.patch.object(timing, "machine_named", lambda target: machine):    # it is looked up once, by name
+            run = timing.TimedMachine(self.programs)
+        run.run()
+        return run.end + self.launch_ns
+
+
+class Fitted(NamedTuple):
+    """A number of a target: where it is in the costs, first its field."""
+
+    target: str
+    path: tuple[Any, ...]
+    number: Cited
+
+    def text(self) -> str:
+        return f"{self.target} {'.'.join(str(getattr(part, 'value', part)) for part in self.path)}"
+
+
+def numbers_of(target: str) -> list[Fitted]:
+    """The numbers of a target that are fitted; one that several laws share counts once."""
+    numbers: dict[int, Fitted] = {}
+
+    def walk(value: object, path: tuple[Any, ...]) -> None:
+        if isinstance(value, Cited):
+            if value.kind == FITTED and path[0] != "control":
+                numbers.setdefault(id(value), Fitted(target, path, value))
+        elif isinstance(value, Mapping):
+            for key, inner in value.items():
+                walk(inner, (*path, key))
+        elif dataclasses.is_dataclass(value):
+            for field in dataclasses.fields(value):
+                walk(getattr(value, field.name), (*path, field.name))
+
+    walk(machine_named(target).costs, ())
+    return list(numbers.values())
+
+
+def with_numbers(machine: Machine, values: Mapping[int, float]) -> Machine:
+    """The machine with other values of numbers, by their identity."""
+    def copy(value: Any) -> Any:
+        if isinstance(value, Cited):
+            return Cited(values[id(value)], value.source, value.residual) if id(value) in values else value
+        if isinstance(value, Mapping):
+            return {key: copy(inner) for key, inner in value.items()}
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return dataclasses.replace(value, **{field.name: copy(getattr(value, field.name))
+                                                 for field in dataclasses.fields(value) if field.init})
+        return value
+
+    return dataclasses.replace(machine, costs=copy(machine.costs))
+
+
+class Sensitivities:
+    """The logarithm of model / published of each entry, and what it changes by with that of each number."""
+
+    def __init__(self, entries: Sequence[Timed]) -> None:
+        self.entries = entries
+        self.numbers = [number for target in sorted({e.target for e in entries}) for number in numbers_of(target)]
+        machines = {e.target: machine_named(e.target) for e in entries}
+        base = np.array([e.model_ns(machines[e.target]) for e in entries])
+        self.errors = np.log(base / [e.published_ns for e in entries])
+        self.slopes = np.zeros((len(entries), len(self.numbers)))
+        for k, number in enumerate(self.numbers):
+            other = with_numbers(machines[number.target], {id(number.number): number.number * (1 + STEP)})
+            for row, entry in enumerate(entries):
+                if entry.target == number.target:
+                    self.slopes[row, k] = np.log(entry.model_ns(other) / base[row]) / np.log1p(STEP)
+
+    def fit(self, rows: np.ndarray) -> np.ndarray:
+        """The logarithms of changes of numbers that suit some entries best."""
+        errors, slopes = self.errors[rows], self.slopes[rows]
+        change = np.zeros(len(self.numbers))
+        prior = np.eye(len(self.numbers)) / PRIOR ** 2
+        for _ in range(ROUNDS):
+            off = np.abs(errors + slopes @ change)
+            weights = 1 / (NOISE * np.maximum(off, NOISE))
+            change = np.linalg.solve(slopes.T * weights @ slopes + prior, -slopes.T * weights @ errors)
+        return change
+
+    def rows(self, operators: Sequence[str]) -> np.ndarray:
+        return np.array([k for k, e in enumerate(self.entries) if e.operator in operators], int)
+
+    def off(self, rows: np.ndarray, change: np.ndarray) -> list[float]:
+        """Relative errors of some entries with changed numbers."""
+        errors = self.errors[rows] + self.slopes[rows] @ change
+        return [abs(float(error)) for error in np.expm1(errors)]
+
+    def spread(self, k: int) -> float:
+        """The standard deviation of measurements about a number: of the errors of entries, as far as they depend on it
+        and by how much they do."""
+        weights = self.slopes[:, k] ** 2
+        return float(np.sqrt(weights @ self.errors ** 2 / weights.sum())) if weights.sum() else 0.0
+
+
+def errors_text(errors: Sequence[float]) -> str:
+    eightieth = statistics.quantiles(errors, n=10, method="inclusive")[7] if len(errors) > 1 else errors[0]
+    return f"median {statistics.median(errors):5.1%}, 80th percentile {eightieth:5.1%}"
+
+
+def report(entries: Sequence[Timed]) -> list[str]:
+    """Lines: the numbers, and errors of the fit, of operators that it has not seen, and of those that are left out.
+    Without a second operator no entry is left to judge a fit by."""
+    if len({e.operator for e in entries}) < 2:
+        return ["no fit: it takes entries of two operators, and of targets with numbers that are fitted"]
+    laws = Sensitivities(entries)
+    operators = sorted({e.operator for e in entries})
+    everything = np.arange(len(entries))
+    whole = laws.fit(everything)
+    lines = [f"fit of {len(laws.numbers)} numbers on {len(entries)} entries of {len(operators)} operators",
+             f"{'number':45} {'value':>8} {'fit':>8} {'residual':>8}  fitted on"]
+    for k, (number, change) in enumerate(zip(laws.numbers, whole)):
+        lines.append(f"{number.text():45} {number.number:8.4g} {number.number * np.exp(change):8.4g} "
+                     f"{laws.spread(k):8.1%}  {', '.join(number.number.fit)}")
+    lines += ["", f"as they are:                {errors_text(laws.off(everything, np.zeros(len(whole))))}",
+              f"fitted on all:              {errors_text(laws.off(everything, whole))}"]
+    for name, seen in (("first", operators[::2]), ("second", operators[1::2])):
+        change, others = laws.fit(laws.rows(seen)), [o for o in operators if o not in seen]
+        lines += [f"fitted on the {name} half:  {errors_text(laws.off(laws.rows(seen), change))}",
+                  f"  the other half:           {errors_text(laws.off(laws.rows(others), change))}"]
+    lines += ["", f"{'operator':20} entries   fitted on all                        left out"]
+    left_out: list[float] = []
+    for operator in operators:
+        rows = laws.rows([operator])
+        errors = laws.off(rows, laws.fit(np.setdiff1d(everything, rows)))
+        left_out += errors
+        lines.append(f"{operator:20} {len(rows):7}   {errors_text(laws.off(rows, whole))}   {errors_text(errors)}")
+    return [*lines, f"left out, all operators:    {errors_text(left_out)}"]

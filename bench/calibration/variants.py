@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Variants of one kernel that do the same and take different times: lengths of runs, engines, order of transposes.
+
+Their source describes them in words; the text is ours. All are float32 on trn2.
+"""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import numpy as np
+
+P, MOVING = 128, 512
+RATE, DECAY, FIRST, SECOND = 1e-3, 1e-2, 0.9, 0.999
+
+
+# -- a step of AdamW: four arrays read, one written --------------------------------------------------------------------
+def stepped(weight, gradient, mean, square):
+    """Two instructions of the scalar engine, four of the vector engine."""
+    squared = nisa.activation(nl.square, gradient, scale=(1 - SECOND) ** 0.5)
+    second = nisa.scalar_tensor_tensor(data=square, op0=np.multiply, operand0=SECOND, op1=np.add, operand1=squared)
+    inverse = nisa.activation(nl.rsqrt, second)
+    first = nisa.scalar_tensor_tensor(data=mean, op0=np.multiply, operand0=FIRST / (1 - FIRST), op1=np.add,
+                                      operand1=gradient)
+    update = nisa.scalar_tensor_tensor(data=first, op0=np.multiply, operand0=-RATE * (1 - FIRST), op1=np.multiply,
+                                       operand1=inverse)
+    return nisa.scalar_tensor_tensor(data=weight, op0=np.multiply, operand0=1 - RATE * DECAY, op1=np.add,
+                                     operand1=update)
+
+
+@nki.jit
+def adamw(weight, gradient, mean, square, columns=512):
+    """Each partition has its own part of the arrays, ``columns`` of which are a tile."""
+    count = weight.shape[0] * weight.shape[1] // P
+    out = nl.ndarray(weight.shape, dtype=weight.dtype, buffer=nl.shared_hbm)
+    views = [array.reshape((P, count // columns, columns)) for array in (weight, gradient, mean, square)]
+    result = out.reshape((P, count // columns, columns))
+    for i in nl.affine_range(count // columns):
+        tiles = [nl.load(view[:, i, :]) for view in views]
+        nl.store(result[:, i, :], stepped(*tiles))
+    return out
+
+
+@nki.jit
+def adamw_of_rows(weight, gradient, mean, square):
+    """Whole rows, 128 of them a tile, of the last one as many as there are."""
+    rows = weight.shape[0]
+    out = nl.ndarray(weight.shape, dtype=weight.dtype, buffer=nl.shared_hbm)
+    for first in range(0, rows, P):
+        some = nl.ds(first, min(P, rows - first))
+        tiles = [nl.load(array[some, :]) for array in (weight, gradient, mean, square)]
+        nl.store(out[some, :], stepped(*tiles))
+    return out
+
+
+@nki.jit
+def adamw_in_steps(weight, gradient, mean, square, columns=1824):
+    """The same as operations of two operands each, whose results are tiles."""
+    count = weight.shape[0] * weight.shape[1] // P
+    out = nl.ndarray(weight.shape, dtype=weight.dtype, buffer=nl.shared_hbm)
+    views = [array.reshape((P, count // columns, columns)) for array in (weight, gradient, mean, square)]
+    result = out.reshape((P, count // columns, columns))
+    for i in nl.affine_range(count // columns):
+        w, g, m, v = (nl.load(view[:, i, :]) for view in views)
+        squared = nl.multiply(nl.multiply(g, g), 1 - SECOND)
+        second = nl.add(nl.multiply(v, SECOND), squared)
+        first = nl.add(nl.multiply(m, FIRST), nl.multiply(g, 1 - FIRST))
+        update = nl.multiply(first, nl.rsqrt(second))
+        decayed = nl.multiply(w, 1 - RATE * DECAY)
+        nl.store(result[:, i, :], nl.subtract(decayed, nl.multiply(update, RATE)))
+    return out
+
+
+# -- rotary embedding: x [128, N], cos and sin [64, N] -----------------------------------------------------------------
+@nki.jit
+def rope_halves(x, cos, sin, width=512):
+    """Both halves of the partitions by themselves: six products and sums on 64 partitions."""
+    half = P // 2
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(x.shape[1] // width):
+        some = nl.ds(i * width, width)
+        upper, lower = nl.load(x[0:half, some]), nl.load(x[half:P, some])
+        c, s = nl.load(cos[:, some]), nl.load(sin[:, some])
+        nl.store(out[0:half, some], nisa.tensor_tensor(nisa.tensor_tensor(upper, c, np.multiply),
+                                                       nisa.tensor_tensor(lower, s, np.multiply), np.subtract))
+        nl.store(out[half:P, some], nisa.tensor_tensor(nisa.tensor_tensor(lower, c, np.multiply),
+                                                       nisa.tensor_tensor(upper, s, np.multiply), np.add))
+    return out
+
+
+@nki.jit
+def rope_copied(x, cos, sin, width=512, exchange=None):
+    """All partitions: the scalar engine swaps the halves, or, with ``exchange`` [128, 128], the tensor engine does; it
+    repeats cosines, and sines with their signs."""
+    half = P // 2
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    if exchange is not None:
+        swap = nl.load(exchange)
+    signs = nl.ndarray((2, nl.par_dim(half), 1), dtype=nl.float32, buffer=nl.sbuf)
+    signs[0], signs[1] = nisa.memset((half, 1), -1.0, nl.float32), nisa.memset((half, 1), 1.0, nl.float32)
+    for i in nl.affine_range(x.shape[1] // width):
+        some = nl.ds(i * width, width)
+        tile, c, s = nl.load(x[:, some]), nl.load(cos[:, some]), nl.load(sin[:, some])
+        cosines, sines = (nl.ndarray((P, width), dtype=x.dtype, buffer=nl.sbuf) for _ in range(2))
+        for h in nl.affine_range(2):
+            cosines[nl.ds(h * half, half)] = nisa.activation(nl.copy, c)
+            sines[nl.ds(h * half, half)] = nisa.activation(nl.copy, s, scale=signs[h])
+        if exchange is not None:
+            swapped = nisa.nc_matmul(swap, tile)
+        else:
+            swapped = nl.ndarray((P, width), dtype=x.dtype, buffer=nl.sbuf)
+            for h in nl.affine_range(2):
+                swapped[nl.ds(h * half, half)] = nisa.activation(nl.copy, tile[nl.ds((1 - h) * half, half)])
+        nl.store(out[:, some], nisa.tensor_tensor(nisa.tensor_tensor(tile, cosines, np.multiply),
+                                                  nisa.tensor_tensor(swapped, sines, np.multiply), np.add))
+    return out
+
+
+# -- products: a [M, K], whose tiles the tensor engine transposes, b [K, N] --------------------------------------------
+def transposed(tile, k, dtype=nl.float32):
+    """Tile k of a row of tiles, transposed, in SBUF."""
+    return nisa.activation(nl.copy, nisa.nc_transpose(tile[:, nl.ds(k * P, P)]), dtype=dtype)
+
+
+def parts(x):
+    """A tile of float32 as the sum of two of bfloat16."""
+    high = nl.copy(x, dtype=nl.bfloat16)
+    return high, nisa.tensor_tensor(x, high, np.subtract, dtype=nl.bfloat16)
+
+
+def add_products(total, left, right):
+    """The product of two tiles, or of their parts, but of the small ones."""
+    total += nisa.nc_matmul(left[0], right[0])
+    if len(left) > 1:
+        total += nisa.nc_matmul(left[1], right[0])
+        total += nisa.nc_matmul(left[0], right[1])
+
+
+@nki.jit
+def product(a, b, block=4, pieces=0):
+    """Blocks of row tiles: each tile of the right side is loaded once for a block.
+
+    ``pieces``: 0 for products of float32, 1 for one of bfloat16, 3 for those of two parts each, without the smallest.
+    """
+    (m, k), n = a.shape, b.shape[1]
+    out = nl.ndarray((m, n), dtype=a.dtype, buffer=nl.shared_hbm)
+    steps, count = k // P, 2 if pieces == 3 else 1
+    kind = nl.bfloat16 if pieces else nl.float32
+    for i in nl.affine_range(m // (P * block)):
+        left = nl.ndarray((block, steps, nl.par_dim(P), count, P), dtype=kind, buffer=nl.sbuf)
+        for r in nl.affine_range(block):
+            whole = nl.load(a[nl.ds((i * block + r) * P, P), :])
+            for s in nl.affine_range(steps):
+                if pieces == 3:
+                    left[r, s, :, 0, :], left[r, s, :, 1, :] = parts(transposed(whole, s))
+                else:
+                    left[r, s, :, 0, :] = transposed(whole, s, kind)
+        for j in nl.affine_range(n // MOVING):
+            sums = nl.zeros((block, nl.par_dim(P), MOVING), nl.float32, buffer=nl.psum)
+            for s in nl.affine_range(steps):
+                right = nl.load(b[nl.ds(s * P, P), nl.ds(j * MOVING, MOVING)])
+                rights = parts(right) if pieces == 3 else (nl.copy(right, dtype=kind) if pieces else right,)
+                for r in nl.affine_range(block):
+                    add_products(sums[r], [left[r, s, :, c, :] for c in range(count)], rights)
+            for r in nl.affine_range(block):
+                nl.store(out[nl.ds((i * block + r) * P, P), nl.ds(j * MOVING, MOVING)], nl.copy(sums[r]))
+    return out
+
+
+@nki.jit
+def batched(a, b, ahead=1, pieces=0, turned=False):
+    """a [batch, M, K] (``turned``: [batch, K, M]), b [batch, K, N]: of ``ahead`` row tiles, of several batches where
+    they are more than one has, the transposes come before the products."""
+    batch, m, k = (a.shape[0], a.shape[2], a.shape[1]) if turned else a.shape
+    n = b.shape[2]
+    tiles = m // P
+    kind = nl.bfloat16 if pieces else nl.float32
+    out = nl.ndarray((batch, m, n), dtype=a.dtype, buffer=nl.shared_hbm)
+    together = max(1, ahead // tiles)
+    for g in nl.affine_range(batch // together):
+        rights = nl.ndarray((together, nl.par_dim(k), n), dtype=kind, buffer=nl.sbuf)
+        for t in nl.affine_range(together):
+            rights[t] = nl.load(b[g * together + t], dtype=kind)
+        for i in nl.affine_range(together * tiles // ahead):
+            left = nl.ndarray((ahead, nl.par_dim(k), P), dtype=kind, buffer=nl.sbuf)
+            for r in nl.affine_range(ahead):
+                t, row = divmod(i * ahead + r, tiles)
+                if turned:
+                    left[r] = nl.load(a[g * together + t, :, nl.ds(row * P, P)])
+                else:
+                    tile = nl.load(a[g * together + t, nl.ds(row * P, P), :])
+                    left[r] = nisa.activation(nl.copy, nisa.nc_transpose(tile), dtype=kind)
+            for r in nl.affine_range(ahead):
+                t, row = divmod(i * ahead + r, tiles)
+                results = nl.ndarray((P, n), dtype=out.dtype, buffer=nl.sbuf)
+                for j in nl.affine_range(n // MOVING):
+                    here = nl.ds(j * MOVING, MOVING)
+                    results[:, here] = nl.copy(nisa.nc_matmul(left[r], rights[t, :, here]))
+                    nl.store(out[g * together + t, nl.ds(row * P, P), here], results[:, here])
+    return out
+
+
+@nki.jit
+def lora(x, weight, down, up, block=4, columns=512, pieces=0, added=False):
+    """x @ weight + x @ down @ up, x [M, K]; ``added``: the weights are added up in HBM first. ``pieces`` as above."""
+    (m, k), n, rank = x.shape, weight.shape[1], down.shape[1]
+    steps = k // P
+    out = nl.ndarray((m, n), dtype=x.dtype, buffer=nl.shared_hbm)
+    raised = nl.load(up)
+    if added:
+        both = nl.ndarray((k, n), dtype=x.dtype, buffer=nl.hbm)
+        for s in nl.affine_range(steps):
+            turned = transposed(nl.load(down[nl.ds(s * P, P), :]), 0)
+            for j in nl.affine_range(n // MOVING):
+                here = nl.ds(j * MOVING, MOVING)
+                nl.store(both[nl.ds(s * P, P), here],
+                         nl.add(nl.load(weight[nl.ds(s * P, P), here]), nisa.nc_matmul(turned, raised[:, here])))
+    lowered = [] if added else [nl.load(down[nl.ds(s * P, P), :]) for s in range(steps)]
+    for i in nl.affine_range(m // (P * block)):
+        left, small = [], []
+        for r in range(block):
+            whole = nl.load(x[nl.ds((i * block + r) * P, P), :])
+            tiles = [transposed(whole, s) for s in range(steps)]
+            left.append([parts(tile) if pieces else (tile,) for tile in tiles])
+            if not added:
+                low = nl.zeros((rank, P), nl.float32, buffer=nl.psum)
+                for s in range(steps):
+                    low += nisa.nc_matmul(lowered[s], tiles[s])
+                small.append(nl.copy(low))
+        for j in nl.affine_range(n // columns):
+            here = nl.ds(j * columns, columns)
+            sums = nl.zeros((block, nl.par_dim(P), columns), nl.float32, buffer=nl.psum)
+            for s in range(steps):
+                right = nl.load((both if added else weight)[nl.ds(s * P, P), here])
+                rights = parts(right) if pieces else (right,)
+                for r in range(block):
+                    add_products(sums[r], left[r][s], rights)
+            for r in range(block):
+                if not added:
+                    sums[r] += nisa.nc_matmul(small[r], raised[:, here])
+                nl.store(out[nl.ds((i * block + r) * P, P), here], nl.copy(sums[r]))
+    return out
+
+
+@nki.jit
+def normalized_product(x, weight, order="before", pieces=0):
+    """rmsnorm(x) @ weight, x [M, K]: scaled ``before`` the transposes or ``after`` the products; ``turned``: x comes
+    transposed as well, as [2, M * K]."""
+    turned = order == "turned"
+    k, n = weight.shape
+    m = x.shape[1] // k if turned else x.shape[0]
+    steps = k // P
+    kind = nl.bfloat16 if pieces else nl.float32
+    out = nl.ndarray((m, n), dtype=nl.float32, buffer=nl.shared_hbm)
+    rights = [nl.load(weight[nl.ds(s * P, P), :]) for s in range(steps)]
+    halves = [parts(right) if pieces == 3 else (nl.copy(right, dtype=kind) if pieces else right,) for right in rights]
+    if turned:
+        rows, columns = x[0].reshape((m, k)), x[1].reshape((k, m))
+    else:
+        rows = x
+    for i in nl.affine_range(m // P):
+        tile = nl.load(rows[nl.ds(i * P, P), :])
+        total = nl.ndarray((P, 1), nl.float32, buffer=nl.sbuf)
+        nisa.activation_reduce(nl.square, tile, reduce_op=np.add, reduce_res=total)
+        inverse = nisa.activation(nl.rsqrt, total, scale=1.0 / k)
+        data = nisa.tensor_scalar(tile, np.multiply, inverse) if order == "before" else tile
+        left = []
+        for s in range(steps):
+            one = nl.load(columns[nl.ds(s * P, P), nl.ds(i * P, P)]) if turned else transposed(
+                data, s, nl.float32 if pieces == 3 else kind)
+            left.append(parts(one) if pieces == 3 else (one,))
+        for j in nl.affine_range(n // MOVING):
+            here = nl.ds(j * MOVING, MOVING)
+            sums = nl.zeros((P, MOVING), nl.float32, buffer=nl.psum)
+            for s in range(steps):
+                add_products(sums, left[s], [half[:, here] for half in halves[s]])
+            scaled = nl.copy(sums) if order == "before" else nisa.activation(nl.copy, sums, scale=inverse)
+            nl.store(out[nl.ds(i * P, P), here], scaled)
+    return out
