@@ -24,7 +24,9 @@ MODULES = {
     "nki_mlir": ("import nki_mlir", ""), "nki_mlir.language.lowered": ("", ""),
     "nki_mlir.language.beta.nki": ("", ""), "nki_mlir.language.current.nki": ("", ""),
     "nki_mlir.language.current.host_arrays": (
-        "from nki_mlir.language.current import host_arrays as tensor", ""), "nki_mlir.language.current.compiler": ("", ""),
+        "from nki_mlir.language.current import host_arrays as tensor", ""), "nki_mlir.language.current.compiler": (
+        "from nki_mlir.language.current.driver import *", ""), "nki_mlir.language.current.driver": ("", ""),
+    "nki_mlir.language.current.compiled": ("from nki_mlir.language.current.driver import *", ""),
     "nki_mlir.language.beta.compiler": ("", ""), "nki_mlir.language.beta.typing": ("", ""),
     "nki_mlir.compat": ("import importlib.util", ""), "nki_mlir.customop": ("", ""),
     f"{FRAMEWORKS}.framework_kernel": ("", ""), f"{FRAMEWORKS}.stablehlo": ("", ""),

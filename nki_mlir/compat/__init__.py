@@ -42,6 +42,8 @@ NAMES: dict[str, str | None] = {
     "neuronxcc.starfish.support.util": "nki_mlir.language.beta.support",
     "nki": "nki_mlir.language.current.nki",
     "nki.language": "nki_mlir.language.current.language",
+    "nki.language.buffers": "nki_mlir.language.current.memory",
+    "nki.language.tensor": "nki_mlir.language.current.tensor",
     "nki.isa": "nki_mlir.language.current.isa",
     "nki.isa.constants": "nki_mlir.language.current.enums",
     "nki.collectives": "nki_mlir.language.current.collectives",
@@ -53,7 +55,11 @@ NAMES: dict[str, str | None] = {
     "nki.compiler": "nki_mlir.language.current.compiler",
     "nki.compiler.kernel_builder": "nki_mlir.language.current.compiler",
     "nki.compiler.frontend": "nki_mlir.language.current.compiler",
-    "nki.compiler.ncc_driver": "nki_mlir.language.current.compiler",
+    "nki.compiler.driver": "nki_mlir.language.current.driver",
+    "nki.compiler.ncc_driver": "nki_mlir.language.current.driver",
+    "nki.framework": None,
+    "nki.framework.compiled": "nki_mlir.language.current.compiled",
+    "nki.framework.kernel": "nki_mlir.language.current.kernel",
     "torch_neuronx": "nki_mlir.frameworks.torch_neuronx",
     "torch_neuronx.xla_impl": None,
     "torch_neuronx.xla_impl.custom_op": "nki_mlir.customop.torch_binding",
@@ -70,6 +76,15 @@ TORCH_XLA: dict[str, str | None] = {
 
 # Names that belong to a vendor module but are made above the language: looked up when they are asked for.
 LAZY: dict[str, dict[str, str]] = {"neuronxcc.nki": {"FrameworkKernel": "nki_mlir.frameworks.framework_kernel"}}
+
+
+class Package(ModuleType):
+    """A module whose classes stay when a part of the same name is imported: ``nl.tensor`` is the class of annotations,
+    ``nki.language.tensor`` a module that only ``from ... import`` names."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (isinstance(value, ModuleType) and isinstance(self.__dict__.get(name), type)):
+            super().__setattr__(name, value)
 
 
 class Finder(Loader):
@@ -89,7 +104,7 @@ class Finder(Loader):
         return None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return None
+        return Package(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__name__ not in self.names:

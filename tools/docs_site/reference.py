@@ -96,7 +96,8 @@ def language() -> Pages:
 # -- nki, nki_mlir, frameworks -----------------------------------------------------------------------------------------
 WHERE = {
     "beta/nki": ["nki_mlir.language.beta.nki"], "current/nki": ["nki_mlir.language.current.nki"],
-    "current/more": ["nki_mlir.language.current.compiler", "nki_mlir.language.current.host_arrays"],
+    "current/more": ["nki_mlir.language.current.compiler", "nki_mlir.language.current.driver",
+                     "nki_mlir.language.current.compiled", "nki_mlir.language.current.host_arrays"],
     "beta/more": ["nki_mlir.language.beta.compiler", "nki_mlir.language.beta.typing"],
     "frameworks/jax": ["nki_mlir.frameworks.jax", "nki_mlir.frameworks.jax_neuronx"],
     "frameworks/torch": ["nki_mlir.frameworks.torch", "nki_mlir.frameworks.torch_neuronx",

@@ -3,10 +3,11 @@
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
+from inspect import Parameter
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from nki_mlir.environment import EnvironmentVariable
 from nki_mlir.frontend.builder import Builder, active, current
 from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.frontend.touches import ValueNumbers
-from nki_mlir.language.arguments import Bound, leaves_of, map_leaves
+from nki_mlir.language.arguments import Bound, leaves_of, map_leaves, signature_of, values_of
 from nki_mlir.language.current import dynamic_loops, functions, memory, older_memory, simulator  # noqa: F401  define methods
 from nki_mlir.language.current.assignment import assign
 from nki_mlir.language.current.calls import reported
@@ -36,6 +37,8 @@ from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 SIMULATOR = EnvironmentVariable("NKI_SIMULATOR")
+
+C = TypeVar("C", bound="Kernel")
 
 
 @dataclass(eq=False)
@@ -101,6 +104,27 @@ class Kernel(CoreKernel):
                 with plain_index_errors():
                     return simulator.simulate(self, arguments, keywords, self.platform)
         return super().__call__(*arguments, **keywords)
+
+    def _to_subclass(self, cls: "type[C]", **settings: object) -> "C":
+        """The kernel as a subclass, with settings of that class, and a cache of its own."""
+        kept = {part.name: getattr(self, part.name) for part in fields(Kernel) if part.name != "specializations"}
+        return cls(**kept | settings)
+
+    def _bind_args(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> dict[str, Any]:
+        """The arguments of a call by parameter, without defaults."""
+        values_of(self.func, arguments, keywords)               # an error where they do not fit
+        bound: dict[str, Any] = {}
+        signature = signature_of(self.func)
+        for name, value in signature.bind(*arguments, **keywords).arguments.items():
+            match signature.parameters[name].kind:
+                case Parameter.VAR_KEYWORD:
+                    bound |= value
+                case Parameter.VAR_POSITIONAL | Parameter.POSITIONAL_ONLY:
+                    raise NkiTypeError(f"the parameter {name} of {self.__name__} has no name that a caller can use",
+                                       fix="pass arguments to a compiled kernel by name").here()
+                case _:
+                    bound[name] = value
+        return bound
 
     def eager_program(self) -> Callable[..., simulator.EagerCore]:
         return partial(simulator.EagerCore, target=self.platform)

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nki.framework.compiled``: kernels whose calls leave the compiled kernel as a file, or run it with an executor."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from nki_mlir.language.arguments import framework_of, map_leaves, with_arrays
+from nki_mlir.language.current.compile_options import TARGETS, CompileOptions
+from nki_mlir.language.current.driver import (
+    Executor,
+    NirResult,
+    compile_bir_to_neff,
+    compile_kernel_to_nir,
+    compile_to_bir,
+    run_from_bir,
+)
+from nki_mlir.language.current.kernel import Kernel
+from nki_mlir.language.current.simulator import is_array, to_numpy
+from nki_mlir.language.kernel import K, capturing
+from nki_mlir.language.kernel import Kernel as CoreKernel
+from nki_mlir.machine import machine_named
+
+
+@dataclass(eq=False)
+class CompileKernel(Kernel):
+    """A kernel that leaves ``artifacts_dir/kernel.neff`` when it is called. ``lnc`` is the number of cores,
+    None on a grid of several axes.
+
+    ``_executor`` is a function of the CompiledKernel, the inputs and the outputs (arrays by name), which fills the
+    outputs; without one the kernel runs on the CPU, as with ``_enable_simulation``. Tensors of a framework run in the
+    framework and leave no file, unless there is an executor: then they are its NumPy arrays.
+
+    Example:
+        kernel = CompileKernel(func=double, artifacts_dir="artifacts", _enable_simulation=True)
+        assert np.array_equal(kernel(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
+        assert os.path.exists("artifacts/kernel.neff")
+    """
+
+    lnc: int | None = None
+    artifacts_dir: str | None = None
+    _executor: Executor | None = None
+    _enable_simulation: bool = False
+    _enable_backend_opt: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.func, CoreKernel):
+            self.func = self.func.func
+        super().__post_init__()
+        if self.lnc is None:
+            self.lnc = cores_in(self.grid)
+        elif (self.lnc,) != (self.grid or (1,)):
+            launched = super().__getitem__(self.lnc)
+            self.grid, self.cores, self.has_grid = launched.grid, launched.cores, True
+            self.fixed = self._fixed()
+
+    def __getitem__(self: K, cores: object) -> K:
+        launched = super().__getitem__(cores)
+        return launched.with_changes(lnc=cores_in(launched.grid))
+
+    def __call__(self, *arguments: object, **keywords: object) -> Any:
+        if capturing():
+            return self.inline(arguments, keywords)
+        arguments, keywords = with_arrays(arguments, keywords)
+        if self._executor is None and framework_of(arguments, keywords) is not None:
+            return super().__call__(*arguments, **keywords)
+        inputs = self._convert_inputs(self._bind_args(arguments, keywords))
+        if self._executor is None and self.artifacts_dir is None:
+            return super().__call__(**inputs)
+        options = self._compile_opts()
+        nir = self._cached_compile_to_bir(inputs=inputs, compile_opts=options)
+        if self._executor is not None:
+            return run_from_bir(nir, options, inputs, executor=self._executor)
+        compile_bir_to_neff(options, nir)
+        return super().__call__(**inputs)
+
+    def _compile_opts(self) -> CompileOptions:
+        target = machine_named(self.platform).name
+        options = CompileOptions(target=target if target in TARGETS else None, lnc=self.lnc,
+                                 artifacts_dir=self.artifacts_dir, enable_simulation=self._enable_simulation)
+        return options if self._enable_backend_opt else options.disable_backend_optimizations()
+
+    def _cached_compile_to_bir(self, *, inputs: dict[str, Any], compile_opts: CompileOptions | None = None,
+                               frontend: object = None) -> NirResult:
+        return compile_kernel_to_nir(self, inputs=inputs, compile_opts=compile_opts or self._compile_opts())
+
+    def _convert_input(self, value: Any, name: str) -> Any:
+        """One argument as NumPy arrays; for subclasses to override."""
+        return map_leaves(value, is_array, to_numpy)
+
+    def _convert_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        return {name: self._convert_input(value, name) for name, value in inputs.items()}
+
+    def get_cache_key(self, *arguments: object, **keywords: object) -> str:
+        """A text that is the same for calls that share one capture."""
+        inputs = self._convert_inputs(self._bind_args(*with_arrays(arguments, keywords)))
+        return self._cached_compile_to_bir(inputs=inputs).cache_hash
+
+
+def cores_in(grid: tuple[int, ...]) -> int | None:
+    """The cores of a launch; None where the grid has several axes."""
+    return grid[0] if len(grid) == 1 else None if grid else 1
+
+
+@dataclass(eq=False)
+class StandaloneKernel(CompileKernel):
+    """A ``CompileKernel`` that gives NumPy arrays also for tensors of a framework.
+
+    Example:
+        seen = []
+        def executor(compiled, inputs, outputs):
+            seen.append(compiled.neff_path)
+            compiled.execute(inputs, outputs)
+        kernel = StandaloneKernel(func=double, lnc=1, artifacts_dir="artifacts", _executor=executor)
+        assert np.array_equal(kernel(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
+        assert seen == [os.path.join("artifacts", "kernel.neff")]
+    """
+
+    def __call__(self, *arguments: object, **keywords: object) -> Any:
+        if capturing():
+            return self.inline(arguments, keywords)
+        arguments, keywords = with_arrays(arguments, keywords)
+        return super().__call__(**self._convert_inputs(self._bind_args(arguments, keywords)))
+
+
+__all__ = ["CompileKernel", "StandaloneKernel", "compile_kernel_to_nir", "compile_to_bir", "run_from_bir"]
