@@ -25,12 +25,10 @@ from nki_mlir.language.arguments import BadArgument, MaskedArgument, with_arrays
 from nki_mlir.language.current.compile_options import CompileOptions
 from nki_mlir.language.current.kernel import Kernel
 from nki_mlir.language.kernel import default_executor, is_array
-from nki_mlir.language.measuring import trace_of
 from nki_mlir.language.results import assemble
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.neuron.format.artifacts import digest_of, pack_kernel, unpack_trace
-from nki_mlir.targets.neuron.profile.vendor_summary import FLOPS_OF_A_PE, vendor_summary
 
 
 class ArraySpec(NamedTuple):
@@ -128,11 +126,13 @@ class NirResult:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The figures of the profile, by the profiler's names."""
+        from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary  # start-up: loads MLIR
         return vendor_summary(self.specialization.profile)
 
     @property
     def mac_count(self) -> int:
         """Multiplications with an addition on the tensor engine, those of transposes included."""
+        from nki_mlir.targets.neuron.profile.vendor_summary import FLOPS_OF_A_PE  # start-up: loads MLIR
         return int(self.summary["hardware_flops"]) // FLOPS_OF_A_PE
 
     @property
@@ -245,6 +245,7 @@ class CompiledKernel:
         result = self.execute(inputs, self.prepare_outputs())
         if not profile:
             return result
+        from nki_mlir.language.measuring import trace_of  # start-up: loads MLIR
         trace = Path(self.neff_path).with_suffix(".ntff")
         write_file(trace, trace_of(self.bir.specialization))
         return replace(self._timed(result), ntff_path=str(trace))
