@@ -88,14 +88,14 @@ func.func @main(%a: tensor<128x16x4xf32>, %b: tensor<128x16x4xf32>) -> tensor<12
 
 # The call waits until the sum is in HBM; what comes behind waits for the call.
 # ISA:         .semaphore [[DONE:[0-9]+]] GpSimd
-# ISA:         .semaphore [[STORED:[0-9]+]] qSyncIO2
-# ISA:         pool {{.*}}S[[[STORED]]] (qSyncIO2)>=16 GPSIMD_CALL library="{{.*}}libgiou.so" function=giou
+# ISA:         .semaphore [[STORED:[0-9]+]] qSyncIO1
+# ISA:         pool {{.*}}S[[[STORED]]] (qSyncIO1)>=16 GPSIMD_CALL library="{{.*}}libgiou.so" function=giou
 # ISA-SAME:      transfers_in=256 bytes_in=65536 transfers_out=128 bytes_out=8192
 # ISA-SAME:      dst=fp32@[[IOU:[a-z0-9_]+]][1,16][16,128] source0=fp32@[[SUM:[a-z0-9_]+]][1,4,64][4,16,128]
 # ISA-SAME:      source1=fp32@arg1[1,4,64][4,16,128] S[[[DONE]]] (GpSimd)++@complete
 # ISA-SAME:      // {{.*}}graph.mlir:4
-# ISA:         DMA queue=2 dst=fp32@[[SUM]][1,64][64,128]
-# ISA:         S[[[DONE]]] (GpSimd)>=1 DMA queue=0 dst=fp32@{{0x[0-9a-f]+}}[1][16] src=fp32@[[IOU]][1,16][16,128]
+# ISA:         DMA queue=2 dst=fp32@[[SUM]][1,64][64,128] {{.*}}S[[[STORED]]] (qSyncIO1)+=16@complete
+# ISA:         S[[[DONE]]] (GpSimd)>=1 DMA queue=1 dst=fp32@{{0x[0-9a-f]+}}[1][16] src=fp32@[[IOU]][1,16][16,128]
 
 # VALUE: agrees
 

@@ -65,16 +65,16 @@ func.func @scaled(%a: tensor<200x8xf32>) -> tensor<200x8xf32> {
 // CHECK:         linalg.generic {{.*}} iterator_types = ["reduction", "parallel", "parallel"]}
 // ISA-LABEL:     .kernel product
 // ISA:           .stream pe
-// ISA:           TRANSPOSE dst=fp32@[[T0:0x[0-9a-f]+]][1][64] src=fp32@{{0x[0-9a-f]+}}[1][128]*64 channels=128
+// ISA-DAG:       TRANSPOSE dst=fp32@[[T0:0x[0-9a-f]+]][1][64] src=fp32@{{0x[0-9a-f]+}}[1][128]*64 channels=128
+// ISA-DAG:       TRANSPOSE dst=fp32@[[T1:0x[0-9a-f]+]][1][64] src=fp32@{{0x[0-9a-f]+}}[1][72]*64 channels=72
 // ISA:           MATMUL dst=fp32@[[SUM:0x[0-9a-f]+]][1][32]
 // ISA-SAME:        stationary=fp32@[[L0:0x[0-9a-f]+]][1][64]*128 moving=fp32@[[R0:0x[0-9a-f]+]][1][32]*128 channels=64
-// ISA:           TRANSPOSE dst=fp32@[[T1:0x[0-9a-f]+]][1][64] src=fp32@{{0x[0-9a-f]+}}[1][72]*64 channels=72
 // ISA:           MATMUL accumulate=1 dst=fp32@[[SUM]][1][32]
 // ISA-SAME:        stationary=fp32@[[L1:0x[0-9a-f]+]][1][64]*72 moving=fp32@[[R1:0x[0-9a-f]+]][1][32]*72 channels=64
-// ISA:           COPY dst=fp32@[[L0]][1][64] src=fp32@[[T0]][1][64] channels=128
-// ISA:           COPY dst=fp32@[[L1]][1][64] src=fp32@[[T1]][1][64] channels=72
-// ISA:           DMA {{.*}} dst=fp32@[[R0]][1][32] src=fp32@arg1[1,32][32,128] channels=128
-// ISA:           DMA {{.*}} dst=fp32@[[R1]][1][32] src=fp32@arg1+0x4000[1,32][32,72] channels=72
+// ISA-DAG:       COPY dst=fp32@[[L0]][1][64] src=fp32@[[T0]][1][64] channels=128
+// ISA-DAG:       COPY dst=fp32@[[L1]][1][64] src=fp32@[[T1]][1][64] channels=72
+// ISA-DAG:       DMA {{.*}} dst=fp32@[[R0]][1][32] src=fp32@arg1[1,32][32,128] channels=128
+// ISA-DAG:       DMA {{.*}} dst=fp32@[[R1]][1][32] src=fp32@arg1+0x4000[1,32][32,72] channels=72
 func.func @product(%a: tensor<64x200xf32>, %b: tensor<200x32xf32>) -> tensor<64x32xf32> {
   %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
     : (tensor<64x200xf32>, tensor<200x32xf32>) -> tensor<64x32xf32>
@@ -101,8 +101,8 @@ func.func @product(%a: tensor<64x200xf32>, %b: tensor<200x32xf32>) -> tensor<64x
 // CHECK-NOT:     linalg.generic
 // CHECK:         return
 // ISA-LABEL:     .kernel joined
-// ISA:           DMA queue=0 dst=fp32@result0[1,1][32,1] src=fp32@arg0[1,1][32,1]
-// ISA-NEXT:      DMA queue=1 dst=fp32@result0+0x80[1,1][16,1] src=fp32@arg1[1,1][16,1]
+// ISA-DAG:       DMA queue={{[01]}} dst=fp32@result0[1,1][32,1] src=fp32@arg0[1,1][32,1]
+// ISA-DAG:       DMA queue={{[01]}} dst=fp32@result0+0x80[1,1][16,1] src=fp32@arg1[1,1][16,1]
 func.func @joined(%a: tensor<4x8xf32>, %b: tensor<2x8xf32>) -> tensor<6x8xf32> {
   %0 = stablehlo.concatenate %a, %b, dim = 0 : (tensor<4x8xf32>, tensor<2x8xf32>) -> tensor<6x8xf32>
   return %0 : tensor<6x8xf32>
