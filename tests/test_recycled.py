@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_mlir import recycled
-from nki_mlir.language import specialization
+from nki_mlir.language import call_cache
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.kernel import Kernel
 
@@ -178,15 +178,15 @@ def test_forked_child__does_not_wait_for_a_thread_that_only_its_parent_has() -> 
     holding, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with recycled._lock, specialization._lock:
+        with recycled._lock, call_cache._lock:
             holding.set()
             leave.wait(20)
     thread = threading.Thread(target=hold)
     thread.start()
-    holding.wait()
+    assert holding.wait(20)
 
     def work() -> bool:
-        specialization.Recent[int, int]()[1] = 2
+        call_cache.CallCache().add((), call_cache.CachedCall(None, None))
         return recycled.empty(SHAPE, np.float32).shape == SHAPE
     assert status_of_child(work) == 0
     leave.set()
