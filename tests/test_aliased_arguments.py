@@ -57,12 +57,20 @@ def benchmarks(monkeypatch):
     case = importlib.import_module("case")
     whole = case.random
     monkeypatch.setattr(case, "random", lambda *shape, seed=0: whole(*(min(n, LARGEST) for n in shape), seed=seed))
-    for name in MODULES:
-        sys.modules.pop(f"cases.{name}", None)
+    imported, registered = modules_of_cases(), dict(case.CASES)
+    for name in imported:
+        del sys.modules[name]
     modules = [importlib.import_module(f"cases.{name}") for name in MODULES]
     yield {name: make for name, make in case.CASES.items() if sys.modules[make.__module__] in modules}
-    for name in MODULES:
-        del sys.modules[f"cases.{name}"]
+    for name in modules_of_cases():         # other tests run the cases with their own arrays
+        del sys.modules[name]
+    sys.modules.update(imported)
+    case.CASES.clear()
+    case.CASES.update(registered)
+
+
+def modules_of_cases():
+    return {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "cases"}
 
 
 @pytest.mark.slow

@@ -115,8 +115,8 @@ def test_of_a_pytorch_program(tmp_path):
 
     text = stablehlo_of(Model().eval(), torch.zeros(32, 32), torch.zeros(32, 32))
     profile, _ = profile_of_file(text, tmp_path)
-    # The functions of tanh and the other operand of the addition are loaded while the product runs.
-    assert [name.rpartition(" ")[0] for name in names(profile)] == ["tanh", "dot_general", "add", "kernel scaled"]
+    # Operands are loaded, and tables of functions, while something before them runs: which group begins first is free.
+    assert sorted(name.rpartition(" ")[0] for name in names(profile)) == ["add", "dot_general", "kernel scaled", "tanh"]
     lines = text.splitlines()
     for name in names(profile):
         line = lines[int(name.rpartition(":")[2]) - 1]
