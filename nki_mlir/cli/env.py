@@ -21,11 +21,12 @@ from nki_mlir.diagnostics import NkiMlirError
 # Python imports a module of this name at its start; another one of the environment runs after it.
 SITE = '''import sys
 sys.path.remove({folder!r})
-del sys.modules["sitecustomize"]
+this = sys.modules.pop("sitecustomize")
 try:
     import sitecustomize
 except ImportError:
     pass
+sys.modules.setdefault("sitecustomize", this)
 sys.path.insert(0, {folder!r})
 from nki_mlir.compat import install
 install(torch_xla={torch_xla})

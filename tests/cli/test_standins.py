@@ -190,6 +190,7 @@ def test_a_command_finds_executables_and_modules(tmp_path):
     ended = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False,
                            env=dict(os.environ, PYTHONPATH=env.package_path()))
     assert (ended.returncode, ended.stdout.splitlines()) == (0, ["True", '[{"neuron_device":']), ended.stderr
+    assert "sitecustomize" not in ended.stderr
 
 
 def test_the_environment_is_that_of_the_command_alone(capfd):
