@@ -65,7 +65,7 @@ def explained(error: AttributeError, values: Mapping[str, object]) -> Exception:
 
 class MaskedArgument(BadArgument):
     message = "a masked array is passed to a kernel, which would not see its mask"
-    fix = "pass array.filled(value), and array.mask as a parameter of its own where the kernel needs it"
+    fix = "pass array.filled(value), and array.mask as a separate parameter where the kernel needs it"
 
 
 class Described:

@@ -99,6 +99,14 @@ def test_failures_leave_standard_output_empty(neff, capsys, arguments, says):
     assert not list(neff.parent.glob("*.ntff"))
 
 
+def test_a_file_that_cannot_be_written_is_an_error(neff, capsys):
+    neuron_profile.main(["capture", "-n", "renamed.neff", "-s", "t.ntff"])
+    capsys.readouterr()
+    assert neuron_profile.main(["view", "-s", "t.ntff", "--output-format=json", "--output-file=no/such/x.json"]) == 1
+    assert "error: cannot write" in (printed := capsys.readouterr().err) and "No such file" in printed
+    assert "Traceback" not in printed
+
+
 def test_other_forms_of_a_trace(neff, capsys):
     neuron_profile.main(["capture", "-n", "renamed.neff", "-s", "t.ntff"])
     assert neuron_profile.main(["view", "-s", "t.ntff", "--output-format=json"]) == 0

@@ -115,7 +115,7 @@ def test_a_program_refuses_one_tensor_for_two_parameters():
         torch.compile(lambda t: shifted(t, t), fullgraph=True, backend="aot_eager")(x)
     text = str(error.value)
     assert "NKI-TORCH-OVERLAP" in text
-    assert "in a program of torch.compile or torch.export each parameter has a value of its own" in text
+    assert "in a program of torch.compile or torch.export each parameter has its own value" in text
     assert "pass a copy of one of them, or call the kernel outside of the program" in text
     with pytest.raises(Exception, match="kernel both updates its parameter a, whose memory overlaps that of b"):
         torch.compile(lambda t: both(t[:8], t[4:12]), fullgraph=True, backend="aot_eager")(memory())

@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tool = Path(sys.argv[0]).name if arguments is None else "neuron-profile"
     options = parser(tool).parse_args(words)
     run = {"capture": capture, "view": view, "show-session": show_session}[options.command]
-    return exit_status(lambda: run(options))
+    return exit_status(lambda: written(run, options))
+
+
+def written(run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """The status of a command; a file that cannot be written is an error that names it."""
+    try:
+        return run(options)
+    except OSError as error:
+        if error.filename is None:              # standard output, of which every command says the same
+            raise
+        raise ToolError(what=f"cannot write {error.filename}: {error.strerror}", fix="name another file") from None
 
 
 def read(file: str | Path | None, option: str) -> bytes:
