@@ -105,10 +105,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tool = Path(sys.argv[0]).name if arguments is None else "neuron-profile"
     options = parser(tool).parse_args(words)
     run = {"capture": capture, "view": view, "show-session": show_session}[options.command]
-    return exit_status(lambda: written(run, options))
+    return exit_status(lambda: file_errors_named(run, options))
 
 
-def written(run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+def file_errors_named(run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
     """The status of a command; a file that cannot be written is an error that names it."""
     try:
         return run(options)
