@@ -64,7 +64,7 @@ class SeenFunction(NamedTuple):
     code: CodeType
     defaults: tuple[object, ...] | None
     by_keyword: tuple[object, ...]
-    attributes: Slots
+    has_attributes: bool            # they are slots of ``objects``
 
 
 class ChangeByCapture(NamedTuple):
@@ -130,13 +130,13 @@ class ClosureState:
         for _, cell, value in self.cells:
             if (cell.cell_contents if is_bound(cell) else ABSENT) is not value:
                 return False
-        for function, code, defaults, by_keyword, attributes in self.functions:
+        for function, code, defaults, by_keyword, has_attributes in self.functions:
             if function.__code__ is not code or function.__defaults__ is not defaults:
                 return False
             now = function.__kwdefaults__               # a dict, which changes in place
             if (now or by_keyword) and [*map(id, (now or {}).values())] != [*map(id, by_keyword)]:
                 return False
-            if (attributes or function.__dict__) and not is_same(attributes_of(function), attributes):
+            if function.__dict__ and not has_attributes and attributes_of(function):
                 return False
         for wrapper, inner in self.wrappers:
             if getattr(wrapper, "__wrapped__", None) is not inner:
@@ -250,7 +250,7 @@ class ClosureState:
             self._listed.add(id(function))
             by_keyword = tuple((function.__kwdefaults__ or {}).values())
             self.functions.append(SeenFunction(function, function.__code__, function.__defaults__, by_keyword,
-                                               attributes_of(function)))
+                                               bool(attributes_of(function))))
 
     def _seen_by(self, function: FunctionType) -> list[object]:
         """What a function's code finds under its names, and its defaults."""
@@ -306,6 +306,8 @@ class ClosureState:
         if kind in NUMBERS:
             return kind, repr(value)                # 0.0 is not -0.0, and nan is nan
         if kind is FunctionType:
+            if is_own(file := value.__code__.co_filename) and not is_users(file, value.__globals__):
+                return Identity(value)              # a function of the language, which nobody changes in place
             self._follow(value)
             self._list(value)
             return Identity(value), Identity(value.__code__), self._number(value) if attributes_of(value) else None
