@@ -37,7 +37,10 @@ BELOW = ("waist", "graph", "transforms", "selection", "conversion", "targets")
 QUESTIONS = (
     Question("take the body of a `linalg.generic` apart", r'attributes\["indexing_maps"\]|'
              r'attributes\["operandSegmentSizes"\]', ("waist", "graph", "targets"), 4),
-    Question("read `scf.for` in order to execute it", r'(== |case |executes\()"scf\.for"', ("waist", "targets"), 4),
+    Question("read `scf.for` in order to execute it", r'(== |case |executes\()"scf\.for"|"scf\.for": _',
+             ("waist", "targets"), 4),
+    Question("match names of operations around nests in order to execute them",
+             r'"(scf|linalg|scalar|affine)\.|"arith\.[a-z]+i"|"memref\.(alloc|load|store)"', ("targets",), 8),
     Question("recognize a product", r'\b(factors_of|_factors)\(|(element\.fn|step\.name|\)) [!=]= "multiply"|'
              r'\["multiply", "add"\]',
              ("waist", "targets", "selection", "graph"), 7),

@@ -41,7 +41,7 @@ from nki_mlir.selection.selector import Selector, own_fold
 from nki_mlir.waist.buffer_views import TileReader
 from nki_mlir.waist.builder import StructuredBuilder, Template
 from nki_mlir.waist.expression import Constant, Convert, is_copy
-from nki_mlir.waist.reader import structure_key
+from nki_mlir.waist.nest_reader import structure_key
 from nki_mlir.waist.tile_operand import TileNest, TileOperand
 
 # What may stand between operations that are taken together.

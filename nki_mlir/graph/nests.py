@@ -28,7 +28,7 @@ from nki_mlir.waist.expression import (
     rebuilt,
 )
 from nki_mlir.waist.nest import ExpressionReader, Step
-from nki_mlir.waist.reader import GatheredRows
+from nki_mlir.waist.nest_reader import GatheredRows
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")

@@ -11,12 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nki_mlir.bindings import Operation
-from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.mlir_ops import read_op
+from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.recycled import array_at
 from nki_mlir.targets.interpreter.execute import compile_op
 
@@ -39,11 +36,10 @@ class HostOperations:
             self.callback = CALLBACK(self._run)
         return ctypes.cast(self.callback, ctypes.c_void_p).value or 0
 
-    def add(self, site: int, operation: Operation) -> tuple[Op, list[object]]:
-        """Take over an operation; what it is, and the SSA values whose addresses and values it must be given."""
-        op = read_op(operation)
+    def add(self, site: int, op: Op, at: Location | None) -> None:
+        """Take over an operation, whose runner gets the addresses of its tiles' buffers, then its symbols."""
         self.meets |= isinstance(op, Meeting)
-        run, at = compile_op(op), location_of(operation)
+        run = compile_op(op)
         tiles = [(t.base_shape, t.base_dtype.numpy) for _, t in op.operands()]
         count = 1 + len(tiles) + len(op.symbols)
 
@@ -55,7 +51,6 @@ class HostOperations:
             except NkiMlirError as error:
                 raise error.located(at) from None
         self.runners[site] = runner
-        return op, [t.handle for _, t in op.operands()] + list(op.symbols)
 
     def _run(self, words: int) -> int:
         site = ctypes.c_int64.from_address(words).value

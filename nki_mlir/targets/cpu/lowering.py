@@ -15,12 +15,12 @@ from nki_mlir.passes.safety import check_safe
 from nki_mlir.targets.cpu.assemble import NativeProgram
 from nki_mlir.targets.cpu.function import NativeFunction
 from nki_mlir.targets.cpu.function_pass import passes_of, run_passes
-from nki_mlir.targets.cpu.function_reader import CommonParts, read_function
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.image import KernelImage, ProgramImage, Target
+from nki_mlir.targets.cpu.native_reader import CommonParts, read_native
 from nki_mlir.targets.cpu.passes.parallelize import running_cost
 from nki_mlir.targets.cpu.routines import Routine, compiled, llvm_code, vector_code
-from nki_mlir.waist.reader import Reader
+from nki_mlir.waist.nest_reader import Reader
 
 WORTH_ROLLING = 1 << 9      # operations that a loop saves; with fewer, there is little to win
 WORTH_FUSING = 1 << 12      # elements that an operation makes; with fewer, routines that kernels share save more
@@ -75,7 +75,7 @@ def read_functions(kernels: Iterable[KernelFunction], axes: int, common: CommonP
     reader, functions = Reader(), []
     for kernel in kernels:
         with kernel.op.context, ir.Location.unknown():
-            functions.append(read_function(kernel, axes, reader, common))
+            functions.append(read_native(kernel, axes, reader, common))
     return functions
 
 
@@ -118,7 +118,7 @@ def listing(module: Module, vectors: bool = False, observer: PassObserver | None
     for kernel in kernel_functions(copy):
         axes = len(kernel.grid)
         with kernel.op.context, ir.Location.unknown():
-            function = read_function(kernel, axes, reader, CommonParts())
+            function = read_native(kernel, axes, reader, CommonParts())
         program = optimized(function, passes, observer)
         arguments = [a.name for a in (*kernel.inputs, *kernel.shared)]
         lines += [f"// @{kernel.name}({', '.join(arguments)}): {program.memory} bytes of memory",

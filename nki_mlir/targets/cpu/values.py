@@ -8,18 +8,30 @@ from math import prod
 
 import numpy as np
 
-from nki_mlir.bindings import Operation, Value, ir
+from nki_mlir.bindings import Value, ir
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.attributes import affine_value
 from nki_mlir.dialects.buffer_types import global_array
-from nki_mlir.dialects.view import start_of
 from nki_mlir.targets.cpu.function import ALIASES, FIRST_ID, UNKNOWN, ByteRegion, NativeFunction, slot_value
-from nki_mlir.waist.reader import layout_of
+from nki_mlir.waist.function import (
+    COMPARISONS,
+    ConstantBuffer,
+    ElementLoad,
+    IndexCast,
+    IndexMap,
+    IndexOperation,
+    MemrefView,
+    ScalarConstant,
+    ScalarValue,
+)
+from nki_mlir.waist.nest_reader import layout_of
 
-PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
-ARITHMETIC = {"arith.addi", "arith.subi", "arith.muli", "arith.andi", "arith.ori", "arith.xori", "arith.minsi",
-              "arith.maxsi", "arith.cmpi"}
+# Functions of the machine (``machine.py``) by those of index arithmetic.
+FUNCTIONS = {"add": "addi", "subtract": "subi", "mult": "muli", "and": "andi", "or": "ori", "xor": "xori",
+             "min": "minsi", "max": "maxsi",
+             **dict(zip(COMPARISONS, ("cmpi_eq", "cmpi_ne", "cmpi_slt", "cmpi_sle", "cmpi_sgt", "cmpi_sge", "cmpi_ult",
+                                      "cmpi_ule", "cmpi_ugt", "cmpi_uge")))}
 
 
 class Values:
@@ -71,10 +83,34 @@ class Values:
             self.ranges[value.symbols[0][0]] = known
         return value
 
-    def affine(self, op: Operation) -> list[Linear]:
-        """The results of an operation's affine map."""
-        mapping, operands = op.attributes["map"].value, [self.form(v) for v in op.operands]
-        return [affine_value(e, operands, mapping.n_dims, Linear, self.combined) for e in mapping.results]
+    def takes(self, node: ScalarValue) -> bool:
+        """Whether a value is a number of index arithmetic that the program can compute."""
+        match node:
+            case IndexCast():
+                return not node.narrows and node.operands[0] in self.forms
+            case IndexOperation():
+                return node.function in FUNCTIONS and node.operands[0] in self.forms
+        return isinstance(node, ScalarConstant | IndexMap)
+
+    def define(self, node: ScalarValue) -> None:
+        """A value as a form; it is computed here where it is not linear. Constants that are floats have none."""
+        match node:
+            case ScalarConstant(number=int(number)):
+                self.forms[node.result] = Linear(int(number))
+            case IndexMap():
+                self.forms[node.result] = self.mapped(node)
+            case IndexCast():
+                self.forms[node.result] = self.cast(node)
+            case IndexOperation():
+                self.forms[node.result] = self.arithmetic(node)
+
+    def mapped(self, node: IndexMap) -> Linear:
+        """The result of an affine map; the least or greatest of several."""
+        mapping, operands = node.mapping, [self.form(v) for v in node.operands]
+        total, *rest = [affine_value(e, operands, mapping.n_dims, Linear, self.combined) for e in mapping.results]
+        for other in rest:
+            total = self.extreme(node.choice, total, other)
+        return total
 
     def combined(self, name: str, a: Linear, b: Linear) -> Linear:
         match name:
@@ -92,43 +128,36 @@ class Values:
             return Linear().plus(a, b.const)
         return Linear().plus(b, a.const) if not a.symbols else self.compute("muli", a, b)
 
-    def extreme(self, op: Operation) -> Linear:
-        """``affine.min`` and ``affine.max``."""
-        least = op.name == "affine.min"
-        total, *rest = self.affine(op)
-        for other in rest:
-            choose = min if least else max
-            known = tuple(choose(a, b) for a, b in zip(self.interval(total), self.interval(other)))
-            total = self.compute("minsi" if least else "maxsi", total, other, known=known)      # type: ignore[arg-type]
-        return total
+    def extreme(self, choice: str, a: Linear, b: Linear) -> Linear:
+        """The least or greatest of two values."""
+        choose = min if choice == "min" else max
+        low, high = (choose(x, y) for x, y in zip(self.interval(a), self.interval(b)))
+        return self.compute(FUNCTIONS[choice], a, b, known=(low, high))
 
-    def arithmetic(self, op: Operation) -> Linear:
-        a, b = (self.form(v) for v in op.operands)
-        match op.name:
-            case "arith.addi":
+    def arithmetic(self, node: IndexOperation) -> Linear:
+        a, b = (self.form(v) for v in node.operands)
+        match node.function:
+            case "add":
                 return a.plus(b)
-            case "arith.subi":
+            case "subtract":
                 return a.plus(b, -1)
-            case "arith.muli":
+            case "mult":
                 return self.product(a, b)
-            case "arith.cmpi":
-                predicate = PREDICATES[op.attributes["predicate"].value]
-                self.conditions[op.results[0]] = _condition(predicate, a.plus(b, -1))
-                return self.compute(f"cmpi_{predicate}", a, b, known=(0, 1))
-            case "arith.andi":
-                known = [self.conditions.get(v, ()) for v in op.operands]
-                self.conditions[op.results[0]] = (*known[0], *known[1])
-            case "arith.minsi" | "arith.maxsi":
-                choose = min if op.name == "arith.minsi" else max
-                low, high = (choose(x, y) for x, y in zip(self.interval(a), self.interval(b)))
-                return self.compute(op.name.removeprefix("arith."), a, b, known=(low, high))
-        return self.compute(op.name.removeprefix("arith."), a, b)
+            case "min" | "max":
+                return self.extreme(node.function, a, b)
+            case "and":
+                known = [self.conditions.get(v, ()) for v in node.operands]
+                self.conditions[node.result] = (*known[0], *known[1])
+            case name if name in COMPARISONS:
+                self.conditions[node.result] = _condition(name, a.plus(b, -1))
+                return self.compute(FUNCTIONS[name], a, b, known=(0, 1))
+        return self.compute(FUNCTIONS[node.function], a, b)
 
-    def cast(self, op: ir.Operation) -> Linear:
+    def cast(self, node: IndexCast) -> Linear:
         """The same number; where that may be negative and has no sign, its bits. Truth values are 0 and 1."""
-        form, kind = self.form(op.operands[0]), op.operands[0].type
-        if op.name not in ("arith.index_castui", "arith.extui") or self.interval(form)[0] >= 0 or not isinstance(
-                kind, ir.IntegerType) or kind.width == 1:
+        operand, = node.operands
+        form, kind = self.form(operand), operand.type
+        if not node.unsigned or self.interval(form)[0] >= 0 or not isinstance(kind, ir.IntegerType) or kind.width == 1:
             return form
         bits = (1 << kind.width) - 1
         return self.compute("andi", form, Linear(bits), known=(0, bits))
@@ -146,27 +175,28 @@ class Values:
         buffer = self.function.allocate(prod(shape) * dtype.itemsize)
         self.views[value] = ByteRegion(buffer, buffer.base, buffer.size, Linear())
 
-    def constant(self, op: ir.Operation) -> None:
-        array = np.ascontiguousarray(global_array(op))
-        self.views[op.results[0]] = ByteRegion("constants", self.function.constant(array), array.nbytes, Linear())
+    def constant(self, node: ConstantBuffer) -> None:
+        array = np.ascontiguousarray(global_array(node.op))
+        self.views[node.result] = ByteRegion("constants", self.function.constant(array), array.nbytes, Linear())
 
-    def part(self, op: Operation) -> ByteRegion:
-        """A view of a memref or a tile's: its offset is in elements of its own dtype."""
-        source, size = self.views[op.operands[0]], layout_of(op.results[0].type).dtype.itemsize
-        start, terms = start_of(op)
-        offset = Linear(start * size)
-        for value, c in terms:
+    def part(self, node: MemrefView) -> ByteRegion:
+        """A view of a memref: its offset is in elements of its own dtype."""
+        source = self.views[node.source]
+        if node.within and not node.start and not node.terms:
+            return source
+        size = layout_of(node.result.type).dtype.itemsize
+        offset = Linear(node.start * size)
+        for value, c in node.terms:
             offset = offset.plus(self.form(value), c * size)
-        if op.name == "memref.subview":
-            offset = source.offset.plus(offset)
+        offset = source.offset.plus(offset) if node.within else offset
         return ByteRegion(source.root, source.base, source.size, offset, source.name)
 
-    def element(self, op: ir.Operation) -> tuple[ByteRegion, Linear]:
-        """The view that a ``memref.load`` reads, and how many bytes into its memory."""
-        view = self.views[op.operands[0]]
-        dtype, _, strides, _ = layout_of(op.operands[0].type)
+    def element(self, node: ElementLoad) -> tuple[ByteRegion, Linear]:
+        """The view that an element is loaded from, and how many bytes into its memory."""
+        view = self.views[node.memref]
+        dtype, _, strides, _ = layout_of(node.memref.type)
         offset = view.offset
-        for value, step in zip(list(op.operands)[1:], strides):
+        for value, step in zip(node.subscripts, strides):
             offset = offset.plus(self.form(value), step * dtype.itemsize)
         return view, offset
 
@@ -176,12 +206,12 @@ def _condition(predicate: str, difference: Linear) -> tuple[tuple[Linear, bool],
     match predicate:
         case "eq":
             return ((difference, True),)
-        case "sge":
+        case "ge":
             return ((difference, False),)
-        case "sgt":
+        case "gt":
             return ((difference.plus(Linear(-1)), False),)
-        case "sle":
+        case "le":
             return ((Linear().plus(difference, -1), False),)
-        case "slt":
+        case "lt":
             return ((Linear(-1).plus(difference, -1), False),)
     return ()

@@ -195,8 +195,10 @@ class OperationPoints:
         return self.known[value]
 
     def computed(self, value: ir.Value) -> np.ndarray:
-        from nki_mlir.targets.interpreter.scalars import SCALAR_OPERATIONS, scalar_function  # start-up: few need them
+        from nki_mlir.targets.interpreter.scalars import scalar_function  # start-up: few need them
+        from nki_mlir.waist.reader import scalar_value
         operation = defining(value)
-        if operation is None or operation.name not in SCALAR_OPERATIONS:
+        node = scalar_value(operation) if operation is not None else None
+        if node is None:
             raise UndecidedWrites
-        return np.asarray(scalar_function(operation)(*[self.value(v) for v in operation.operands]))
+        return np.asarray(scalar_function(node)(*[self.value(v) for v in node.operands]))

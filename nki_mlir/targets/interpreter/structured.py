@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``linalg.generic`` as a few NumPy calls on whole arrays.
+"""A nest as a few NumPy calls on whole arrays.
 
 Operands become views of the iteration space (axes they do not use have extent 1), the body runs on them once, folds
 are reduced with the ALU operation's own reduction, and a sum of products of two operands is a matrix product. What
@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.bindings import Operation, ir
-from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.bindings import ir
 from nki_mlir.scalar.alu import ALU, reduced
 from nki_mlir.targets.interpreter.execute import active_part, check_limits
-from nki_mlir.targets.interpreter.module import Env, FunctionCompiler, IterationWindow, Step, executes
 from nki_mlir.targets.interpreter.scalars import function_of
+from nki_mlir.targets.interpreter.windows import IterationWindow
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.nest import Step as NestStep
-from nki_mlir.waist.reader import Structured
+from nki_mlir.waist.nest_reader import Structured
 from nki_mlir.waist.recognize import fold_of, of_integers, product_of
 
 Box = tuple[Sequence[int], Sequence[int]]           # starts and counts of the axes
@@ -48,16 +47,16 @@ class OutputPlan:
 
 
 class Generic:
-    """One ``linalg.generic``, ready to run on any memory: what operations of one structure share."""
+    """One nest, ready to run on any memory: what operations of one structure share."""
 
-    def __init__(self, read: Structured, operands: int) -> None:
-        """``operands`` are how many the operation has."""
+    def __init__(self, read: Structured, operands: int, name: str) -> None:
+        """``operands`` are how many the operation has, ``name`` is what errors call it."""
         self.nest = nest = read.nest
         self.rank, self.limits = len(nest.extents), nest.limits
         self.inputs = len(nest.inputs)
         numbers = [*range(self.inputs), *range(operands - len(nest.outputs), operands)]
         self.windows: list[Any] = [
-            IterationWindow(v.type, f"operand {number} of linalg.generic", o.strides, start,
+            IterationWindow(v.type, f"operand {number} of {name}", o.strides, start,
                             frozenset(axis for form in forms for axis, _ in form.axes))
             if isinstance(v.type, ir.MemRefType) else None
             for v, o, start, forms, number in zip(read.values, nest.operands, read.starts, read.subscripts, numbers)]
@@ -208,20 +207,6 @@ def _multiply(values: list[np.ndarray], product: BodyContraction, counts: Sequen
     kept = [*product.rows, *product.columns]
     result = (sides[0].T @ sides[1]).reshape([counts[a] for a in kept])
     return result.transpose(np.argsort(kept)) if kept != sorted(kept) else result
-
-
-@executes("linalg.generic")
-def _generic(code: FunctionCompiler, op: Operation) -> Step:
-    read = code.reader.read(op)
-    key = "generic", id(read.nest)                      # operations of equal structure have one nest
-    if key not in code.known:
-        code.known[key] = Generic(read, len(op.operands))
-    generic = code.known[key]
-    slots, symbols = [code.slot(v) for v in read.values], [code.slot(v) for v in read.symbols]
-
-    def run(env: Env) -> None:
-        generic.run([env[s] for s in slots], [env[s] for s in symbols])
-    return code.located(location_of(op), run)
 
 
 # -- bodies ------------------------------------------------------------------------------------------------------------

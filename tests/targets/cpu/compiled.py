@@ -9,9 +9,9 @@ import pytest
 
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.targets.cpu.assemble import NativeProgram
-from nki_mlir.targets.cpu.function_reader import CommonParts
 from nki_mlir.targets.cpu.kernel import NativeKernel
 from nki_mlir.targets.cpu.lowering import at_waist, optimized, read_functions
+from nki_mlir.targets.cpu.native_reader import CommonParts
 from nki_mlir.targets.cpu.pipeline import PIPELINE
 
 EMPTY = np.zeros(1, np.int64)           # a program that ends at once

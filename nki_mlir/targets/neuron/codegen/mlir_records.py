@@ -12,12 +12,10 @@ from nki_mlir.diagnostics import Location, Unsupported
 from nki_mlir.dialects.access import HBM, PSUM, Access, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes, affine_value
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
-from nki_mlir.dialects.creation import terminator
 from nki_mlir.dialects.kernel_function import BadSignature, KernelFunction, kernel_functions
-from nki_mlir.dialects.mlir_ops import is_tile_op, loop_span, read_op, write_op
+from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.dialects.symbol_ranges import CASTS
 from nki_mlir.machine import machine_named
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.scalar.dtypes import BOOL
@@ -36,11 +34,28 @@ from nki_mlir.targets.neuron.codegen.records import (
     compute,
     with_values,
 )
+from nki_mlir.waist.function import (
+    COMPARISONS,
+    BufferAllocation,
+    ConstantBuffer,
+    ElementLoad,
+    ForLoop,
+    FunctionBlock,
+    FunctionNode,
+    IfBranch,
+    IndexCast,
+    IndexMap,
+    IndexOperation,
+    ScalarConstant,
+    ScalarValue,
+    TileInstruction,
+    WhileLoop,
+)
+from nki_mlir.waist.reader import Executor, read_function
 
-COMPARISONS = {0: "eq", 1: "ne", 2: "lt", 3: "le", 4: "gt", 5: "ge"}            # predicates of arith.cmpi
-OPERATIONS = {"arith.addi": "add", "arith.subi": "subtract", "arith.muli": "mult", "arith.andi": "and",
-              "arith.ori": "or", "arith.minsi": "min", "arith.maxsi": "max", "arith.floordivsi": "floordiv"}
-DROPPED = ("memref.dealloc", "scf.yield", "scf.condition", "func.return")
+HERE = Executor("in an instruction stream", "lower to the nisa level")
+PREDICATES = {name: number for number, name in enumerate(COMPARISONS[:6])}           # those of arith.cmpi, with a sign
+FUNCTIONS = ("add", "subtract", "mult", "and", "or", "min", "max", "floordiv", *PREDICATES)
 ADDRESS = "nki.address"         # of a memref.alloc: [partition, byte in the partition]
 ADDRESSES = "nki.addresses"     # of each block: [partition, byte], in PSUM [bank, partition, byte in the bank]
 PLACED = "nki.placed"           # beside an address that allocate-on-chip chose, which it may choose again
@@ -74,103 +89,87 @@ class _Reader:
             role = "output" if spec.kind == "shared" else "input"
             self.buffers[argument] = self.shared(
                 DeviceBuffer(spec.name, "hbm", spec.shape, spec.dtype, role, spec.index))
-        self.block(block, self.code.body)
+        self.block(read_function(kernel.op, HERE), self.code.body)
 
-    def block(self, block: ir.Block, into: Block) -> Block:
-        for op in block.operations:
-            self.operation(op.operation, into)
+    def block(self, block: FunctionBlock, into: Block) -> Block:
+        for node in block.nodes:
+            self.node(node, into)
         return into
 
-    def operation(self, op: Operation, into: Block) -> None:
-        name = op.name
-        if is_tile_op(op):
-            into.nodes.append(InstructionStep(self.tile_operation(op), location_of(op)))
-        elif name == "scf.for":
-            into.nodes += self.loop(op)
-        elif name == "scf.if":
-            then, otherwise = Block(), Block()
-            for region, made in zip(op.regions, (then, otherwise)):
-                for block in region.blocks:
-                    self.block(block, made)
-            into.nodes.append(Branch(self.values[op.operands[0]], then, otherwise, location_of(op)))
-        elif name == "scf.while":
-            into.nodes.append(self.while_loop(op))
-        elif name == "memref.load":
-            into.nodes.append(self.load(op))
-        elif name == "memref.alloc":
-            into.buffers.append(self.allocation(op))
-        elif name == "memref.get_global":
-            self.buffers[op.results[0]] = self.constant(op)
-        elif name not in DROPPED:
-            value = self.value(op)
-            self.values[op.results[0]] = value
+    def node(self, node: FunctionNode, into: Block) -> None:
+        match node:
+            case TileInstruction():
+                into.nodes.append(InstructionStep(self.instruction(node), location_of(node.op)))
+            case ScalarValue():
+                self.values[node.result] = self.value(node)
+            case ForLoop():
+                into.nodes += self.loop(node)
+            case IfBranch():
+                then, otherwise = (self.block(b or FunctionBlock(), Block()) for b in (node.then, node.otherwise))
+                into.nodes.append(Branch(self.values[node.condition], then, otherwise, location_of(node.op)))
+            case WhileLoop():
+                test = self.block(node.test, Block())
+                condition = self.values[node.test.condition]
+                into.nodes.append(While(test, condition, self.block(node.body, Block()), location_of(node.op)))
+            case ElementLoad():
+                into.nodes.append(self.load(node))
+            case BufferAllocation():
+                into.buffers.append(self.allocation(node.op))
+            case ConstantBuffer():
+                self.buffers[node.result] = self.constant(node.op)
+            case _:
+                raise HERE.refusal(node.op)
 
-    def tile_operation(self, op: Operation) -> Op:
-        read = read_op(op)
-        if not read.mnemonic:
-            raise Unsupported(feature=f"'{op.name}' in an instruction stream",
-                              instead="lower it to nisa operations first").located(location_of(op))
+    def instruction(self, node: TileInstruction) -> Op:
+        op = node.instruction
+        if not op.mnemonic:
+            raise Executor(HERE.where, "lower it to nisa operations first").refusal(node.op)
+
         def tile(tile: Tile) -> Tile:
             buffer = self.buffers[tile.handle]
             return replace(tile, handle=buffer, label=buffer.name or tile.label)
+        return with_values(changed(op, tile), [self.values[s] for s in op.symbols])
 
-        symbols = [self.values[s] for s in read.symbols]
-        return with_values(changed(read, tile), symbols)
-
-    def loop(self, op: Operation) -> list[Loop]:
-        span = loop_span(op)
+    def loop(self, node: ForLoop) -> list[Loop]:
+        span = node.span
         if span is None:
             raise Unsupported(feature="a loop whose bounds are known at run time only",
-                              instead="use constant bounds").located(location_of(op))
+                              instead="use constant bounds").located(location_of(node.op))
         if not span:
             return []
-        block = op.regions[0].blocks[0]
         variable = LoopVariable("i", span[0], span[-1])
-        self.values[block.arguments[0]] = variable
-        marks = dict(op.attributes.items())
-        return [Loop(variable, span, self.block(block, Block()), location_of(op), marks)]
+        self.values[node.variable] = variable
+        marks = dict(node.op.attributes.items())
+        return [Loop(variable, span, self.block(node.body, Block()), location_of(node.op), marks)]
 
-    def while_loop(self, op: Operation) -> While:
-        if len(op.results) or len(op.operands):
-            raise Unsupported(feature="'scf.while' with loop-carried values", instead="keep them in a buffer").located(
-                location_of(op))
-        before, after = (region.blocks[0] for region in op.regions)
-        test = self.block(before, Block())
-        condition = self.values[terminator(before).operands[0]]
-        return While(test, condition, self.block(after, Block()), location_of(op))
-
-    def load(self, op: ir.Operation) -> Load:
+    def load(self, node: ElementLoad) -> Load:
         """An element as a number."""
-        buffer, starts = self.buffers[op.operands[0]], [self.values[v] for v in list(op.operands)[1:]]
+        buffer, starts = self.buffers[node.memref], [self.values[v] for v in node.subscripts]
         if buffer.space == HBM or not buffer.dtype.is_integer or not all(isinstance(n, int) for n in starts):
             raise Unsupported(feature=f"a register that is loaded from {buffer.name or buffer.space}",
-                              instead="load it from an integer at a fixed place on chip").located(location_of(op))
+                              instead="load it from an integer at a fixed place on chip").located(location_of(node.op))
         free = 0
         for extent, start in zip(buffer.shape[1:], starts[1:]):
             free = free * extent + start                                # type: ignore[operator]
         access = Access(buffer.dtype, Linear(starts[0]), Linear(free), ((1, 1), (1, 1)))     # type: ignore[arg-type]
         low, high = (0, 1) if buffer.dtype is BOOL else (-1 << 31, (1 << 31) - 1)
         variable = LoopVariable("loaded", low, high)
-        self.values[op.results[0]] = variable
+        self.values[node.result] = variable
         loaded = Tile(buffer, buffer.space, buffer.shape, buffer.dtype, access, buffer.name)
-        return Load(variable, loaded, location_of(op))
+        return Load(variable, loaded, location_of(node.op))
 
-    def value(self, op: ir.Operation) -> Value:
-        name = op.name
-        if name in CASTS:
-            return self.values[op.operands[0]]
-        if name == "arith.constant":
-            return int(op.attributes["value"].value)
-        if name == "affine.apply":
-            mapping = op.attributes["map"].value
-            operands = [self.values[v] for v in op.operands]
-            return affine_value(mapping.results[0], operands, mapping.n_dims, lambda n: n, compute)
-        if name == "arith.cmpi" and op.attributes["predicate"].value in COMPARISONS:
-            return compute(COMPARISONS[op.attributes["predicate"].value], *(self.values[v] for v in op.operands))
-        if name in OPERATIONS:
-            return compute(OPERATIONS[name], *(self.values[v] for v in op.operands))
-        raise Unsupported(feature=f"'{name}' in an instruction stream", instead="lower to the nisa level").located(
-            location_of(op))
+    def value(self, node: ScalarValue) -> Value:
+        match node:
+            case ScalarConstant():
+                return int(node.number)
+            case IndexCast(narrows=False):
+                return self.values[node.operands[0]]
+            case IndexMap(choice="", mapping=mapping):
+                operands = [self.values[v] for v in node.operands]
+                return affine_value(mapping.results[0], operands, mapping.n_dims, lambda n: n, compute)
+            case IndexOperation(function=name) if name in FUNCTIONS:
+                return compute(name, *(self.values[v] for v in node.operands))
+        raise HERE.refusal(node.op)
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def allocation(self, op: Operation) -> DeviceBuffer:
@@ -215,7 +214,6 @@ class _Reader:
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
-PREDICATES = {name: number for number, name in COMPARISONS.items()}
 EXTREMES = {"min": "arith.minsi", "max": "arith.maxsi"}
 LOGIC = {"and": "arith.andi", "or": "arith.ori"}
 AFFINE: dict[str, Callable[[ir.AffineExpr, ir.AffineExpr], ir.AffineExpr]] = {

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reads a kernel function of the waist into records (``function.py``).
+"""From the records of a kernel function (``waist/function.py``) to those of a program for the CPU (``function.py``).
 
 Loops and branches are nodes, structured operations calls of routines, views nothing: an address is a linear form of
 slots. Bounds are proved here, where branches around say what holds; what is not proved is a check in the program.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as record_field
 from functools import cached_property
@@ -13,15 +13,12 @@ from math import prod
 
 import numpy as np
 
-from nki_mlir.analysis.effects import RESHAPES
-from nki_mlir.bindings import Operation, ir, operations_of
-from nki_mlir.diagnostics import InternalError, Unsupported
+from nki_mlir.bindings import Operation, ir
+from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Constraint, Linear
 from nki_mlir.dialects.kernel_function import KernelFunction
-from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.nisa.indirect import rows_of
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.dialects.symbol_ranges import CASTS
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.function import (
     ByteRegion,
@@ -41,13 +38,30 @@ from nki_mlir.targets.cpu.image import PYTHON, SITE_BITS, Site
 from nki_mlir.targets.cpu.loops import can_stream
 from nki_mlir.targets.cpu.proofs import RuntimeCheck, open_checks
 from nki_mlir.targets.cpu.routines import Limits, row_copies_of
-from nki_mlir.targets.cpu.values import ARITHMETIC, Values
+from nki_mlir.targets.cpu.values import Values
+from nki_mlir.waist.function import (
+    BufferAllocation,
+    BufferReinterpretation,
+    ConstantBuffer,
+    ElementLoad,
+    ForLoop,
+    FunctionBlock,
+    FunctionNode,
+    IfBranch,
+    MemrefView,
+    NestComputation,
+    ScalarStep,
+    ScalarValue,
+    TileInstruction,
+    WhileLoop,
+)
 from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.nest_reader import Reader, Structured, layout_of
 from nki_mlir.waist.overlap import ByteInterval
-from nki_mlir.waist.reader import Reader, Structured, copied, layout_of
+from nki_mlir.waist.reader import Executor, read_function
 
+HERE = Executor("on the CPU")
 MUCH = 8                            # part of the last cache that is worth keeping free for others
-TERMINATORS = {"scf.yield", "scf.condition", "func.return"}
 
 
 @dataclass
@@ -65,118 +79,88 @@ class CommonParts:
         return Linear(len(self.sites))
 
 
-def read_function(kernel: KernelFunction, axes: int, reader: Reader, common: CommonParts) -> NativeFunction:
+def read_native(kernel: KernelFunction, axes: int, nests: Reader, common: CommonParts) -> NativeFunction:
     """The records of a kernel function whose grid has so many axes."""
-    return FunctionReader(kernel, axes, reader, common).function
+    return NativeReader(kernel, axes, nests, common).function
 
 
-class FunctionReader:
+class NativeReader:
     """Reads one function."""
 
-    def __init__(self, kernel: KernelFunction, axes: int, reader: Reader, common: CommonParts) -> None:
-        self.kernel, self.reader, self.common, self.hosts = kernel, reader, common, common.hosts
+    def __init__(self, kernel: KernelFunction, axes: int, nests: Reader, common: CommonParts) -> None:
+        self.kernel, self.common, self.hosts = kernel, common, common.hosts
         self.function = NativeFunction(kernel, axes, common.constants)
         self.values = Values(self.function)
-        self.body(iter(operations_of(kernel.op, lambda name: True)[1:]))
+        self.block(read_function(kernel.op, HERE, nests))
 
-    def body(self, operations: Iterator[Operation]) -> Operation:
-        """The operations of one block up to its terminator, which is returned.
+    def block(self, block: FunctionBlock) -> None:
+        for node in block.nodes:
+            self.node(node)
 
-        Operations inside others follow them in the sequence.
-        """
-        for op in operations:
-            match op.name:
-                case name if name in TERMINATORS:
-                    return op
-                case "scf.for":
-                    self.loop(op, operations)
-                case "scf.if":
-                    self.branch(op, operations)
-                case "scf.while":
-                    self.while_loop(op, operations)
-                case "linalg.generic" | "linalg.fill":
-                    self.computation(op, self.reader.read(op, _body_of(operations)))
-                case "memref.copy":
-                    self.computation(op, copied(op))
-                case "memref.load":
-                    self.load(op)
-                case _ if is_tile_op(op):
-                    self.tile_operation(op)
-                case _:
-                    self.simple(op)
-        raise InternalError("a block without a terminator")
+    def node(self, node: FunctionNode) -> None:
+        values = self.values
+        match node:
+            case NestComputation():
+                self.computation(node.op, node.read)
+            case MemrefView():
+                values.views[node.result] = values.part(node)
+            case BufferReinterpretation():
+                values.views[node.result] = values.views[node.source]
+            case BufferAllocation():
+                values.allocated(node.result)
+            case ForLoop():
+                self.loop(node)
+            case IfBranch():
+                self.branch(node)
+            case WhileLoop():
+                loop = NativeWhile()
+                self.function.add(loop)
+                self.inside(node.test, loop.test)
+                loop.condition = values.form(node.test.condition)
+                self.inside(node.body, loop.body)
+            case ElementLoad():
+                self.load(node)
+            case TileInstruction():
+                self.tile_operation(node)
+            case ConstantBuffer():
+                values.constant(node)
+            case ScalarStep():
+                pass                    # scalars outside of bodies are read with the body that uses them
+            case ScalarValue() if values.takes(node):
+                values.define(node)
+            case _:
+                raise HERE.refusal(node.op)
 
     # -- structure -----------------------------------------------------------------------------------------------------
-    def loop(self, op: ir.Operation, operations: Iterator[Operation]) -> None:
-        _carries_nothing(op)
-        low, high, step = (self.values.form(v) for v in list(op.operands)[:3])
+    def loop(self, node: ForLoop) -> None:
+        low, high, step = (self.values.form(v) for v in node.bounds)
         static = not (low.symbols or high.symbols or step.symbols)
         span = range(low.const, high.const, step.const) if static else None
         memory, variable = self.function.slot(), self.values.variable(low, high, step)
-        self.values.forms[op.regions[0].blocks[0].arguments[0]] = slot_value(variable)
-        loop = NativeLoop(variable, low, high, step, span or None, memory=memory, parallel=_is_parallel(op))
+        self.values.forms[node.variable] = slot_value(variable)
+        loop = NativeLoop(variable, low, high, step, span or None, memory=memory, parallel=node.parallel)
         if not span:
             loop.guard = self.function.slot()
         self.function.add(loop)
-        self.inside(operations, loop.body)
+        self.inside(node.body, loop.body)
 
-    def inside(self, operations: Iterator[Operation], block: NativeBlock, facts: list[Linear] | None = None
-               ) -> Operation:
-        """The operations of a nested block, in which some facts hold."""
+    def inside(self, block: FunctionBlock, into: NativeBlock, facts: Sequence[Linear] = ()) -> None:
+        """A nested block, in which some facts hold."""
         known = len(self.values.facts)
-        self.values.facts += facts or []
-        with self.function.inside(block):
-            last = self.body(operations)
+        self.values.facts += facts
+        with self.function.inside(into):
+            self.block(block)
         del self.values.facts[known:]
-        return last
 
-    def branch(self, op: Operation, operations: Iterator[Operation]) -> None:
-        _carries_nothing(op)
-        condition = op.operands[0]
-        branch = NativeBranch(self.values.form(condition))
+    def branch(self, node: IfBranch) -> None:
+        branch = NativeBranch(self.values.form(node.condition))
         self.function.add(branch)
-        self.inside(operations, branch.then, self.values.holding(condition, False))
-        if len(op.regions[1].blocks) > 0:
+        self.inside(node.then, branch.then, self.values.holding(node.condition, False))
+        if node.otherwise is not None:
             branch.otherwise = NativeBlock()
-            self.inside(operations, branch.otherwise, self.values.holding(condition, True))
+            self.inside(node.otherwise, branch.otherwise, self.values.holding(node.condition, True))
 
-    def while_loop(self, op: Operation, operations: Iterator[Operation]) -> None:
-        _carries_nothing(op)
-        loop = NativeWhile()
-        self.function.add(loop)
-        loop.condition = self.values.form(self.inside(operations, loop.test).operands[0])
-        self.inside(operations, loop.body)
-
-    # -- values --------------------------------------------------------------------------------------------------------
-    def simple(self, op: Operation) -> None:
-        """An operation that makes one value and no computation on tiles."""
-        values = self.values
-        match op.name:
-            case "arith.constant":
-                if isinstance(op.results[0].type, ir.IndexType | ir.IntegerType):
-                    values.forms[op.results[0]] = Linear(int(op.attributes["value"].value))
-            case "affine.apply":
-                values.forms[op.results[0]], = values.affine(op)
-            case "affine.min" | "affine.max":
-                values.forms[op.results[0]] = values.extreme(op)
-            case "memref.alloc" | "memref.alloca":
-                values.allocated(op.results[0])
-            case "memref.get_global":
-                values.constant(op)
-            case "nki.view" | "memref.reinterpret_cast" | "memref.subview":
-                values.views[op.results[0]] = values.part(op)
-            case name if name in RESHAPES:
-                values.views[op.results[0]] = values.views[op.operands[0]]
-            case name if name in CASTS and op.operands[0] in values.forms:
-                values.forms[op.results[0]] = values.cast(op)
-            case name if name in ARITHMETIC and op.operands[0] in values.forms:
-                values.forms[op.results[0]] = values.arithmetic(op)
-            case name if name.startswith("scalar.") or name == "memref.dealloc":
-                pass                    # scalars outside of bodies are read with the body that uses them
-            case name:
-                raise Unsupported(feature=f"'{name}' on the CPU", instead="lower to the nki, waist or nisa level"
-                                  ).located(location_of(op))
-
+    # -- memory --------------------------------------------------------------------------------------------------------
     def view(self, value: ir.Value, start: int) -> ByteRegion:
         """The memref that a computation works on, from so many bytes on."""
         if value not in self.values.views:
@@ -185,20 +169,20 @@ class FunctionReader:
         region = self.values.views[value]
         return replace(region, offset=region.offset.plus(Linear(start))) if start else region
 
-    def load(self, op: Operation) -> None:
+    def load(self, node: ElementLoad) -> None:
         """One integer of a buffer, as a value."""
-        dtype = layout_of(op.operands[0].type).dtype
+        op, dtype = node.op, layout_of(node.memref.type).dtype
         if not dtype.is_integer:
             raise Unsupported(feature="'memref.load' of a float on the CPU", instead="use a linalg operation"
                               ).located(location_of(op))
-        region, offset = self.values.element(op)
+        region, offset = self.values.element(node)
         for low in (offset, Linear(region.size - dtype.itemsize).plus(offset, -1)):
             if self.values.interval(low)[0] < 0:
                 self.function.emit("nki_check", low, self.outside(op, region, 1, False))
         address, slot = region.base.plus(offset), self.function.slot()
         self.function.add(NativeLoad(f"nki_load_{dtype.numpy.kind}{dtype.bits}", (slot_address(slot), address), region,
                                ByteInterval(region.root, address, 0, dtype.itemsize - 1, False)))
-        self.values.forms[op.results[0]] = slot_value(slot)
+        self.values.forms[node.result] = slot_value(slot)
 
     # -- computations --------------------------------------------------------------------------------------------------
     def computation(self, op: Operation, read: Structured) -> None:
@@ -249,13 +233,13 @@ class FunctionReader:
         """The site of an access that may leave its memory."""
         return self.common.site(op, "bounds", region.name, region.size // itemsize, itemsize, upper)
 
-    def tile_operation(self, op: Operation) -> None:
+    def tile_operation(self, node: TileInstruction) -> None:
         """What is no structured operation: rows that move by their numbers, and what the interpreter does."""
-        read = read_op(op)
+        op, read = node.op, node.instruction
         rows = row_copies_of(read)
         regions = [self.values.views[tile.handle] for _, tile in read.operands()]
         if rows is None or len({region.root for region in regions}) < len(regions):
-            self.on_host(op)
+            self.on_host(node)
             return
         symbols = [self.values.form(v) for v in read.symbols]
         placed = {field.name: replace(region, offset=region.offset.plus(_combined(tile.offset, symbols),
@@ -278,20 +262,12 @@ class FunctionReader:
         arguments = (places["index"], places[source], places[piece], record, start, site.plus(Linear(1 << SITE_BITS)))
         self.function.add(TileCall(rows, arguments, read, regions, accesses, placed[piece]))
 
-    def on_host(self, op: Operation) -> None:
-        site = self.common.site(op)
-        read, values = self.hosts.add(site.const, op)
-        regions = [self.values.views[tile.handle] for _, tile in read.operands()]
-        arguments = [self.values.views[v].address if v in self.values.views else self.values.form(v) for v in values]
-        self.function.add(TileCall(PYTHON, (site, *arguments), read, regions))
-
-
-def _body_of(operations: Iterator[Operation]) -> list[Operation]:
-    """The operations in a structured one, which follow it."""
-    found = [next(operations)]
-    while found[-1].name != "linalg.yield":
-        found.append(next(operations))
-    return found
+    def on_host(self, node: TileInstruction) -> None:
+        site, op = self.common.site(node.op), node.instruction
+        self.hosts.add(site.const, op, location_of(node.op))
+        regions = [self.values.views[tile.handle] for _, tile in op.operands()]
+        arguments = [*(region.address for region in regions), *map(self.values.form, op.symbols)]
+        self.function.add(TileCall(PYTHON, (site, *arguments), op, regions))
 
 
 def _combined(form: Linear, symbols: list[Linear]) -> Linear:
@@ -300,16 +276,6 @@ def _combined(form: Linear, symbols: list[Linear]) -> Linear:
     for position, c in form.symbols:
         total = total.plus(symbols[position], c)
     return total
-
-
-def _carries_nothing(op: Operation) -> None:
-    if len(op.results):
-        raise Unsupported(feature=f"'{op.name}' that carries values on the CPU", instead="keep them in a buffer"
-                          ).located(location_of(op))
-
-
-def _is_parallel(op: Operation) -> bool:
-    return "nki.loop" in op.attributes and op.attributes["nki.loop"].value == "parallel"
 
 
 def _least(constraint: Constraint, extents: tuple[int, ...], symbols: list[Linear]) -> Linear:

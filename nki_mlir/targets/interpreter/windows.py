@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How iterations walk memrefs.
+
+A view of a buffer (a memref with a strided layout) is (array, offset in elements) at run time. The array is the whole
+buffer; sizes and strides are static and come from the type. Nothing is formed before the elements are accessed, because
+a view may name elements outside of its buffer that a mask takes out.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nki_mlir.bindings import Type
+from nki_mlir.dialects.verifier import OutOfBounds
+from nki_mlir.waist.nest_reader import layout_of
+
+
+def buffer_of(value: object) -> tuple[np.ndarray, int]:
+    """The array and the offset behind a memref's run-time value."""
+    return value if type(value) is tuple else (value, 0)
+
+
+class IterationWindow:
+    """How an iteration space reads or writes a memref: an offset and a stride per iteration axis, in elements.
+
+    ``axes`` are those that its subscripts use.
+    """
+
+    def __init__(self, kind: Type, label: str, steps: Sequence[int], start: int, axes: frozenset[int]) -> None:
+        layout = layout_of(kind)
+        self.sizes, self.dtype = layout.sizes, layout.dtype.numpy
+        self.label, self.steps, self.start, self.axes = label, steps, start, axes
+
+    def view(self, memref: object, starts: Sequence[int], counts: Sequence[int], axes: Sequence[int]) -> np.ndarray:
+        """The elements of a box of the iteration space along ``axes``; a negative axis is a dim of extent 1."""
+        array, offset = buffer_of(memref)
+        offset += self.start
+        for s, step in zip(starts, self.steps):
+            offset += s * step
+        shape = tuple([counts[a] if a >= 0 else 1 for a in axes])
+        steps = [self.steps[a] if a >= 0 else 0 for a in axes]
+        low = high = offset
+        for n, step in zip(shape, steps):
+            if step > 0:
+                high += (n - 1) * step
+            else:
+                low += (n - 1) * step
+        self.check(array, low, high)
+        size = self.dtype.itemsize
+        return np.ndarray(shape, self.dtype, array, offset * size, [step * size for step in steps])
+
+    def elements(self, memref: object, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The whole buffer in one dimension, and the places of the given positions ``[rank, n]`` in it."""
+        array, offset = buffer_of(memref)
+        places = offset + self.start + np.dot(self.steps, positions)
+        if places.size:
+            self.check(array, int(places.min()), int(places.max()))
+        return np.ndarray(array.nbytes // self.dtype.itemsize, self.dtype, array), places
+
+    def check(self, array: np.ndarray, low: int, high: int) -> None:
+        extent = array.nbytes // self.dtype.itemsize
+        if low < 0 or high >= extent:
+            raise OutOfBounds(tensor=self.label, dim="0 (flat)", low=low, high=high, extent=extent)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A kernel function as records: what the CPU, the interpreter and the instruction streams read of MLIR.
+
+A function is a block of nodes in order. SSA values stand for themselves. Views, index arithmetic and constants are
+nodes, too; whoever takes the records decides what a value is to it (a slot, a linear form, a register).
+``waist/reader.py`` makes the records.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from nki_mlir.bindings import Operation, Value, ir
+from nki_mlir.dialects.mlir_ops import read_op
+from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.symbol_ranges import loop_span
+from nki_mlir.scalar.dtypes import INT64, DType
+from nki_mlir.waist.nest import Step
+from nki_mlir.waist.nest_reader import Structured, scalar_dtype, step_of
+
+# Functions of `IndexOperation`, by the integers they take: predicates that compare numbers without sign start with "u".
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "ult", "ule", "ugt", "uge")
+
+
+@dataclass(eq=False)
+class FunctionNode:
+    """Base of all; ``op`` is the MLIR operation that it was read from."""
+
+    op: Operation
+
+
+@dataclass(eq=False)
+class FunctionBlock:
+    """Nodes in order. ``condition`` is what the test of a ``WhileLoop`` ends with."""
+
+    nodes: list[FunctionNode] = field(default_factory=list)
+    condition: Value | None = None
+
+
+# -- control -----------------------------------------------------------------------------------------------------------
+@dataclass(eq=False)
+class ForLoop(FunctionNode):
+    """A loop with an index as its variable; ``bounds`` are its low, its high (excluded) and its step."""
+
+    variable: Value
+    bounds: tuple[Value, Value, Value]
+    body: FunctionBlock
+
+    @cached_property
+    def span(self) -> range | None:
+        """The values of the variable; None where the bounds are known at run time only."""
+        return loop_span(self.op)
+
+    @property
+    def parallel(self) -> bool:
+        """Whether the kernel's author says that iterations are independent."""
+        marks = self.op.attributes
+        return "nki.loop" in marks and marks["nki.loop"].value == "parallel"
+
+
+@dataclass(eq=False)
+class IfBranch(FunctionNode):
+    """``then`` where the condition holds, else ``otherwise``."""
+
+    condition: Value
+    then: FunctionBlock
+    otherwise: FunctionBlock | None
+
+
+@dataclass(eq=False)
+class WhileLoop(FunctionNode):
+    """``test``, and while its condition holds: ``body``, then ``test`` again."""
+
+    test: FunctionBlock
+    body: FunctionBlock
+
+
+# -- computations ------------------------------------------------------------------------------------------------------
+@dataclass(eq=False)
+class NestComputation(FunctionNode):
+    """A loop nest on memrefs and numbers; fills and copies are nests, too."""
+
+    read: Structured
+
+
+@dataclass(eq=False)
+class TileInstruction(FunctionNode):
+    """An operation on whole tiles, which an op class describes."""
+
+    @cached_property
+    def instruction(self) -> Op:
+        return read_op(self.op)
+
+
+@dataclass(eq=False)
+class ElementLoad(FunctionNode):
+    """One element of a memref as a value."""
+
+    result: Value
+    memref: Value
+    subscripts: Sequence[Value]
+
+
+@dataclass(eq=False)
+class ElementStore(FunctionNode):
+    """A value as one element of a memref."""
+
+    value: Value
+    memref: Value
+    subscripts: Sequence[Value]
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+@dataclass(eq=False)
+class BufferAllocation(FunctionNode):
+    """A buffer comes into being."""
+
+    result: Value
+
+
+@dataclass(eq=False)
+class ConstantBuffer(FunctionNode):
+    """A buffer of the module, which has its elements."""
+
+    result: Value
+
+
+@dataclass(eq=False)
+class MemrefView(FunctionNode):
+    """A memref in the memory of another one.
+
+    ``start`` and ``terms`` (values with factors) count elements of its dtype: from where the source starts if it is
+    ``within`` it, else from the start of the buffer.
+    """
+
+    result: Value
+    source: Value
+    start: int = 0
+    terms: Sequence[tuple[Value, int]] = ()
+    within: bool = True
+
+
+@dataclass(eq=False)
+class BufferReinterpretation(FunctionNode):
+    """A whole buffer with elements of another dtype."""
+
+    result: Value
+    source: Value
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+@dataclass(eq=False)
+class ScalarValue(FunctionNode):
+    """Base of what makes one number or truth value of others."""
+
+    result: Value
+
+    @property
+    def operands(self) -> Sequence[Value]:
+        return list(self.op.operands)
+
+
+@dataclass(eq=False)
+class ScalarConstant(ScalarValue):
+    """A number."""
+
+    number: int | float
+
+    @property
+    def dtype(self) -> DType | None:
+        """None for an index."""
+        return scalar_dtype(self.result.type)
+
+
+@dataclass(eq=False)
+class IndexOperation(ScalarValue):
+    """Integer arithmetic on two values (``select``: on three), by the name that the ALU has for it, or a comparison."""
+
+    function: str
+
+
+@dataclass(eq=False)
+class IndexMap(ScalarValue):
+    """The result of an affine map; of several results the least (``min``) or the greatest (``max``)."""
+
+    mapping: ir.AffineMap
+    choice: str = ""
+
+
+@dataclass(eq=False)
+class IndexCast(ScalarValue):
+    """The same number as a value of another type; ``unsigned``: of the operand's bits without a sign."""
+
+    unsigned: bool
+    narrows: bool
+
+
+@dataclass(eq=False)
+class ScalarStep(ScalarValue):
+    """A function of the scalar library on numbers outside of a nest."""
+
+    @property
+    def step(self) -> Step:
+        return step_of(self.op, tuple(range(len(self.op.operands))))
+
+    @property
+    def dtypes(self) -> Sequence[DType]:
+        """Those of its operands."""
+        return [scalar_dtype(v.type) or INT64 for v in self.op.operands]
+
+
+def function_blocks(node: FunctionNode) -> tuple[FunctionBlock, ...]:
+    """The blocks that a node has, in the order in which they run."""
+    match node:
+        case ForLoop():
+            return (node.body,)
+        case IfBranch():
+            return (node.then,) if node.otherwise is None else (node.then, node.otherwise)
+        case WhileLoop():
+            return node.test, node.body
+    return ()
+
+
+def nodes_of(block: FunctionBlock) -> Iterator[FunctionNode]:
+    """All nodes of a block and of the blocks in it, in order."""
+    for node in block.nodes:
+        yield node
+        for inner in function_blocks(node):
+            yield from nodes_of(inner)

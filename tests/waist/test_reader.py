@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A function of the waist as records: what each node says, and what is refused."""
+
+import pytest
+
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.dialects.mlir_ops import shared_context
+from nki_mlir.waist.function import (
+    BufferAllocation,
+    ElementLoad,
+    ForLoop,
+    FunctionBlock,
+    IfBranch,
+    IndexCast,
+    IndexMap,
+    IndexOperation,
+    MemrefView,
+    NestComputation,
+    ScalarConstant,
+    WhileLoop,
+    nodes_of,
+)
+from nki_mlir.waist.reader import Executor, read_function
+
+HERE = Executor("in this test")
+KERNEL = """
+func.func @k(%x: memref<8x4xf32, "hbm">, %y: memref<8x4xf32, "hbm">) attributes {nki.kernel, nki.results = [1 : i64],
+    arg_attrs = [{nki.name = "x"}, {nki.name = "y", nki.shared = 0 : i64}], nki.target = "trn2"} {
+  BODY
+  return
+}"""
+
+
+def read(body: str) -> tuple[ir.Module, FunctionBlock]:
+    module = ir.Module.parse(KERNEL.replace("BODY", body), shared_context())
+    return module, read_function(the_kernel(module).op, HERE)
+
+
+def test_nodes__are_those_of_all_blocks_in_order():
+    _module, block = read("""
+  %c0 = arith.constant 0 : index
+  %c2 = arith.constant 2 : index
+  %c8 = arith.constant 8 : index
+  %n = memref.alloc() : memref<1x1xi32, "sbuf">
+  scf.for %i = %c0 to %c8 step %c2 {
+    %k = memref.load %n[%c0, %c0] : memref<1x1xi32, "sbuf">
+    %j = arith.index_cast %k : i32 to index
+    %less = arith.cmpi ult, %j, %i : index
+    scf.if %less {
+      memref.copy %x, %y : memref<8x4xf32, "hbm"> to memref<8x4xf32, "hbm">
+    } else {
+      %m = affine.min affine_map<(d0)[s0] -> (d0, s0 + 4)>(%i)[%j]
+      scf.while : () -> () {
+        %more = arith.cmpi slt, %i, %m : index
+        scf.condition(%more)
+      } do {
+        scf.yield
+      }
+    }
+  } {nki.loop = "parallel"}
+""")
+    nodes = list(nodes_of(block))
+    assert [type(n) for n in nodes] == [
+        ScalarConstant, ScalarConstant, ScalarConstant, BufferAllocation, ForLoop, ElementLoad, IndexCast, IndexOperation,
+        IfBranch, NestComputation, IndexMap, WhileLoop, IndexOperation]
+    loop, load, cast, less, branch, copy, least, endless, more = nodes[4:]
+    assert (loop.span, loop.parallel) == (range(0, 8, 2), True)
+    assert (less.function, more.function, least.choice) == ("ult", "lt", "min")
+    assert list(less.operands) == [cast.result, loop.variable] and branch.condition == less.result
+    assert load.memref == nodes[3].result and list(load.subscripts) == [nodes[0].result] * 2
+    assert (copy.read.nest.extents, copy.read.nest.steps, copy.read.nest.results) == ((8, 4), (), (0,))
+    assert endless.test.condition == more.result and endless.body.nodes == []
+
+
+def test_view__counts_elements_from_its_source_or_its_buffer():
+    _module, block = read("""
+  %c3 = arith.constant 3 : index
+  %a = memref.subview %x[%c3, 1][2, 2][1, 1]
+      : memref<8x4xf32, "hbm"> to memref<2x2xf32, strided<[4, 1], offset: ?>, "hbm">
+  %b = memref.reinterpret_cast %x to offset: [%c3], sizes: [2, 2], strides: [4, 1]
+      : memref<8x4xf32, "hbm"> to memref<2x2xf32, strided<[4, 1], offset: ?>, "hbm">
+  %c = memref.transpose %x (i, j) -> (j, i) : memref<8x4xf32, "hbm"> to memref<4x8xf32, strided<[1, 4]>, "hbm">
+""")
+    three, *views = block.nodes
+    assert all(isinstance(v, MemrefView) for v in views)
+    assert [(v.start, list(v.terms), v.within) for v in views] == [
+        (1, [(three.result, 4)], True), (0, [(three.result, 1)], False), (0, [], True)]
+
+
+def test_structures_that_are_equal__are_read_once():
+    _module, block = read("""
+  %zero = arith.constant 0.0 : f32
+  %one = arith.constant 1.0 : f32
+  linalg.fill ins(%zero : f32) outs(%y : memref<8x4xf32, "hbm">)
+  linalg.fill ins(%zero : f32) outs(%y : memref<8x4xf32, "hbm">)
+  linalg.fill ins(%one : f32) outs(%y : memref<8x4xf32, "hbm">)
+""")
+    first, second, third = (node.read for node in block.nodes[2:])
+    assert first.structure is second.structure and first.structure is not third.structure
+    assert [nest.steps[0].number for nest in (first.nest, third.nest)] == ["0.0", "1.0"]
+
+
+@pytest.mark.parametrize("body, text", [
+    ("%c = arith.constant 1 : index\n %v = scf.for %i = %c to %c step %c iter_args(%a = %c) -> (index) {\n"
+     " scf.yield %a : index\n }",
+     "'scf.for' with loop-carried values is not supported; keep them in a buffer"),
+    ("%t = arith.constant true\n %v = scf.if %t -> (i1) {\n scf.yield %t : i1\n } else {\n scf.yield %t : i1\n }",
+     "'scf.if' with loop-carried values is not supported; keep them in a buffer"),
+    ("%n = memref.dim %x, %c : memref<8x4xf32, \"hbm\">",
+     "'memref.dim' in this test is not supported; lower to the nki, waist or nisa level"),
+    ("%h = memref.alloc() : memref<8x4xf16, \"hbm\">\n"
+     " linalg.copy ins(%x : memref<8x4xf32, \"hbm\">) outs(%h : memref<8x4xf16, \"hbm\">)",
+     "'linalg.copy' between memref<8x4xf32, \"hbm\"> and memref<8x4xf16, \"hbm\"> is not supported; "
+     "convert the elements"),
+])
+def test_what_no_executor_takes__is_refused(body, text):
+    with pytest.raises(Unsupported) as caught:
+        read("%c = arith.constant 0 : index\n" + body if "memref.dim" in body else body)
+    assert f"{caught.value.headline}; {caught.value.values['instead']}" == text
