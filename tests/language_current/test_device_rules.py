@@ -138,10 +138,7 @@ def test_tiles_held_at_once(on):
         return out
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always", DeviceRuleWarning)
-        try:
-            run(on, kernel, np.ones((128, 16000), np.float32))
-        except Exception as error:
-            assert on == "isa" and "is full" in str(error)
+        run(on, kernel, np.ones((128, 16000), np.float32))
     said = [str(w.message) for w in shown if w.category is DeviceRuleWarning]
     assert said[0].startswith("4 tiles that are held at once take 256000 bytes of each partition, SBUF of trn2 has "
                               "212984: t1 64000 (line ")

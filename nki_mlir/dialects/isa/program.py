@@ -17,6 +17,7 @@ from nki_mlir.scalar.dtypes import UINT8, DType
 PARTITION_STRIDE = 0x40000              # between partitions in the linear on-chip address space
 PSUM_BASE = 0x2000000                   # SBUF starts at 0
 KINDS = ("input", "output", "internal", "constant")
+SPILLED = ".spilled"            # in the name of memory for tiles that do not fit on chip
 
 
 @dataclass(frozen=True, eq=False)

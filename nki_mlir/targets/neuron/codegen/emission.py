@@ -22,7 +22,13 @@ from nki_mlir.dialects.mlir_ops import meetings_of
 from nki_mlir.machine import Machine
 from nki_mlir.passes.pass_manager import PassObserver
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
-from nki_mlir.targets.neuron.codegen.fastest import Candidate, Prepared, fastest, take_addresses
+from nki_mlir.targets.neuron.codegen.fastest import (
+    Candidate,
+    Prepared,
+    fastest,
+    in_program_order_where_it_fits,
+    take_addresses,
+)
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code, write_code
 from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
@@ -74,6 +80,7 @@ class Emission:
     engines: bool = True        # instructions for which the kernel names no engine go to any that has them
     issuers: bool = True        # transfers for which it names none are triggered by any engine that can
     loads: bool = True          # data that stays unchanged is loaded once where memory allows
+    spill: bool = True          # tiles that do not fit leave SBUF and PSUM; else they are an error
     level: int = 1
     observation: Observation = field(default_factory=Observation, repr=False, compare=False)
 
@@ -129,10 +136,12 @@ def emit_code(code: Code, options: Emission) -> Program:
                      options.issuers and options.level > 0)
     if not reorder:
         candidate = Candidate(options.unroll_limit or UNROLL_LIMIT, BODY, options.loads and options.level > 0)
+        candidate, program = in_program_order_where_it_fits(code, candidate, choice(), options.spill)
         if options.observation.observer is None:
-            return Prepared(code, candidate, choice()).in_program_order()
+            return program
         return observed(code, candidate, None, choice(), options.observation)
-    candidate, arrangement, program = fastest(code, choice(), options.unroll_limit, options.level, options.loads)
+    candidate, arrangement, program = fastest(code, choice(), options.unroll_limit, options.level, options.loads,
+                                              options.spill)
     if options.observation.observer is None:
         return program
     return observed(code, candidate, arrangement, choice(), options.observation)

@@ -11,7 +11,7 @@ on a window of the code: with loops of few iterations, and of twice as many, of 
 takes in its steady state. Where it is faster after all, it is emitted.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from nki_mlir.targets.neuron.codegen.records import Block, Branch, Code, Loop, W
 from nki_mlir.targets.neuron.codegen.reuse_loads import reuse_loads
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement, Schedules
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
+from nki_mlir.targets.neuron.codegen.spill_tiles import spill_tiles
 from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, unrolled, written_out
@@ -41,6 +42,8 @@ TWO = 2
 GOOD = 1.03                     # an order may be worse than the best by so much to be timed
 TIMED = {1: 4, 3: 6}            # orders that are timed beside program order, by level
 STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of code that is written out, by level
+SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit
+ROOM = 20                       # percent of SBUF besides that an order may fill with what it loads early
 BODIES = BODY, 4 * BODY         # instructions of loops' bodies that are candidates
 WINDOW = 1_500                  # instructions on which program order is timed
 EXECUTED = 1_000_000            # instructions of a program that is timed to its end
@@ -49,11 +52,13 @@ FULL = "on-chip memory is nearly full: instructions stay in program order"
 
 class Candidate(NamedTuple):
     """How loops are written out: the largest stay above ``limit`` instructions, with bodies of about ``body``.
-    ``loads``: repeated loads are dropped."""
+    ``loads``: repeated loads are dropped. ``memory``: percent of SBUF that tiles may fill before others leave it; 0:
+    none leaves it."""
 
     limit: int
     body: int
     loads: bool = False
+    memory: int = 0
 
 
 def run_step(_name: str, _code: Code, run: Callable[[], Any]) -> Any:
@@ -70,7 +75,10 @@ class Prepared:
         step("sink-constants", self.code, lambda: sink_constants(self.code))
         self.dropped: int = step("reuse-loads", self.code, lambda: reuse_loads(self.code) if candidate.loads else 0)
         step("move-psum-results", self.code, lambda: move_psum_results(self.code))
+        if candidate.memory:
+            step("spill-tiles", self.code, lambda: spill_tiles(self.code, candidate.memory))
         self.schedules = Schedules(self.code, choice)
+        self.memory: int = min(candidate.memory + ROOM, 100) if candidate.memory else 100
 
     def in_program_order(self) -> Program:
         return self.program(self.schedules.as_written())
@@ -84,7 +92,8 @@ class Prepared:
         """Those of the best orders by what these say of their time, and of program order."""
         written = self.schedules.as_written()
         tried, best, count, full = {written[:2]}, 0.0, 0, False
-        for one in sorted(map(self.schedules.found, self.orders(level)), key=lambda one: one.ns):
+        orders = [order._replace(memory=self.memory) for order in self.orders(level)]
+        for one in sorted(map(self.schedules.found, orders), key=lambda one: one.ns):
             if count and (one.ns > best * GOOD or count == TIMED[level]):
                 break
             if one[:2] in tried:
@@ -120,9 +129,10 @@ class Fastest(NamedTuple):
     program: Program
 
 
-def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, loads: bool = True) -> Fastest:
+def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, loads: bool = True,
+            spill: bool = True) -> Fastest:
     """The fastest program, and what it was made of. ``limit``: of what loops are written out to, None: what is faster;
-    ``loads``: repeated loads may be dropped.
+    ``loads``: repeated loads may be dropped; ``spill``: tiles that do not fit may leave on-chip memory.
 
     Raises the error of program order where none has a program.
     """
@@ -130,7 +140,10 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
     failed: NkiMlirError | None = None
     several = candidates(whole, limit, level)
     waiting = [candidate._replace(loads=loads) for candidate in reversed(several)]
-    while waiting:
+    full: list[Candidate] = []
+    while waiting or (full and not found):
+        if not waiting:                             # no order has room for all tiles
+            waiting, full = spilling(full, limit), []
         candidate = waiting.pop()
         try:
             prepared = Prepared(whole, candidate, choice)
@@ -139,11 +152,14 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
             for arrangement, program in prepared.programs(level):
                 end = end_of(program)
                 found.append((end if end < inf else arrangement.ns, Fastest(candidate, arrangement, program)))
+        except MemoryFull as error:
+            failed = failed or error
+            if spill and not candidate.memory:
+                full.append(candidate)
         except NkiMlirError as error:
             failed = failed or error
     if not found:
         assert failed is not None
-        Prepared(whole, several[0], choice).in_program_order()      # the error that it has
         raise failed
     best = min(found, key=lambda one: one[0])
     if limit is None and written_out(whole.body) > STRAIGHT[level] and (
@@ -154,6 +170,27 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
         if end_of(program) < best[0]:
             return Fastest(straight, prepared.schedules.as_written(), program)
     return best[1]
+
+
+def spilling(full: Sequence[Candidate], limit: int | None) -> list[Candidate]:
+    """What is tried where code does not fit: tiles leave SBUF. Those that loops of the device share cannot."""
+    if limit is None:
+        full = [candidate._replace(limit=UNROLL_LIMIT) for candidate in full]
+    return list(dict.fromkeys(candidate._replace(body=BODY, loads=False, memory=SPILLED[0]) for candidate in full))
+
+
+def in_program_order_where_it_fits(whole: Code, candidate: Candidate, choice: EngineChoice, spill: bool
+                                   ) -> tuple[Candidate, Program]:
+    """Program order, with tiles that leave SBUF where it does not fit otherwise."""
+    failed: MemoryFull | None = None
+    for memory in (0, *reversed(SPILLED)) if spill else (0,):
+        one = candidate._replace(memory=memory, loads=candidate.loads and not memory)
+        try:
+            return one, Prepared(whole, one, choice).in_program_order()
+        except MemoryFull as error:
+            failed = failed or error
+    assert failed is not None
+    raise failed
 
 
 def candidates(whole: Code, limit: int | None, level: int) -> list[Candidate]:

@@ -13,7 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from nki_mlir.diagnostics import Location
+from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.isa.instruction import Control
+from nki_mlir.dialects.isa.program import SPILLED
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import ENGINES
 from nki_mlir.targets.neuron.format.assembly_operation import operation_text
@@ -35,7 +37,10 @@ class Track:
 
 
 class Traffic(NamedTuple):
-    """What one execution of an instruction moves, in bytes, and how many operations of a product or transpose it is."""
+    """What one execution of an instruction moves, in bytes, and how many operations of a product or transpose it is.
+
+    ``spill_saved`` and ``spill_reloaded`` are the part of HBM's that is memory for tiles that do not fit on chip.
+    """
 
     hbm_read: int = 0
     hbm_written: int = 0
@@ -43,6 +48,8 @@ class Traffic(NamedTuple):
     sbuf_written: int = 0
     psum_read: int = 0
     psum_written: int = 0
+    spill_saved: int = 0
+    spill_reloaded: int = 0
     product: int = 0
     transpose: int = 0
 
@@ -62,6 +69,8 @@ def traffic_of(op: Op | Control) -> Traffic:
             counts[f"{tile.space}_read"] += nbytes
         if operand.writes:
             counts[f"{tile.space}_written"] += nbytes
+        if tile.space == HBM and SPILLED in tile.handle.name:
+            counts["spill_saved" if operand.writes else "spill_reloaded"] += nbytes
     law = op.work().law
     if law.startswith("product") and {"stationary", "moving"} <= tiles.keys():
         counts["product"] = 2 * prod(tiles["stationary"].shape) * prod(tiles["moving"].shape[1:])

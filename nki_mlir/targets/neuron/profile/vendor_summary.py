@@ -45,7 +45,7 @@ def vendor_summary(document: Document) -> dict[str, Any]:
         "hbm_read_bytes": sums["hbm_read"], "hbm_write_bytes": sums["hbm_written"],
         "sbuf_read_bytes": sums["sbuf_read"], "sbuf_write_bytes": sums["sbuf_written"],
         "psum_read_bytes": sums["psum_read"], "psum_write_bytes": sums["psum_written"],
-        "spill_save_bytes": 0, "spill_reload_bytes": 0,         # memory that does not fit is an error, not a spill
+        "spill_save_bytes": sums["spill_saved"], "spill_reload_bytes": sums["spill_reloaded"],
         "hardware_flops": flops, "transpose_flops": sums["transpose"],
         "mm_arithmetic_intensity": intensity, "peak_flops_bandwidth_ratio": ridge,
         "hfu_estimated_percent": flops / (peak * total),

@@ -74,7 +74,7 @@ def test_what_is_added_to_later_or_has_an_address__stays(how):
 
 def test_sums_that_are_all_open_at_once__are_an_error_that_names_them():
     with pytest.raises(MemoryFull, match=r"(?s)PSUM is full: 9 tiles .* take 18432 bytes .*p0 2048, p1 2048, p2 2048"):
-        emit_code(products(9, accumulate=True)[0], Emission(reorder=False))
+        emit_code(products(9, accumulate=True)[0], Emission(reorder=False, spill=False))
 
 
 def test_sums_that_program_order_keeps_open__fit_one_after_the_other():

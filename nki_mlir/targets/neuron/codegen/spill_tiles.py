@@ -1,0 +1,421 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""spill-tiles: where SBUF or PSUM is full, tiles leave it until their next use.
+
+before:  a = ...; b = ...; c = b + b; d = a + c       (a, b and c do not fit at once)
+after:   a = ...; store a; b = ...; c = b + b; a' = load; d = a' + c
+
+A tile of PSUM goes to SBUF, and back where it is still added to; else it is read there. A tile of SBUF goes to HBM.
+Nothing is stored that the next use overwrites, that HBM still has, or that its instruction computes again from what is
+in SBUF, where that takes less time. Of the tiles that a step does not need the one leaves that costs the least
+time for the bytes and the steps that it makes room for. The code's notes say how many tiles of a line left, the bytes
+that moved, and their time.
+
+Tiles that have an address of the kernel's choice, and those that several runs of instructions use, stay. Where they and
+the operands of one step leave no room, ``allocate-on-chip`` raises the error.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from math import inf
+
+from nki_mlir.analysis.dead_code import covers
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Linear, Tile
+from nki_mlir.dialects.isa.program import SPILLED
+from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp, TensorTensorOp
+from nki_mlir.dialects.nisa.matmul import NcMatmulOp, NcTransposeOp
+from nki_mlir.dialects.nisa.movement import DmaCopyOp, IotaOp, MemsetOp, TensorCopyOp
+from nki_mlir.dialects.op import Op, changed
+from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.liveness import Liveness, peak
+from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
+from nki_mlir.targets.neuron.codegen.move_psum_results import entire, line, reading
+from nki_mlir.targets.neuron.codegen.records import Block, Code, DeviceBuffer, InstructionStep, blocks, tiles_of
+from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
+from nki_mlir.targets.neuron.codegen.scheduling_graph import room
+from nki_mlir.targets.neuron.timing.transfers import Transfers
+
+REPEATABLE = (ActivationOp, DmaCopyOp, IotaOp, MemsetOp, NcMatmulOp, NcTransposeOp, TensorCopyOp, TensorScalarOp,
+              TensorTensorOp)   # give the same values again from the same operands
+
+
+class SpillTiles(RecordsPass, name="spill-tiles", reads=Level.NISA):
+    memory: int = 100           # percent of SBUF that tiles may fill in program order
+    recompute: bool = True      # tiles may be computed again, not stored
+
+    def rewritten(self, code: Code) -> None:
+        spill_tiles(code, self.memory, self.recompute)
+
+
+def spill_tiles(code: Code, memory: int = 100, recompute: bool = True) -> None:
+    """Let tiles leave PSUM, then SBUF, until the rest has room in program order, in place."""
+    machine = code.machine
+    for space, limit in ((PSUM, machine.psum_bytes_per_partition),
+                         (SBUF, machine.sbuf_bytes_per_partition * memory // 100)):
+        liveness = Liveness(code)
+        lives = [life for life in liveness.of.values() if life.buffer.space == space]
+        if peak(lives, lambda buffer: room(buffer, machine))[0] <= limit:
+            continue
+        movable = tiles_of_one_run(code, space)
+        changes = [0] * (len(liveness.steps) + 1)
+        for life in lives:
+            if life.buffer not in movable:
+                changes[life.first] += room(life.buffer, machine)
+                changes[life.last + 1] -= room(life.buffer, machine)
+        level = list(accumulate(changes))
+        number = {step: k for k, step in enumerate(liveness.steps)}
+        for block in blocks(code.body):
+            for run in list(runs_of(block.nodes)):
+                first = number[run[0]]
+                _Run(code, block, run, movable, level[first:first + len(run)], space, limit, recompute).apply()
+
+
+def tiles_of_one_run(code: Code, space: str) -> set[DeviceBuffer]:
+    """The tiles in a memory that one run of instructions uses, and that its block declares."""
+    first: dict[DeviceBuffer, int] = {}
+    elsewhere: set[DeviceBuffer] = set()
+    found: set[DeviceBuffer] = set()
+    number = 0
+    for block in blocks(code.body):
+        for run in runs_of(block.nodes):
+            number += 1
+            for step in run:
+                for tile in tiles_of(step):
+                    if first.setdefault(tile.handle, number) != number:
+                        elsewhere.add(tile.handle)
+        for node in block.nodes:
+            if not isinstance(node, InstructionStep):
+                elsewhere.update(tile.handle for tile in tiles_of(node))
+        number += 1
+        found.update(buffer for buffer in block.buffers if buffer.space == space
+                     and not (buffer.fixed or buffer.addresses or buffer.attributes))
+    declared = {buffer: block for block in blocks(code.body) for buffer in block.buffers if buffer in found}
+    for block in blocks(code.body):
+        for node in block.nodes:
+            elsewhere.update(tile.handle for tile in tiles_of(node) if declared.get(tile.handle, block) is not block)
+    return found - elsewhere
+
+
+@dataclass(eq=False)
+class _SpilledTile:
+    """A tile over the steps of a run. ``there``: the buffer in the memory that has it now; ``stale``: what it was
+    spilled to does not have its elements; ``behind``: the steps to which a store of them is appended; ``recipe``: the
+    step that computed all of it."""
+
+    buffer: DeviceBuffer
+    size: int
+    uses: list[int] = field(default_factory=list)
+    position: int = 0                   # of the next use
+    there: DeviceBuffer | None = None
+    latest: DeviceBuffer | None = None
+    stale: bool = True
+    behind: list["InstructionStep | _Copy"] = field(default_factory=list)
+    recipe: int | None = None
+    slot: int | None = None
+    elsewhere: DeviceBuffer | None = None       # of PSUM: where it is read from now on
+    last_write: int = -1
+
+    def next_use(self) -> float:
+        return self.uses[self.position] if self.position < len(self.uses) else inf
+
+
+@dataclass(eq=False)
+class _Copy:
+    """A store of a tile, or a load of it: to or from ``buffer``."""
+
+    tile: _SpilledTile
+    buffer: DeviceBuffer
+    store: bool
+
+
+@dataclass
+class _Moved:
+    """What leaves a memory of the tiles of one line: how many tiles, transfers and ns."""
+
+    tiles: list[_SpilledTile] = field(default_factory=list)
+    stores: int = 0
+    loads: int = 0
+    repeated: int = 0
+    ns: float = 0.0
+
+
+class _Run:
+    """One run in program order. ``level``: bytes of the memory that what does not move takes at each step."""
+
+    def __init__(self, code: Code, block: Block, run: Sequence[InstructionStep], movable: set[DeviceBuffer],
+                 level: Sequence[int], space: str, limit: int, recompute: bool) -> None:
+        self.code, self.machine, self.block, self.run = code, code.machine, block, run
+        self.space, self.limit, self.recompute = space, limit, recompute
+        self.transfers = Transfers(self.machine)
+        self.before: list[list[InstructionStep | _Copy]] = [[] for _ in run]
+        self.after: list[list[InstructionStep | _Copy]] = [[] for _ in run]
+        self.names: list[dict[DeviceBuffer, DeviceBuffer]] = [{} for _ in run]      # by step
+        self.added: list[DeviceBuffer] = []
+        self.moved: dict[object, _Moved] = {}
+        self.unused: set[int] = set()           # steps
+        self.slots: dict[_SpilledTile, DeviceBuffer] = {}
+        self.tiles: dict[DeviceBuffer, _SpilledTile] = {}
+        self.last: dict[DeviceBuffer, int] = {}         # use of each buffer in the run
+        self.writes: dict[DeviceBuffer, int] = {}      # how often, so far
+        self.versions: list[dict[DeviceBuffer, int]] = [{} for _ in run]    # of steps that compute tiles: the operands
+        for k, step in enumerate(run):
+            for tile in dict.fromkeys(t.handle for t in tiles_of(step)):
+                self.last[tile] = k
+                if tile in movable:
+                    one = self.tiles.get(tile)
+                    if one is None:
+                        one = self.tiles[tile] = _SpilledTile(tile, room(tile, self.machine))
+                    one.uses.append(k)
+            for _, written in step.op.targets():
+                if written.handle in self.tiles:
+                    self.tiles[written.handle].last_write = k
+        self.resident: dict[_SpilledTile, None] = {}
+        self.used = 0
+        for k, step in enumerate(run):
+            self.step(k, step.op, level[k])
+
+    # -- the plan ------------------------------------------------------------------------------------------------------
+    def step(self, k: int, op: Op, level: int) -> None:
+        needed = [self.tiles[buffer] for buffer in dict.fromkeys(t.handle for _, t in op.operands())
+                  if buffer in self.tiles]
+        missing = [tile for tile in needed if tile.there is None and not self.read_elsewhere(tile, k)]
+        wanted = level + self.used + sum(tile.size for tile in missing)
+        while wanted > self.limit and (victim := self.cheapest(k, needed)) is not None:
+            self.leave(victim)
+            wanted -= victim.size
+        for tile in missing:
+            self.come(tile, k, op)
+        for tile in needed:
+            self.names[k][tile.buffer] = tile.there or tile.elsewhere       # type: ignore[assignment]
+        written = {tile.handle for _, tile in op.targets()}
+        read = {tile.handle for _, tile in op.sources()}
+        for buffer in written:
+            self.writes[buffer] = self.writes.get(buffer, 0) + 1
+            if (one := self.tiles.get(buffer)) is not None:
+                fresh = buffer not in read and (not one.position or self.overwrites(op, buffer))
+                one.recipe = k if fresh and self.repeatable(op) else None
+                one.stale, one.behind = True, self.after[k]
+        if any(tile.recipe == k for tile in needed):
+            self.versions[k] = {buffer: self.writes.get(buffer, 0) for buffer in read}
+        for tile in needed:
+            tile.position += 1
+            if tile.position == len(tile.uses) and tile in self.resident:
+                self.used -= tile.size
+                del self.resident[tile]
+
+    def read_elsewhere(self, tile: _SpilledTile, k: int) -> bool:
+        """Whether a tile of PSUM, which nothing adds to any more, is read where it was copied to."""
+        if self.space != PSUM or not tile.position or tile.last_write >= k:
+            return False
+        if tile.elsewhere is None:
+            self.keep(tile)
+            tile.elsewhere = self.slot(tile)
+        return True
+
+    def cheapest(self, k: int, needed: Sequence[_SpilledTile]) -> _SpilledTile | None:
+        """The tile whose way back costs the least time for the room that it gives."""
+        candidates = [tile for tile in self.resident if tile not in needed]
+        return min(candidates, default=None, key=lambda tile: self.ns_of(tile, k) / (
+            tile.size * (tile.next_use() - k)))
+
+    def ns_of(self, tile: _SpilledTile, k: int) -> float:
+        """About how long it takes to have the tile back."""
+        at = int(tile.next_use())
+        op = self.run[at].op
+        if tile.buffer not in {t.handle for _, t in op.sources()} and self.overwrites(op, tile.buffer):
+            return 0.0
+        copies = self.ns_of_copy(tile) * (1 + tile.stale)
+        return min(copies, self.ns(self.run[tile.recipe].op)) if tile.recipe is not None and self.computable(
+            tile, at, expected=True) else copies
+
+    def leave(self, tile: _SpilledTile) -> None:
+        tile.there = None
+        self.used -= tile.size
+        del self.resident[tile]
+
+    def come(self, tile: _SpilledTile, k: int, op: Op) -> None:
+        """The tile has room again, and its elements where the step reads them."""
+        if not tile.position:
+            tile.there = tile.latest = tile.buffer
+        else:
+            tile.there = replace(tile.buffer, address=None)
+            self.added.append(tile.there)
+            read = tile.buffer in {t.handle for _, t in op.sources()}
+            if read or not self.overwrites(op, tile.buffer):
+                self.restore(tile, k)
+            tile.latest = tile.there
+        self.resident[tile] = None
+        self.used += tile.size
+
+    def restore(self, tile: _SpilledTile, k: int) -> None:
+        moved, copies = self.of_line(tile), self.ns_of_copy(tile) * (1 + tile.stale)
+        there = tile.there
+        assert there is not None
+        if tile.recipe is not None and self.computable(tile, k) and (
+                ns := self.ns(again := self.run[tile.recipe].op)) < copies:
+            names = {buffer: self.name_at(buffer) for buffer in self.versions[tile.recipe]} | {tile.buffer: there}
+            self.before[k].append(InstructionStep(changed(again, lambda t: renamed(t, names)),
+                                                  self.run[tile.recipe].location))
+            if tile.slot is None and tile.uses[tile.position - 1] == tile.recipe:
+                self.unused.add(tile.recipe)            # nothing read what it computed
+            moved.repeated += 1
+            moved.ns += ns
+            tile.stale, tile.behind = True, self.before[k]
+            return
+        self.keep(tile)
+        self.before[k].append(_Copy(tile, there, store=False))
+        moved.loads += 1
+        moved.ns += self.ns_of_copy(tile)
+
+    def keep(self, tile: _SpilledTile) -> None:
+        """Store a tile behind the step that wrote it last, unless that is done."""
+        moved = self.of_line(tile)
+        if tile.slot is None:
+            tile.slot = len(moved.tiles)
+            moved.tiles.append(tile)
+        if tile.stale:
+            assert tile.latest is not None
+            tile.behind.append(_Copy(tile, tile.latest, store=True))
+            tile.stale = False
+            moved.stores += 1
+            if self.space == PSUM:
+                self.slot(tile)
+            moved.ns += self.ns_of_copy(tile)
+
+    def of_line(self, tile: _SpilledTile) -> _Moved:
+        return self.moved.setdefault(line(tile.buffer), _Moved())
+
+    # -- computing again -----------------------------------------------------------------------------------------------
+    def repeatable(self, op: Op) -> bool:
+        return (self.recompute and type(op) in REPEATABLE and NO_REORDER not in op.extra and not op.acts_outside
+                and len(op.targets()) == 1 and not (op.mask or op.limits))
+
+    def computable(self, tile: _SpilledTile, k: int, expected: bool = False) -> bool:
+        """Whether the operands of the step that computed the tile are there at step ``k``, unchanged; ``expected``:
+        whether they may be."""
+        assert tile.recipe is not None
+        for buffer, version in self.versions[tile.recipe].items():
+            if self.writes.get(buffer, 0) != version:
+                return False
+            if buffer.space != HBM and self.last[buffer] < k:
+                return False
+            one = self.tiles.get(buffer)
+            if one is not None and one.there is None and not expected:
+                return False
+        return True
+
+    def name_at(self, buffer: DeviceBuffer) -> DeviceBuffer:
+        """What a buffer is called now."""
+        tile = self.tiles.get(buffer)
+        return buffer if tile is None or tile.there is None else tile.there
+
+    # -- facts ---------------------------------------------------------------------------------------------------------
+    @staticmethod
+    def overwrites(op: Op, buffer: DeviceBuffer) -> bool:
+        """Whether an operation writes all of a buffer."""
+        return not (op.mask or op.limits) and any(
+            tile.handle is buffer and covers(tile, entire(buffer)) for _, tile in op.targets())
+
+    def ns(self, op: Op) -> float:
+        if op.queued:
+            transfer = self.transfers.of(op)
+            return max(max(transfer.parts), transfer.hbm_bytes / float(self.machine.costs.dma.hbm_bytes_per_ns))
+        return float(self.machine.cost(op.runs_on, op.work()).busy)
+
+    def ns_of_copy(self, tile: _SpilledTile) -> float:
+        whole = entire(tile.buffer)
+        if self.space == PSUM:
+            return self.ns(TensorCopyOp(dst=whole, src=whole))
+        return self.ns(DmaCopyOp(dst=whole, src=in_hbm(tile.buffer, tile.buffer, 1, 0)))
+
+    # -- the new code --------------------------------------------------------------------------------------------------
+    def slot(self, tile: _SpilledTile) -> DeviceBuffer:
+        """Where a tile of PSUM goes: a tile of SBUF."""
+        found = self.slots.get(tile)
+        if found is None:
+            found = self.slots[tile] = replace(tile.buffer, space=SBUF, address=None)
+            self.added.append(found)
+        return found
+
+    def apply(self) -> None:
+        """Put the copies into the block, and its steps on the buffers that have their tiles."""
+        if not self.moved and not self.added:
+            return
+        homes: dict[object, DeviceBuffer] = {}
+        if self.space == SBUF:
+            for name, moved in self.moved.items():
+                if moved.tiles:
+                    homes[name] = spilled_to(moved.tiles[0].buffer, len(moved.tiles))
+        self.block.buffers += [*self.added, *homes.values()]
+        for step, names in zip(self.run, self.names):
+            if any(old is not new for old, new in names.items()):
+                step.op = self.with_names(step.op, names)
+        numbers = {step: k for k, step in enumerate(self.run)}
+        nodes: list[object] = []
+        for node in self.block.nodes:
+            k = numbers.get(node)
+            if k is None:
+                nodes.append(node)
+            else:
+                nodes += [*self.steps(self.before[k], homes, k), *([] if k in self.unused else [node]),
+                          *self.steps(self.after[k], homes, k)]
+        self.block.nodes = nodes
+        self.code.notes += [self.note(moved) for moved in self.moved.values()]
+
+    @staticmethod
+    def with_names(op: Op, names: dict[DeviceBuffer, DeviceBuffer]) -> Op:
+        for old, new in names.items():
+            if new.space != old.space:
+                op = reading(op, old, new)
+        return changed(op, lambda tile: renamed(tile, names))
+
+    def steps(self, some: Sequence[InstructionStep | _Copy], homes: dict[object, DeviceBuffer], k: int
+              ) -> Iterator[InstructionStep]:
+        for one in some:
+            if isinstance(one, InstructionStep):
+                yield one
+                continue
+            tile = one.tile
+            there = entire(one.buffer)
+            if self.space == PSUM:
+                kept = entire(self.slot(tile))
+            else:
+                home = homes[line(tile.buffer)]
+                assert tile.slot is not None
+                kept = in_hbm(home, tile.buffer, home.shape[0], tile.slot)
+            dst, src = (kept, there) if one.store else (there, kept)
+            copy = TensorCopyOp if self.space == PSUM else DmaCopyOp
+            yield InstructionStep(copy(dst=dst, src=src), self.run[k].location)
+
+    def note(self, moved: _Moved) -> str:
+        """What left: ``FILE:LINE: 12 tiles scores of 2048 bytes per partition ...``."""
+        tiles = moved.tiles
+        buffer = tiles[0].buffer if tiles else next(t.buffer for t in self.tiles.values()
+                                                    if self.moved.get(line(t.buffer)) is moved)
+        where = f"{buffer.location.file}:{buffer.location.line}: " if buffer.location else ""
+        there = "HBM" if self.space == SBUF else "SBUF"
+        parts = [f"{moved.stores} copies to {there} and {moved.loads} back"] if moved.stores or moved.loads else []
+        parts += [f"computed again {moved.repeated} times"] if moved.repeated else []
+        return (f"{where}{self.space.upper()} is full: tiles like {buffer.name or 'this'}, of "
+                f"{buffer.bytes_per_partition} bytes per partition, leave it ({', '.join(parts)}: {moved.ns:.0f} ns)")
+
+
+def renamed(tile: Tile, names: dict[DeviceBuffer, DeviceBuffer]) -> Tile:
+    """The tile in the buffer that has its elements now."""
+    there = names.get(tile.handle, tile.handle)
+    return tile if there is tile.handle else Tile(there, there.space, tile.base_shape, tile.base_dtype, tile.access,
+                                                  tile.label)
+
+
+def spilled_to(buffer: DeviceBuffer, count: int) -> DeviceBuffer:
+    """Memory in HBM for so many tiles."""
+    row = buffer.bytes_per_partition // buffer.dtype.itemsize
+    return DeviceBuffer(f"{buffer.name or 'tile'}{SPILLED}", HBM, (count, buffer.partitions, row), buffer.dtype,
+                        location=buffer.location)
+
+
+def in_hbm(home: DeviceBuffer, tile: DeviceBuffer, count: int, slot: int) -> Tile:
+    """The place of one tile there."""
+    row = tile.bytes_per_partition // tile.dtype.itemsize
+    access = Access(tile.dtype, None, Linear(slot * tile.partitions * row), ((row, tile.partitions), (1, row)))
+    return Tile(home, HBM, (count, tile.partitions, row), tile.dtype, access, home.name)
