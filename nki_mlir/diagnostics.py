@@ -38,7 +38,7 @@ def warn_once(text: str, category: type[Warning], at: Location | None) -> None:
 
 
 def kernel_line() -> Location | None:
-    """Where the kernel is that runs now; ``frontend.locations`` puts its function here."""
+    """Where the kernel is that runs now; ``capture.locations`` puts its function here."""
     return None
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from nki_mlir.analysis.effects import argument_number, effects_of
 from nki_mlir.bindings import cloned, ir
+from nki_mlir.capture.attempts import Captured, Variant
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import kernel_functions, the_kernel
-from nki_mlir.frontend.capture import Captured, Variant
 from nki_mlir.targets import interpreter
 from nki_mlir.targets.cpu import host, lowering, packed_products
 from nki_mlir.targets.cpu.kernel import NativeKernel

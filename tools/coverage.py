@@ -25,7 +25,7 @@ import coverage_beta
 import coverage_ranks
 import numpy as np
 
-from nki_mlir.frontend.mlir_builder import MlirBuilder
+from nki_mlir.capture.mlir_builder import MlirBuilder
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.language.signatures.table import GONE, RELEASES, histories, releases_with, spans
 from tests.language import surface_beta

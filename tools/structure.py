@@ -49,7 +49,7 @@ QUESTIONS = (
     Question("read a tile where it was copied from", r"(?<!def )\b(_?through|inputs_through|fused)\(", BELOW, 5),
     Question("ask whether two accesses overlap",
              r"def (_?apart|_interleaved|lie_apart|may_meet|reads_result|clearly_apart|meeting|conflicts|overlaps)\(",
-             (*BELOW, "frontend"), 8),
+             (*BELOW, "capture"), 8),
     Question("key a table by the address of an object", r"\[id\(|\.get\(id\(|\bid\(\w+(\.\w+)*\):|map\(id,",
              ("targets",), 14))
 

@@ -236,7 +236,7 @@ LEVELS = ("linalg", "nisa")
 def optimized(module: Module | str, passes: str | Sequence[str], to: str, target: str) -> Module:
     """As ``nki_mlir.opt`` says."""
     from nki_mlir import display  # start-up: the command does without
-    from nki_mlir.frontend.locations import user_location
+    from nki_mlir.capture.locations import user_location
     text = module if isinstance(module, str) else module.operation.get_asm(enable_debug_info=True)
     made = source.read_module(text, "<module>")
     try:

@@ -292,8 +292,8 @@ def set_target(module: "Module", target: str) -> None:
 
 def run_module(module: "Module", inputs: Sequence[object], on: str) -> Results:
     """The results (and updated inputs) of a module's kernel function on an executor."""
-    from nki_mlir.dialects.kernel_function import the_kernel  # start-up: loads MLIR
-    from nki_mlir.frontend.capture import Captured, Variant
+    from nki_mlir.capture.attempts import Captured, Variant  # start-up: loads MLIR
+    from nki_mlir.dialects.kernel_function import the_kernel
     from nki_mlir.language.specialization import executor
     kernel = the_kernel(module)
     program = executor(on)(Captured({(): Variant(module, [], None, 0)}, 0, {}), kernel.grid)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.capture.tensor import View
 from nki_mlir.customop import cost
 from nki_mlir.customop.abi import DTYPES
 from nki_mlir.customop.findings import Fault, KernelWarning
@@ -22,7 +23,6 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.gpsimd_call import SOURCES, GpsimdCallOp
 from nki_mlir.dialects.programs import PROGRAMS, Program
-from nki_mlir.frontend.tensor import View
 from nki_mlir.language import operations
 from nki_mlir.scalar.dtypes import dtype_of
 

@@ -32,7 +32,7 @@ from nki_mlir.targets.cpu.object_file import OF_LINKER, read
 
 # Tensors of others: the module that has the class, and ours that calls an operator on them.
 TENSORS = (("torch", "Tensor", "torch_binding"), ("jax", "Array", "jax_binding"),
-           ("nki_mlir.frontend.tensor", "View", "kernel_binding"),
+           ("nki_mlir.capture.tensor", "View", "kernel_binding"),
            ("nki_mlir.language.current.tensor", "NkiTensor", "kernel_binding"))
 
 

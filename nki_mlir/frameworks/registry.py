@@ -175,7 +175,7 @@ def program_of(record: KernelRecord, on: str) -> Program:
     """Compile a record's modules for an executor. Without the kernel's Python there is no eager execution."""
     if record.program is not None:
         return record.program
-    from nki_mlir.frontend.capture import Captured, Variant  # start-up: loads MLIR
+    from nki_mlir.capture.attempts import Captured, Variant  # start-up: loads MLIR
     variants = {fixed: Variant(module, [], record.structure, 0) for fixed, module in record.modules.items()}
     return executor("interpreter" if on == "eager" else on)(Captured(variants, 0, {}), record.grid)
 

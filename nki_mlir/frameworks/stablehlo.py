@@ -17,6 +17,7 @@ import numpy as np
 from nki_mlir import recycled
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import Module, Type, cloned, ir, load, operations_of
+from nki_mlir.capture.attempts import Captured, Variant
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
 from nki_mlir.conversion.stablehlo_to_linalg import StablehloToLinalg
 from nki_mlir.diagnostics import Unsupported
@@ -24,7 +25,6 @@ from nki_mlir.dialects.creation import declared
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.source_locations import name_operations
 from nki_mlir.frameworks.registry import Callee, callee_from, checked
-from nki_mlir.frontend.capture import Captured, Variant
 from nki_mlir.graph import upstream
 from nki_mlir.graph.sequential import rewrite_sequential, saturate_conversions
 from nki_mlir.graph.upstream import BadModule, graph_context, named, public_function, refuse_leftovers, run_pipeline

@@ -23,14 +23,14 @@ import torch
 from torch._dynamo.source import GlobalStateSource
 from torch.fx.experimental.symbolic_shapes import StatelessSymbolicContext, guard_scalar
 
+from nki_mlir.capture.locations import user_location
+from nki_mlir.capture.wrapping import name_of
 from nki_mlir.diagnostics import LEVEL, Location, NkiMlirError, warn_once
 from nki_mlir.environment import EXECUTOR, TARGET, raw_values
 from nki_mlir.frameworks.debug_output import write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.registry import C_ENTRY, Callee, SymbolicShape, call_for, callee_for
 from nki_mlir.frameworks.torch_operator import NKI_DTYPE, TENSORS, callee_named, layout_of, made_for, watched
-from nki_mlir.frontend.locations import user_location
-from nki_mlir.frontend.wrapping import name_of
 from nki_mlir.language.arguments import (
     BadArgument,
     MaskedArgument,

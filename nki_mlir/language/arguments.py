@@ -19,9 +19,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 import nki_mlir
+from nki_mlir.capture.locations import raised_at
+from nki_mlir.capture.wrapping import name_of
 from nki_mlir.diagnostics import KernelError, NkiMlirError
-from nki_mlir.frontend.locations import raised_at
-from nki_mlir.frontend.wrapping import name_of
 from nki_mlir.language.kernel_object import NKIObject, is_frozen
 from nki_mlir.scalar.dtypes import FLOAT32, DType, dtype_of
 

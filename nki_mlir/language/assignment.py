@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from nki_mlir.capture.builder import active
+from nki_mlir.capture.index import Index, Mask
+from nki_mlir.capture.strides import same_extents
+from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.access import PSUM
 from nki_mlir.dialects.nki import movement
 from nki_mlir.dialects.verifier import ShapeMismatch
-from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.index import Index, Mask
-from nki_mlir.frontend.strides import same_extents
-from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import Tensor, emit, emit_with

@@ -18,10 +18,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from nki_mlir.capture.locations import is_own, is_users
+from nki_mlir.capture.state import Identity, is_bound
+from nki_mlir.capture.wrapping import underlying
 from nki_mlir.diagnostics import Location, warn_once
-from nki_mlir.frontend.locations import is_own, is_users
-from nki_mlir.frontend.state import Identity, is_bound
-from nki_mlir.frontend.wrapping import underlying
 from nki_mlir.language.held_state import (
     ABSENT,
     PROXIES,

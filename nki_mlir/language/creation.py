@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from nki_mlir.capture.builder import Views, active, current
+from nki_mlir.capture.errors import BlockDimensionsWarning, ImmutableParameter
+from nki_mlir.capture.locations import user_location
+from nki_mlir.capture.strides import Shape
+from nki_mlir.capture.tensor import PARTITIONS, Buffer, View, check_on_chip_shape
 from nki_mlir.diagnostics import KernelError, warn_once
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nki import movement
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.verifier import ShapeMismatch, WrongMemory
-from nki_mlir.frontend.builder import Views, active, current
-from nki_mlir.frontend.errors import BlockDimensionsWarning, ImmutableParameter
-from nki_mlir.frontend.locations import user_location
-from nki_mlir.frontend.strides import Shape
-from nki_mlir.frontend.tensor import PARTITIONS, Buffer, View, check_on_chip_shape
 from nki_mlir.language.signatures.binding import Description
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.scalar.dtypes import DType, convert, dtype_of

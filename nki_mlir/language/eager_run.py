@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nki_mlir.capture.builder import current
+from nki_mlir.capture.eager import CHECKING, EagerBuilder, Launch, PrivateResult, verdict_on
+from nki_mlir.capture.errors import OutOfScope, SharedHbmInside, UnexpectedOutputDependencies
+from nki_mlir.capture.locations import raised_at
+from nki_mlir.capture.races.verdicts import IterationsMeet, ProgramsMeet, RaceWarning, UnknownRaceLevel, report
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.target_rules import TargetRule
-from nki_mlir.frontend.builder import current
-from nki_mlir.frontend.eager import CHECKING, EagerBuilder, Launch, PrivateResult, verdict_on
-from nki_mlir.frontend.errors import OutOfScope, SharedHbmInside, UnexpectedOutputDependencies
-from nki_mlir.frontend.locations import raised_at
-from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, RaceWarning, UnknownRaceLevel, report
 from nki_mlir.language.argument_memory import ArgumentMemory
 from nki_mlir.language.arguments import Bound
 from nki_mlir.language.results import Traced, assemble, check_written, report_missing

@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 import ml_dtypes
 import numpy as np
 
+from nki_mlir.capture.builder import active, current
+from nki_mlir.capture.errors import UnsupportedMask
+from nki_mlir.capture.index import Mask
+from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import SBUF
 from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.nisa import movement, random
 from nki_mlir.dialects.nisa.collectives import AllReduceOp
 from nki_mlir.dialects.nki.movement import CopyOp
-from nki_mlir.frontend.builder import active, current
-from nki_mlir.frontend.errors import UnsupportedMask
-from nki_mlir.frontend.index import Mask
-from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import Tensor, as_operand, emit, filled, integer, located_dtype, new_tensor

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.frontend.locations import is_own, is_users
+from nki_mlir.capture.locations import is_own, is_users
 
 Slots = dict[Any, object]
 

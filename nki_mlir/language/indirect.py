@@ -13,16 +13,16 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from nki_mlir.capture.builder import broadcast
+from nki_mlir.capture.errors import BlockTensorNotTile, MixedIndexing
+from nki_mlir.capture.index import DynamicSlice, Index, check_placed
+from nki_mlir.capture.strides import ONE_MORE, Limit, expand_ellipsis, from_front, slice_span, substitute
+from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa import dynamic_access as instructions
 from nki_mlir.dialects.nisa.indirect import DmaGatherOp, DmaScatterOp
 from nki_mlir.dialects.nki import movement
 from nki_mlir.dialects.verifier import PartitionAccess, WrongDtype
-from nki_mlir.frontend.builder import broadcast
-from nki_mlir.frontend.errors import BlockTensorNotTile, MixedIndexing
-from nki_mlir.frontend.index import DynamicSlice, Index, check_placed
-from nki_mlir.frontend.strides import ONE_MORE, Limit, expand_ellipsis, from_front, slice_span, substitute
-from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import Tensor, emit

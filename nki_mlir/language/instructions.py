@@ -4,12 +4,12 @@
 
 from typing import Any
 
+from nki_mlir.capture.builder import active
+from nki_mlir.capture.errors import UnsupportedMask
+from nki_mlir.capture.index import Index, Mask
+from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa import movement
-from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.errors import UnsupportedMask
-from nki_mlir.frontend.index import Index, Mask
-from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.assignment import accumulating

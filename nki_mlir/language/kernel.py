@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from nki_mlir.alone import alone
+from nki_mlir.capture.builder import Builder, current
+from nki_mlir.capture.errors import NestedGrid
+from nki_mlir.capture.locations import remember
+from nki_mlir.capture.races.verdicts import checked, report
+from nki_mlir.capture.state import Identity
+from nki_mlir.capture.tensor import Buffer
+from nki_mlir.capture.wrapping import name_of, place_of, underlying, wrap
 from nki_mlir.diagnostics import LEVEL, device_rules
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.environment import EXECUTOR, TARGET, raw_values
-from nki_mlir.frontend.builder import Builder, current
-from nki_mlir.frontend.errors import NestedGrid
-from nki_mlir.frontend.locations import remember
-from nki_mlir.frontend.races import checked, report
-from nki_mlir.frontend.state import Identity
-from nki_mlir.frontend.tensor import Buffer
-from nki_mlir.frontend.wrapping import name_of, place_of, underlying, wrap
 from nki_mlir.language.argument_memory import ArgumentMemory
 from nki_mlir.language.arguments import (
     BadArgument,
@@ -62,8 +62,8 @@ from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 if TYPE_CHECKING:
-    from nki_mlir.frontend.eager import EagerBuilder
-    from nki_mlir.frontend.mlir_builder import MlirBuilder
+    from nki_mlir.capture.eager import EagerBuilder
+    from nki_mlir.capture.mlir_builder import MlirBuilder
     from nki_mlir.language.lowered import Lowered
     from nki_mlir.language.results import Traced
 
@@ -252,8 +252,8 @@ class Kernel:
         return call
 
     def _capture(self, bound: Bound) -> Specialization:
-        from nki_mlir.dialects.kernel_function import the_kernel  # start-up: loads MLIR
-        from nki_mlir.frontend.capture import capture
+        from nki_mlir.capture.attempts import capture  # start-up: loads MLIR
+        from nki_mlir.dialects.kernel_function import the_kernel
         programs: list[Traced] = []
 
         def body(builder: "MlirBuilder", wrapped: Callable[..., object]) -> tuple[list[Buffer], object]:
@@ -341,7 +341,7 @@ class Kernel:
 
     def eager_program(self) -> Callable[..., "EagerBuilder"]:
         """What a program of an eager run runs on, which is given its place in the grid."""
-        from nki_mlir.frontend.eager import EagerBuilder  # start-up: needed where it is asked for
+        from nki_mlir.capture.eager import EagerBuilder  # start-up: needed where it is asked for
         return functools.partial(EagerBuilder, target=self.platform)
 
     @property
@@ -349,7 +349,7 @@ class Kernel:
         """Its function as builders run it."""
         if not self.rolls:
             return self.func
-        from nki_mlir.frontend import tracing  # start-up: needed where it is asked for
+        from nki_mlir.capture import tracing  # start-up: needed where it is asked for
         return wrap(self.func, True, tracing)
 
     # -- inside another kernel -----------------------------------------------------------------------------------------

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.errors import CarriedState, WhileEntry
-from nki_mlir.frontend.index import Index, Mask
-from nki_mlir.frontend.locations import user_location, variables
-from nki_mlir.frontend.state import changes, snapshot
-from nki_mlir.frontend.tensor import View
+from nki_mlir.capture.builder import active
+from nki_mlir.capture.errors import CarriedState, WhileEntry
+from nki_mlir.capture.index import Index, Mask
+from nki_mlir.capture.locations import user_location, variables
+from nki_mlir.capture.state import changes, snapshot
+from nki_mlir.capture.tensor import View
 from nki_mlir.language import assignment, creation
 from nki_mlir.language import operations as ops
 from nki_mlir.scalar.dtypes import INT32

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from nki_mlir.capture.builder import Views, active, lift_to, plain_mask, repeats_behind
+from nki_mlir.capture.errors import TooManyDimensions
+from nki_mlir.capture.index import Index, Mask
+from nki_mlir.capture.strides import same_extents
+from nki_mlir.capture.tensor import Buffer, View, tile_of
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nki import elementwise, movement, reduction
 from nki_mlir.dialects.nki import matmul as products
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.verifier import BrokenRule, OverlappingWrite, ShapeMismatch, TooLarge, WrongMemory
-from nki_mlir.frontend.builder import Views, active, lift_to, plain_mask, repeats_behind
-from nki_mlir.frontend.errors import TooManyDimensions
-from nki_mlir.frontend.index import Index, Mask
-from nki_mlir.frontend.strides import same_extents
-from nki_mlir.frontend.tensor import Buffer, View, tile_of
 from nki_mlir.language import creation
 from nki_mlir.language.creation import (
     Tensor,

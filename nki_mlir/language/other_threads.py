@@ -6,7 +6,7 @@ import threading
 import time
 from types import FrameType
 
-from nki_mlir.frontend.locations import is_users
+from nki_mlir.capture.locations import is_users
 
 
 class OtherThreads:

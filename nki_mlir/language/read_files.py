@@ -14,7 +14,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-from nki_mlir.frontend.locations import STANDARD_LIBRARY, is_own
+from nki_mlir.capture.locations import STANDARD_LIBRARY, is_own
 
 LARGE = 1 << 24         # bytes: of larger files the size and the time of the last change count
 

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from nki_mlir.capture.builder import Builder
+from nki_mlir.capture.errors import ImmutableParameter, MutableNotReturned, OutOfScope
+from nki_mlir.capture.index import Index
+from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import KernelError, Location, warn_once
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.require_written import OutputNotWritten, idle
 from nki_mlir.dialects.nki.movement import StoreOp
-from nki_mlir.frontend.builder import Builder
-from nki_mlir.frontend.errors import ImmutableParameter, MutableNotReturned, OutOfScope
-from nki_mlir.frontend.index import Index
-from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.language.creation import emit
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from nki_mlir.language.results import warn_left_out
 from nki_mlir.scalar.dtypes import DType
 
 if TYPE_CHECKING:
+    from nki_mlir.capture.attempts import Captured
     from nki_mlir.dialects.isa.program import Program
-    from nki_mlir.frontend.capture import Captured
     from nki_mlir.targets.neuron.timing import Timing
 
 Run = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]       # on inputs and shared buffers

@@ -7,10 +7,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from nki_mlir.capture.errors import AnnotationMismatch, BadReshape, DeviceValue, DynamicControlFlow, TensorTruth
+from nki_mlir.capture.index import Index
+from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.frontend.errors import AnnotationMismatch, BadReshape, DeviceValue, DynamicControlFlow, TensorTruth
-from nki_mlir.frontend.index import Index
-from nki_mlir.frontend.tensor import View
 from nki_mlir.language import assignment, creation, indirect
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import MemoryRegion, region_of

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from nki_mlir.bindings import ir
+from nki_mlir.capture.attempts import Captured, Variant
 from nki_mlir.conversion.arith_to_scalar import ArithToScalar
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import new_context
-from nki_mlir.frontend.capture import Captured, Variant
 from nki_mlir.scalar.dtypes import BY_MLIR
 from nki_mlir.targets.cpu.kernel import NativeKernel
 from nki_mlir.targets.interpreter.module import compile_function

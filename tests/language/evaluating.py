@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.frontend.index import Index, Mask
+from nki_mlir.capture.index import Index, Mask
 from nki_mlir.language.beta import compiler, isa, language, nki, typing
 from nki_mlir.language.kernel import Kernel, unwrap
 from nki_mlir.scalar.dtypes import DType

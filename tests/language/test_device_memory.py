@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nki_mlir.capture.on_chip_memory import AddressesCollide, HeldAtOnce, TileTooLarge
 from nki_mlir.diagnostics import DeviceRuleWarning
-from nki_mlir.frontend.on_chip_memory import AddressesCollide, HeldAtOnce, TileTooLarge
 from nki_mlir.language.beta import compiler as ncc
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl

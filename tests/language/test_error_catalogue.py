@@ -7,8 +7,8 @@ import warnings
 import numpy as np
 import pytest
 
+from nki_mlir.capture.errors import BlockDimensionsWarning
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.frontend.errors import BlockDimensionsWarning
 from nki_mlir.language.beta import compiler as ncc
 from nki_mlir.language.beta import errors, nki
 from nki_mlir.language.beta import isa as nisa

@@ -4,8 +4,8 @@
 import numpy as np
 import pytest
 
+from nki_mlir.capture import errors
 from nki_mlir.dialects import verifier
-from nki_mlir.frontend import errors
 from nki_mlir.language import creation, instructions, operations, tensor
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl

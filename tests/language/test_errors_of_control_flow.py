@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from nki_mlir.frontend import errors
+from nki_mlir.capture import errors
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 

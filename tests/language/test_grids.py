@@ -4,8 +4,8 @@
 import numpy as np
 import pytest
 
+from nki_mlir.capture.errors import NestedGrid
 from nki_mlir.diagnostics import KernelError, NkiMlirError
-from nki_mlir.frontend.errors import NestedGrid
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.functions import BadGridAxis

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from nki_mlir.frontend.errors import UnexpectedOutputDependencies
-from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, ProgramsRepeat, RaceWarning, UnknownRaceLevel
+from nki_mlir.capture.errors import UnexpectedOutputDependencies
+from nki_mlir.capture.races.verdicts import IterationsMeet, ProgramsMeet, ProgramsRepeat, RaceWarning, UnknownRaceLevel
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki

@@ -5,7 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nki_mlir.frontend.errors import UnsupportedMask
+from nki_mlir.capture.errors import UnsupportedMask
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nki_mlir.capture.errors import ArangeInCondition, UnsupportedMask
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nki.movement import print_sink
-from nki_mlir.frontend.errors import ArangeInCondition, UnsupportedMask
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki

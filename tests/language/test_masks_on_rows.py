@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nki_mlir.analysis.mask_boxes import UnderMask
-from nki_mlir.frontend.errors import UnsupportedMask
+from nki_mlir.capture.errors import UnsupportedMask
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki

@@ -6,8 +6,8 @@ import inspect
 import numpy as np
 import pytest
 
+from nki_mlir.capture.errors import NotAffine, UnsupportedMask
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.frontend.errors import NotAffine, UnsupportedMask
 from nki_mlir.language import functions, instructions
 from nki_mlir.language.beta import compiler as ncc
 from nki_mlir.language.beta import isa as nisa

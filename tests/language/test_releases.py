@@ -6,9 +6,9 @@ import importlib
 import numpy as np
 import pytest
 
-from nki_mlir.frontend.builder import current
-from nki_mlir.frontend.eager import EagerBuilder
-from nki_mlir.frontend.index import Index
+from nki_mlir.capture.builder import current
+from nki_mlir.capture.eager import EagerBuilder
+from nki_mlir.capture.index import Index
 from nki_mlir.language.beta import isa as beta_isa
 from nki_mlir.language.beta import language as beta_nl
 from nki_mlir.language.current import isa as nisa

@@ -4,9 +4,9 @@
 import numpy as np
 import pytest
 
+from nki_mlir.capture.errors import ImmutableParameter, MutableNotReturned
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa.require_written import OutputNotWritten
-from nki_mlir.frontend.errors import ImmutableParameter, MutableNotReturned
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.beta import typing as nt

@@ -5,7 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nki_mlir.frontend.index import arange
+from nki_mlir.capture.index import arange
 from nki_mlir.language.beta import isa as beta_isa
 from nki_mlir.language.current import compiler, nki
 from nki_mlir.language.current import isa as nisa

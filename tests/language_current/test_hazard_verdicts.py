@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from nki_mlir.frontend.races import ProgramsMeet, RaceWarning
+from nki_mlir.capture.races.verdicts import ProgramsMeet, RaceWarning
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki

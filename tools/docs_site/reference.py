@@ -237,7 +237,7 @@ def dialects() -> Pages:
     return pages
 
 
-AREAS = {"language": "Language and kernels", "frontend": "Capture", "targets": "Executors and targets",
+AREAS = {"language": "Language and kernels", "capture": "Capture", "targets": "Executors and targets",
          "frameworks": "Frameworks", "customop": "C++ operators", "cli": "Commands"}
 
 

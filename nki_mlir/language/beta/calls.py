@@ -7,12 +7,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from nki_mlir.capture.builder import active
+from nki_mlir.capture.errors import unknown
+from nki_mlir.capture.index import Index
+from nki_mlir.capture.locations import user_location
+from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError, NkiMlirError, warn_once
-from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.errors import unknown
-from nki_mlir.frontend.index import Index
-from nki_mlir.frontend.locations import user_location
-from nki_mlir.frontend.tensor import View
 from nki_mlir.language import assignment
 from nki_mlir.language.creation import MakesTensors, located_dtype, plain_shape
 from nki_mlir.language.operations import HostArray

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
+from nki_mlir.capture.builder import active
 from nki_mlir.dialects.access import PSUM, SBUF
-from nki_mlir.frontend.builder import active
 from nki_mlir.language import creation
 from nki_mlir.language.beta.calls import of_class
 from nki_mlir.language.creation import Allocation, MemoryRegion, integer, psum_modulo, sbuf_modulo

@@ -3,8 +3,8 @@
 
 from typing import Any
 
+from nki_mlir.capture.builder import current
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.builder import current
 from nki_mlir.language import operations as ops
 from nki_mlir.language import regular
 from nki_mlir.language.beta import enums, isa_compute

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.capture.builder import active
+from nki_mlir.capture.errors import UnsupportedMask
+from nki_mlir.capture.index import Index, Mask
+from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nisa import accumulating, elementwise, movement, reduction
 from nki_mlir.dialects.nisa import matmul as products
 from nki_mlir.dialects.nki.reduction import reduced_shape
 from nki_mlir.dialects.verifier import PartitionMismatch, ShapeMismatch
-from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.errors import UnsupportedMask
-from nki_mlir.frontend.index import Index, Mask
-from nki_mlir.frontend.tensor import View
 from nki_mlir.language import assignment, creation, indirect
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nki_mlir.capture.index import Mask, arange, ds, mgrid
+from nki_mlir.capture.locations import user_location
+from nki_mlir.capture.tensor import View
+from nki_mlir.capture.tracing import NkiRange
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.verifier import ShapeMismatch
-from nki_mlir.frontend.index import Mask, arange, ds, mgrid
-from nki_mlir.frontend.locations import user_location
-from nki_mlir.frontend.tensor import View
-from nki_mlir.frontend.tracing import NkiRange
 from nki_mlir.language import creation, functions, indirect
 from nki_mlir.language import operations as ops
 from nki_mlir.language.beta.calls import BETA, bind_module, missing_from

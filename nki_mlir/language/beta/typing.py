@@ -2,8 +2,8 @@
 """``neuronxcc.nki.typing`` (``nt``): annotations."""
 
 
+from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.frontend.tensor import View
 from nki_mlir.language.arguments import Described
 from nki_mlir.language.beta.calls import shown
 from nki_mlir.language.loops import Unconditional

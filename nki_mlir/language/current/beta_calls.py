@@ -3,7 +3,7 @@
 
 import importlib
 
-from nki_mlir.frontend.tensor import View
+from nki_mlir.capture.tensor import View
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current import write_history
 from nki_mlir.language.current.errors import NkiTypeError, require

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from nki_mlir.capture.builder import active
 from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.dialects.nisa.require_written import UnwrittenTile
-from nki_mlir.frontend.builder import active
 from nki_mlir.language.current import enums
 from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, of_core, warn
 from nki_mlir.language.current.memory import MemoryRegion, VirtualRegister, region_value

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.tensor import View
+from nki_mlir.capture.builder import active
+from nki_mlir.capture.tensor import View
 from nki_mlir.language import creation, functions
 from nki_mlir.language.creation import makes
 from nki_mlir.language.current import assignment

@@ -15,11 +15,11 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any, NamedTuple
 
-from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.errors import CarriedState
-from nki_mlir.frontend.locations import definition, user_frame, user_location, variables
-from nki_mlir.frontend.state import is_bound
-from nki_mlir.frontend.wrapping import exposed_reads, leaves, stored, underlying
+from nki_mlir.capture.builder import active
+from nki_mlir.capture.errors import CarriedState
+from nki_mlir.capture.locations import definition, user_frame, user_location, variables
+from nki_mlir.capture.state import is_bound
+from nki_mlir.capture.wrapping import exposed_reads, leaves, stored, underlying
 from nki_mlir.language import operations as ops
 from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.errors import NkiTypeError, NkiValidationError, of_core, older, require, warn

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+from nki_mlir.capture.builder import active
+from nki_mlir.capture.errors import unknown
+from nki_mlir.capture.locations import user_location
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError, warn_once
-from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.errors import unknown
-from nki_mlir.frontend.locations import user_location
 
 
 class Advised(NkiMlirError):

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa.matmul import NcTransposeOp
-from nki_mlir.frontend.tensor import View
 from nki_mlir.language import functions, tensor_object
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit

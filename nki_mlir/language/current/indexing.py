@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nki_mlir.capture.index import Index, broadcast_shape, check_placed
+from nki_mlir.capture.strides import expand_ellipsis
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.frontend.index import Index, broadcast_shape, check_placed
-from nki_mlir.frontend.strides import expand_ellipsis
 from nki_mlir.language.current.errors import integer, invalid, of_core, out_of_range, require
 from nki_mlir.language.current.memory import Indirection, VirtualRegister
 from nki_mlir.language.current.tensor import BACKWARDS, NkiTensor, one_index

@@ -6,7 +6,7 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any
 
-from nki_mlir.frontend.builder import active
+from nki_mlir.capture.builder import active
 from nki_mlir.language.current.calls import CURRENT, table_name
 from nki_mlir.language.current.errors import invalid, require
 from nki_mlir.language.current.memory import VirtualRegister

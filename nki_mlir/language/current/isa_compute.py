@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.capture.builder import require_generation
+from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa import elementwise, movement, reduction
 from nki_mlir.dialects.nisa.accumulating import EXACT, ActivationAccumulateOp
 from nki_mlir.dialects.nisa.random import DropoutOp
 from nki_mlir.dialects.nki.reduction import reduced_shape
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.builder import require_generation
-from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation, functions, regular
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops

@@ -4,11 +4,11 @@
 from collections.abc import Iterable, Sequence
 from math import prod
 
+from nki_mlir.capture.builder import active
+from nki_mlir.capture.index import Index
+from nki_mlir.capture.strides import Dim
+from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa import elementwise, movement, random, search
-from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.index import Index
-from nki_mlir.frontend.strides import Dim
-from nki_mlir.frontend.tensor import View
 from nki_mlir.language import creation, functions
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops

@@ -6,10 +6,10 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
+from nki_mlir.capture.builder import active
+from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa import microscaling, movement
 from nki_mlir.dialects.nisa.matmul import MatmulTransposeOp, NcMatmulOp, NcTransposeOp
-from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.tensor import View
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low

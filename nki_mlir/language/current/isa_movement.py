@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from nki_mlir.capture.builder import active, require_generation
+from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa import elementwise, movement
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp, SendrecvOp
-from nki_mlir.frontend.builder import active, require_generation
-from nki_mlir.frontend.tensor import View
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment, write_history

@@ -11,12 +11,12 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from nki_mlir.capture.builder import Builder, active, current
+from nki_mlir.capture.races.touches import ValueNumbers
+from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.environment import EnvironmentVariable
-from nki_mlir.frontend.builder import Builder, active, current
-from nki_mlir.frontend.tensor import Buffer, View
-from nki_mlir.frontend.touches import ValueNumbers
 from nki_mlir.language.arguments import Bound, leaves_of, map_leaves, signature_of, values_of
 from nki_mlir.language.current import dynamic_loops, functions, memory, older_memory, simulator  # noqa: F401  define methods
 from nki_mlir.language.current.assignment import assign

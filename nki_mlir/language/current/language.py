@@ -4,8 +4,8 @@
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from nki_mlir.frontend.index import arange, mgrid
-from nki_mlir.frontend.locations import user_location
+from nki_mlir.capture.index import arange, mgrid
+from nki_mlir.capture.locations import user_location
 from nki_mlir.language.creation import unique_name
 from nki_mlir.language.current import creation, dynamic_loops, functions, indexing, kernel, memory
 from nki_mlir.language.current.calls import reported

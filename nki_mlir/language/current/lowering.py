@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from math import prod
 from typing import Any
 
+from nki_mlir.capture.builder import active
+from nki_mlir.capture.index import Index
+from nki_mlir.capture.locations import user_location
+from nki_mlir.capture.strides import ONE_MORE, Dim
+from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa import dynamic_access, movement
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.index import Index
-from nki_mlir.frontend.locations import user_location
-from nki_mlir.frontend.strides import ONE_MORE, Dim
-from nki_mlir.frontend.tensor import View
 from nki_mlir.language import instructions as core
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import write_history

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
+from nki_mlir.capture.builder import active, current
+from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.environment import TARGET
-from nki_mlir.frontend.builder import active, current
-from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.language import functions
 from nki_mlir.language.current.errors import NkiTypeError, invalid, older
 from nki_mlir.machine import DEFAULT_TARGET, Machine, machine_named

@@ -19,11 +19,11 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from nki_mlir.alone import free_in_child
+from nki_mlir.capture.builder import active
+from nki_mlir.capture.locations import is_users
+from nki_mlir.capture.state import is_bound
+from nki_mlir.capture.wrapping import underlying
 from nki_mlir.dialects.access import dense
-from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.locations import is_users
-from nki_mlir.frontend.state import is_bound
-from nki_mlir.frontend.wrapping import underlying
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import dtype_argument, reported
 from nki_mlir.language.current.creation import check_address, ndarray

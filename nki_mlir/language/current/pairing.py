@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
-from nki_mlir.frontend.strides import ONE_MORE, Dim
-from nki_mlir.frontend.tensor import View
+from nki_mlir.capture.strides import ONE_MORE, Dim
+from nki_mlir.capture.tensor import View
 
 
 def aligned(views: Sequence[View], first: int = 1) -> list[View] | None:

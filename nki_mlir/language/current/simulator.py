@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nki_mlir.capture.eager import EagerBuilder
+from nki_mlir.capture.tensor import Buffer
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.meeting import RANKS
 from nki_mlir.dialects.op import Op, changed
-from nki_mlir.frontend.eager import EagerBuilder
-from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.language.argument_memory import ArgumentMemory
 from nki_mlir.language.arguments import (
     FORWARD,

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
+from nki_mlir.capture.strides import Shape, reshaped
+from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.access import dense
-from nki_mlir.frontend.strides import Shape, reshaped
-from nki_mlir.frontend.tensor import View
 from nki_mlir.language.current.calls import CURRENT, dtype_argument, reported
 from nki_mlir.language.current.errors import integer, invalid, older, out_of_range, require, unknown_name
 from nki_mlir.language.current.memory import Indirection, MemoryRegion, Storage, VirtualRegister

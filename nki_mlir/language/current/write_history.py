@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nki_mlir.frontend.builder import active
-from nki_mlir.frontend.strides import Dim
-from nki_mlir.frontend.tensor import Buffer, View
+from nki_mlir.capture.builder import active
+from nki_mlir.capture.strides import Dim
+from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.language.current.memory import Storage
 from nki_mlir.language.current.pairing import box_of
 

@@ -13,8 +13,8 @@ from functools import cached_property, update_wrapper, wraps
 from types import CodeType
 from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
+from nki_mlir.capture.builder import require_generation
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.frontend.builder import require_generation
 from nki_mlir.language.signatures import kinds, table
 from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, Generation, ParameterKind, Take, or_none
 from nki_mlir.language.signatures.table import BETA, CURRENT, Need, Parameter, Signature

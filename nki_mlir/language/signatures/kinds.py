@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from nki_mlir.capture.index import Index, Mask
 from nki_mlir.diagnostics import InternalError, KernelError, NkiMlirError
-from nki_mlir.frontend.index import Index, Mask
 from nki_mlir.language.signatures.table import LEFT_OUT, Signature, signatures
 from nki_mlir.language.tensor_object import TensorObject
 from nki_mlir.scalar.activation import ACTIVATIONS

@@ -8,18 +8,18 @@ from math import prod
 
 import numpy as np
 
+from nki_mlir.capture.builder import Builder, Known, Marks, Operands, Site, Views, fills
+from nki_mlir.capture.index import Symbol
+from nki_mlir.capture.locations import user_location
+from nki_mlir.capture.races.hazards import ProgramTouches, judge_loops, judge_programs, point_text
+from nki_mlir.capture.races.overlaps import happens, masks_of
+from nki_mlir.capture.races.touches import LoopRun, Touch, Turn
+from nki_mlir.capture.races.verdicts import Verdict
+from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import DeviceRules, KernelError, Location
 from nki_mlir.dialects.access import HBM, values_of
 from nki_mlir.dialects.nki.movement import DevicePrintOp
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.builder import Builder, Known, Marks, Operands, Site, Views, fills
-from nki_mlir.frontend.hazards import ProgramTouches, judge_loops, judge_programs, point_text
-from nki_mlir.frontend.index import Symbol
-from nki_mlir.frontend.locations import user_location
-from nki_mlir.frontend.overlaps import happens, masks_of
-from nki_mlir.frontend.races import Verdict
-from nki_mlir.frontend.tensor import Buffer, View
-from nki_mlir.frontend.touches import LoopRun, Touch, Turn
 from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.execute import Pattern, Runner, compile_op, floating, starts

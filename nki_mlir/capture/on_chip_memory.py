@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.dialects.target_rules import Finding, TargetRule
-from nki_mlir.frontend.tensor import Buffer, View
 from nki_mlir.machine import Machine
 
 NAMED = 8                       # tiles that a message names

@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nki_mlir.capture import strides
+from nki_mlir.capture.errors import BadReshape, BlockTensorNotTile, MaskedView, MixedIndexing, RankTooSmall
+from nki_mlir.capture.index import DynamicSlice, Index, Mask, Symbol, broadcast_shape, check_placed
+from nki_mlir.capture.strides import ONE_MORE, ZERO, Dim, Limit, Shape, from_front, numbers_of, slice_span, substitute
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import HBM, Access, Layout, Linear, Tile
 from nki_mlir.dialects.verifier import OutOfBounds, PartitionAccess, TooManyPartitions
-from nki_mlir.frontend import strides
-from nki_mlir.frontend.errors import BadReshape, BlockTensorNotTile, MaskedView, MixedIndexing, RankTooSmall
-from nki_mlir.frontend.index import DynamicSlice, Index, Mask, Symbol, broadcast_shape, check_placed
-from nki_mlir.frontend.strides import ONE_MORE, ZERO, Dim, Limit, Shape, from_front, numbers_of, slice_span, substitute
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import BY_NAME, DType
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from nki_mlir.frontend.touches import Turn
+    from nki_mlir.capture.races.touches import Turn
 
 PARTITIONS = Machine.partitions
 MOST_PARTS = 1 << 16

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nki_mlir.capture.errors import ArangeInCondition, AssignToIndex, UnsupportedMask
 from nki_mlir.dialects.access import Constraint
-from nki_mlir.frontend.errors import ArangeInCondition, AssignToIndex, UnsupportedMask
 
 if TYPE_CHECKING:
-    from nki_mlir.frontend.index import Index, Symbol
+    from nki_mlir.capture.index import Index, Symbol
 
 
 @dataclass(frozen=True, eq=False)

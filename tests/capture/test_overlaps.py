@@ -6,14 +6,14 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nki_mlir.capture.index import Index, Mask, Symbol
+from nki_mlir.capture.races.hazards import by_elements, first_element
+from nki_mlir.capture.races.overlaps import Apart, meeting
+from nki_mlir.capture.races.touches import LoopRun, Touch, Turn
+from nki_mlir.capture.races.verdicts import Verdict
+from nki_mlir.capture.strides import Dim
+from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import Location
-from nki_mlir.frontend.hazards import by_elements, first_element
-from nki_mlir.frontend.index import Index, Mask, Symbol
-from nki_mlir.frontend.overlaps import Apart, meeting
-from nki_mlir.frontend.races import Verdict
-from nki_mlir.frontend.strides import Dim
-from nki_mlir.frontend.tensor import Buffer, View
-from nki_mlir.frontend.touches import LoopRun, Touch, Turn
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 
 SIZE = 4096

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from nki_mlir.frontend.locations import definition
+from nki_mlir.capture.locations import definition
 
 
 def decorated(*functions):

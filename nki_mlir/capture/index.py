@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard, overload
 
 import numpy as np
 
+from nki_mlir.capture.errors import ArangeInCondition, AssignToIndex, NotAffine, OneDimensionalArange, UnsupportedMask
+from nki_mlir.capture.mask import Mask as Mask
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import Linear
-from nki_mlir.frontend.errors import ArangeInCondition, AssignToIndex, NotAffine, OneDimensionalArange, UnsupportedMask
-from nki_mlir.frontend.mask import Mask as Mask
 
 if TYPE_CHECKING:
-    from nki_mlir.frontend.mlir_builder import MlirBuilder
+    from nki_mlir.capture.mlir_builder import MlirBuilder
 
 
 class NeedsValue(BaseException):

@@ -17,6 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nki_mlir.analysis.effects import without_gap
 from nki_mlir.bindings import Operation, ir
+from nki_mlir.capture.builder import Operands
+from nki_mlir.capture.index import Symbol
+from nki_mlir.capture.races.overlaps import happens, masks_of
+from nki_mlir.capture.tensor import Buffer, View, tile_of
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.meeting import PROGRAMS
@@ -26,14 +30,10 @@ from nki_mlir.dialects.nisa.require_written import RequireWrittenOp, idle
 from nki_mlir.dialects.nki.movement import MemsetOp
 from nki_mlir.dialects.op import Op, TileField
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.frontend.builder import Operands
-from nki_mlir.frontend.index import Symbol
-from nki_mlir.frontend.overlaps import happens, masks_of
-from nki_mlir.frontend.tensor import Buffer, View, tile_of
 from nki_mlir.scalar.dtypes import INT32
 
 if TYPE_CHECKING:
-    from nki_mlir.frontend.mlir_builder import MlirBuilder, Scope
+    from nki_mlir.capture.mlir_builder import MlirBuilder, Scope
 
 
 class Covering(NamedTuple):
@@ -97,7 +97,7 @@ class FirstUses:
         """
         fresh = {self.allocations[b].results[0]: b for b, is_zero in self.zeros.items() if not is_zero}
         if fresh:
-            from nki_mlir.frontend.unwritten_reads import report_unwritten  # start-up: few kernels need it
+            from nki_mlir.capture.unwritten_reads import report_unwritten  # start-up: few kernels need it
             report_unwritten(function, fresh)
         for buffer in self.zeros:
             shape, allocation = buffer.physical_shape, self.allocations[buffer]

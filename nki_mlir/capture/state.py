@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.capture.index import Index, Mask
+from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.op import FRESH
-from nki_mlir.frontend.index import Index, Mask
-from nki_mlir.frontend.tensor import View
 
 OBJECTS = 2000      # a snapshot looks into that many objects; beyond them only identity counts
 ITEMS = 256         # and at that many items of a container, besides its length

@@ -6,10 +6,10 @@ import itertools
 import numpy as np
 import pytest
 
-from nki_mlir.frontend.errors import TooManySubscripts
-from nki_mlir.frontend.index import DynamicSlice, Index
-from nki_mlir.frontend.strides import numbers_of
-from nki_mlir.frontend.tensor import Buffer, View
+from nki_mlir.capture.errors import TooManySubscripts
+from nki_mlir.capture.index import DynamicSlice, Index
+from nki_mlir.capture.strides import numbers_of
+from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.scalar.dtypes import dtype_of
 
 SHAPE = (5, 6, 7)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nki_mlir.frontend.errors import BadStep, BadSubscript, TooManySubscripts
-from nki_mlir.frontend.index import DynamicSlice, Index, Mask
+from nki_mlir.capture.errors import BadStep, BadSubscript, TooManySubscripts
+from nki_mlir.capture.index import DynamicSlice, Index, Mask
 
 
 class Shape(tuple[int, ...]):

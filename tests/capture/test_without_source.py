@@ -10,9 +10,9 @@ import warnings
 import numpy as np
 import pytest
 
-from nki_mlir.frontend.errors import AnnotationMismatch, OutOfScope
-from nki_mlir.frontend.locations import text_of
-from nki_mlir.frontend.wrapping import NoSourceWarning, underlying
+from nki_mlir.capture.errors import AnnotationMismatch, OutOfScope
+from nki_mlir.capture.locations import text_of
+from nki_mlir.capture.wrapping import NoSourceWarning, underlying
 from nki_mlir.language.current import nki as current
 
 HEAD = """

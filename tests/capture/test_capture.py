@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from nki_mlir.bindings import ir
+from nki_mlir.capture.errors import AnnotationMismatch, UnrollLimit
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import shared_context
-from nki_mlir.frontend.errors import AnnotationMismatch, UnrollLimit
 from nki_mlir.language.kernel import Kernel
 from nki_mlir.targets.interpreter.module import compile_function
 

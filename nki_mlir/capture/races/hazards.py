@@ -9,19 +9,19 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nki_mlir.capture.errors import UnexpectedOutputDependencies
+from nki_mlir.capture.index import Symbol
+from nki_mlir.capture.races.overlaps import Apart, element, meeting, roots_of
+from nki_mlir.capture.races.owners import MOST_ELEMENTS, Owners, TooManyPoints, clearly_apart
+from nki_mlir.capture.races.touches import LoopRun, Touch, Touches, outward, written_at
+from nki_mlir.capture.races.verdicts import IterationsMeet, ProgramsMeet, ProgramsRepeat, Verdict
+from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.integer_systems import SearchTooLong
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.errors import UnexpectedOutputDependencies
-from nki_mlir.frontend.index import Symbol
-from nki_mlir.frontend.overlaps import Apart, element, meeting, roots_of
-from nki_mlir.frontend.owners import MOST_ELEMENTS, Owners, TooManyPoints, clearly_apart
-from nki_mlir.frontend.races import IterationsMeet, ProgramsMeet, ProgramsRepeat, Verdict
-from nki_mlir.frontend.tensor import Buffer, View
-from nki_mlir.frontend.touches import LoopRun, Touch, Touches, outward, written_at
 
 if TYPE_CHECKING:
-    from nki_mlir.frontend.mlir_builder import MlirBuilder, Scope
+    from nki_mlir.capture.mlir_builder import MlirBuilder, Scope
 
 MOST_PAIRS = 1 << 17                    # of touches of one tensor that are compared
 FEW_PAIRS = 1 << 16                     # take less time than going through the elements

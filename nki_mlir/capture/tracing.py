@@ -15,13 +15,13 @@ from typing import Any, SupportsInt
 
 import numpy as np
 
-from nki_mlir.frontend.builder import Site, current
-from nki_mlir.frontend.errors import AnnotationMismatch, WhileEntry
-from nki_mlir.frontend.index import Index, Mask
-from nki_mlir.frontend.locations import is_users, user_location, variables
-from nki_mlir.frontend.state import changes, snapshot
-from nki_mlir.frontend.tensor import View
-from nki_mlir.frontend.wrapping import underlying, wrap
+from nki_mlir.capture.builder import Site, current
+from nki_mlir.capture.errors import AnnotationMismatch, WhileEntry
+from nki_mlir.capture.index import Index, Mask
+from nki_mlir.capture.locations import is_users, user_location, variables
+from nki_mlir.capture.state import changes, snapshot
+from nki_mlir.capture.tensor import View
+from nki_mlir.capture.wrapping import underlying, wrap
 
 
 class NkiRange:

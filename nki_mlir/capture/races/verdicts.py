@@ -5,8 +5,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from nki_mlir.capture.races.touches import Touch
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError, warn_once
-from nki_mlir.frontend.touches import Touch
 
 VARIABLE, STRICT = "NKI_MLIR_RACES", "NKI_MLIR_STRICT"
 LEVELS = "off", "warn", "error"

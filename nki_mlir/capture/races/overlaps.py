@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nki_mlir.capture.index import Index, Mask, Symbol
+from nki_mlir.capture.races.touches import Touch
+from nki_mlir.capture.tensor import Buffer
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.integer_systems import Row, SearchTooLong, Span, solution
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.index import Index, Mask, Symbol
-from nki_mlir.frontend.tensor import Buffer
-from nki_mlir.frontend.touches import Touch
 
 MOST_POINTS = 1 << 22                   # values at which conditions are tried
 MOST_CASES = 16                         # pairs of alternatives of two conditions

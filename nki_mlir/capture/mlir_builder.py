@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.bindings import Attribute, Module, Operation, Type, Value, ir
+from nki_mlir.capture.builder import Builder, Known, Marks, Operands, Site, fills
+from nki_mlir.capture.errors import OutOfScope, UnrollLimit
+from nki_mlir.capture.index import Index, Mask, NeedsValue, Symbol
+from nki_mlir.capture.locations import user_location
+from nki_mlir.capture.races.hazards import CaptureDependences
+from nki_mlir.capture.races.touches import LoopRun
+from nki_mlir.capture.state import BlockArguments, Trace
+from nki_mlir.capture.tensor import Buffer, View
+from nki_mlir.capture.wrapping import name_of, place_of
+from nki_mlir.capture.writes import FirstUses, OutputWrites
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.attributes import Attributes, expression
 from nki_mlir.dialects.facts import EQ, SGE
 from nki_mlir.dialects.mlir_ops import op_attributes
 from nki_mlir.dialects.op import Op
-from nki_mlir.frontend.builder import Builder, Known, Marks, Operands, Site, fills
-from nki_mlir.frontend.errors import OutOfScope, UnrollLimit
-from nki_mlir.frontend.hazards import CaptureDependences
-from nki_mlir.frontend.index import Index, Mask, NeedsValue, Symbol
-from nki_mlir.frontend.locations import user_location
-from nki_mlir.frontend.state import BlockArguments, Trace
-from nki_mlir.frontend.tensor import Buffer, View
-from nki_mlir.frontend.touches import LoopRun
-from nki_mlir.frontend.wrapping import name_of, place_of
-from nki_mlir.frontend.writes import FirstUses, OutputWrites
 from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
 

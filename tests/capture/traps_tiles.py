@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Traps on the tile side: sizes, named errors, masks, overlap, accumulation, grids. ``test_capture`` runs them."""
 
+from nki_mlir.capture.errors import AnnotationMismatch, ArangeInCondition, OutOfScope, UnrollLimit
 from nki_mlir.dialects.verifier import OutOfBounds
-from nki_mlir.frontend.errors import AnnotationMismatch, ArangeInCondition, OutOfScope, UnrollLimit
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta.typing import tensor
 

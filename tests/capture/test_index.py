@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from nki_mlir.capture.errors import ArangeInCondition, AssignToIndex, NotAffine, UnsupportedMask
+from nki_mlir.capture.index import Index, Mask, NeedsValue, NotAnIndex, Symbol, arange, mgrid
+from nki_mlir.capture.mask import placed
 from nki_mlir.dialects.access import Linear
-from nki_mlir.frontend.errors import ArangeInCondition, AssignToIndex, NotAffine, UnsupportedMask
-from nki_mlir.frontend.index import Index, Mask, NeedsValue, NotAnIndex, Symbol, arange, mgrid
-from nki_mlir.frontend.mask import placed
 
 COUNTED = settings(max_examples=200, deadline=None)
 

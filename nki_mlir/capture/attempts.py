@@ -12,18 +12,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from nki_mlir.bindings import ir
+from nki_mlir.capture import tracing
+from nki_mlir.capture.builder import current
+from nki_mlir.capture.errors import UnrollLimit
+from nki_mlir.capture.index import NeedsValue
+from nki_mlir.capture.locations import raised_at
+from nki_mlir.capture.mlir_builder import MlirBuilder, UnrollPlan
+from nki_mlir.capture.races.hazards import ProgramTouches, ignored_axes, judge_loops, judge_programs, program_of
+from nki_mlir.capture.races.verdicts import Verdict
+from nki_mlir.capture.tensor import Buffer
+from nki_mlir.capture.wrapping import wrap
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.mlir_ops import shared_context
-from nki_mlir.frontend import tracing
-from nki_mlir.frontend.builder import current
-from nki_mlir.frontend.errors import UnrollLimit
-from nki_mlir.frontend.hazards import ProgramTouches, ignored_axes, judge_loops, judge_programs, program_of
-from nki_mlir.frontend.index import NeedsValue
-from nki_mlir.frontend.locations import raised_at
-from nki_mlir.frontend.mlir_builder import MlirBuilder, UnrollPlan
-from nki_mlir.frontend.races import Verdict
-from nki_mlir.frontend.tensor import Buffer
-from nki_mlir.frontend.wrapping import wrap
 from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import DType
 

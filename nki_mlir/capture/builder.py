@@ -13,18 +13,18 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from nki_mlir.capture.errors import EmptySubscript, OutsideKernel, SharedHbmInside, UnsupportedMask
+from nki_mlir.capture.index import Index, Mask, Symbol
+from nki_mlir.capture.locations import user_location
+from nki_mlir.capture.on_chip_memory import OnChipMemory
+from nki_mlir.capture.races.touches import LoopRun, Touches
+from nki_mlir.capture.strides import same_extents
+from nki_mlir.capture.tensor import Buffer, View, tile_of
 from nki_mlir.diagnostics import DeviceRules, InternalError, KernelError, Location, NkiMlirError, device_rules, report
 from nki_mlir.dialects.access import HBM, Tile
 from nki_mlir.dialects.op import FRESH, Iteration, Op, Out, TileField, same_value
 from nki_mlir.dialects.target_rules import NotOnTarget, findings
 from nki_mlir.dialects.verifier import verify, verify_mask
-from nki_mlir.frontend.errors import EmptySubscript, OutsideKernel, SharedHbmInside, UnsupportedMask
-from nki_mlir.frontend.index import Index, Mask, Symbol
-from nki_mlir.frontend.locations import user_location
-from nki_mlir.frontend.on_chip_memory import OnChipMemory
-from nki_mlir.frontend.strides import same_extents
-from nki_mlir.frontend.tensor import Buffer, View, tile_of
-from nki_mlir.frontend.touches import LoopRun, Touches
 from nki_mlir.machine import DEFAULT_TARGET, machine_named
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.execute import has_domain

@@ -7,10 +7,10 @@ grid. Behind addresses and conditions that only a run knows, and after ``MOST_ST
 
 from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Operation, Value
+from nki_mlir.capture.tensor import Buffer
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.symbol_ranges import symbol_range
-from nki_mlir.frontend.tensor import Buffer
 from nki_mlir.targets.interpreter.scalars import scalar_function
 from nki_mlir.targets.interpreter.unwritten_tiles import FreshTile, Shadow, UnwrittenTiles
 from nki_mlir.waist.function import (

@@ -10,7 +10,7 @@ import traceback
 import numpy as np
 import pytest
 
-from nki_mlir.frontend.locations import compiled, statement_at, user_location
+from nki_mlir.capture.locations import compiled, statement_at, user_location
 
 TEXT = """\
 def f(here, x):

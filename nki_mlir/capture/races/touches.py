@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nki_mlir.capture.index import Symbol
+from nki_mlir.capture.mask import Mask
+from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Mask as Constraints
 from nki_mlir.dialects.access import same_place
@@ -20,12 +23,9 @@ from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp, Meeting
 from nki_mlir.dialects.nisa.movement import DmaComputeOp
 from nki_mlir.dialects.op import Op, TileField
-from nki_mlir.frontend.index import Symbol
-from nki_mlir.frontend.mask import Mask
-from nki_mlir.frontend.tensor import Buffer, View
 
 if TYPE_CHECKING:
-    from nki_mlir.frontend.mlir_builder import Scope
+    from nki_mlir.capture.mlir_builder import Scope
 
 
 @dataclass(eq=False)

@@ -21,8 +21,8 @@ from functools import partial, reduce
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from nki_mlir.capture.locations import FUTURES, Definition, compiled, definition
 from nki_mlir.diagnostics import Location
-from nki_mlir.frontend.locations import FUTURES, Definition, compiled, definition
 
 
 # -- which names a loop body or a branch can carry Python state in -----------------------------------------------------

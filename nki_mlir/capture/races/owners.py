@@ -13,10 +13,10 @@ from operator import itemgetter
 
 import numpy as np
 
-from nki_mlir.frontend.index import Index, Mask
-from nki_mlir.frontend.overlaps import MOST_POINTS, ConditionPoints, alternatives, index_of, roots_of, spans_of
-from nki_mlir.frontend.tensor import Buffer
-from nki_mlir.frontend.touches import Touch
+from nki_mlir.capture.index import Index, Mask
+from nki_mlir.capture.races.overlaps import MOST_POINTS, ConditionPoints, alternatives, index_of, roots_of, spans_of
+from nki_mlir.capture.races.touches import Touch
+from nki_mlir.capture.tensor import Buffer
 
 MOST_ELEMENTS = 1 << 27         # of a tensor
 
