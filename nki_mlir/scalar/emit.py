@@ -119,6 +119,10 @@ class ScalarEmitter:
             a = self.mul(a, self.bitcast(self.shl(self.add(part, 127), 23), "f32"))
         return a
 
+    def narrow_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
+        """An f32 rounded to bf16, as ``steps`` does it; in an instruction where the host has one that serves."""
+        return steps(a)
+
     sqrt = _of_values(math, "sqrt")
     floor = _of_values(math, "floor")
     ceil = _of_values(math, "ceil")

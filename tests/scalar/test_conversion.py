@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from nki_mlir.scalar.conversion_expansion import expand_convert
+from nki_mlir.scalar.conversion_expansion import expand_convert, rounded_to
 from nki_mlir.scalar.dtypes import (
     ALL,
     BFLOAT16,
@@ -79,6 +79,21 @@ def test_float32_to_narrow__is_the_cast_of_ml_dtypes(to: DType) -> None:
     values = of_dtype(FLOAT32, 200_000)
     with np.errstate(all="ignore"):
         assert_same(convert(values, to), values.astype(to.numpy), values)
+
+
+@pytest.mark.parametrize("to", [FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT8_E8M0FNU], ids=str)
+def test_rounded_to__is_there_and_back(to: DType) -> None:
+    loops, values = Loops(), of_dtype(FLOAT32, 200_000)
+    every = np.arange(2**to.bits, dtype=f"u{to.itemsize}").view(to.numpy).astype(np.float32)
+    with np.errstate(all="ignore"):
+        half_way = (every[:-1] + every[1:]) / 2
+    for lanes in (1, VECTOR):
+        loops.add(f"{lanes}", [FLOAT32], FLOAT32, partial(rounded_to, to=to), lanes)
+    loops = loops.compile()
+    for given in (values, every, half_way, np.nextafter(half_way, INF), np.nextafter(half_way, -INF)):
+        for lanes in (1, VECTOR):
+            wanted = convert(convert(given, to), FLOAT32)
+            assert_same(loops(f"{lanes}", given), wanted, given)
 
 
 @pytest.mark.parametrize("frm", [FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2], ids=str)

@@ -11,8 +11,8 @@ from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.access import Linear, Mask
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.conversion_expansion import expand_convert
-from nki_mlir.scalar.dtypes import BOOL, DType, Encoding, storage_type
+from nki_mlir.scalar.conversion_expansion import expand_convert, rounded_to
+from nki_mlir.scalar.dtypes import BOOL, FLOAT32, DType, Encoding, storage_type
 from nki_mlir.scalar.mathematics import MATH
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.waist.nest import Nest, Step
@@ -70,6 +70,9 @@ class NestEvaluator:
                 return self.constant(step)
             case "convert":
                 source = self.nest.dtype_of(step.operands[0])
+                wide = self.before_rounding(step)
+                if wide is not None:
+                    return rounded_to(code, known[wide], source)
                 return expand_convert(code, values[0], source, step.dtype)
             case "alu":
                 return ALU[step.name].expand(code, self.nest.dtype_of(step.operands[-1]), *values)
@@ -86,6 +89,14 @@ class NestEvaluator:
             case "math":
                 return MATH[step.name].expand(code, self.nest.dtype_of(step.operands[-1]), *values)
         raise InternalError(f"unknown step {step}")
+
+    def before_rounding(self, step: Step) -> int | None:
+        """The float32 value of which a conversion back to float32 reads a narrower float: no need to pack that."""
+        narrow = self.nest.step(step.operands[0])
+        if narrow is None or narrow.kind != "convert" or not narrow.dtype.is_float or step.dtype is not FLOAT32:
+            return None
+        wide = narrow.operands[0]
+        return wide if narrow.dtype is not FLOAT32 and self.nest.dtype_of(wide) is FLOAT32 else None
 
     def constant(self, step: Step) -> Value:
         number = float(step.number) if step.dtype.is_float else step.number

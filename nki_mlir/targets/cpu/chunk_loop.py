@@ -22,7 +22,7 @@ from nki_mlir.targets.cpu.function import (
     ScratchBuffer,
 )
 from nki_mlir.targets.cpu.loops import AddressedNest, can_stream, does_stream, with_memory
-from nki_mlir.targets.cpu.schedule import ORDERLESS, schedule
+from nki_mlir.targets.cpu.schedule import ORDERLESS, schedule, weight_of
 from nki_mlir.waist.nest import Nest, Operand
 
 
@@ -117,9 +117,9 @@ class ChunkLoop:
     def heavy_call(self) -> int | None:
         """The number of the call that the last one can run with, a chunk late."""
         *others, last = map(with_memory, self.routines)
-        k = max(range(len(others)), key=lambda k: len(others[k].nest.steps))
+        k = max(range(len(others)), key=lambda k: weight_of(others[k].nest))
         heavy = others[k]
-        can_join = does_stream(last) and not heavy.use.streams and len(heavy.nest.steps) > len(last.nest.steps)
+        can_join = does_stream(last) and not heavy.use.streams and weight_of(heavy.nest) > weight_of(last.nest)
         return k if can_join and self.can_be_joined([k, -1]) and self.keeps_for_the_last(k) else None
 
     def can_be_joined(self, numbers: Sequence[int]) -> bool:

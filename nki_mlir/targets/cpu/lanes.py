@@ -15,6 +15,7 @@ from nki_mlir.targets.cpu import host
 from nki_mlir.waist.nest import Operand
 
 Value = Any
+NAN_OR_DENORMAL = 0xA1              # the instruction's classes of numbers: quiet and signalling NaN, denormal
 DYNAMIC = -(1 << 31)                # marks an index that is an operand
 MOST_SHUFFLED = 4                   # steps up to this are loaded whole and picked from; beyond, a gather costs less
 
@@ -58,9 +59,37 @@ class FunctionEmitter(ScalarEmitter):
         return self._intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", total, *[
             self.vector.BitCastOp(kind, value).result for value in (a, b)])
 
-    def _intrinsic(self, name: str, *operands: Value) -> Value:
-        """An instruction of the host; the result has the type of the first operand."""
-        return self._llvm("call_intrinsic", operands, operands[0].type, intrin=ir.StringAttr.get(name),
+    def narrow_to_bfloat16(self, a: Value, steps: Callable[[Value], Value]) -> Value:
+        """The instruction takes denormals as 0 and keeps NaN's payload: vectors with such elements take ``steps``."""
+        lanes = a.type.shape[0] if isinstance(a.type, ir.VectorType) else 1
+        if not host.multiplies_pairs() or lanes % 16:
+            return steps(a)
+        parts = [a] if lanes == 16 else [
+            self.vector.ShuffleOp(a, a, range(k, k + 16)).result for k in range(0, lanes, 16)]
+        kind, bits = (ir.VectorType.get([16], t) for t in (ir.BF16Type.get(), ir.IntegerType.get_signless(1)))
+        some = None
+        for part in parts:
+            special = self._intrinsic("llvm.x86.avx512.fpclass.ps.512", part, self._i32(NAN_OR_DENORMAL), result=bits)
+            some = special if some is None else self.or_(some, special)
+        branch = self.scf.IfOp(self.vector.reduction(bits.element_type, self.vector.CombiningKind.OR, some),
+                               [ir.VectorType.get([lanes], kind.element_type)], has_else=True)
+        with ir.InsertionPoint(branch.then_block):
+            self.scf.YieldOp([steps(a)])
+        with ir.InsertionPoint(branch.else_block):
+            narrow = [self._intrinsic("llvm.x86.avx512bf16.cvtneps2bf16.512", part, result=kind) for part in parts]
+            while len(narrow) > 1:
+                narrow = [self.vector.ShuffleOp(x, y, range(2 * x.type.shape[0])).result
+                          for x, y in zip(narrow[::2], narrow[1::2])]
+            self.scf.YieldOp(narrow)
+        return branch.results[0]
+
+    def _i32(self, number: int) -> Value:
+        kind = ir.IntegerType.get_signless(32)
+        return arith.ConstantOp(kind, ir.IntegerAttr.get(kind, number)).result
+
+    def _intrinsic(self, name: str, *operands: Value, result: Type | None = None) -> Value:
+        """An instruction of the host; the result has the type of the first operand unless another is given."""
+        return self._llvm("call_intrinsic", operands, result or operands[0].type, intrin=ir.StringAttr.get(name),
                           operandSegmentSizes=ir.DenseI32ArrayAttr.get([len(operands), 0]),
                           op_bundle_sizes=ir.DenseI32ArrayAttr.get([]))
 

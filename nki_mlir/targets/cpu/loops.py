@@ -14,7 +14,7 @@ from nki_mlir.bindings import Type, ir
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
-from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule, schedule, turned_operands
+from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule, schedule, turned_operands, weight_of
 from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.recognize import Fold, integer_sums
 
@@ -76,7 +76,7 @@ class Loops:
         axis = self.plan.order[depth]
         extent = self.nest.extents[axis]
         inner = self.plan.order[depth:]
-        if self.plan.vector not in inner and len(inner) <= 2 and extent <= UNROLLED and len(self.nest.steps) <= LIGHT:
+        if self.plan.vector not in inner and len(inner) <= 2 and extent <= UNROLLED and weight_of(self.nest) <= LIGHT:
             for k in range(extent):
                 carried = self.level(depth + 1, self.moved(point, axis, k), carried)
             return carried

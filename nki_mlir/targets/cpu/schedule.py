@@ -4,7 +4,6 @@
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
 from nki_mlir.waist.nest import Nest, Operand
@@ -50,7 +49,7 @@ def schedule(nest: Nest) -> Schedule:
     if vector in nest.reduced:
         order = (*parallel, *(a for a in reduced if a != vector), vector)
         unroll = 2 * UNROLLED if all(f.fn in ORDERLESS for f in folds or ()) else UNROLLED
-        deep = nest.extents[vector] >= 2 * unroll * lanes and len(nest.steps) <= LIGHT
+        deep = nest.extents[vector] >= 2 * unroll * lanes and weight_of(nest) <= LIGHT
         return Schedule(order, vector, lanes, carried, folds or (), unroll if deep else 1)
     others = [a for a in parallel if a != vector]
     inside = _inner_axis(nest, vector) if not reduced else None
@@ -60,11 +59,18 @@ def schedule(nest: Nest) -> Schedule:
     return Schedule((*(a for a in others if a != inside), vector, inside), vector, lanes, carried)
 
 
+def weight_of(nest: Nest) -> int:
+    """Steps of the body besides conversions: a nest on 16 bits is scheduled as that on float32 is."""
+    return sum(step.kind != "convert" for step in nest.steps)
+
+
 def _is_a_chain(nest: Nest, vector: int, lanes: int) -> bool:
-    """Whether most steps of a body wait for the one before, and there are registers to do two of it at a time."""
-    functions = any(step.kind == "activation" for step in nest.steps)
+    """Whether most steps of a body wait for the one before, as those of functions and of conversions to narrow floats
+    do, and there are registers to do two of it at a time."""
+    functions = any(step.kind == "activation" or (step.kind == "convert" and step.dtype.itemsize < 4)
+                    for step in nest.steps)
     return functions and lanes == host.lanes() == WITH_32_REGISTERS and nest.extents[vector] >= 2 * lanes and all(
-        o.strides[vector] in (0, 1) and o.dtype is FLOAT32 for o in nest.operands) and not nest.mask
+        o.strides[vector] in (0, 1) and o.dtype.is_float for o in nest.operands) and not nest.mask
 
 
 def turned_operands(nest: Nest, plan: Schedule) -> tuple[int, ...]:
@@ -72,7 +78,7 @@ def turned_operands(nest: Nest, plan: Schedule) -> tuple[int, ...]:
 
     None where the vector axis is innermost, bodies are heavy, or an output is read as well.
     """
-    if plan.vector is None or plan.order[-1] == plan.vector or nest.mask or len(nest.steps) > 2 * LIGHT:
+    if plan.vector is None or plan.order[-1] == plan.vector or nest.mask or weight_of(nest) > 2 * LIGHT:
         return ()
     inner, first = plan.order[-1], len(nest.inputs)
     found = tuple([k for k, o in enumerate(nest.operands)

@@ -12,6 +12,7 @@ from nki_mlir.scalar.dtypes import (
     BFLOAT16,
     BOOL,
     FLOAT8_E4M3,
+    FLOAT8_E4M3FN,
     FLOAT8_E5M2,
     FLOAT16,
     FLOAT32,
@@ -27,6 +28,7 @@ from nki_mlir.scalar.dtypes import (
 from nki_mlir.targets.cpu import contraction, host, jit, routines
 from nki_mlir.waist.nest import Nest, Operand, Step
 
+from ...scalar.samples import of_dtype
 from .nest_reference import Memory, bits, converted, dense, reference, run
 
 SIZES = (1, 7, 16, 33, 128, 512)
@@ -67,6 +69,18 @@ def check(nests: list[Nest], exact: bool = True, symbols: tuple[int, ...] = (), 
             start = memory.array.ctypes.data - memory.raw.ctypes.data
             outside[start:start + memory.array.nbytes] = False
             assert np.array_equal(memory.raw[outside], raw[outside]), "written outside of the operand"
+
+
+NARROW = (FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)
+
+
+def on_values(nest: Nest, *values: np.ndarray) -> np.ndarray:
+    """What a nest of one output makes of inputs with these values."""
+    memories = [Memory(nest, operand, np.random.default_rng(0)) for operand in nest.operands]
+    for memory, given in zip(memories, values):
+        memory.array[:] = given
+    run(nest, memories)
+    return memories[-1].array
 
 
 # -- elementwise -------------------------------------------------------------------------------------------------------
@@ -142,6 +156,32 @@ def test_recurrence__along_rows(p: int, f: int, dtype: DType) -> None:
 def test_activation__of_narrow_dtypes() -> None:
     check([elementwise((n,), [dense((n,), dtype)], dense((n,), FLOAT32), fn)
            for dtype in (FLOAT32, BFLOAT16) for n in (7, 33) for fn in ("exp", "tanh", "gelu")], exact=False)
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+@pytest.mark.parametrize("special", [None, np.nan, -np.nan, np.inf, -np.inf, -0.0, 1e-40, -1e-40, 9.2e-41, 1.1e-38])
+def test_convert__to_narrow_floats_with_one_element_of_a_kind(dtype: DType, special: float | None) -> None:
+    """Vectors of plain numbers, and such vectors with one number that an instruction may treat in its own way."""
+    values = np.random.default_rng(1).standard_normal(500).astype(np.float32)
+    if special is not None:
+        values[[3, 40, 130, 499]] = special
+    n = len(values)
+    nest = elementwise((n,), [dense((n,), FLOAT32)], dense((n,), dtype))
+    assert np.array_equal(on_values(nest, values).view(f"u{dtype.itemsize}"),
+                          convert(values, dtype).view(f"u{dtype.itemsize}"))
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_convert__of_a_value_that_was_rounded_in_between(dtype: DType) -> None:
+    """``a + b`` in a narrow float, and more in float32: what is rounded in between is as if it had been stored."""
+    a, b = (of_dtype(FLOAT32)[k:k + 6000] for k in (0, 7))
+    n = len(b)
+    steps = (Step("alu", FLOAT32, (0, 1), "add"), Step("convert", dtype, (3,)), Step("convert", FLOAT32, (4,)),
+             Step("alu", FLOAT32, (5, 1), "multiply"))
+    nest = Nest((n,), frozenset(), (dense((n,), FLOAT32),) * 2, 0, (dense((n,), FLOAT32),), steps, (6,))
+    with np.errstate(all="ignore"):
+        wanted = convert(convert(a[:n] + b, dtype), FLOAT32) * b
+    assert np.array_equal(bits(on_values(nest, a[:n], b)), bits(wanted))
 
 
 def test_constant__fills() -> None:

@@ -36,7 +36,7 @@ from nki_mlir.targets.cpu.function import (
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.loops import addressed, can_stream
-from nki_mlir.targets.cpu.schedule import parts_of, reach_of, schedule
+from nki_mlir.targets.cpu.schedule import parts_of, reach_of, schedule, weight_of
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.overlap import ByteInterval, Iterations
 
@@ -213,7 +213,7 @@ class Run:
             for k, region in enumerate(self.call(number).regions[:len(part.nest.inputs)]):
                 step = part.steps[k]
                 if region.root in self.function.inputs and step:
-                    weight = len(part.nest.steps), number, k
+                    weight = weight_of(part.nest), number, k
                     key = region.root, step
                     heaviest[key] = max(heaviest.get(key, weight), weight, key=lambda w: w[0])
         found: dict[int, dict[int, int]] = {}
