@@ -56,6 +56,7 @@ def schedule(nest: Nest) -> Schedule:
     if inside is None:
         lanes *= 2 if not reduced and _is_a_chain(nest, vector, lanes) else 1
         return Schedule((*others, vector, *reduced), vector, lanes, carried)
+    lanes = _lanes_of_transpose(nest, vector, inside, lanes)
     return Schedule((*(a for a in others if a != inside), vector, inside), vector, lanes, carried)
 
 
@@ -71,6 +72,13 @@ def _is_a_chain(nest: Nest, vector: int, lanes: int) -> bool:
                     for step in nest.steps)
     return functions and lanes == host.lanes() == WITH_32_REGISTERS and nest.extents[vector] >= 2 * lanes and all(
         o.strides[vector] in (0, 1) and o.dtype.is_float for o in nest.operands) and not nest.mask
+
+
+def _lanes_of_transpose(nest: Nest, vector: int, inside: int, lanes: int) -> int:
+    """Twice as many elements of 16 or 8 bits: blocks of rows that are half a line read and write each line twice."""
+    is_narrow = not nest.steps and all(o.dtype.itemsize <= 2 for o in nest.operands)
+    fits = lanes == host.lanes() == WITH_32_REGISTERS and min(nest.extents[vector], nest.extents[inside]) >= 2 * lanes
+    return 2 * lanes if is_narrow and fits else lanes
 
 
 def turned_operands(nest: Nest, plan: Schedule) -> tuple[int, ...]:

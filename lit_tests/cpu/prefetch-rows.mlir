@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// A tile of short rows on pages of their own: each row prefetches one further on, so that none begins with a wait.
+// RUN: nki-opt --lower-to-vector --cpu-passes="prefetch-rows" %s | FileCheck %s
+// RUN: nki-opt --lower-to-vector --cpu-passes="prefetch-rows{short=512}" %s | FileCheck %s --check-prefix=LONG
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
+!matrix = memref<64x4096xbf16, "hbm">
+!tile = memref<64x512xbf16, strided<[4096, 1]>, "hbm">
+
+// Two rows of 1 KiB, which are 8 KiB apart.
+// CHECK:       //   copy_64x512_bfloat16_ahead_{{.*}}(x, y)
+// CHECK:       %[[FAR:.*]] = llvm.getelementptr %{{.*}}[16384] : (!llvm.ptr) -> !llvm.ptr, i8
+// CHECK-NEXT:  "llvm.intr.prefetch"(%[[FAR]])
+// Rows that count as long are left to the processor.
+// LONG-NOT:    llvm.intr.prefetch
+func.func @copy(%x: !matrix {nki.name = "x"}, %y: !matrix {nki.name = "y", nki.shared = 0 : i64}) {
+  %a = memref.reinterpret_cast %x to offset: [0], sizes: [64, 512], strides: [4096, 1] : !matrix to !tile
+  %b = memref.reinterpret_cast %y to offset: [0], sizes: [64, 512], strides: [4096, 1] : !matrix to !tile
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+    ins(%a : !tile) outs(%b : !tile) {
+  ^bb0(%in: bf16, %out: bf16):
+    linalg.yield %in : bf16
+  }
+  return
+}

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""prefetch-rows: nests on tiles of short rows prefetch the rows to come.
+
+before:  add(a, b, y)  on a tile of 128 rows of 1 KiB, 8 KiB apart
+after:   the same, which asks for the lines of a and b two rows further on while it reads a row
+
+The processor prefetches what follows in memory, and stops at the end of a page: of rows on pages of their own, each one
+would begin with a wait. ``short`` are the bytes of a row up to which that wait counts, and how far ahead of the
+computation the prefetches are. What the last rows prefetch may lie behind the tile, or behind the array, where a
+prefetch does nothing. Nests that prefetch already, as those of chunks do, stay as they are.
+"""
+
+from dataclasses import replace
+
+from nki_mlir.targets.cpu import host
+from nki_mlir.targets.cpu.contraction import contraction_of
+from nki_mlir.targets.cpu.function import Compute, NativeFunction, calls_in
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.loops import with_memory
+from nki_mlir.targets.cpu.schedule import schedule
+from nki_mlir.waist.nest import Nest, Operand
+
+LEAST_ROWS = 8                      # of a tile: the first ones are not prefetched
+
+
+class PrefetchRows(FunctionPass, name="prefetch-rows"):
+    short: int = 1 << 10
+
+    def rewrite(self, function: NativeFunction) -> None:
+        for call in calls_in(*function.body.nodes):
+            if not isinstance(call, Compute) or contraction_of(call.nest) is not None:
+                continue
+            known = with_memory(call.function)                                              # type: ignore[arg-type]
+            ahead = {k: self.ahead(known.nest, operand) for k, operand in enumerate(known.nest.inputs)
+                     if k < len(call.regions) and call.regions[k].root in function.inputs}
+            if not known.use.ahead and any(ahead.values()):
+                call.function = replace(known, use=replace(known.use, ahead=tuple(
+                    [(k, step) for k, step in ahead.items() if step])))
+
+    def ahead(self, nest: Nest, operand: Operand) -> int:
+        """How many bytes ahead an input is prefetched; 0 where its rows are long, few, or no loop's innermost."""
+        order, size = schedule(nest).order, operand.dtype.itemsize
+        if len(order) < 2 or order[-1] != schedule(nest).vector or operand.strides[order[-1]] != 1:
+            return 0
+        row, step = nest.extents[order[-1]] * size, operand.strides[order[-2]] * size
+        if not host.LINE <= row <= self.short or abs(step) < host.PAGE or nest.extents[order[-2]] < LEAST_ROWS:
+            return 0
+        return 2 * self.short // row * step
