@@ -121,6 +121,14 @@ def of_plugins(group: str) -> str:
     return f"; of plugins: {', '.join(names)}" if names else ""
 
 
+# -- the checker of streams --------------------------------------------------------------------------------------------
+def add_check(parser: argparse.ArgumentParser) -> None:
+    """The option that leaves it out."""
+    parser.add_argument("--no-check", dest="check", action="store_false",
+                        help="take instruction streams from a file as they are, without the proof that their waits "
+                             "order all accesses")
+
+
 # -- how a command ends ------------------------------------------------------------------------------------------------
 class KernelRaised(NkiMlirError):
     code = "NKI-KERNEL-RAISED"

@@ -11,6 +11,7 @@ from nki_mlir import extensions
 from nki_mlir.cli.command import (
     LEVELS,
     CommandParser,
+    add_check,
     add_common,
     add_plugins,
     command_line,
@@ -60,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
                    help="largest accepted error for --compare and --verify-each, relative to max(1, |value|)")
     p.add_argument("--verify-each", action="store_true",
                    help="run the module before and after every pass on the same inputs; name the first that differs")
+    add_check(p)
     p.add_argument("--save", metavar="FILE.npz", help="write the results to a file")
     p.add_argument("--quiet", action="store_true", help="print no arrays")
     return p
@@ -127,6 +129,8 @@ def run(options: argparse.Namespace) -> int:
     source, = options.source
     from nki_mlir.cli.runnable import asked_for, check_executor  # start-up: needed where it is asked for
     one = asked_for(source, options)
+    if options.check:
+        one.check()
     if options.verify_each:
         return verify_each(one, options.tolerance)
     others = executors_to_compare(one, options)
@@ -204,6 +208,7 @@ def verify_each(one: "Runnable", tolerance: float) -> int:
     from nki_mlir.cli.runnable import run_module
     from nki_mlir.passes.pass_manager import run_passes
     from nki_mlir.passes.pipelines import passes_to
+    from nki_mlir.targets import neuron
     given, inputs = one.module()
     reference = run_module(given, inputs, "interpreter")
     with given.context, ir.Location.unknown():
@@ -215,7 +220,11 @@ def verify_each(one: "Runnable", tolerance: float) -> int:
                 print(f"{step.name}: changes the result, largest error {worst:.3g}")
                 return 1
             print(f"{step.name}: same values (largest error {worst:.3g})")
-    return 0
+    report = neuron.checked(one.streams(neuron.emission()))
+    for violation in report.violations:
+        print(violation, file=sys.stderr)
+    print(f"streams: {report.verdict}" + "".join(f"; {reason}" for reason in report.not_analysed))
+    return int(report.verdict == "violated")
 
 
 if __name__ == "__main__":

@@ -61,6 +61,9 @@ class Runnable(ABC):
         """A module at the nki, linalg or nisa level, and the inputs of its function; raises ``NotVerified``."""
         raise NotVerified(what=self.what)
 
+    def check(self) -> None:                        # noqa: B027
+        """Raises the error of what is wrong for certain before it runs; most have nothing to look at."""
+
 
 class NotTaken(NkiMlirError):
     code = "NKI-RUN"
@@ -226,6 +229,10 @@ class StreamsSource(Runnable):
 
     def streams(self, options: "Emission") -> "list[Program]":
         return self.programs
+
+    def check(self) -> None:
+        from nki_mlir.cli.stream_check import require_sound  # start-up: needed where it is asked for
+        require_sound(self.programs)
 
 
 def inputs_for(wanted: Sequence[tuple[str, tuple[int, ...], Any]], positional: list[object],

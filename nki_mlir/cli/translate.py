@@ -7,6 +7,7 @@ import sys
 from nki_mlir.alone import alone
 from nki_mlir.cli.command import (
     CommandParser,
+    add_check,
     add_common,
     add_plugins,
     command_line,
@@ -30,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--grid", default="", metavar="N,M", help="launch grid of the kernel")
     p.add_argument("--target", help="trn1, trn2 or trn3" + of_plugins("targets"))
     add_plugins(p)
+    add_check(p)
     p.add_argument("-o", dest="output", default="-", metavar="FILE", help="write there and not to standard output")
     return p
 
@@ -54,7 +56,7 @@ def translate(options: argparse.Namespace) -> str | bytes:
     from nki_mlir.cli import opt, source  # start-up: needed where it is asked for
     from nki_mlir.targets import neuron
     if options.assemble:
-        return neuron.assemble(source.read_text(options.source), source.display_name(options.source))
+        return assembled(source.read_text(options.source), source.display_name(options.source), options.check)
     if options.disassemble:
         return neuron.disassemble(source.read_bytes(options.source))
     from nki_mlir.cli import lowering  # start-up: loads MLIR
@@ -65,6 +67,17 @@ def translate(options: argparse.Namespace) -> str | bytes:
     command.goal, command.emit = "isa", "bin" if options.mlir_to_bin else "asm"
     text = source.read_text(options.source)
     return lowering.process(source.read_module(text, source.display_name(options.source)), command)
+
+
+def assembled(text: str, name: str, check: bool) -> str | bytes:
+    """The binary of one program."""
+    from nki_mlir.cli.stream_check import require_sound  # start-up: needed where it is asked for
+    from nki_mlir.targets import neuron
+    if not check:
+        return neuron.assemble(text, name)
+    programs = neuron.programs_of_assembly(text, name)
+    require_sound(programs)
+    return neuron.write(programs, "bin")
 
 
 if __name__ == "__main__":

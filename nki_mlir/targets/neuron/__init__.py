@@ -18,12 +18,13 @@ from nki_mlir.targets import CapturedKernel
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
     from nki_mlir.passes.pass_manager import PassObserver
+    from nki_mlir.targets.neuron.checker import StreamReport
     from nki_mlir.targets.neuron.codegen.emission import Emission
     from nki_mlir.targets.neuron.timing import Timing
 
 SEPARATOR = "// -----\n"                # between the programs of several cores
 
-__all__ = ["SEPARATOR", "assemble", "disassemble", "emission", "emit", "instruction_counts", "is_artifact",
+__all__ = ["SEPARATOR", "assemble", "checked", "disassemble", "emission", "emit", "instruction_counts", "is_artifact",
            "is_assembly", "is_binary", "load", "lowered", "mode", "program_of_binary", "program_of_module",
            "programs_of_artifact", "programs_of_assembly", "simulate", "streams", "streams_of_module", "timed", "write"]
 
@@ -186,6 +187,13 @@ def programs_of_assembly(text: str, file: str = "<assembly>") -> list[Program]:
         found.append(parse_program("\n" * lines + part, file))
         lines += part.count("\n") + 1
     return found
+
+
+def checked(programs: Sequence[Program]) -> "StreamReport":
+    """What the checker of streams finds: accesses that nothing orders, reads of what nothing wrote, rules that
+    instructions break."""
+    from nki_mlir.targets.neuron.checker import check_streams  # start-up: needed where it is asked for
+    return check_streams(programs)
 
 
 def simulate(programs: Sequence[Program], inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A checker of instruction streams that shares nothing with the emission but the instructions themselves.
+
+It follows one order of the streams without values (``trace``), derives what is complete before what in every order
+(``happens_before``), and looks at each access of memory (``memory``) and each instruction (``rules``).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nki_mlir.alone import alone
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.access import PSUM, SBUF
+from nki_mlir.dialects.isa.program import Program
+from nki_mlir.dialects.op import Op
+from nki_mlir.targets.neuron.checker.happens_before import HappensBefore
+from nki_mlir.targets.neuron.checker.memory import MemoryCheck
+from nki_mlir.targets.neuron.checker.rules import TargetRules, missing_tables
+from nki_mlir.targets.neuron.checker.trace import Choices, Event, StreamTrace, TooLong
+from nki_mlir.targets.neuron.checker.violations import Descriptions
+
+EXECUTED = 100_000              # instructions that are followed
+PATHS = 32                      # ways through branches that data decide
+VIOLATIONS = 20                 # of a kind that are reported
+
+
+@dataclass
+class StreamReport:
+    """What is wrong with streams, and what could not be looked at."""
+
+    violations: list[NkiMlirError] = field(default_factory=list)
+    not_analysed: list[str] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> str:
+        """``violated``, ``not analysed`` or ``proved``."""
+        if self.violations:
+            return "violated"
+        return "not analysed" if self.not_analysed else "proved"
+
+
+@alone
+def check_streams(programs: Sequence[Program], executed: int = EXECUTED) -> StreamReport:
+    """All that the checker finds about the programs of a launch, one a core.
+
+    ``executed``: how many instructions are followed; a program that runs more is not analysed.
+    """
+    report, paths = StreamReport(), 0
+    scripts: list[list[bool]] = [[]]
+    while scripts and not report.violations:
+        if paths == PATHS:
+            report.not_analysed.append(f"data decide on branches in more than {PATHS} ways")
+            break
+        choices = Choices(scripts.pop())
+        check_path(programs, choices, executed, report)
+        scripts += choices.others()
+        paths += 1
+        if choices.cut and not report.not_analysed:
+            report.not_analysed.append("data decide how often a loop runs; up to two iterations were followed")
+    report.not_analysed = list(dict.fromkeys(report.not_analysed))
+    return report
+
+
+def check_path(programs: Sequence[Program], choices: Choices, executed: int, report: StreamReport) -> None:
+    """One way through the branches that data decide."""
+    try:
+        trace = StreamTrace(programs, choices, executed)
+    except TooLong:
+        report.not_analysed.append(f"it executes more than {executed:,} instructions")
+        return
+    except NkiMlirError as error:
+        report.violations.append(error)
+        return
+    report.not_analysed += [f"{mnemonic} waits for cores whose streams are elsewhere"
+                            for mnemonic in sorted(trace.alone)]
+    relation = HappensBefore(trace)
+    words = Descriptions(programs, relation)
+    found = report.violations
+    memory = MemoryCheck(trace, relation, VIOLATIONS)
+    for conflict in memory.conflicts:
+        if conflict.certain:
+            found.append(words.unordered(conflict))
+        else:
+            report.not_analysed.append("addresses that data decide may meet: " + words.unordered(conflict).headline)
+    found += [words.unwritten(read) for read in memory.unwritten]
+    found += [words.clear(*clear) for clear in relation.unordered_clears()[:VIOLATIONS]]
+    for lane, events in enumerate(trace.lanes):
+        if trace.is_queue[lane]:
+            awaited = max(clock[lane] for clock in relation.final.values())
+            found += [words.unawaited(event) for event in events[awaited:][:VIOLATIONS]]
+    check_instructions(programs, trace, words, report)
+    for core, program in enumerate(programs):
+        for space, mark in ((SBUF, program.sbuf_bytes), (PSUM, program.psum_bytes)):
+            end, event = memory.ends.get((space, core), (0, None))
+            if event is not None and end > mark:
+                found.append(words.mark(space, end, mark, event))
+
+
+def check_instructions(programs: Sequence[Program], trace: StreamTrace, words: Descriptions, report: StreamReport
+                       ) -> None:
+    """The rules of the target, and the sets of functions."""
+    rules = [TargetRules(program) for program in programs]
+    judged: set[int] = set()
+    for lane, events in enumerate(trace.lanes):
+        if trace.is_queue[lane]:
+            continue
+        report.violations += [words.table(*missing) for missing in missing_tables(events)][:VIOLATIONS]
+        for event in events:
+            op = event.instruction.op
+            if isinstance(op, Op) and (op.symbols or id(op) not in judged):
+                judged.add(id(op))
+                error = rules[event.core].broken(event)
+                if error is not None and len(report.violations) < VIOLATIONS:
+                    report.violations.append(located(error, event))
+
+
+def located(error: NkiMlirError, event: Event) -> NkiMlirError:
+    """An error of its own for the instruction."""
+    made = type(error)(**error.values)
+    made.located(event.instruction.location)
+    return made

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The bytes that a tile touches in physical memory, and whether two tiles share one.
+
+Bytes of a row are runs: their starts, as sorted NumPy numbers, and one length. Two patterns are compared by their runs;
+what is found is kept by the patterns and how far apart they start.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from nki_mlir.dialects.access import Tile
+from nki_mlir.targets.neuron.checker.trace import Number, bounds, key_of
+
+RUNS = 1 << 20                  # of a pattern that is compared run by run
+Dims = tuple[tuple[int, int], ...]              # steps in bytes and counts
+Memory = tuple[Hashable, ...]   # ("sbuf", core), ("input", number), ("internal", core, name) ...
+
+
+@dataclass(frozen=True)
+class Runs:
+    """A pattern from its lowest byte on: runs of ``length`` bytes at ``starts``; None: too many to compare."""
+
+    starts: np.ndarray | None
+    length: int
+    extent: int                 # bytes from the first to behind the last
+    below: int                  # the lowest byte, from where the pattern starts (negative steps)
+
+    @property
+    def unbroken(self) -> bool:
+        """Whether all bytes between its ends are touched."""
+        return self.length == self.extent
+
+
+@lru_cache(1 << 14)
+def runs_of(dims: Dims, size: int) -> Runs:
+    """The runs of a pattern of elements of ``size`` bytes."""
+    below = sum(min(0, step * (count - 1)) for step, count in dims)
+    length = size
+    outer: list[tuple[int, int]] = []
+    for step, count in sorted((abs(step), count) for step, count in dims if step and count > 1):
+        if not outer and step <= length:
+            length += step * (count - 1)
+        else:
+            outer.append((step, count))
+    extent = length + sum(step * (count - 1) for step, count in outer)
+    if np.prod([count for _, count in outer], dtype=np.float64) > RUNS:
+        return Runs(None, length, extent, below)
+    starts = np.zeros(1, np.int64)
+    for step, count in outer:
+        starts = (starts[:, None] + np.arange(count) * step).reshape(-1)
+    return Runs(np.unique(starts), length, extent, below)
+
+
+@lru_cache(1 << 16)
+def share(a: Dims, size_a: int, b: Dims, size_b: int, apart: int) -> int | None:
+    """The lowest byte that two patterns share, counted from the lowest of ``a``; None where there is none.
+
+    The lowest of ``b`` lies ``apart`` bytes behind that of ``a``. Patterns of too many runs count as all between their
+    ends."""
+    one, other = runs_of(a, size_a), runs_of(b, size_b)
+    first = np.zeros(1, np.int64) if one.starts is None else one.starts
+    then = (np.zeros(1, np.int64) if other.starts is None else other.starts) + apart
+    length_a = one.extent if one.starts is None else one.length
+    length_b = other.extent if other.starts is None else other.length
+    at = np.searchsorted(first, then + length_b) - 1            # the last run of a that begins before each of b ends
+    meets = (at >= 0) & (first[at] + length_a > then)
+    if not meets.any():
+        return None
+    k = int(np.argmax(meets))
+    earlier = np.searchsorted(first + length_a, then[k], side="right")
+    return int(max(first[earlier], then[k]))
+
+
+class ByteFootprint:
+    """What a tile touches: partitions ``first`` to ``last`` of a memory, bytes ``low`` to ``high`` of a row.
+
+    Where data decide the start, ``symbolic`` names the numbers and ``low`` to ``high`` are all bytes that any of their
+    values reaches. Instances of equal content are one object.
+    """
+
+    __slots__ = ("dims", "exact", "first", "high", "initialised", "last", "low", "memory", "size", "start", "symbolic")
+
+    def __init__(self, memory: Memory, tile: Tile, values: tuple[Number, ...]) -> None:
+        access = tile.access
+        size = access.dtype.itemsize
+        self.memory, self.size = memory, size
+        self.dims: Dims = tuple([(step * size, count) for step, count in access.free_dims])
+        runs = runs_of(self.dims, size)
+        self.first, self.last = 0, 0
+        start, spread = access.free.const, 0
+        moving: list[tuple[object, ...]] = []
+        for position, factor in access.free.symbols:
+            value = values[position]
+            low, high = bounds(value)
+            start += min(factor * low, factor * high)
+            spread += abs(factor) * (high - low)
+            if low != high:
+                moving.append((key_of(value), factor * size))
+        if access.partition is not None:
+            step, count = access.dims[0]
+            self.first = access.partition.const
+            self.last = self.first + (abs(step) * (count - 1) if step else 0)
+            for position, factor in access.partition.symbols:
+                value = values[position]
+                low, high = bounds(value)
+                self.first += min(factor * low, factor * high)
+                self.last += max(factor * low, factor * high)
+                if low != high:
+                    moving.append((key_of(value), factor, "partition"))
+        self.symbolic = tuple(moving) if moving else None
+        self.start = start * size + runs.below          # the lowest byte, for the least value of each number
+        self.low, self.high = self.start, self.start + runs.extent + spread * size
+        self.exact = runs.unbroken and self.symbolic is None
+        self.initialised = False
+
+    def covers(self, other: "ByteFootprint") -> bool:
+        """Whether every byte of the other is one of these."""
+        if self is other:
+            return self.symbolic is None
+        return (self.exact and self.low <= other.low and other.high <= self.high
+                and self.first <= other.first and other.last <= self.last)
+
+    def shared(self, other: "ByteFootprint") -> tuple[int, int] | None:
+        """(partition, byte) of the first byte that both touch; None where there is none."""
+        if self.first > other.last or other.first > self.last or self.low >= other.high or other.low >= self.high:
+            return None
+        partition, byte = max(self.first, other.first), max(self.low, other.low)
+        if (self.exact and other.exact) or self.symbolic != other.symbolic:
+            return partition, byte
+        found = share(self.dims, self.size, other.dims, other.size, other.start - self.start)
+        return None if found is None else (partition, self.start + found)
+
+    def certain(self, other: "ByteFootprint") -> bool:
+        """Whether ``shared`` is exact."""
+        return self.symbolic == other.symbolic and runs_of(self.dims, self.size).starts is not None and (
+            runs_of(other.dims, other.size).starts is not None)

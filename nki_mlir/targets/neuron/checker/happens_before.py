@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What is complete for certain when an instruction starts, in every order that the semaphores allow.
+
+Lanes are engines, which complete their instructions in order, and queues, whose transfers complete as their sixteen
+DMA engines report. A wait for S >= v implies an update u of S where S cannot reach v without u: everything that happens
+after u, or after the wait, is left out, everything else counts as done. Of a queue's transfer each DMA engine may be
+missing alone, and each reports in order, so that fifteen may be far ahead.
+
+Which updates are implied depends on what happens after what, and that on which are implied. The relation is computed
+from a guess, in which each wait implies as much as it can; guesses that do not hold in the relation are withdrawn until
+all hold. What then holds is true of every run: at the first wait in it that started without an update that it implies,
+all events before agreed with the relation, and so the semaphore was too low.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from nki_mlir.dialects.isa import instruction as isa
+from nki_mlir.targets.neuron.checker.trace import CoreMeeting, Event, StreamTrace
+
+Clock = tuple[int, ...]
+WaitKey = tuple[int, int, int]              # lane, index, number of the wait
+
+
+@dataclass(slots=True)
+class Updates:
+    """What a lane adds to a semaphore: of each update that counts up its index in the lane and the sum so far; the
+    same of those that count down."""
+
+    indices: list[int] = field(default_factory=list)
+    sums: list[int] = field(default_factory=list)
+    down_indices: list[int] = field(default_factory=list)
+    down_sums: list[int] = field(default_factory=list)
+
+    def add(self, index: int, amount: int) -> None:
+        indices, sums = (self.indices, self.sums) if amount > 0 else (self.down_indices, self.down_sums)
+        indices.append(index)
+        sums.append((sums[-1] if sums else 0) + abs(amount))
+
+
+@dataclass(slots=True)
+class Epoch:
+    """A semaphore between two clears: its updates by lane, and the first and last event that waits for it by lane."""
+
+    updates: dict[int, Updates] = field(default_factory=dict)
+    waits: dict[int, tuple[Event, Event]] = field(default_factory=dict)
+    began: Event | None = None
+    ended: Event | None = None
+
+
+class HappensBefore:
+    """The relation of a trace; each event gets its ``clock``."""
+
+    def __init__(self, trace: StreamTrace) -> None:
+        self.trace = trace
+        self.implied: dict[WaitKey, dict[int, int]] = {}
+        self.epoch_of: dict[WaitKey, Epoch] = {}
+        self.final: dict[int, Clock] = {}           # what an engine knows at its end, by lane
+        self.propagate()
+        while self.withdraw():
+            self.propagate()
+
+    # -- what is asked -------------------------------------------------------------------------------------------------
+    @staticmethod
+    def knows(event: Event, lane: int, index: int) -> bool:
+        """Whether number ``index`` of a lane is complete when the event starts."""
+        return event.index > index if event.lane == lane else event.clock[lane] >= index
+
+    def ordered(self, first: Event, then: Event) -> bool:
+        """Whether ``first`` is complete before ``then`` starts."""
+        if first.queue_lane >= 0:
+            return then.clock[first.queue_lane] >= first.queue_index
+        return self.knows(then, first.lane, first.index)
+
+    # -- the relation --------------------------------------------------------------------------------------------------
+    def propagate(self) -> None:
+        trace = self.trace
+        nothing = (0,) * len(trace.lanes)
+        self.known: list[Clock] = [nothing] * len(trace.lanes)
+        self.current = [[Epoch() for _ in state.semaphores] for state in trace.cores]
+        self.epochs: list[tuple[int, int, Epoch]] = [
+            (core, number, epoch) for core, epochs in enumerate(self.current) for number, epoch in enumerate(epochs)]
+        for step in trace.steps:
+            if isinstance(step, CoreMeeting):
+                self.gather(step)
+                continue
+            instruction = step.instruction
+            if instruction.waits:
+                self.wait(step)
+            step.clock = self.known[step.lane]
+            if instruction.update is not None and not step.met:
+                self.update(step, instruction.update)
+            if isinstance(instruction.op, isa.RangeClear):
+                self.clear(step, instruction.op)
+        self.final = {lane: self.known[lane] for lane, queue in enumerate(trace.is_queue) if not queue}
+
+    def wait(self, event: Event) -> None:
+        known = self.known[event.lane]
+        for number, wait in enumerate(event.instruction.waits):
+            key = event.lane, event.index, number
+            epoch = self.current[event.core][wait.semaphore]
+            self.epoch_of[key] = epoch
+            first, _ = epoch.waits.get(event.lane, (event, event))
+            epoch.waits[event.lane] = first, event
+            implied = self.implied.get(key)
+            if implied is None:
+                implied = self.implied[key] = self.guess(wait.value, epoch)
+            for lane, index in implied.items():
+                if known[lane] < index and lane != event.lane:
+                    known = self.joined(known, lane, index)
+        self.known[event.lane] = known
+
+    def joined(self, known: Clock, lane: int, index: int) -> Clock:
+        """Knowledge with that of the completion of number ``index`` of a lane, and of all before it."""
+        events = self.trace.lanes[lane]
+        if not self.trace.is_queue[lane]:
+            last = events[index - 1]
+            merged = list(map(max, known, last.done if last.met else last.clock))
+            merged[lane] = index
+            return tuple(merged)
+        merged = list(known)
+        for event in events[known[lane]:index]:
+            merged = list(map(max, merged, event.done if event.met else event.clock))
+            merged[event.lane] = max(merged[event.lane], event.index)
+        merged[lane] = index
+        return tuple(merged)
+
+    def gather(self, gathering: CoreMeeting) -> None:
+        """All know what each knew when it came."""
+        for event in gathering.events:
+            if event.queue_lane < 0:
+                if event.instruction.waits:
+                    self.wait(event)
+                event.clock = self.known[event.lane]
+        merged = [0] * len(self.known)
+        for event in gathering.events:
+            merged = list(map(max, merged, event.clock))
+            merged[event.lane] = max(merged[event.lane], event.index if event.queue_lane >= 0 else event.index - 1)
+        told = tuple(merged)
+        for event in gathering.events:
+            event.done = told
+            if event.queue_lane < 0:
+                self.known[event.lane] = told
+            if event.instruction.update is not None:
+                self.update(event, event.instruction.update)
+
+    def update(self, event: Event, update: isa.Update) -> None:
+        epoch = self.current[event.core][update.semaphore]
+        lane, index = (event.queue_lane, event.queue_index) if event.queue_lane >= 0 else (event.lane, event.index)
+        epoch.updates.setdefault(lane, Updates()).add(index, update.amount)
+
+    def clear(self, event: Event, op: isa.RangeClear) -> None:
+        for number in range(op.first, op.last + 1):
+            self.current[event.core][number].ended = event
+            epoch = self.current[event.core][number] = Epoch(began=event)
+            self.epochs.append((event.core, number, epoch))
+
+    # -- what a wait implies -------------------------------------------------------------------------------------------
+    def guess(self, value: int, epoch: Epoch) -> dict[int, int]:
+        """The most that a wait can imply: what has not been done so far counts as coming after it."""
+        if len(epoch.updates) == 1:
+            (lane, updates), = epoch.updates.items()
+            if not updates.down_indices:
+                count = bisect_left(updates.sums, value) + 1
+                if self.reports_in_parts(lane, updates):
+                    count = value // isa.COMPLETIONS
+                return {lane: updates.indices[min(count, len(updates.indices)) - 1]} if count > 0 else {}
+        counts = {lane: len(u.indices) for lane, u in epoch.updates.items()}
+        return self.implied_updates(value, epoch, lambda lane, of: counts[lane], lambda lane, u: len(u.down_indices))
+
+    def reports_in_parts(self, lane: int, updates: Updates) -> bool:
+        """Whether the lane is a queue each of whose DMA engines adds 1 for its part of a transfer."""
+        return self.trace.is_queue[lane] and updates.sums[-1] == isa.COMPLETIONS * len(updates.sums)
+
+    def withdraw(self) -> bool:
+        """Withdraw what the relation does not confirm; whether there was something."""
+        changed = False
+        for key, implied in self.implied.items():
+            if not implied:
+                continue
+            lane, index, number = key
+            event, epoch = self.trace.lanes[lane][index - 1], self.epoch_of[key]
+            if len(epoch.updates) == 1:
+                (only, updates), = epoch.updates.items()
+                if not self.trace.is_queue[only] and not updates.down_indices:
+                    continue                # one engine that counts up: exact
+            confirmed = self.confirmed(event, event.instruction.waits[number].value, epoch)
+            kept = {one: min(count, confirmed.get(one, 0)) for one, count in implied.items()}
+            if kept != implied:
+                self.implied[key], changed = {one: count for one, count in kept.items() if count}, True
+        return changed
+
+    def confirmed(self, wait: Event, value: int, epoch: Epoch) -> dict[int, int]:
+        """The updates without which a wait cannot start, as the relation has it: by lane the index of the last."""
+        def possible(lane: int, of: tuple[int, int] | None) -> int:
+            """How many updates of a lane may be done while ``of`` (lane, index) is not complete, and before the wait
+            starts."""
+            indices, events = epoch.updates[lane].indices, self.trace.lanes[lane]
+
+            def excluded(index: int) -> bool:
+                event = events[index - 1]
+                after_wait = event is wait or (event.index > wait.index if event.lane == wait.lane
+                                               else event.clock[wait.lane] >= wait.index)
+                return after_wait or (of is not None and self.knows(event, *of))
+            return first_true(len(indices), lambda k: excluded(indices[k]))
+
+        def certain(lane: int, updates: Updates) -> int:
+            known = wait.index - 1 if lane == wait.lane else wait.clock[lane]
+            return bisect_left(updates.down_indices, known + 1)
+        return self.implied_updates(value, epoch, possible, certain)
+
+    def implied_updates(self, value: int, epoch: Epoch, possible: Callable[[int, tuple[int, int] | None], int],
+                        certain: Callable[[int, Updates], int]) -> dict[int, int]:
+        """``possible`` gives how many updates of a lane may be done without a certain one, ``certain`` how many that
+        count down are done before the wait."""
+        down = sum(sums_at(u.down_sums, certain(lane, u)) for lane, u in epoch.updates.items() if u.down_indices)
+        made: dict[int, int] = {}
+        for lane, updates in epoch.updates.items():
+            if not updates.indices:
+                continue
+            in_parts = self.reports_in_parts(lane, updates)
+
+            def reachable_without(k: int, lane: int = lane, updates: Updates = updates, in_parts: bool = in_parts
+                                  ) -> bool:
+                of = lane, updates.indices[k]
+                total = -down
+                for other, theirs in epoch.updates.items():
+                    if other != lane:
+                        total += sums_at(theirs.sums, possible(other, of))
+                    elif in_parts:
+                        count = max(k + 1, possible(lane, of))
+                        total += (isa.COMPLETIONS - 1) * count + k
+                    elif self.trace.is_queue[lane]:
+                        own = updates.sums[k] - sums_at(updates.sums, k)
+                        total += sums_at(updates.sums, max(k + 1, possible(lane, of))) - own
+                    else:
+                        total += sums_at(updates.sums, k)
+                return total >= value
+            count = first_true(len(updates.indices), reachable_without)
+            if count:
+                made[lane] = updates.indices[count - 1]
+        return made
+
+    # -- semaphores that are cleared -----------------------------------------------------------------------------------
+    def unordered_clears(self) -> list[tuple[int, int, Event, Event]]:
+        """(core, semaphore, clear, event): updates and waits that a clear may come before or after."""
+        found = []
+        for core, number, epoch in self.epochs:
+            events = [self.trace.lanes[lane] for lane in epoch.updates]
+            for updates, lane in zip(epoch.updates.values(), events):
+                indices = sorted((*updates.indices, *updates.down_indices))
+                first, last = lane[indices[0] - 1], lane[indices[-1] - 1]
+                if epoch.ended is not None and not self.ordered(last, epoch.ended):
+                    found.append((core, number, epoch.ended, last))
+                if epoch.began is not None and not self.ordered(epoch.began, first):
+                    found.append((core, number, epoch.began, first))
+            for first, last in epoch.waits.values():
+                if epoch.ended is not None and not self.knows(epoch.ended, last.lane, last.index):
+                    found.append((core, number, epoch.ended, last))
+                if epoch.began is not None and not self.ordered(epoch.began, first):
+                    found.append((core, number, epoch.began, first))
+        return found
+
+    def signal_of(self, event: Event) -> tuple[int, int] | None:
+        """(semaphore, value) that tell that an event is complete; None where nothing does."""
+        lane, index = (event.queue_lane, event.queue_index) if event.queue_lane >= 0 else (event.lane, event.index)
+        for core, number, epoch in self.epochs:
+            updates = epoch.updates.get(lane)
+            if core == event.core and updates is not None and updates.indices and updates.indices[-1] >= index and (
+                    epoch.began is None or not self.ordered(event, epoch.began)):
+                return number, updates.sums[bisect_left(updates.indices, index)]
+        return None
+
+
+def sums_at(sums: Sequence[int], count: int) -> int:
+    return sums[min(count, len(sums)) - 1] if count > 0 and sums else 0
+
+
+def first_true(size: int, holds: Callable[[int], bool]) -> int:
+    """The first number for which it holds, of those below ``size``; it holds for all behind that."""
+    low, high = 0, size
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low

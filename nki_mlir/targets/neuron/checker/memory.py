@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the events of a trace do to memory: conflicting accesses without an order, reads of bytes that nothing wrote."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import NamedTuple
+
+import numpy as np
+
+from nki_mlir.dialects.access import HBM, Access, Tile
+from nki_mlir.dialects.isa import instruction as isa
+from nki_mlir.dialects.isa.program import Program, Variable
+from nki_mlir.dialects.nisa.meeting import CoreBarrierOp
+from nki_mlir.dialects.op import FRESH, Op
+from nki_mlir.targets.neuron.checker.footprint import ByteFootprint, Memory, runs_of
+from nki_mlir.targets.neuron.checker.happens_before import HappensBefore
+from nki_mlir.targets.neuron.checker.trace import Event, StreamTrace
+
+BUCKETS = 256                   # that a row of an on-chip memory is cut into
+HBM_BUCKETS = 64
+
+
+@dataclass(slots=True, eq=False)
+class MemoryAccess:
+    """An event reads or writes; ``seen``: the query that looked at it last."""
+
+    footprint: ByteFootprint
+    event: Event
+    writes: bool
+    seen: int = -1
+    live: bool = True
+
+
+class OperandTouch(NamedTuple):
+    """An operand of an operation: what it touches; ``must_be_written``: all it reads counts."""
+
+    footprint: ByteFootprint
+    reads: bool
+    writes: bool
+    must_be_written: bool
+
+
+class Conflict(NamedTuple):
+    """Two accesses of one byte, of which one at least writes, and which nothing orders."""
+
+    first: Event
+    then: Event
+    writes: tuple[bool, bool]
+    memory: Memory
+    partition: int
+    byte: int
+    certain: bool
+
+
+class UnwrittenByte(NamedTuple):
+    """A read of a byte that nothing has written."""
+
+    event: Event
+    memory: Memory
+    partition: int
+    byte: int
+
+
+class Operands:
+    """The footprints of operations; those of one place are one object."""
+
+    def __init__(self, programs: Sequence[Program]) -> None:
+        self.variables: dict[tuple[int, Variable], Memory] = {}
+        for core, program in enumerate(programs):
+            for v in program.variables:
+                shared = v.kind in ("input", "output")
+                self.variables[core, v] = (v.kind, v.index) if shared else (v.kind, core, v.name)
+        self.footprints: dict[tuple[Memory, Access], ByteFootprint] = {}
+        self.of_op: dict[tuple[int, int], tuple[Op, list[OperandTouch]]] = {}  # by core and id(op)
+
+    def memory(self, core: int, tile: Tile) -> Memory:
+        return self.variables[core, tile.handle] if tile.space == HBM else (tile.space, core)
+
+    def footprint(self, core: int, tile: Tile, event: Event) -> ByteFootprint:
+        memory = self.memory(core, tile)
+        if event.values and tile.access.symbols_used():
+            values = event.values
+            if all(isinstance(v, int) for v in values):
+                access = tile.access.over(lambda form: type(form)(form.at(values)))     # type: ignore[arg-type]
+                return self.fixed(memory, access, tile)
+            return ByteFootprint(memory, tile, values)
+        return self.fixed(memory, tile.access, tile)
+
+    def fixed(self, memory: Memory, access: Access, tile: Tile) -> ByteFootprint:
+        found = self.footprints.get((memory, access))
+        if found is None:
+            moved = Tile(tile.handle, tile.space, tile.base_shape, tile.base_dtype, access)
+            found = self.footprints[memory, access] = ByteFootprint(memory, moved, ())
+        return found
+
+    def touches(self, event: Event) -> list[OperandTouch]:
+        """What an event touches."""
+        op, core = event.instruction.op, event.core
+        if isinstance(op, isa.Control):
+            if not isinstance(op, isa.TensorLoad):
+                return []
+            return [OperandTouch(self.footprint(core, op.src, event), True, False, True)]
+        if isinstance(op, CoreBarrierOp):       # orders others' accesses, and has none itself
+            return []
+        known = self.of_op.get((core, id(op)))
+        if known is not None:
+            return known[1]
+        reads, writes = {name for name, _ in op.sources()}, {name for name, _ in op.targets()}
+        touches = []
+        for field, tile in op.operands():
+            read, written = field.name in reads, field.name in writes
+            # Of a table data choose the elements that count; with zeros a mask has left out others.
+            whole = read and field.name != op.addressed_by_data and FRESH not in op.extra and not (
+                op.addressed_by_data and written)
+            touches.append(OperandTouch(self.footprint(core, tile, event), read, written, whole))
+        if not event.values:
+            self.of_op[core, id(op)] = op, touches
+        return touches
+
+
+class Conflicts:
+    """Looks at accesses in the order of the trace. An access is forgotten when a later one implies it."""
+
+    def __init__(self, relation: HappensBefore, sizes: dict[Memory, int]) -> None:
+        self.relation = relation
+        self.widths = {memory: max(256, -(-size // (BUCKETS if memory[0] in ("sbuf", "psum") else HBM_BUCKETS)))
+                       for memory, size in sizes.items()}
+        self.buckets: dict[tuple[Memory, int], list[MemoryAccess]] = {}
+        self.latest: dict[tuple[ByteFootprint, bool, int], MemoryAccess] = {}
+        self.queries = 0
+
+    def add(self, event: Event, footprint: ByteFootprint, writes: bool) -> Iterator[Conflict]:
+        """The conflicts of an access with those before it, which it then joins."""
+        width = self.widths.get(footprint.memory)
+        if width is None:
+            return
+        self.queries += 1
+        query, relation = self.queries, self.relation
+        keys = [(footprint.memory, k) for k in range(footprint.low // width, (footprint.high - 1) // width + 1)]
+        for key in keys:
+            entries = self.buckets.get(key)
+            if not entries:
+                continue
+            dead = False
+            for access in entries:
+                if access.live and access.seen != query:
+                    access.seen = query
+                    if (writes or access.writes) and access.event is not event:
+                        other, theirs = access.event, access.footprint
+                        if theirs.low < footprint.high and footprint.low < theirs.high:
+                            if relation.ordered(other, event):
+                                if writes and footprint.covers(theirs):
+                                    access.live = False
+                            elif (at := theirs.shared(footprint)) is not None:
+                                yield Conflict(other, event, (access.writes, writes), footprint.memory, *at,
+                                               theirs.certain(footprint))
+                dead |= not access.live
+            if dead:
+                entries[:] = [a for a in entries if a.live]
+        # Of equal accesses of one engine the later one says all.
+        lane = event.lane if event.queue_lane < 0 else -1
+        before = self.latest.get((footprint, writes, lane)) if lane >= 0 else None
+        if before is not None and before.live:
+            before.event = event
+            return
+        access = MemoryAccess(footprint, event, writes)
+        if lane >= 0:
+            self.latest[footprint, writes, lane] = access
+        for key in keys:
+            self.buckets.setdefault(key, []).append(access)
+
+
+class WrittenBytes:
+    """Which bytes of a memory have been written. Partitions that all footprints treat alike are one row."""
+
+    def __init__(self, footprints: Sequence[ByteFootprint]) -> None:
+        ends = sorted({p for f in footprints for p in (f.first, f.last + 1)})
+        self.row_of = {partition: k for k, partition in enumerate(ends)}
+        self.partitions = ends
+        unit = 0
+        for f in footprints:
+            unit = gcd(unit, f.start, f.size, *(abs(step) for step, count in f.dims if count > 1))
+        self.unit = max(1, unit)
+        size = max(f.high for f in footprints)
+        self.flags = np.zeros((max(1, len(ends) - 1), -(-size // self.unit)), np.bool_)
+
+    def view(self, footprint: ByteFootprint) -> np.ndarray:
+        """The flags of what a footprint touches."""
+        rows = self.flags[self.row_of[footprint.first]:self.row_of[footprint.last + 1]]
+        if footprint.symbolic is not None:
+            return rows[:, footprint.low // self.unit:footprint.high // self.unit]
+        runs = runs_of(footprint.dims, footprint.size)
+        start = footprint.start // self.unit
+        if runs.unbroken:
+            return rows[:, start:start + runs.extent // self.unit]
+        dims = [(abs(step) // self.unit, count) for step, count in footprint.dims if step and count > 1]
+        dims.append((1, footprint.size // self.unit))
+        one = rows.strides[1]
+        return np.lib.stride_tricks.as_strided(
+            rows[:, start:], (len(rows), *(count for _, count in dims)),
+            (rows.strides[0], *(step * one for step, _ in dims)))
+
+    def first_unwritten(self, footprint: ByteFootprint) -> tuple[int, int] | None:
+        """(partition, byte) of the first byte that nothing wrote."""
+        flags = self.view(footprint)
+        if flags.all():
+            return None
+        row, *_ = (int(k) for k in np.argwhere(~flags)[0])
+        low, high = footprint.low // self.unit, footprint.high // self.unit
+        line = self.flags[self.row_of[footprint.first] + row]
+        touched = np.zeros(len(line), np.bool_)
+        rows = self.flags
+        self.flags = touched[None].repeat(len(rows), 0)
+        try:
+            self.view(footprint)[...] = True
+            touched = self.flags[self.row_of[footprint.first] + row]
+        finally:
+            self.flags = rows
+        byte = int(np.flatnonzero(touched[low:high] & ~line[low:high])[0] + low) * self.unit
+        return self.partitions[self.row_of[footprint.first] + row], byte
+
+
+class MemoryCheck:
+    """All accesses of a trace."""
+
+    def __init__(self, trace: StreamTrace, relation: HappensBefore, limit: int) -> None:
+        self.limit = limit
+        self.conflicts: list[Conflict] = []
+        self.unwritten: list[UnwrittenByte] = []
+        self.ends: dict[Memory, tuple[int, Event]] = {}     # the highest byte of on-chip memories, and who touches it
+        operands = Operands(trace.programs)
+        events = [event for step in trace.steps for event in (
+            [step] if isinstance(step, Event) else [e for e in step.events if e.queue_lane < 0])]
+        touches = [(event, operands.touches(event)) for event in events]
+        self.measure(touches)
+        self.order(touches, relation)
+        self.initialise(touches)
+
+    def measure(self, touches: Sequence[tuple[Event, list[OperandTouch]]]) -> None:
+        self.sizes: dict[Memory, int] = {}
+        written: set[Memory] = set()
+        self.footprints: dict[Memory, dict[ByteFootprint, None]] = {}
+        for event, operands in touches:
+            for footprint, _, writes, _ in operands:
+                memory = footprint.memory
+                size = self.sizes.get(memory, 0)
+                if footprint.high > size:
+                    self.sizes[memory] = footprint.high
+                    if memory[0] in ("sbuf", "psum"):
+                        self.ends[memory] = footprint.high, event
+                if writes:
+                    written.add(memory)
+                self.footprints.setdefault(memory, {})[footprint] = None
+        self.changed = written
+
+    def order(self, touches: Sequence[tuple[Event, list[OperandTouch]]], relation: HappensBefore) -> None:
+        conflicts = Conflicts(relation, {m: size for m, size in self.sizes.items() if m in self.changed})
+        pairs: set[tuple[object, ...]] = set()
+        for event, operands in touches:
+            for footprint, reads, writes, _ in operands:
+                for writing in ([False] if reads else []) + ([True] if writes else []):
+                    for conflict in conflicts.add(event, footprint, writing):
+                        pair = (id(conflict.first.instruction), id(conflict.then.instruction))
+                        if pair not in pairs and len(self.conflicts) < self.limit:
+                            pairs.add(pair)
+                            self.conflicts.append(conflict)
+
+    def initialise(self, touches: Sequence[tuple[Event, list[OperandTouch]]]) -> None:
+        """Reads of what nothing has written; inputs and constants have their values from the start."""
+        written = {memory: WrittenBytes(list(footprints)) for memory, footprints in self.footprints.items()
+                   if memory[0] not in ("input", "constant")}
+        seen: set[int] = set()
+        for event, operands in touches:
+            for footprint, _, _, whole in operands:
+                flags = written.get(footprint.memory)
+                if whole and flags is not None and not footprint.initialised and footprint.symbolic is None:
+                    at = flags.first_unwritten(footprint)
+                    if at is None:
+                        footprint.initialised = True
+                    elif id(event.instruction) not in seen and len(self.unwritten) < self.limit:
+                        seen.add(id(event.instruction))
+                        self.unwritten.append(UnwrittenByte(event, footprint.memory, *at))
+            for footprint, _, writes, _ in operands:
+                flags = written.get(footprint.memory)
+                if writes and flags is not None and not footprint.initialised:
+                    flags.view(footprint)[...] = True
+                    footprint.initialised = footprint.symbolic is None

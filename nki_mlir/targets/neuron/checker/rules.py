@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Rules of each instruction by itself, or of the order of one engine's stream.
+
+Those of the target, high-water marks, sets of functions of the scalar engine.
+"""
+
+from collections.abc import Iterator
+
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.dialects.access import PSUM, Access, Tile
+from nki_mlir.dialects.isa import instruction as isa
+from nki_mlir.dialects.isa.program import Program
+from nki_mlir.dialects.op import Op, with_forms
+from nki_mlir.dialects.target_rules import findings
+from nki_mlir.machine import Engine, machine_named
+from nki_mlir.targets.neuron.checker.trace import Event
+
+
+class TargetRules:
+    """What the target has against the instructions of a core; those that differ in nothing a rule looks at are judged
+    once."""
+
+    def __init__(self, program: Program) -> None:
+        self.machine = machine_named(program.target)
+        self.judged: dict[object, KernelError | None] = {}
+
+    def broken(self, event: Event) -> KernelError | None:
+        """The rule that an instruction breaks; what documents do not agree on is let pass."""
+        op = event.instruction.op
+        if not isinstance(op, Op):
+            return None
+        if op.symbols:
+            values = event.values
+            if not all(isinstance(v, int) for v in values):
+                return None
+            op = with_forms(op, lambda form: type(form)(form.at(values), (), form.axes))   # type: ignore[arg-type]
+        bank = self.machine.psum_bank_bytes
+        starts = tuple([self.start(tile, tile.access, bank) for _, tile in op.operands() if tile.on_chip])
+        key = op.form_of(op.outline()), starts
+        if key not in self.judged:
+            self.judged[key] = next((f.error for f in findings(op, self.machine) if not f.contested), None)
+        return self.judged[key]
+
+    @staticmethod
+    def start(tile: Tile, access: Access, bank: int) -> tuple[int, int]:
+        """What rules look at of where a tile starts: its partition, in PSUM the byte of the bank."""
+        assert access.partition is not None
+        byte = access.free.const * access.dtype.itemsize % bank if tile.space == PSUM else 0
+        return access.partition.const, byte
+
+
+def missing_tables(events: list[Event]) -> Iterator[tuple[Event, str, str]]:
+    """(event, the set that it needs, the set that is there) of a scalar engine's events in order."""
+    table = ""
+    for event in events:
+        op = event.instruction.op
+        if isinstance(op, isa.ActTableLoad):
+            table = op.table
+        elif isinstance(op, Op) and event.engine is Engine.SCALAR and op.function_set and op.function_set != table:
+            yield event, op.function_set, table
+            table = op.function_set

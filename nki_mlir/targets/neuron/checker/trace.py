@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""One order in which streams can run, without values: registers are computed, semaphores count, no data move.
+
+An engine runs until a semaphore stops it; a transfer is complete as soon as it is triggered, unless it meets other
+cores. Registers that data decide are unknowns; a branch on one takes the side that ``Choices`` says, which is the same
+for all engines that compare the same.
+"""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nki_mlir.dialects.isa import instruction as isa
+from nki_mlir.dialects.isa.program import Program
+from nki_mlir.dialects.meeting import PROGRAMS
+from nki_mlir.dialects.nisa.meeting import Meeting
+from nki_mlir.machine import Engine
+from nki_mlir.targets.neuron.deadlock import Waiter, deadlock
+from nki_mlir.targets.neuron.simulator import SemaphoreRange
+
+SEEN_TWICE = 2                  # iterations of a loop whose number data decide
+REGISTER_LOW, REGISTER_HIGH = -(1 << 31), (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class DataDependent:
+    """A number that data decide: ``key`` is equal for numbers that are equal in every run."""
+
+    key: object
+    low: int
+    high: int
+
+
+Number = int | DataDependent
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """One execution of an instruction: number ``index`` (from 1) on the lane of its engine. A transfer is number
+    ``queue_index`` on the lane of its queue as well, where it completes; ``met``: it completes in a ``CoreMeeting``."""
+
+    instruction: isa.Instruction
+    core: int
+    engine: Engine
+    pc: int
+    lane: int
+    index: int
+    values: tuple[Number, ...] = ()         # of the operation's symbols
+    queue_lane: int = -1
+    queue_index: int = 0
+    met: bool = False
+    clock: tuple[int, ...] = ()             # filled by ``happens_before``: what is known to be complete when it starts
+    done: tuple[int, ...] = ()              # of what met others: what its completion tells
+
+
+@dataclass(slots=True, eq=False)
+class CoreMeeting:
+    """The events of several cores that wait for each other, where the last of them has come."""
+
+    events: list[Event]
+
+
+class TooLong(Exception):
+    """More instructions are executed than are followed."""
+
+
+class Choices:
+    """Sides of branches that data decide.
+
+    ``script`` are the first decisions. After that a branch is not taken the first two times, so that a loop runs twice,
+    and then taken."""
+
+    def __init__(self, script: Sequence[bool] = ()) -> None:
+        self.script = script
+        self.decided: dict[object, bool] = {}
+        self.sites: list[tuple[object, bool]] = []
+        self.cut = False
+
+    def taken(self, key: object, site: object) -> bool:
+        if key not in self.decided:
+            number = len(self.sites)
+            choice = self.script[number] if number < len(self.script) else self.left(site) >= SEEN_TWICE
+            self.decided[key] = choice
+            self.sites.append((site, choice))
+        return self.decided[key]
+
+    def left(self, site: object) -> int:
+        """How often a branch was not taken."""
+        return sum(one == site and not taken for one, taken in self.sites)
+
+    def others(self) -> list[list[bool]]:
+        """Scripts that differ from this run in one later decision. A branch is not taken at most twice in a run."""
+        scripts, left = [], Counter[object]()
+        for k, (site, taken) in enumerate(self.sites):
+            if k >= len(self.script):
+                if left[site] >= SEEN_TWICE:
+                    self.cut = True
+                else:
+                    scripts.append([choice for _, choice in self.sites[:k]] + [not taken])
+            left[site] += not taken
+        return scripts
+
+
+@dataclass
+class CoreProgress:
+    """Where the engines of a core stand."""
+
+    program: Program
+    pc: dict[Engine, int]
+    registers: dict[Engine, list[Number]]
+    semaphores: list[int]
+    waiting: dict[int, list[Engine]] = field(default_factory=lambda: defaultdict(list))
+    loads: dict[tuple[Engine, object], int] = field(default_factory=lambda: defaultdict(int))
+    meetings: dict[object, int] = field(default_factory=lambda: defaultdict(int))
+    blocked: set[Engine] = field(default_factory=set)       # by a meeting
+
+
+class StreamTrace:
+    """The events in order; ``lanes`` has those of each engine and queue. Raises ``Deadlock`` and ``TooLong``."""
+
+    def __init__(self, programs: Sequence[Program], choices: Choices, limit: int) -> None:
+        self.programs, self.choices, self.limit = programs, choices, limit
+        self.steps: list[Event | CoreMeeting] = []
+        self.lane_of: dict[tuple[int, Engine | int], int] = {}
+        for core, program in enumerate(programs):
+            keys = [*(e for e, s in program.streams.items() if s), *range(len(program.queues))]
+            for key in keys:
+                self.lane_of[core, key] = len(self.lane_of)
+        self.lanes: list[list[Event]] = [[] for _ in self.lane_of]
+        self.is_queue = [isinstance(key, int) for _, key in self.lane_of]
+        self.alone: set[str] = set()            # meetings with cores that are not there
+        self.executed = 0
+        self.cores = [CoreProgress(p, {e: 0 for e, s in p.streams.items() if s},
+                                {e: [0] * isa.REGISTERS for e, s in p.streams.items() if s}, [0] * len(p.semaphores))
+                      for p in programs]
+        self.gatherings: dict[object, list[Event]] = {}
+        self.ready: deque[tuple[int, Engine]] = deque(
+            (core, engine) for core, state in enumerate(self.cores) for engine in state.pc)
+        while self.ready:
+            self.advance(*self.ready.popleft())
+        self.check_ended()
+
+    def check_ended(self) -> None:
+        """All streams have come to their end."""
+        waiters = []
+        for core, state in enumerate(self.cores):
+            for engine, pc in state.pc.items():
+                stream = state.program.streams[engine]
+                if pc < len(stream):
+                    short = [w for w in stream[pc].waits if state.semaphores[w.semaphore] < w.value]
+                    wait = short[0] if short else None
+                    waiters.append(Waiter(core, engine, pc, wait.semaphore if wait else -1, wait.value if wait else 0,
+                                          state.semaphores[wait.semaphore] if wait else 0))
+        if waiters:
+            raise deadlock(waiters, self.programs)
+
+    def advance(self, core: int, engine: Engine) -> None:
+        """Run an engine until it ends or has to wait."""
+        state = self.cores[core]
+        stream, semaphores, lane = state.program.streams[engine], state.semaphores, self.lane_of[core, engine]
+        while (pc := state.pc[engine]) < len(stream) and engine not in state.blocked:
+            instruction = stream[pc]
+            for wait in instruction.waits:
+                if semaphores[wait.semaphore] < wait.value:
+                    state.waiting[wait.semaphore].append(engine)
+                    return
+            self.executed += 1
+            if self.executed > self.limit:
+                raise TooLong
+            events = self.lanes[lane]
+            event = Event(instruction, core, engine, pc, lane, len(events) + 1)
+            events.append(event)
+            state.pc[engine] = pc + 1
+            op = instruction.op
+            if isinstance(op, isa.Control):
+                self.steps.append(event)
+                self.control(op, state, engine, pc)
+                self.update(core, instruction.update)
+                continue
+            if op.symbols:
+                event.values = tuple([state.registers[engine][s.number] for s in op.symbols])
+            if instruction.queue is not None:
+                event.queue_lane = self.lane_of[core, instruction.queue]
+                self.lanes[event.queue_lane].append(event)
+                event.queue_index = len(self.lanes[event.queue_lane])
+            if isinstance(op, Meeting) and op.between == PROGRAMS and len(self.programs) > 1:
+                self.meet(op, event, state)
+                continue
+            if isinstance(op, Meeting) and op.between == PROGRAMS:
+                self.alone.add(op.mnemonic)
+            self.steps.append(event)
+            self.update(core, instruction.update)
+
+    def update(self, core: int, update: isa.Update | None) -> None:
+        if update is None:
+            return
+        state = self.cores[core]
+        value = state.semaphores[update.semaphore] + update.amount
+        if not 0 <= value <= isa.SEMAPHORE_MAX:
+            raise SemaphoreRange(number=update.semaphore, name=state.program.semaphores[update.semaphore].name,
+                                 value=value, limit=isa.SEMAPHORE_MAX)
+        state.semaphores[update.semaphore] = value
+        if update.amount > 0 and (engines := state.waiting.pop(update.semaphore, None)):
+            self.ready.extend((core, engine) for engine in engines)
+
+    def meet(self, op: Meeting, event: Event, state: CoreProgress) -> None:
+        """A transfer goes on its way, an engine waits; the last that comes lets all complete."""
+        members = tuple(op.members(event.core))
+        event.met = True
+        if event.queue_lane >= 0:
+            self.steps.append(event)
+        else:
+            state.blocked.add(event.engine)
+        occasion = members, op.occasion()
+        number = state.meetings[occasion]
+        state.meetings[occasion] += 1
+        present = self.gatherings.setdefault((occasion, number), [])
+        present.append(event)
+        if len(present) < len(members):
+            return
+        self.steps.append(CoreMeeting(present))
+        for one in present:
+            self.update(one.core, one.instruction.update)
+            if one.queue_lane < 0:
+                self.cores[one.core].blocked.discard(one.engine)
+                self.ready.append((one.core, one.engine))
+
+    # -- registers -----------------------------------------------------------------------------------------------------
+    def control(self, op: isa.Control, state: CoreProgress, engine: Engine, pc: int) -> None:
+        registers = state.registers[engine]
+
+        def value(scalar: isa.Scalar) -> Number:
+            return registers[scalar.number] if isinstance(scalar, isa.Register) else int(scalar)
+
+        match op:
+            case isa.Move():
+                registers[op.dst.number] = value(op.value)
+            case isa.RegisterAlu():
+                registers[op.dst.number] = computed(op.op, value(op.lhs), value(op.rhs))
+            case isa.TensorLoad():
+                key = op.src.space, op.src.access
+                times = state.loads[engine, key]
+                state.loads[engine, key] += 1
+                limits = np.iinfo(op.src.dtype.numpy)
+                registers[op.dst.number] = DataDependent(("load", *key, times), max(int(limits.min), REGISTER_LOW),
+                                                   min(int(limits.max), REGISTER_HIGH))
+            case isa.CompareBranch():
+                holds = computed(op.op, value(op.lhs), value(op.rhs))
+                if self.choices.taken(holds.key, (engine, pc)) if isinstance(holds, DataDependent) else holds:
+                    state.pc[engine] = int(op.target)
+            case isa.RangeClear():
+                for number in range(op.first, op.last + 1):
+                    state.semaphores[number] = 0
+
+
+def computed(name: str, lhs: Number, rhs: Number) -> Number:
+    """What an operator of registers gives."""
+    if isinstance(lhs, int) and isinstance(rhs, int):
+        return isa.signed(int(isa.ARITHMETIC[name](lhs, rhs)))
+    (a, b), (c, d) = bounds(lhs), bounds(rhs)
+    if name in isa.COMPARISONS:
+        corners = {isa.COMPARISONS[name](x, y) for x in (a, b) for y in (c, d)}
+        if len(corners) == 1 and (name not in ("eq", "ne") or b < c or d < a):
+            return int(corners.pop())
+        low, high = 0, 1
+    elif name in ("add", "subtract", "mult", "min", "max"):
+        ends = [isa.ARITHMETIC[name](x, y) for x in (a, b) for y in (c, d)]
+        low, high = min(ends), max(ends)
+        if low < REGISTER_LOW or high > REGISTER_HIGH:
+            low, high = REGISTER_LOW, REGISTER_HIGH
+    elif name == "mod" and c == d and c > 0:
+        low, high = 0, c - 1
+    elif name == "floordiv" and c == d and c > 0:
+        low, high = a // c, b // c
+    else:
+        low, high = REGISTER_LOW, REGISTER_HIGH
+    return DataDependent((name, key_of(lhs), key_of(rhs)), low, high)
+
+
+def bounds(number: Number) -> tuple[int, int]:
+    return (number.low, number.high) if isinstance(number, DataDependent) else (number, number)
+
+
+def key_of(number: Number) -> object:
+    return number.key if isinstance(number, DataDependent) else number

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the checker of streams can find, as errors at the line of the kernel that an instruction comes from."""
+
+from collections.abc import Hashable, Sequence
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.isa.program import Program
+from nki_mlir.targets.neuron.checker.happens_before import HappensBefore
+from nki_mlir.targets.neuron.checker.memory import Conflict, UnwrittenByte
+from nki_mlir.targets.neuron.checker.trace import Event
+
+
+class StreamViolation(NkiMlirError):
+    """A rule of the device that instruction streams break."""
+
+    witness: "Conflict | None" = None
+
+
+class UnorderedAccesses(StreamViolation):
+    code = "NKI-STREAM-ORDER"
+    message = "{then} {does} {where}, which {first} {did}; nothing orders them"
+    why = "engines and queues run side by side; only semaphores order them"
+    fix = "{wait}"
+
+
+class UnwrittenBytes(StreamViolation):
+    code = "NKI-STREAM-UNWRITTEN"
+    message = "{event} reads {where}, which nothing has written"
+    why = "memory on chip holds what was there before, of this kernel or of another"
+    fix = "write all of it first, or read what has been written"
+
+
+class Unawaited(StreamViolation):
+    code = "NKI-STREAM-END"
+    message = "no engine waits for {event} before the program ends"
+    why = "the program is complete when its engines are, whether or not the data have arrived"
+    fix = "{wait}"
+
+
+class UnorderedClear(StreamViolation):
+    code = "NKI-STREAM-CLEAR"
+    message = "{clear} clears S[{number}] ({name}), which {event} uses, and nothing orders them"
+    why = "an update that a clear overtakes is lost, and a wait for it never ends"
+    fix = "let all engines that use the semaphore meet before it is cleared, and after"
+
+
+class WrongMark(StreamViolation):
+    code = "NKI-STREAM-MARK"
+    message = "{event} touches byte {byte} of a partition of {memory}, the program says that it uses {mark} bytes"
+    why = "what runs beside the program may use the memory behind the mark"
+    fix = "let .{memory} be at least {needed}"
+
+
+class MissingTable(StreamViolation):
+    code = "NKI-STREAM-TABLE"
+    message = "{event} needs the functions of {needed}, {there}"
+    why = "the scalar engine computes the functions of the set that was loaded last"
+    fix = "put an ACT_TABLE_LOAD table={needed} before it"
+
+
+def in_source_order(conflict: Conflict) -> Conflict:
+    """The conflict with the access first that comes first in the kernel: which one the trace has first says nothing."""
+    first, then = conflict.first.instruction.location, conflict.then.instruction.location
+    if first is None or then is None or first.file != then.file or first.line <= then.line:
+        return conflict
+    return conflict._replace(first=conflict.then, then=conflict.first, writes=conflict.writes[::-1])
+
+
+class Descriptions:
+    """The words for events, memories and waits of some programs."""
+
+    def __init__(self, programs: Sequence[Program], relation: HappensBefore) -> None:
+        self.programs, self.relation = programs, relation
+
+    def event(self, event: Event) -> str:
+        """Engine, place in the stream, mnemonic, source line."""
+        at = event.instruction.location
+        line = f" ({at.file}:{at.line})" if at is not None else ""
+        core = f"core {event.core} " if len(self.programs) > 1 else ""
+        return f"{core}{event.engine.asm} {event.pc:04d} {event.instruction.op.mnemonic}{line}"
+
+    def where(self, memory: tuple[Hashable, ...], partition: int, byte: int) -> str:
+        if memory[0] in ("sbuf", "psum"):
+            return f"byte {byte} of partition {partition} of {memory[0]}"
+        if len(memory) == 3:
+            return f"byte {byte} of {memory[2]}"
+        name = next((v.name for v in self.programs[0].variables if (v.kind, v.index) == memory), "a variable")
+        return f"byte {byte} of {name}"
+
+    def wait(self, first: Event, then: str) -> str:
+        """The wait that would order them."""
+        signal = self.relation.signal_of(first)
+        if signal is None:
+            return (f"let {first.engine.asm} {first.pc:04d} count a semaphore up, and {then} wait for it")
+        number, value = signal
+        name = self.programs[first.core].semaphores[number].name
+        return f"let {then} wait for S[{number}] ({name})>={value}"
+
+    # -- errors --------------------------------------------------------------------------------------------------------
+    def unordered(self, conflict: Conflict) -> UnorderedAccesses:
+        conflict = in_source_order(conflict)
+        does, did = ("writes" if w else "reads" for w in reversed(conflict.writes))
+        if conflict.first.queue_lane >= 0 and did == "reads":
+            did = "may still read"
+        elif conflict.first.queue_lane >= 0:
+            did = "may write later"
+        error = UnorderedAccesses(
+            then=self.event(conflict.then), does=does, first=self.event(conflict.first), did=did,
+            where=self.where(conflict.memory, conflict.partition, conflict.byte),
+            wait=self.wait(conflict.first, f"{conflict.then.engine.asm} {conflict.then.pc:04d}"))
+        error.witness = conflict
+        error.located(conflict.then.instruction.location)
+        return error
+
+    def unwritten(self, read: UnwrittenByte) -> UnwrittenBytes:
+        error = UnwrittenBytes(event=self.event(read.event),
+                               where=self.where(read.memory, read.partition, read.byte))
+        error.located(read.event.instruction.location)
+        return error
+
+    def unawaited(self, event: Event) -> Unawaited:
+        error = Unawaited(event=self.event(event), wait=self.wait(event, f"{event.engine.asm} at its end"))
+        error.located(event.instruction.location)
+        return error
+
+    def clear(self, core: int, number: int, clear: Event, event: Event) -> UnorderedClear:
+        error = UnorderedClear(clear=self.event(clear), event=self.event(event), number=number,
+                               name=self.programs[core].semaphores[number].name)
+        error.located(event.instruction.location)
+        return error
+
+    def mark(self, memory: str, end: int, mark: int, event: Event) -> WrongMark:
+        error = WrongMark(event=self.event(event), byte=end - 1, memory=memory, mark=mark, needed=end)
+        error.located(event.instruction.location)
+        return error
+
+    def table(self, event: Event, needed: str, there: str) -> MissingTable:
+        error = MissingTable(event=self.event(event), needed=needed,
+                             there=f"those of {there} are loaded" if there else "none are loaded")
+        error.located(event.instruction.location)
+        return error

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The checker of streams: what the emission makes is proved, what is broken is refused with the instructions."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nki_mlir.dialects.isa.program import Program
+from nki_mlir.targets.neuron.checker import check_streams
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
+from nki_mlir.targets.neuron.format.assembly import parse_program
+from nki_mlir.targets.neuron.simulator import simulate
+
+from .ordering import waits_of, without_wait
+from .random_code import RandomCode
+from .test_random_code import OPTIONS
+
+# out = exp(x) summed with the product of w and exp(x), by all engines; addresses are used again.
+TEXT = """\
+.nki_isa 1
+.kernel f
+.target trn2
+.sbuf 1536 of 212984
+.psum 512 of 16384
+.input x fp32[128,128] 0
+.input w fp32[128,128] 1
+.output out fp32[128,128] 0
+.semaphore 0 Tensor
+.semaphore 1 Scalar
+.semaphore 2 Vector
+.semaphore 3 qGpSimdIO0
+.semaphore 4 qSyncIO0
+.semaphore 5 qSyncIO1
+.queue 0 qGpSimdIO0 pool 3
+.queue 1 qSyncIO0 sp 4
+.queue 2 qSyncIO1 sp 5
+.stream pe
+pe 0000: S[1] (Scalar)>=1 EVENT_SEMAPHORE
+pe 0001: S[3] (qGpSimdIO0)>=16 MATMUL dst=fp32@0x2000000[1][128] stationary=fp32@0x200[1][128] \
+moving=fp32@0x400[1][128] channels=128 S[0] (Tensor)++@complete  // k.py:7
+.stream act
+act 0000: ACT_TABLE_LOAD table=exp  // k.py:6
+act 0001: S[4] (qSyncIO0)>=16 ACTIVATE fn=exp dst=fp32@0x400[1][128] src=fp32@0x0[1][128] channels=128 \
+S[1] (Scalar)++@complete  // k.py:6
+.stream dve
+dve 0000: S[0] (Tensor)>=1 COPY dst=fp32@0x200[1][128] src=fp32@0x2000000[1][128] channels=128  // k.py:8
+dve 0001: TENSOR_TENSOR op=add dst=fp32@0x400[1][128] lhs=fp32@0x200[1][128] rhs=fp32@0x0[1][128] channels=128 \
+S[2] (Vector)++@complete  // k.py:8
+.stream pool
+pool 0000: DMA queue=0 dst=fp32@0x200[1][128] src=fp32@w[1,128][128,128] channels=128 \
+S[3] (qGpSimdIO0)+=16@complete  // k.py:7
+pool 0001: S[3] (qGpSimdIO0)>=16 EVENT_SEMAPHORE
+.stream sp
+sp 0000: DMA queue=1 dst=fp32@0x0[1][128] src=fp32@x[1,128][128,128] channels=128 S[4] (qSyncIO0)+=16@complete  // k.py:5
+sp 0001: S[2] (Vector)>=1 DMA queue=2 dst=fp32@out[1,128][128,128] src=fp32@0x400[1][128] channels=128 \
+S[5] (qSyncIO1)+=16@complete  // k.py:9
+sp 0002: S[5] (qSyncIO1)>=16 EVENT_SEMAPHORE
+"""
+
+
+def found(text: str) -> list[str]:
+    """The errors of a program."""
+    return [str(error) for error in check_streams([parse_program(text)]).violations]
+
+
+def broken(old: str, new: str) -> list[str]:
+    """The errors of the text with one thing changed."""
+    assert TEXT.count(old) == 1, old
+    return found(TEXT.replace(old, new))
+
+
+def test_sound_streams__are_proved():
+    report = check_streams([parse_program(TEXT)])
+    assert (report.verdict, report.violations, report.not_analysed) == ("proved", [], [])
+
+
+# -- each error once ---------------------------------------------------------------------------------------------------
+WHY = "engines and queues run side by side; only semaphores order them"
+
+
+def test_a_removed_wait__names_both_instructions_the_bytes_and_the_wait():
+    assert broken("S[4] (qSyncIO0)>=16 ACTIVATE", "ACTIVATE")[0] == (
+        "k.py:6:1: error: act 0001 ACTIVATE (k.py:6) reads byte 0 of partition 0 of sbuf, which sp 0000 DMA (k.py:5) may "
+        f"write later; nothing orders them [NKI-STREAM-ORDER]\n  why: {WHY}\n"
+        "  fix: let act 0001 wait for S[4] (qSyncIO0)>=16")
+
+
+def test_where_nothing_signals__the_fix_says_so():
+    text = TEXT.replace("S[0] (Tensor)>=1 COPY", "COPY")
+    assert (
+        "k.py:8:1: error: dve 0000 COPY (k.py:8) reads byte 0 of partition 0 of psum, which pe 0001 MATMUL (k.py:7) writes; "
+        f"nothing orders them [NKI-STREAM-ORDER]\n  why: {WHY}\n  fix: let dve 0000 wait for S[0] (Tensor)>=1"
+        ) in found(text)
+    silent = found(text.replace(" S[0] (Tensor)++@complete", ""))
+    assert any("let pe 0001 count a semaphore up, and dve 0000 wait for it" in error for error in silent)
+
+
+def test_unwritten_bytes__are_an_error_where_they_are_read():
+    assert broken("dst=fp32@0x0[1][128] src=fp32@x[1,128][128,128]", "dst=fp32@0x0[1][64] src=fp32@x[1,128][64,128]") == [
+        "k.py:6:1: error: act 0001 ACTIVATE (k.py:6) reads byte 256 of partition 0 of sbuf, which nothing has written "
+        "[NKI-STREAM-UNWRITTEN]\n"
+        "  why: memory on chip holds what was there before, of this kernel or of another\n"
+        "  fix: write all of it first, or read what has been written",
+        "k.py:8:1: error: dve 0001 TENSOR_TENSOR (k.py:8) reads byte 256 of partition 0 of sbuf, which nothing has written "
+        "[NKI-STREAM-UNWRITTEN]\n"
+        "  why: memory on chip holds what was there before, of this kernel or of another\n"
+        "  fix: write all of it first, or read what has been written"]
+
+
+def test_a_transfer_that_nobody_awaits__is_an_error():
+    assert broken("sp 0002: S[5] (qSyncIO1)>=16 EVENT_SEMAPHORE\n", "") == [
+        "k.py:9:1: error: no engine waits for sp 0001 DMA (k.py:9) before the program ends [NKI-STREAM-END]\n"
+        "  why: the program is complete when its engines are, whether or not the data have arrived\n"
+        "  fix: let sp at its end wait for S[5] (qSyncIO1)>=16"]
+
+
+def test_a_mark_that_is_too_low__is_an_error():
+    assert broken(".sbuf 1536", ".sbuf 1024") == [
+        "k.py:6:1: error: act 0001 ACTIVATE (k.py:6) touches byte 1535 of a partition of sbuf, the program says that it "
+        "uses 1024 bytes [NKI-STREAM-MARK]\n"
+        "  why: what runs beside the program may use the memory behind the mark\n"
+        "  fix: let .sbuf be at least 1536"]
+
+
+def test_a_missing_table__is_an_error():
+    assert broken("ACT_TABLE_LOAD table=exp  // k.py:6", "EVENT_SEMAPHORE") == [
+        "k.py:6:1: error: act 0001 ACTIVATE (k.py:6) needs the functions of exp, none are loaded [NKI-STREAM-TABLE]\n"
+        "  why: the scalar engine computes the functions of the set that was loaded last\n"
+        "  fix: put an ACT_TABLE_LOAD table=exp before it"]
+
+
+def test_a_clear_that_nothing_orders__is_an_error():
+    line = "sp 0002: S[5] (qSyncIO1)>=16 EVENT_SEMAPHORE\n"
+    assert broken(line, line + "sp 0003: EVENT_SEMAPHORE_RANGE_CLEAR first=3 last=3\n") == [
+        "error: sp 0003 EVENT_SEMAPHORE_RANGE_CLEAR clears S[3] (qGpSimdIO0), which pool 0001 EVENT_SEMAPHORE uses, and "
+        "nothing orders them [NKI-STREAM-CLEAR]\n"
+        "  why: an update that a clear overtakes is lost, and a wait for it never ends\n"
+        "  fix: let all engines that use the semaphore meet before it is cleared, and after"]
+
+
+def test_a_deadlock__shows_its_cycle():
+    assert broken("S[4] (qSyncIO0)>=16 ACTIVATE", "S[0] (Tensor)>=1 ACTIVATE")[0].startswith(
+        "error: no engine can go on: pe waits at 0000 EVENT_SEMAPHORE for S[1] (Scalar)>=1, which is 0, which act would "
+        "count up behind that; act waits at 0001 ACTIVATE (k.py:6) for S[0] (Tensor)>=1, which is 0, which pe would count up "
+        "behind that [NKI-DEADLOCK]")
+
+
+# -- real programs -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("seed", range(6))
+def test_what_the_emission_makes__is_sound(seed, options):
+    assert check_streams([emit_code(RandomCode(seed, 30).code, options)]).violations == []
+
+
+@pytest.mark.parametrize("loops", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_without_any_one_wait__an_order_is_missing(seed, loops):
+    made = RandomCode(seed, 25, loops=loops)
+    program = emit_code(made.code, Emission())
+    for wait in waits_of(program):
+        mutant = without_wait(program, *wait)
+        report = check_streams([mutant])
+        if report.verdict != "violated":
+            assert loops                        # another engine may have waited for the same
+            assert_values(mutant, made)
+
+
+def assert_values(program: Program, made: RandomCode) -> None:
+    expected = made.expected()
+    for seed in (None, *range(8)):
+        output = np.zeros_like(expected)
+        simulate(program, [a.copy() for a in made.arrays], [output], seed)
+        np.testing.assert_array_equal(output, expected)
+
+
+def test_a_queue_with_two_transfers_under_way__needs_the_sum_of_both():
+    """Each DMA engine reports for itself: 16 of 32 do not say that the first transfer is complete."""
+    program = emit_code(RandomCode(0, 25, loops=False).code, Emission())
+    engine, number = next((e, k) for e, s in program.streams.items() for k, i in enumerate(s) if i.queue is not None)
+    stream = list(program.streams[engine])
+    twice = replace(stream[number], waits=())
+    stream.insert(number + 1, twice)
+    report = check_streams([replace(program, streams={**program.streams, engine: stream})])
+    assert "NKI-STREAM-ORDER" in str(report.violations[0])
