@@ -13,7 +13,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 from math import prod
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from nki_mlir.language.results import Traced
 
 K = TypeVar("K", bound="Kernel")
+T = TypeVar("T")
 
 TRACKS = ("interpreter", "isa")          # executors that know what was written, and find races that data decide
 
@@ -82,8 +83,30 @@ def describe_array(array: np.ndarray) -> tuple[tuple[int, ...], DType]:
         raise ElementType(what=what, reason=error).here() from None
 
 
-@dataclass(eq=False)
-class Kernel:
+def takes_attributes(kernel_class: type[T]) -> type[T]:
+    """A frozen dataclass whose objects take attributes beside the fields, as functions do."""
+    names = frozenset(part.name for part in fields(kernel_class))                   # type: ignore[arg-type]
+
+    def set_attribute(kernel: object, name: str, value: object) -> None:
+        if name in names:
+            raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        object.__setattr__(kernel, name, value)
+    kernel_class.__setattr__ = set_attribute                                        # type: ignore[method-assign]
+    return kernel_class
+
+
+class Derived:
+    """What a kernel derives from its fields, once."""
+
+    __name__: str
+    __wrapped__: Callable[..., object]
+    fixed: tuple[object, ...]
+    identity: str
+
+
+@takes_attributes
+@dataclass(eq=False, frozen=True)
+class Kernel(Derived):
     """A decorated function, with its names. ``kernel[grid]`` and ``kernel.on(...)`` give copies that share the cache.
 
     ``by_reference``: outputs are parameters that the kernel writes; decided from the function's result where None.
@@ -107,10 +130,11 @@ class Kernel:
     reported = staticmethod(lambda error: error)            # an error of the core as the generation's own
 
     def __post_init__(self) -> None:
-        functools.update_wrapper(self, self.func, updated=())
-        self.__name__ = name_of(self.func)
+        names: dict[str, Any] = {name: getattr(self.func, name) for name in functools.WRAPPER_ASSIGNMENTS
+                                 if hasattr(self.func, name)}
         remember(underlying(self.func))
-        self.fixed, self.identity = self._fixed(), identity_of(self.func)
+        vars(self).update(names, __name__=name_of(self.func), __wrapped__=self.func, fixed=self._fixed(),
+                          identity=identity_of(self.func))
 
     def _fixed(self) -> tuple[object, ...]:
         """What a kernel object says about its calls, which is a part of their keys: nothing of it changes."""
@@ -118,12 +142,13 @@ class Kernel:
 
     def with_changes(self: K, **changes: object) -> K:
         """A copy, with what the user has set on the kernel."""
-        made = object.__new__(type(self))
-        made.__dict__ = self.__dict__ | changes
-        made.fixed = made._fixed()
+        copy = object.__new__(type(self))
+        state = vars(copy)
+        state.update(vars(self) | changes)
+        state["fixed"] = copy._fixed()
         if "func" in changes:
-            made.identity = identity_of(made.func)
-        return made
+            state["identity"] = identity_of(copy.func)
+        return copy
 
     def anew(self: K, **changes: object) -> K:
         """A copy with captures of its own, since what changes decides what they are."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from nki_mlir.alone import alone
 from nki_mlir.files import write_file
 from nki_mlir.language.arguments import with_arrays
-from nki_mlir.language.kernel import Kernel, capturing, describe_array, is_array
+from nki_mlir.language.kernel import Kernel, capturing, describe_array, is_array, takes_attributes
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.targets.neuron import profile
 from nki_mlir.targets.neuron.format.artifacts import NtffContent, digest_of, pack_kernel, pack_trace
@@ -60,7 +60,8 @@ class BenchmarkResult:
                 "source": self.source}
 
 
-@dataclass(eq=False)
+@takes_attributes
+@dataclass(eq=False, frozen=True)
 class MeasuredKernel(Kernel):
     """A kernel whose calls on arrays leave files (the compiled kernel, its trace, its profile), and their latency in
     ``benchmark_result``, also on the kernel that it was launched from with a grid."""
@@ -139,7 +140,8 @@ def report_of(compiled: Specialization) -> str:
     return json.dumps({**vendor_summary(compiled.profile), **compiled.timing.figures(), "source": SOURCE}, indent=1)
 
 
-@dataclass(eq=False)
+@takes_attributes
+@dataclass(eq=False, frozen=True)
 class ProfiledKernel(MeasuredKernel):
     """A kernel whose calls write the program, a summary of its time and its profile into ``working_directory``."""
 

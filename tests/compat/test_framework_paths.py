@@ -13,7 +13,7 @@ import pytest
 
 import nki_mlir
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.language.current import compile_options, compiled, driver, nki
+from nki_mlir.language.current import collectives, compile_options, compiled, driver, nki
 from nki_mlir.language.current import language as nl
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.format.artifacts import unpack_kernel
@@ -71,7 +71,8 @@ from nki_mlir.compat import install
 install()
 import nki, nki.language as nl
 from nki.framework.kernel import Kernel
-from nki.framework.compiled import CompileKernel, StandaloneKernel, compile_kernel_to_nir, compile_to_bir, run_from_bir
+from nki.framework.compiled import CompileKernel, MultiRankExecutionError, StandaloneKernel
+from nki.framework.compiled import compile_kernel_to_nir, compile_to_bir, run_from_bir
 from nki.compiler.driver import CompileOptions, compile_to_bir, compile_bir_to_neff, _compile_bir_to_neff, run_from_bir
 from nki.compiler.ncc_driver import (CompileOptions, CompiledKernel, compile_bir_to_neff, extract_perf_metrics,
                                      ExecutionResult, NirResult, KernelDescriptor)
@@ -242,12 +243,86 @@ def test_cache_key():
 
 
 def test_arguments_are_converted_by_subclasses():
-    @dataclasses.dataclass(eq=False)
+    @dataclasses.dataclass(eq=False, frozen=True)
     class Scaled(compiled.CompileKernel):
         scale: float = 1.0
+
+        def __post_init__(self):
+            super().__post_init__()
+            object.__setattr__(self, "calls", [])
+
+        def _compile_opts(self):
+            self.calls.append("options")
+            return dataclasses.replace(super()._compile_opts(), enable_statistics=True)
 
         def _convert_input(self, value, name):
             return value * np.float32(self.scale) if name == "x" else value
 
     kernel = nki.jit(affine)._to_subclass(Scaled, scale=10.0, _executor=Recorder())
-    assert np.array_equal(kernel(X, Y), X * 20 + 3)
+    assert np.array_equal(kernel(X, Y), X * 20 + 3) and kernel.calls == ["options"]
+    assert np.array_equal(dataclasses.replace(kernel, scale=3.0)(X, Y), X * 6 + 3)
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'scale'"):
+        kernel.scale = 2.0
+
+
+@pytest.mark.parametrize("on", ["jit", "interpreter", "isa", "eager"])
+def test_lists_have_an_array_for_each_rank(on, monkeypatch):
+    monkeypatch.setenv("NKI_MLIR_EXECUTOR", on)
+    kernel = compiled.StandaloneKernel(func=affine)
+    results = kernel([X, X + 1, X[:2]], [Y, Y, Y[:2]], 4.0)
+    assert [r.tolist() for r in results] == [(x * 4 + 3).tolist() for x in (X, X + 1, X[:2])]
+
+
+def all_reduced(x, count=2):
+    total = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    collectives.all_reduce(dsts=[total], srcs=[x], op=np.add,
+                           replica_group=collectives.ReplicaGroup([[0, 1]]))
+    return total
+
+
+@pytest.mark.parametrize("on", ["jit", "interpreter", "isa"])
+def test_ranks_exchange_data(on, monkeypatch):
+    monkeypatch.setenv("NKI_MLIR_EXECUTOR", on)
+    first, second = compiled.CompileKernel(func=all_reduced)([X, Y])
+    assert np.array_equal(first, X + 3) and np.array_equal(second, X + 3)
+
+
+def test_executor_of_ranks():
+    calls = []
+
+    def executor(compiled_kernel, inputs, outputs, rank_id=0, world_size=1):
+        calls.append((rank_id, world_size))
+        compiled_kernel.execute(inputs, outputs, rank_id=rank_id, world_size=world_size)
+    results = compiled.StandaloneKernel(func=affine, _executor=executor)([X, X + 1], [Y, Y])
+    assert [r.tolist() for r in results] == [(X * 2 + 3).tolist(), (X * 2 + 5).tolist()]
+    assert sorted(calls) == [(0, 2), (1, 2)]
+
+
+def test_failures_of_ranks():
+    def executor(compiled_kernel, inputs, outputs, rank_id=0, world_size=1):
+        if rank_id == 1:
+            raise ValueError("no such device")
+        compiled_kernel.execute(inputs, outputs)
+    kernel = compiled.StandaloneKernel(func=affine, _executor=executor)
+    with pytest.raises(compiled.MultiRankExecutionError, match="rank 1: no such device") as caught:
+        kernel([X, X], [Y, Y])
+    assert isinstance(caught.value, RuntimeError)
+    assert [(rank, type(error)) for rank, error in caught.value.rank_failures.items()] == [(1, ValueError)]
+
+
+@pytest.mark.parametrize(("x", "y", "counts"), [([X, X], Y, "x is a list of 2, y is one array"),
+                                               ([X, X], [Y], "x is a list of 2, y is a list of 1")])
+def test_ranks_that_differ_in_number__are_an_error(x, y, counts):
+    with pytest.raises(RuntimeError, match=f"arguments of affine do not agree on the number of ranks: {counts}"):
+        compiled.StandaloneKernel(func=affine)(x, y)
+
+
+def test_described_inputs():
+    x = nl.NkiTensor(name="x", shape=(4, 8), dtype=nl.float32)
+    assert (x.name, x.shape, x.dtype, x.buffer) == ("x", (4, 8), nl.float32, nl.shared_hbm)
+    options = driver.CompileOptions()
+    nir = driver.compile_kernel_to_nir(affine, inputs={"x": x, "y": x, "factor": 2.0}, compile_opts=options)
+    same = driver.compile_kernel_to_nir(affine, inputs={"x": X, "y": Y, "factor": 2.0}, compile_opts=options)
+    assert nir.input_specs == same.input_specs and nir.hbm_bytes == same.hbm_bytes == 3 * 4 * 32
+    with pytest.raises(TypeError, match="unsupported dtype 'None'"):
+        nl.NkiTensor(shape=(4, 8))

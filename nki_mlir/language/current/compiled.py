@@ -2,11 +2,15 @@
 """``nki.framework.compiled``: kernels whose calls leave the compiled kernel as a file, or run it with an executor."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.meeting import RANKS
 from nki_mlir.language.arguments import framework_of, map_leaves, with_arrays
 from nki_mlir.language.current.compile_options import TARGETS, CompileOptions
 from nki_mlir.language.current.driver import (
+    CompiledKernel,
     Executor,
     NirResult,
     compile_bir_to_neff,
@@ -16,19 +20,42 @@ from nki_mlir.language.current.driver import (
 )
 from nki_mlir.language.current.kernel import Kernel
 from nki_mlir.language.current.simulator import is_array, to_numpy
-from nki_mlir.language.kernel import K, capturing
+from nki_mlir.language.kernel import K, capturing, default_executor, takes_attributes
 from nki_mlir.language.kernel import Kernel as CoreKernel
 from nki_mlir.machine import machine_named
+from nki_mlir.targets.mesh import Mesh
 
 
-@dataclass(eq=False)
+class UnequalRanks(NkiMlirError, RuntimeError):
+    code = "NKI-RANKS-UNEQUAL"
+    message = "the arguments of {kernel} do not agree on the number of ranks: {counts}"
+    fix = "pass a list with one array for each rank, of the same length for each tensor; constants stay as they are"
+
+
+class MultiRankExecutionError(NkiMlirError, RuntimeError):
+    """Ranks of one call failed; ``rank_failures`` is rank -> exception."""
+
+    code = "NKI-RANKS-FAILED"
+    message = "{failures}"
+    why = "a call with lists of arrays runs the kernel once for each rank, and no rank's result is returned alone"
+
+    def __init__(self, rank_failures: dict[int, BaseException]) -> None:
+        super().__init__(failures="; ".join(f"rank {rank}: {getattr(error, 'headline', error)}"
+                                            for rank, error in sorted(rank_failures.items())))
+        self.rank_failures = rank_failures
+
+
+@takes_attributes
+@dataclass(eq=False, frozen=True)
 class CompileKernel(Kernel):
     """A kernel that leaves ``artifacts_dir/kernel.neff`` when it is called. ``lnc`` is the number of cores,
     None on a grid of several axes.
 
     ``_executor`` is a function of the CompiledKernel, the inputs and the outputs (arrays by name), which fills the
     outputs; without one the kernel runs on the CPU, as with ``_enable_simulation``. Tensors of a framework run in the
-    framework and leave no file, unless there is an executor: then they are its NumPy arrays.
+    framework and leave no file, unless there is an executor: then they are its NumPy arrays. Lists of arrays, one for
+    each rank, run the kernel on that many ranks and give a list of results; an executor then also gets ``rank_id`` and
+    ``world_size``.
 
     Example:
         kernel = CompileKernel(func=double, artifacts_dir="artifacts", _enable_simulation=True)
@@ -43,15 +70,16 @@ class CompileKernel(Kernel):
     _enable_backend_opt: bool = False
 
     def __post_init__(self) -> None:
+        state = vars(self)                      # the class is frozen
         if isinstance(self.func, CoreKernel):
-            self.func = self.func.func
+            state["func"] = self.func.func
         super().__post_init__()
         if self.lnc is None:
-            self.lnc = cores_in(self.grid)
+            state["lnc"] = cores_in(self.grid)
         elif (self.lnc,) != (self.grid or (1,)):
             launched = super().__getitem__(self.lnc)
-            self.grid, self.cores, self.has_grid = launched.grid, launched.cores, True
-            self.fixed = self._fixed()
+            state.update(grid=launched.grid, cores=launched.cores, has_grid=True)
+            state["fixed"] = self._fixed()
 
     def __getitem__(self: K, cores: object) -> K:
         launched = super().__getitem__(cores)
@@ -64,6 +92,9 @@ class CompileKernel(Kernel):
         if self._executor is None and framework_of(arguments, keywords) is not None:
             return super().__call__(*arguments, **keywords)
         inputs = self._convert_inputs(self._bind_args(arguments, keywords))
+        ranks = self._inputs_of_ranks(inputs)
+        if ranks is not None:
+            return self._run_ranks(ranks)
         if self._executor is None and self.artifacts_dir is None:
             return super().__call__(**inputs)
         options = self._compile_opts()
@@ -72,6 +103,32 @@ class CompileKernel(Kernel):
             return run_from_bir(nir, options, inputs, executor=self._executor)
         compile_bir_to_neff(options, nir)
         return super().__call__(**inputs)
+
+    def _inputs_of_ranks(self, inputs: dict[str, Any]) -> list[dict[str, Any]] | None:
+        """The inputs of each rank; None where no input is a list of arrays."""
+        counts = {name: len(value) for name, value in inputs.items() if is_list_of_arrays(value)}
+        if not counts:
+            return None
+        texts = [f"{name} is a list of {count}" for name, count in counts.items()]
+        texts += [f"{name} is one array" for name, value in inputs.items() if is_array(value)]
+        if len(texts) > len(counts) or len({*counts.values()}) > 1:
+            raise UnequalRanks(kernel=self.__name__, counts=", ".join(texts)).here()
+        return [{name: value[rank] if name in counts else value for name, value in inputs.items()}
+                for rank in range(max(counts.values()))]
+
+    def _run_ranks(self, ranks: list[dict[str, Any]]) -> list[object]:
+        """The result of each rank. All are compiled before they run side by side, since they may exchange data."""
+        options = self._compile_opts()
+        captured = [self._cached_compile_to_bir(inputs=inputs, compile_opts=options) for inputs in ranks]
+        executor = CompiledKernel.execute if self._executor is None else self._executor
+        bodies = [partial(run_from_bir, nir, options, inputs,
+                          partial(executor, rank_id=rank, world_size=len(ranks)))
+                  for rank, (nir, inputs) in enumerate(zip(captured, ranks))]
+        mesh = Mesh(bodies, RANKS, parallel=(self.executor or default_executor()) == "jit")
+        try:
+            return mesh.run()
+        except Exception as error:
+            raise MultiRankExecutionError(mesh.errors) from error
 
     def _compile_opts(self) -> CompileOptions:
         target = machine_named(self.platform).name
@@ -96,12 +153,17 @@ class CompileKernel(Kernel):
         return self._cached_compile_to_bir(inputs=inputs).cache_hash
 
 
+def is_list_of_arrays(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(is_array, value))
+
+
 def cores_in(grid: tuple[int, ...]) -> int | None:
     """The cores of a launch; None where the grid has several axes."""
     return grid[0] if len(grid) == 1 else None if grid else 1
 
 
-@dataclass(eq=False)
+@takes_attributes
+@dataclass(eq=False, frozen=True)
 class StandaloneKernel(CompileKernel):
     """A ``CompileKernel`` that gives NumPy arrays also for tensors of a framework.
 
@@ -122,4 +184,5 @@ class StandaloneKernel(CompileKernel):
         return super().__call__(**self._convert_inputs(self._bind_args(arguments, keywords)))
 
 
-__all__ = ["CompileKernel", "StandaloneKernel", "compile_kernel_to_nir", "compile_to_bir", "run_from_bir"]
+__all__ = ["CompileKernel", "MultiRankExecutionError", "StandaloneKernel", "compile_kernel_to_nir", "compile_to_bir",
+           "run_from_bir"]

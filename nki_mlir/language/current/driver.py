@@ -21,9 +21,10 @@ import numpy as np
 from nki_mlir.alone import alone
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.files import write_file
-from nki_mlir.language.arguments import BadArgument, MaskedArgument, with_arrays
+from nki_mlir.language.arguments import BadArgument, MaskedArgument, map_leaves, with_arrays, zeros_of
 from nki_mlir.language.current.compile_options import CompileOptions
 from nki_mlir.language.current.kernel import Kernel
+from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.kernel import default_executor, is_array
 from nki_mlir.language.results import assemble
 from nki_mlir.language.specialization import Specialization
@@ -276,7 +277,7 @@ def checked(spec: ArraySpec, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     return array
 
 
-Executor = Callable[[CompiledKernel, dict[str, np.ndarray], dict[str, np.ndarray]], object]
+Executor = Callable[..., object]        # of a CompiledKernel, inputs and outputs by name; of ranks their number, too
 
 
 def compile_kernel_to_nir(kernel_func: object, *, inputs: Mapping[str, object], compile_opts: CompileOptions,
@@ -285,7 +286,7 @@ def compile_kernel_to_nir(kernel_func: object, *, inputs: Mapping[str, object], 
 
     Arguments:
         kernel_func: the function or kernel
-        inputs: its arguments by name; arrays, constants, or nki_mlir.spec of an array
+        inputs: its arguments by name; arrays, constants, and an NkiTensor or nki_mlir.spec of an array
         compile_opts: the target and the cores
         frontend: no effect
         enable_cache: no effect: equal captures are reused
@@ -310,7 +311,7 @@ def compile_to_bir(kernel: object, *, inputs: Mapping[str, object], compile_opts
 
     Arguments:
         kernel: the function or kernel
-        inputs: its arguments by name; arrays, constants, or nki_mlir.spec of an array
+        inputs: its arguments by name; arrays, constants, and an NkiTensor or nki_mlir.spec of an array
         compile_opts: the target and the cores
         frontend: no effect
         output_names: names of the outputs, in order; the kernel's own where there is none
@@ -328,7 +329,8 @@ def compile_to_bir(kernel: object, *, inputs: Mapping[str, object], compile_opts
     """
     options = compile_opts or CompileOptions()
     launched = options.launched(kernel)
-    _, keywords = with_arrays((), dict(inputs))
+    described = map_leaves(dict(inputs), lambda v: isinstance(v, NkiTensor), lambda t: zeros_of(t.shape, t.dtype))
+    _, keywords = with_arrays((), described)
     bound = launched.bind((), keywords, is_array, launched.describe)
     return NirResult(launched, launched.specialize(bound), options, output_names)
 

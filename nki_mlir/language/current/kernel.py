@@ -27,7 +27,7 @@ from nki_mlir.language.current.memory import Storage
 from nki_mlir.language.current.older_memory import bare_names
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.functions import program_ndim as dimensions_of_grid
-from nki_mlir.language.kernel import K, capturing, plain_index_errors
+from nki_mlir.language.kernel import K, capturing, plain_index_errors, takes_attributes
 from nki_mlir.language.kernel import Kernel as CoreKernel
 from nki_mlir.language.launch_grid import cores_of
 from nki_mlir.language.launching import MODES, Decorators
@@ -41,7 +41,8 @@ SIMULATOR = EnvironmentVariable("NKI_SIMULATOR")
 C = TypeVar("C", bound="Kernel")
 
 
-@dataclass(eq=False)
+@takes_attributes
+@dataclass(eq=False, frozen=True)
 class Kernel(CoreKernel):
     """A decorated function, which runs when it is called with arrays.
 

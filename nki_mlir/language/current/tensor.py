@@ -8,15 +8,14 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from nki_mlir.capture.strides import Shape, reshaped
-from nki_mlir.capture.tensor import View
+from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.dialects.access import dense
 from nki_mlir.language.current.calls import CURRENT, dtype_argument, reported
 from nki_mlir.language.current.errors import integer, invalid, older, out_of_range, require, unknown_name
-from nki_mlir.language.current.memory import Indirection, MemoryRegion, Storage, VirtualRegister
+from nki_mlir.language.current.memory import Indirection, MemoryRegion, Storage, VirtualRegister, shared_hbm
 from nki_mlir.language.current.older_methods import OlderMethods, leading_part
 from nki_mlir.language.signatures.kinds import is_shape
 from nki_mlir.machine import Machine
-from nki_mlir.scalar.dtypes import DType
 
 BACKWARDS = "go backwards with a pattern: tile.ap([[row, partitions], [-1, count]], offset=count - 1)"
 
@@ -44,14 +43,20 @@ class NkiTensor(OlderMethods):
 
     Element ``(i, j, ...)`` is the storage's element ``offset + i * strides[0] + j * strides[1] + ...``, row-major. On
     chip dimension 0 is the partition; ``strides[0]`` then counts the elements of a whole partition.
+
+    ``NkiTensor(name=, shape=, dtype=)`` without a storage describes an array, for compilation outside a kernel.
     """
 
     __slots__ = ("__weakref__", "base", "core", "dtype", "indirection", "offset", "shape", "storage", "strides")
 
-    def __init__(self, storage: Storage, shape: Sequence[int], strides: Sequence[int], offset: int, dtype: DType,
-                 base: Sequence[int] | None = None, indirection: Indirection | None = None) -> None:
+    def __init__(self, storage: Storage | None = None, shape: Sequence[int] = (), strides: Sequence[int] | None = None,
+                 offset: int = 0, dtype: Any = None, base: Sequence[int] | None = None,
+                 indirection: Indirection | None = None, *, name: str = "", buffer: MemoryRegion = shared_hbm) -> None:
+        if storage is None:
+            dtype = dtype_argument(dtype)
+            storage = Storage(Buffer(tuple(shape), dtype, buffer.space, name), buffer, dtype)
         self.storage, self.dtype, self.offset, self.indirection = storage, dtype, offset, indirection
-        self.shape, self.strides = Shape(shape), tuple(strides)
+        self.shape, self.strides = Shape(shape), tuple(dense(shape) if strides is None else strides)
         self.base = tuple(base if base is not None else shape)      # the shape that run-time offsets are scaled by
         self.core: View | None = None                               # the core's view of it, once it was asked for
 
