@@ -32,8 +32,9 @@ from nki_mlir.version import __version__
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
     from nki_mlir.language.lowered import Spec
+    from nki_mlir.scoring.verdict import CandidateVerdict
 
-__all__ = ["__version__", "load_ipython_extension", "opt", "spec"]
+__all__ = ["__version__", "load_ipython_extension", "opt", "score", "spec"]
 
 
 def __dir__() -> list[str]:
@@ -87,6 +88,41 @@ def opt(module: "Module | str", passes: "str | Sequence[str]" = (), to: str = ""
     """
     from nki_mlir.cli.lowering import optimized  # start-up: loads MLIR
     return optimized(module, passes, to, target)
+
+
+def score(candidate: str, reference: str, kernel: str = "", target: str = "", seconds: float = 60.0,
+          megabytes: int = 4096) -> "CandidateVerdict":
+    """The verdict on a candidate kernel: whether it is right, whether the device would take it, how fast it would be.
+
+    The candidate runs in processes of its own, which reach neither the reference nor the values.
+
+    Arguments:
+        candidate: its Python file
+        reference: the Python file with ``inputs``, ``reference`` and what docs/scoring.md describes
+        kernel: the kernel's name, where the reference says none and the file has several
+        target: trn1, trn2 or trn3; that of the reference by default
+        seconds: that it may take
+        megabytes: of memory that it may take
+
+    Result:
+        A map that is JSON, with ``right``, ``total_time`` in seconds of the model, and ``advice`` as properties.
+
+    Errors:
+        A reference that cannot be used, and a file that cannot be read, are errors; what is wrong with the candidate is
+        in the verdict.
+
+    Example:
+        with open("candidate.py", "w") as out:
+            out.write("import nki\\nimport nki.language as nl\\n@nki.jit\\ndef double(x):\\n    return x\\n")
+        with open("reference.py", "w") as out:
+            out.write("import numpy as np\\ndef inputs(rng):\\n    return [rng.random((4, 8), np.float32)]\\n"
+                      "def reference(x):\\n    return x * 2\\n")
+        verdict = nki_mlir.score("candidate.py", "reference.py")
+        assert not verdict.right and verdict["reason"]["code"] == "NKI-SCORE-VALUES"
+    """
+    from nki_mlir.scoring.client import shared_scorer  # start-up: needed where it is asked for
+    return shared_scorer().score({"candidate": candidate, "reference": reference, "kernel": kernel, "target": target,
+                                  "seconds": seconds, "megabytes": megabytes})
 
 
 def load_ipython_extension(shell: object) -> None:

@@ -77,7 +77,8 @@ def use_kernels() -> None:
 
 def use_commands() -> None:
     from nki_mlir import __version__
-    for name in ("nki-opt", "nki-run", "nki-translate", "nki-lsp", "nki-env", "nki-migrate", "nki-calibrate"):
+    for name in ("nki-opt", "nki-run", "nki-translate", "nki-lsp", "nki-env", "nki-migrate", "nki-calibrate",
+                 "nki-score"):
         assert __version__ in command(name, "--version")
         assert "usage" in command(name, "--help")
     streams = command("nki-opt", "--lower-to-isa", "kernel.py:double", "--arg", "128x32xf32")

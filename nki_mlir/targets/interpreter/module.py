@@ -6,14 +6,14 @@ view of a buffer is (array, offset in elements) at run time (``windows.py``).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.conversion.arith_to_scalar import ArithToScalar, upstream_operations
 from nki_mlir.diagnostics import Location, NkiMlirError
-from nki_mlir.dialects.access import HBM
+from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.mlir_ops import is_tile_op, recognize
@@ -51,10 +51,29 @@ Env = list[Any]                     # one slot per SSA value
 Step = Callable[[Env], None]
 
 
+class Freedom(NamedTuple):
+    """What a device is free to choose, on which no result may depend."""
+
+    backwards: bool = False             # parallel loops and programs that do not meet run from the last to the first
+    fill: int = 0                       # bytes that memory in SBUF and HBM holds before it is written
+
+    def fresh(self, shape: tuple[int, ...], dtype: np.dtype[Any] | type[Any], space: str) -> np.ndarray:
+        """Memory that nothing has written. PSUM holds zeros: a product that adds to it starts anew there."""
+        memory = np.zeros(shape, dtype)
+        if self.fill and space in (SBUF, HBM):
+            memory.reshape(-1).view(np.uint8)[...] = 1 if memory.dtype == np.bool_ else self.fill
+        return memory
+
+
+USUAL = Freedom()
+MEETINGS = ("core_barrier", "sendrecv", "rank_id")          # programs that meet keep their order
+
+
 class FunctionCompiler:
     """One function. Every SSA value gets a slot; every node becomes a closure that reads and writes slots."""
 
-    def __init__(self, function: Operation) -> None:
+    def __init__(self, function: Operation, freedom: Freedom = USUAL) -> None:
+        self.freedom = freedom
         self.slots: dict[object, int] = {}
         self.touched: list[int] = []            # slots that nodes used so far, in their order
         self.known: dict[object, Any] = {}      # work of tile operations, and runners of structures
@@ -153,12 +172,13 @@ class FunctionCompiler:
     def loop(self, node: ForLoop) -> Step:
         low, high, by = (self.slot(v) for v in node.bounds)
         variable, body = self.slot(node.variable), self.block(node.body)
-        op = node.op
+        op, backwards = node.op, self.freedom.backwards and node.parallel
 
         def run(env: Env) -> None:
             if env[by] <= 0:
                 raise LoopStep(step=env[by]).located(location_of(op))
-            for i in range(env[low], env[high], env[by]):
+            numbers = range(env[low], env[high], env[by])
+            for i in reversed(numbers) if backwards else numbers:
                 env[variable] = i
                 for step in body:
                     step(env)
@@ -193,11 +213,11 @@ class FunctionCompiler:
     def allocation(self, node: BufferAllocation) -> Step:
         result, op = node.result, node.op
         shape, dtype, space = memref_parts(result.type)
-        out = self.slot(result)
+        out, fresh = self.slot(result), self.freedom.fresh
         if space == HBM and all(is_tile_op(use.owner) for use in result.uses):
             name = op.attributes["nki.name"].value if "nki.name" in op.attributes else ""
-            return lambda env: env.__setitem__(out, tracked(np.zeros(shape, dtype.numpy), name))
-        return lambda env: env.__setitem__(out, np.zeros(shape, dtype.numpy))
+            return lambda env: env.__setitem__(out, tracked(fresh(shape, dtype.numpy, space), name))
+        return lambda env: env.__setitem__(out, fresh(shape, dtype.numpy, space))
 
     def view(self, node: MemrefView) -> Step:
         source, out = self.slot(node.source), self.slot(node.result)
@@ -262,9 +282,10 @@ def forget(slots: list[int]) -> Step:
 Program = Callable[[Sequence[int], Sequence[np.ndarray], Sequence[np.ndarray]], None]
 
 
-def compile_function(kernel: KernelFunction) -> Program:
+def compile_function(kernel: KernelFunction, freedom: Freedom = USUAL) -> Program:
     """``run(program point, inputs, shared outputs)``; arrays are C-contiguous and have the signature's shapes."""
-    code = FunctionCompiler(kernel.op) if not upstream_operations(kernel.op) else _compile_at_waist(kernel)
+    code = (FunctionCompiler(kernel.op, freedom) if not upstream_operations(kernel.op)
+            else _compile_at_waist(kernel, freedom))
     size = len(code.slots)
     plan = list(zip(code.arguments, kernel.arguments))
 
@@ -283,18 +304,20 @@ def compile_function(kernel: KernelFunction) -> Program:
     return run
 
 
-def _compile_at_waist(kernel: KernelFunction) -> FunctionCompiler:
+def _compile_at_waist(kernel: KernelFunction, freedom: Freedom) -> FunctionCompiler:
     """The function as it is in a copy of its module whose structured operations are all of the waist."""
     copy = kernel.op.parent.operation.clone()
     ArithToScalar().run(copy)
     return FunctionCompiler(next(
         op.operation for op in copy.regions[0].blocks[0].operations
-        if op.operation.name == "func.func" and op.operation.attributes["sym_name"].value == kernel.name))
+        if op.operation.name == "func.func" and op.operation.attributes["sym_name"].value == kernel.name), freedom)
 
 
 def run_grid(program: Callable[[Sequence[int]], Program], grid: Sequence[int], inputs: Sequence[np.ndarray],
-             shared: Sequence[np.ndarray]) -> None:
+             shared: Sequence[np.ndarray], backwards: bool = False) -> None:
     """Every program of the grid, one after the other unless they meet."""
     points = list(np.ndindex(*grid))
+    if backwards:
+        points.reverse()
     with on_one_thread():
         run_programs(lambda number: program(points[number])(points[number], inputs, shared), len(points))

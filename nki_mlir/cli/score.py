@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nki-score``: judge candidate kernels against a reference, without a device.
+
+One candidate is judged and shown; several are judged on ``--jobs`` workers or those of a Dask scheduler, kept in a
+store, and ranked; ``--serve`` answers requests in lines of JSON.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from nki_mlir.cli.command import CommandParser, add_common, command_line, exit_status
+from nki_mlir.diagnostics import NkiMlirError
+
+if TYPE_CHECKING:
+    from nki_mlir.scoring.engine import Cluster, WorkerPool
+    from nki_mlir.scoring.verdict import CandidateVerdict
+
+
+class ScoreFile(NkiMlirError):
+    code = "NKI-SCORE-FILE"
+    message = "{file}: {reason}"
+    fix = "name another file"
+
+
+def parser() -> argparse.ArgumentParser:
+    p = CommandParser(prog="nki-score", description="Judge candidate kernels: are they right, would the device take "
+                      "them, how fast would they be. Times are of a model of the machine.")
+    p.add_argument("candidates", nargs="*", metavar="CANDIDATE.py", help="Python files with one kernel each")
+    p.add_argument("-r", "--reference", metavar="REF.py", help="the file with inputs, reference and tolerance")
+    p.add_argument("--json", action="store_true", help="print the verdicts as JSON, one a line")
+    p.add_argument("--compare", action="store_true", help="rank the candidates, and say where it cannot be told")
+    p.add_argument("--kernel", metavar="NAME", help="the kernel in each file (default: ENTRY of the reference)")
+    p.add_argument("--target", help="trn1, trn2 or trn3 (default: TARGET of the reference)")
+    p.add_argument("--seconds", type=float, default=60.0, metavar="S", help="that a candidate may take (60)")
+    p.add_argument("--megabytes", type=int, default=4096, metavar="MB", help="of memory that it may take (4096)")
+    p.add_argument("--jobs", type=int, default=1, metavar="N", help="workers on this machine (1)")
+    p.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler whose workers judge, tcp://HOST:8786")
+    p.add_argument("--store", metavar="FILE.db", help="keep verdicts in an SQLite file, and judge nothing twice")
+    p.add_argument("--page", metavar="FILE.html", help="write a page of the store: Pareto front, history, profiles")
+    p.add_argument("--serve", action="store_true", help="answer requests in lines of JSON on standard input")
+    add_common(p)
+    return p
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns the exit status."""
+    p = parser()
+    options = p.parse_args(command_line(arguments))
+    if options.serve:
+        if options.candidates:
+            p.error("--serve takes candidates from standard input")
+    elif not options.reference and not (options.page and options.store and not options.candidates):
+        p.error("--reference is missing")
+    elif not options.candidates and not options.page:
+        p.error("there is no candidate")
+    if options.page and not options.store:
+        p.error("--page is of a --store")
+    if options.jobs < 1:
+        p.error("--jobs is 1 or more")
+    return exit_status(lambda: serve(options) if options.serve else run(options))
+
+
+def workers_of(options: argparse.Namespace) -> "WorkerPool | Cluster":
+    from nki_mlir.scoring.engine import Cluster, WorkerPool  # start-up: not for --help
+    return Cluster(options.scheduler) if options.scheduler else WorkerPool(options.jobs)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Judge the candidates, and show what was found; status 1 unless all are right."""
+    from nki_mlir.scoring.engine import score_all  # start-up: not for --help
+    from nki_mlir.scoring.live_table import LiveTable
+    from nki_mlir.scoring.page import write_page
+    from nki_mlir.scoring.store import Store
+    store = Store(options.store) if options.store else None
+    settings = {"reference": options.reference, "kernel": options.kernel, "target": options.target,
+                "seconds": options.seconds, "megabytes": options.megabytes, "profile": bool(options.page)}
+    verdicts: list[CandidateVerdict] = []
+    several = len(options.candidates) > 1
+    try:
+        with workers_of(options) as workers, LiveTable(None if several else False) as table:
+            requests = [{**settings, "candidate": file} for file in options.candidates]
+            for _, verdict in score_all(requests, workers, store):
+                verdicts.append(verdict)
+                table.add(verdict)
+        if options.page and store is not None:
+            write_page(store, options.page)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise ScoreFile(file=error.filename, reason=error.strerror) from None
+    order = {name: k for k, name in enumerate(options.candidates)}
+    verdicts.sort(key=lambda v: order.get(str(v["candidate"]), 0))
+    show(verdicts, options)
+    if several and not options.json:
+        print(table.summary(), file=sys.stderr)
+    return int(not all(v.right for v in verdicts))
+
+
+def show(verdicts: "list[CandidateVerdict]", options: argparse.Namespace) -> None:
+    """Print verdicts as the options say."""
+    if options.compare:
+        from nki_mlir.scoring.ranking import lines_of, ranked  # start-up: loads MLIR
+        found = ranked(verdicts)
+        if options.json:
+            for one in found:
+                print(json.dumps({"rank": one.rank, "probability": one.probability, **one.verdict}))
+        else:
+            print("\n".join(lines_of(found)))
+        return
+    for verdict in verdicts:
+        print(json.dumps({k: v for k, v in verdict.items() if k != "profile"}) if options.json else verdict)
+
+
+def serve(options: argparse.Namespace) -> int:
+    """Answer requests; those without a reference are judged by that of the options. Answers come as they are ready."""
+    from nki_mlir.scoring.engine import serve_lines  # start-up: not for --help
+    settings = {"reference": options.reference, "kernel": options.kernel, "target": options.target,
+                "seconds": options.seconds, "megabytes": options.megabytes}
+    with workers_of(options) as workers:
+        serve_lines(sys.stdin, settings, workers, lambda answer: print(json.dumps(answer), flush=True))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

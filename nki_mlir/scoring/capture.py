@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The candidate's side: its Python runs on shapes alone, and what it captured is sent as text.
+
+Nothing that judges is in this process. What it sends is data, which ``judge`` reads like a file from anybody.
+"""
+
+import errno
+import importlib.util
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn, TypedDict
+
+import numpy as np
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.language.arguments import Described as ShapeAlone
+from nki_mlir.language.arguments import map_leaves
+from nki_mlir.language.current.kernel import Kernel as CurrentKernel
+from nki_mlir.language.kernel import Kernel, is_array
+from nki_mlir.language.specialization import Specialization
+from nki_mlir.scoring.errors import BadCandidate, ForbiddenAct, LimitReached
+from nki_mlir.scoring.reference import Described
+from nki_mlir.scoring.reports import Reason, Remark, reason_of, remarks_of
+from nki_mlir.scoring.sandbox import OUTPUT_BYTES, CandidateLimits, confine, limit, watch
+
+CANDIDATE, OUTPUT = "candidate.py", "output.txt"       # files of the scratch directory
+
+
+class CapturedText(TypedDict):
+    """A captured kernel: modules, which of them serves which program ids, inputs as numbers of tensors, results."""
+
+    modules: list[str]
+    variants: list[tuple[list[tuple[int, int]], int]]
+    inputs: list[int]
+    results: list[tuple[str, int]]
+    structure: str
+    grid: list[int]
+    cores: list[int]
+
+
+class Captures(TypedDict):
+    """What the candidate's process sends: a program for each signature, or why there is none."""
+
+    kernel: str
+    programs: list[CapturedText]
+    remarks: list[Remark]
+    reason: Reason | None
+    stage: str
+
+
+def capture_in_sandbox(scratch: Path, entry: str, target: str, signatures: Sequence[Described], limits: CandidateLimits,
+                       out: BinaryIO) -> NoReturn:
+    """Run the candidate in the scratch directory, send what it captured, and end the process."""
+    def send(captures: Captures) -> None:
+        try:
+            out.write(json.dumps(captures).encode())
+            out.flush()
+        finally:
+            os._exit(0)
+
+    def refuse(act: str) -> NoReturn:
+        send(failed("import", ForbiddenAct(act=act)))
+        os._exit(0)
+    os.chdir(scratch)
+    redirect(scratch / OUTPUT)
+    os.environ["NKI_MLIR_RACES"] = "error"
+    sys.path[:] = [p for p in sys.path if p.endswith(("-packages", "lib-dynload", ".zip")) or "/lib/python" in p]
+    limit(limits)
+    confine(scratch)
+    watch(scratch, refuse)
+    stage = "import"
+    with warnings.catch_warnings(record=True) as recorded:
+        warnings.simplefilter("always")
+        try:
+            kernel = kernel_in(scratch / CANDIDATE, entry)
+            stage = "capture"
+            if target:
+                kernel = kernel.with_changes(target=target)
+            programs = [program_of(kernel, signature) for signature in signatures]
+            captures = Captures(kernel=kernel.__name__, programs=programs, remarks=remarks_of(recorded), reason=None,
+                                stage="")
+        except SystemExit as error:
+            captures = failed(stage, BadCandidate(what=f"the candidate exits with status {error.code}",
+                                                  fix="leave sys.exit to programs"))
+        except MemoryError as error:
+            captures = failed(stage, out_of_memory(limits, error))
+        except RecursionError as error:
+            captures = failed(stage, LimitReached(what="recurses without an end", fix="write a loop").located(
+                getattr(error, "at", None)))
+        except OSError as error:
+            over = error.errno == errno.EFBIG
+            captures = failed(stage, LimitReached(what=f"writes more than {OUTPUT_BYTES:,} bytes",
+                                                  fix="print less") if over else error)
+        except BaseException as error:
+            captures = failed(stage, error)
+    send(captures)
+    os._exit(0)
+
+
+def failed(stage: str, error: BaseException) -> Captures:
+    return Captures(kernel="", programs=[], remarks=[], reason=reason_of(error), stage=stage)
+
+
+def out_of_memory(limits: CandidateLimits, error: BaseException) -> LimitReached:
+    return LimitReached(what=f"takes more than {limits.memory >> 20:,} MB of memory ({str(error) or 'MemoryError'})",
+                        fix="allocate tensors of the language; a kernel needs no memory of the host")
+
+
+def redirect(file: Path) -> None:
+    """What is printed goes into a file."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    sys.stdout = sys.stderr = open(1, "w", buffering=1, closefd=False, errors="replace")
+
+
+def kernel_in(file: Path, entry: str) -> Kernel:
+    """The kernel of the file: the one called ``entry``, or the only one. Raises ``BadCandidate``."""
+    spec = importlib.util.spec_from_file_location("candidate", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["candidate"] = module
+    spec.loader.exec_module(module)
+    kernels = {name: value for name, value in vars(module).items() if isinstance(value, Kernel)}
+    if entry:
+        chosen = vars(module).get(entry)
+        if chosen is None or not callable(chosen):
+            raise BadCandidate(what=f"the candidate has no kernel {entry}", fix=f"it has: {named(kernels)}")
+        if isinstance(chosen, Kernel):
+            return chosen
+        inner = getattr(chosen, "kernel", None)
+        if isinstance(inner, Kernel):               # of nki.simulate
+            return inner
+        current = "neuronxcc" not in file.read_text()
+        return CurrentKernel(chosen) if current else Kernel(chosen)
+    if len({id(k.func) for k in kernels.values()}) != 1:
+        what = "no kernel" if not kernels else f"{len(kernels)} kernels ({named(kernels)})"
+        raise BadCandidate(what=f"the candidate has {what}",
+                           fix="decorate one function with nki.jit, or name it ENTRY in the reference")
+    return next(iter(kernels.values()))
+
+
+def named(kernels: dict[str, Kernel]) -> str:
+    return ", ".join(kernels) or "none"
+
+
+def program_of(kernel: Kernel, signature: Described) -> CapturedText:
+    """The kernel captured for arguments of these shapes."""
+    positional, keywords, grid = signature
+    leaves: list[np.ndarray] = []
+
+    def zeros(shape: Any) -> np.ndarray:
+        leaves.append(shape.zeros())
+        return leaves[-1]
+    is_shape: Callable[[object], bool] = lambda value: isinstance(value, ShapeAlone)
+    positional = map_leaves(positional, is_shape, zeros)
+    keywords = map_leaves(keywords, is_shape, zeros)
+    launched = kernel[grid] if grid else kernel
+    try:
+        bound = launched.bind(positional, keywords, is_array, launched.describe)
+    except TypeError as error:
+        if isinstance(error, NkiMlirError):
+            raise
+        raise BadCandidate(what=f"the kernel does not take the arguments: {error}",
+                           fix="give it the parameters of the reference").located(launched.location) from None
+    numbers = {id(array): k for k, array in enumerate(leaves)}
+    return program_from(launched.specialize(bound), [numbers[id(array)] for array in bound.tensors])
+
+
+def program_from(spec: Specialization, inputs: list[int]) -> CapturedText:
+    """A capture as data. Modules keep their locations."""
+    distinct = spec.modules
+    order = {id(module): k for k, module in enumerate(distinct)}
+    texts = [module.operation.get_asm(enable_debug_info=True) for module in distinct]
+    variants = [([(int(a), int(n)) for a, n in fixed], order[id(v.module)])
+                for fixed, v in spec.captured.variants.items()]
+    results = [("shared", r.shared) if r.shared is not None else ("input", int(r.input or 0)) for r in spec.results]
+    return CapturedText(modules=texts, variants=variants, inputs=inputs, results=results, structure=spec.structure,
+                   grid=list(spec.grid), cores=list(spec.cores))

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Workers as seen from the process that asks: started when they are first needed, and anew where one has ended."""
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.scoring.verdict import CandidateVerdict
+
+TRIES = 2
+
+
+class ScoringFailed(NkiMlirError):
+    code = "NKI-SCORE"
+    message = "{message} [{found}]"
+    fix = "{fix}"
+
+
+class Scorer:
+    """One worker, a process that stays for many candidates. Use it in a ``with``, or close it.
+
+    Example:
+        with Scorer() as scorer:
+            assert scorer.process is None                       # started by the first candidate
+    """
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Have a worker that runs."""
+        if self.process is None or self.process.poll() is not None:
+            path = os.pathsep.join(p for p in (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")) if p)
+            self.process = subprocess.Popen([sys.executable, "-m", "nki_mlir.scoring.worker"], stdin=subprocess.PIPE,
+                                            stdout=subprocess.PIPE, start_new_session=True,
+                                            env=dict(os.environ, PYTHONPATH=path))
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a request, as of ``worker``."""
+        for _ in range(TRIES):
+            self.start()
+            assert self.process is not None
+            to: IO[bytes] | None = self.process.stdin
+            back: IO[bytes] | None = self.process.stdout
+            assert to is not None and back is not None
+            try:
+                to.write(json.dumps(request).encode() + b"\n")
+                to.flush()
+                line = back.readline()
+            except BrokenPipeError:
+                line = b""
+            if line.endswith(b"\n"):
+                answer: dict[str, Any] = json.loads(line)
+                return answer
+            self.close()
+        return {"error": {"code": "NKI-SCORE-CRASH", "message": "the worker ended before it had a verdict",
+                          "fix": "run the reference by itself", "location": ""}}
+
+    def score(self, request: dict[str, Any]) -> CandidateVerdict:
+        """The verdict on a request; raises ``ScoringFailed`` where there is none, for a bad reference, say."""
+        answer = self.ask(request)
+        if "error" in answer:
+            error = answer["error"]
+            raise ScoringFailed(message=error["message"], found=error["code"], fix=error["fix"])
+        return CandidateVerdict(answer)
+
+    def close(self) -> None:
+        """End the worker."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+            self.process = None
+
+    def __enter__(self) -> "Scorer":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+_shared: list[Scorer] = []
+
+
+def shared_scorer() -> Scorer:
+    """The worker of this process, which ends with it."""
+    if not _shared:
+        _shared.append(Scorer())
+        atexit.register(_shared[0].close)
+    return _shared[0]

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What is wrong with a candidate or a reference beyond what the compiler refuses."""
+
+from nki_mlir.diagnostics import NkiMlirError
+
+
+class BadCandidate(NkiMlirError):
+    code = "NKI-SCORE-CANDIDATE"
+    message = "{what}"
+    fix = "{fix}"
+
+
+class ForbiddenAct(NkiMlirError):
+    code = "NKI-SCORE-FORBIDDEN"
+    message = "the candidate {act}"
+    why = "a candidate is a kernel alone: it may not look at, or change, what judges it"
+    fix = "leave out what is not part of the kernel, or keep it under if __name__ == '__main__'"
+
+
+class LimitReached(NkiMlirError):
+    code = "NKI-SCORE-LIMIT"
+    message = "the candidate {what}"
+    fix = "{fix}"
+
+
+class ProcessEnded(NkiMlirError):
+    code = "NKI-SCORE-CRASH"
+    message = "the process of {what} ended with {status} before it had a result"
+    fix = "run the candidate with nki-run to see what ends it"
+
+
+class WrongOutputForm(NkiMlirError):
+    code = "NKI-SCORE-FORM"
+    message = "{what} on {case}"
+    fix = "return what the reference returns: as many tensors, of the same shapes and dtypes"
+
+
+class WrongValues(NkiMlirError):
+    code = "NKI-SCORE-VALUES"
+    message = "output {number} differs from the reference on {case}: {difference}"
+    fix = "compare with the reference at that element"
+
+
+class InputChanged(NkiMlirError):
+    code = "NKI-SCORE-INPUT"
+    message = "the kernel changes its input {name} on {case}"
+    fix = "write to tensors that the kernel allocates, or name the input in UPDATES of the reference"
+
+
+class LeftToDevice(NkiMlirError):
+    code = "NKI-SCORE-ORDER"
+    message = ("on {case} the results change when parallel iterations and programs run in the opposite order, and "
+               "fresh memory holds other bytes: {difference}")
+    why = "a device chooses the order, and what fresh memory holds"
+    fix = "keep apart what iterations write, and write memory before it is read"
+
+
+class UnwrittenMemory(NkiMlirError):
+    code = "NKI-SCORE-UNWRITTEN"
+    message = "on {case}: {what}"
+    fix = "write every element before it is read or returned"
+
+
+class BadReference(NkiMlirError):
+    code = "NKI-SCORE-REFERENCE"
+    message = "{file}: {what}"
+    fix = "{fix}"

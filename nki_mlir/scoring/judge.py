@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The judge's side: runs what a candidate captured on arrays, compares, compiles and times it.
+
+What it is given as captured is data from anybody: it is parsed and checked like a file. Each trial runs on the
+interpreter; those with hidden seeds with parallel iterations and programs in the opposite order, and with fresh memory
+that holds other bytes than zeros, since a device is free to choose both.
+"""
+
+import base64
+import json
+import warnings
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.capture.attempts import Captured, Variant
+from nki_mlir.cli.runnable import check_bytes
+from nki_mlir.cli.source import read_module
+from nki_mlir.diagnostics import InternalError
+from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
+from nki_mlir.language.results import ElementsLeftOut, assemble, report_missing
+from nki_mlir.passes.levels import Level, check_level
+from nki_mlir.scalar.dtypes import dtype_of
+from nki_mlir.scoring.capture import CapturedText, out_of_memory
+from nki_mlir.scoring.errors import (
+    ForbiddenAct,
+    InputChanged,
+    LeftToDevice,
+    UnwrittenMemory,
+    WrongOutputForm,
+    WrongValues,
+)
+from nki_mlir.scoring.reference import Reference, Trial, difference, flat, signatures, tensors_of
+from nki_mlir.scoring.reports import reason_of
+from nki_mlir.scoring.sandbox import CandidateLimits
+from nki_mlir.targets import interpreter, neuron
+from nki_mlir.targets.interpreter.module import USUAL, Freedom
+from nki_mlir.targets.interpreter.unwritten import UnwrittenRead, tracked
+from nki_mlir.targets.neuron.profile import profile_of
+from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
+
+HOSTILE = Freedom(backwards=True, fill=0xFF)            # floats are NaN
+LEVEL = 1                                               # of the search for a fast order
+
+
+class CapturedProgram:
+    """A program that was sent, with what it runs on. Raises what is wrong with its text."""
+
+    def __init__(self, program: CapturedText, trial: Trial, file: str) -> None:
+        modules = [read_module(text, file) for text in program["modules"]]
+        for module in modules:
+            check_level(module, Level.NKI, "as captured")
+        self.functions = [the_kernel(module) for module in modules]
+        self.variants = {tuple((int(a), int(n)) for a, n in fixed): Variant(modules[number], [], None, 0)
+                         for fixed, number in program["variants"]}
+        self.captured = Captured(self.variants, 0, {})
+        self.grid, self.cores = tuple(program["grid"]), tuple(program["cores"])
+        self.inputs, self.results, self.structure = program["inputs"], program["results"], program["structure"]
+        self.check(trial)
+
+    def check(self, trial: Trial) -> None:
+        """The program is one for these arguments; a candidate that sends another one was not captured as it is."""
+        arrays = tensors_of(trial)
+        wanted = [(arrays[k].shape, dtype_of(arrays[k].dtype)) for k in self.inputs if 0 <= k < len(arrays)]
+        same = len(wanted) == len(self.inputs) and all(
+            [(a.shape, a.dtype) for a in f.inputs] == wanted and f.grid in (self.grid, ()) for f in self.functions)
+        if not same or (trial.grid and self.grid != trial.grid) or not self.functions or not self.variants:
+            raise ForbiddenAct(act="sends a program that is not its kernel")
+        check_bytes([(a.name, a.shape, a.dtype) for a in self.shared])
+
+    @property
+    def shared(self) -> Sequence[Any]:
+        return max((f.shared for f in self.functions), key=len)
+
+    @property
+    def function(self) -> KernelFunction:
+        return self.functions[0]
+
+
+class Outputs:
+    """What a run gave: results, inputs that it changed, warnings that say that memory was not written."""
+
+    def __init__(self, program: CapturedProgram, trial: Trial, freedom: Freedom) -> None:
+        self.tensors = [np.require(a, requirements=["C", "A"]).copy() for a in tensors_of(trial)]
+        arrays = [self.tensors[k] for k in program.inputs]
+        shared = [tracked(freedom.fresh(a.shape, a.dtype.numpy, "hbm"), a.name) for a in program.shared]
+        run = interpreter.load_with(program.captured, program.grid, freedom)
+        with warnings.catch_warnings(record=True) as recorded:
+            warnings.simplefilter("always")
+            run(arrays, shared)
+            report_missing([(shared[k], program.shared[k].name, None) for kind, k in program.results     # type: ignore
+                            if kind == "shared"])
+        self.unwritten = [str(w.message) for w in recorded if issubclass(w.category, (UnwrittenRead, ElementsLeftOut))]
+        values = [np.asarray(shared[k] if kind == "shared" else arrays[k]) for kind, k in program.results]
+        self.results = assemble(program.structure, values)
+        self.returned = {program.inputs[k] for kind, k in program.results if kind != "shared"}
+
+
+def differences(reference: Reference, trial: Trial, outputs: Outputs) -> list[str]:
+    """Of each output how it differs; raises ``WrongOutputForm``."""
+    results = outputs.results
+    if reference.transform is not None:
+        results = reference.transform(results, trial.expected[0] if len(trial.expected) == 1 else
+                                      tuple(trial.expected))
+    found = flat(results)
+    if len(found) != len(trial.expected):
+        raise WrongOutputForm(what=f"the kernel returns {len(found)} tensors, the reference {len(trial.expected)}",
+                              case=trial.label)
+    for number, (got, want) in enumerate(zip(found, trial.expected)):
+        if got.shape != want.shape:
+            raise WrongOutputForm(what=f"output {number} has shape {list(got.shape)}, expected {list(want.shape)}",
+                                  case=trial.label)
+        wide = want.dtype == np.float64 and dtype_of(got.dtype).is_float
+        if not wide and dtype_of(got.dtype) is not dtype_of(want.dtype):
+            raise WrongOutputForm(what=f"output {number} has dtype {got.dtype}, expected {want.dtype}",
+                                  case=trial.label)
+    return [difference(want, got, reference.tolerance) for got, want in zip(found, trial.expected)]
+
+
+def try_out(reference: Reference, trial: Trial, program: CapturedProgram) -> None:
+    """Run a trial; raises what is wrong with the results."""
+    outputs = Outputs(program, trial, HOSTILE if trial.hidden else USUAL)
+    wrong = differences(reference, trial, outputs)
+    number = next((k for k, text in enumerate(wrong) if text), None)
+    if number is not None:
+        if trial.hidden and not any(differences(reference, trial, Outputs(program, trial, USUAL))):
+            raise LeftToDevice(case=trial.label, difference=f"output {number}, {wrong[number]}")
+        raise WrongValues(number=number, case=trial.label, difference=wrong[number])
+    if outputs.unwritten:
+        raise UnwrittenMemory(case=trial.label, what=outputs.unwritten[0])
+    before = tensors_of(trial)
+    names = [a.name for a in program.function.inputs]
+    for name, k in zip(names, program.inputs):
+        changed = before[k].tobytes() != outputs.tensors[k].tobytes()
+        if changed and name not in reference.updates and k not in outputs.returned:
+            raise InputChanged(name=name, case=trial.label)
+
+
+# -- the whole ---------------------------------------------------------------------------------------------------------
+Findings = dict[str, Any]       # as JSON has them
+
+
+def judged(reference: Reference, programs: Sequence[CapturedText], file: str, with_profile: bool,
+           limits: CandidateLimits) -> Findings:
+    """Run all trials, compile and time; ``reason`` and ``stage`` say where it ended, if it did."""
+    first_of = signatures(reference.trials)
+    findings: Findings = {"reason": None, "stage": "", "trials": 0}
+    stage = "rules"
+    try:
+        if len(programs) != len(set(first_of)):
+            raise ForbiddenAct(act="sends a program that is not its kernel")
+        parsed = {k: CapturedProgram(program, reference.trials[k], file)
+                  for k, program in zip(dict.fromkeys(first_of), programs)}
+        stage = "values"
+        for trial, k in zip(reference.trials, first_of):
+            try_out(reference, trial, parsed[k])
+            findings["trials"] += 1
+        stage = "compile"
+        compiled = {k: neuron.streams(p.captured, p.grid, neuron.emission(level=LEVEL), p.cores)
+                    for k, p in parsed.items()}
+        stage = "time"
+        findings |= figures(compiled[0], reference.trials[0], with_profile)
+    except InternalError:
+        raise
+    except MemoryError as error:
+        findings |= {"reason": reason_of(out_of_memory(limits, error)), "stage": stage}
+    except Exception as error:
+        findings |= {"reason": reason_of(error), "stage": stage}
+    return findings
+
+
+def figures(streams: Sequence[Any], trial: Trial, with_profile: bool) -> Findings:
+    """Time, bytes, memory and advice of the case that is timed, under the vendor's names where it has them."""
+    document = profile_of(streams)
+    timing, memory = document["timing"], document["memory"]
+    least = sum(a.nbytes for a in tensors_of(trial)) + sum(
+        a.size * min(a.itemsize, 4) for a in trial.expected)
+    advice = document.get("advice") or []
+    summary = vendor_summary(document)
+    found: Findings = {
+        **{name: value for name, value in summary.items() if value is not None},
+        "interval": [ns / 1e9 for ns in timing["interval_ns"]], "confidence": timing["confidence"],
+        "instructions": timing["instructions"], "least_hbm_bytes": least,
+        "hbm_bytes_ratio": timing["hbm_bytes"] / least if least else None,
+        **{f"{space}_peak_bytes": max(core[space]["peak"] for core in memory["cores"])
+           for space in ("sbuf", "psum")},
+        "laws": timing["laws"], "advice": advice[0]["text"] if advice else document["cause"]["text"]}
+    if with_profile:
+        found["profile"] = base64.b64encode(zlib.compress(json.dumps(document).encode())).decode()
+    return found
+

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A table on the terminal that follows a search: how many were judged, and the fastest of those that are right."""
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from nki_mlir.scoring.verdict import CandidateVerdict
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+BEST = 8
+
+
+class LiveTable:
+    """Shown on standard error while it is a terminal; else it only counts."""
+
+    def __init__(self, shown: bool | None = None) -> None:
+        self.counts: dict[str, int] = {}
+        self.best: list[CandidateVerdict] = []
+        self.began = time.monotonic()
+        self.live = None
+        if sys.stderr.isatty() if shown is None else shown:
+            from rich.console import Console  # start-up: needed where it is asked for
+            from rich.live import Live
+            self.live = Live(console=Console(stderr=True), refresh_per_second=4)
+
+    def add(self, verdict: CandidateVerdict) -> None:
+        """Count a verdict."""
+        self.counts[verdict["verdict"]] = self.counts.get(verdict["verdict"], 0) + 1
+        if verdict.right:
+            self.best = sorted([*self.best, verdict], key=lambda v: float(v["total_time"]))[:BEST]
+        if self.live is not None:
+            self.live.update(self.table())
+
+    def summary(self) -> str:
+        """One line."""
+        judged = sum(self.counts.values())
+        rate = 60 * judged / max(1e-9, time.monotonic() - self.began)
+        return f"{judged} judged ({', '.join(f'{n} {word}' for word, n in self.counts.items())}), {rate:.0f} a minute"
+
+    def table(self) -> "Table":
+        from rich.table import Table  # start-up: needed where it is asked for
+        made = Table(title=self.summary())
+        for name in ("candidate", "us", "interval", "SBUF KiB", "HBM / least", "advice"):
+            made.add_column(name, overflow="fold")
+        for one in self.best:
+            low, high = (1e6 * t for t in one["interval"])
+            made.add_row(one["candidate"], f"{1e6 * one['total_time']:.1f}", f"{low:.1f}-{high:.1f}",
+                         f"{one['sbuf_peak_bytes'] / 1024:.0f}", f"{one['hbm_bytes_ratio'] or 0:.2f}", one["advice"])
+        return made
+
+    def __enter__(self) -> "LiveTable":
+        if self.live is not None:
+            self.live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+                 ) -> None:
+        if self.live is not None:
+            self.live.stop()

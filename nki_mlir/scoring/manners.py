@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the text of a candidate may say: the modules that it imports, and the names by which Python looks at itself.
+
+A kernel needs none of what is refused here. The text is read before any of it runs, so that a candidate does not come
+to change what is to judge it; what runs is watched as well (``sandbox``).
+"""
+
+import ast
+from collections.abc import Iterator
+
+from nki_mlir.diagnostics import Location
+from nki_mlir.scoring.errors import BadCandidate, ForbiddenAct
+
+MODULES = frozenset((
+    "__future__", "abc", "collections", "contextlib", "copy", "dataclasses", "enum", "functools", "itertools",
+    "logging", "math", "ml_dtypes", "neuronxcc", "nki", "nkilib", "numbers", "numpy", "operator", "random", "re",
+    "string", "textwrap", "time", "types", "typing", "typing_extensions", "warnings"))
+FUNCTIONS = frozenset(("__import__", "breakpoint", "compile", "delattr", "eval", "exec", "globals", "input", "locals",
+                       "memoryview", "open", "vars", "__builtins__", "__loader__", "__spec__"))
+# Attributes that lead from an object to its module, frames, or the interpreter.
+ATTRIBUTES = frozenset((
+    "ag_frame", "builtins", "cr_frame", "ctypeslib", "f_back", "f_builtins", "f_globals", "f_locals", "gc",
+    "gi_frame", "importlib", "inspect", "modules", "os", "sys", "tb_frame", "tb_next", "subprocess", "ctypes",
+    "pathlib", "attrgetter", "methodcaller", "f2py", "testing", "fromfile", "load", "loadtxt", "memmap", "genfromtxt",
+    "tofile", "save", "savez"))
+OF_LANGUAGE = frozenset(("load", "save"))           # nl.load is what kernels are made of
+DUNDERS = frozenset(("__name__", "__doc__", "__version__", "__annotations__", "__init__", "__post_init__", "__call__",
+                     "__getitem__", "__setitem__", "__len__", "__iter__", "__enter__", "__exit__", "__repr__",
+                     "__str__", "__eq__", "__hash__"))
+TEXT_BYTES = 1 << 20
+
+
+def check_manners(text: str, file: str) -> None:
+    """Raises ``BadCandidate`` for what is no Python, ``ForbiddenAct`` for the first act that is forbidden."""
+    if len(text) > TEXT_BYTES:
+        raise BadCandidate(what=f"the candidate has {len(text):,} characters", fix=f"give at most {TEXT_BYTES:,}")
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        at = Location(file, error.lineno or 1, max(0, (error.offset or 1) - 1))
+        raise BadCandidate(what=f"the candidate is no Python: {error.msg}", fix="correct it").located(at) from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise BadCandidate(what=f"the candidate is no Python: {error}", fix="correct it") from None
+    try:
+        modules = module_names(tree)
+        for node, act in acts(tree.body, modules):
+            raise ForbiddenAct(act=act).located(Location(file, node.lineno, node.col_offset))
+    except RecursionError:
+        raise BadCandidate(what="the candidate is nested too deeply", fix="write it with fewer levels") from None
+
+
+def module_names(tree: ast.Module) -> dict[str, str]:
+    """The names that stand for modules in the candidate, with what they were imported as."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                found[alias.asname or alias.name.partition(".")[0]] = alias.name
+        elif isinstance(node, ast.ImportFrom) and node.module in ("neuronxcc", "neuronxcc.nki", "nki"):
+            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names
+                      if alias.name in ("nki", "language", "isa", "typing", "collectives")}
+    return found
+
+
+def is_main_block(node: ast.stmt) -> bool:
+    """``if __name__ == "__main__":``, which does not run."""
+    return (isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and isinstance(node.test.left, ast.Name)
+            and node.test.left.id == "__name__" and ast.unparse(node.test) == "__name__ == '__main__'"
+            and not node.orelse)
+
+
+def acts(body: list[ast.stmt], modules: dict[str, str]) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
+    """What the candidate may not do, with where it does so."""
+    for statement in body:
+        if is_main_block(statement):
+            continue
+        for node in ast.walk(statement):
+            match node:
+                case ast.Import():
+                    for alias in node.names:
+                        if alias.name.partition(".")[0] not in MODULES:
+                            yield node, f"imports {alias.name}"
+                case ast.ImportFrom():
+                    if node.level or (node.module or "").partition(".")[0] not in MODULES:
+                        yield node, f"imports {'.' * node.level}{node.module or ''}"
+                    for alias in node.names:
+                        if alias.name in ATTRIBUTES - OF_LANGUAGE or is_hidden(alias.name):
+                            yield node, f"imports {alias.name} from {node.module}"
+                case ast.Name(id=name) if name in FUNCTIONS:
+                    yield node, f"uses {name}"
+                case ast.Attribute(attr=name, value=value) if is_private(name, value, modules):
+                    yield node, f"uses .{name}"
+                case ast.Call(func=ast.Name(id="getattr" | "setattr" | "hasattr" as name), args=[_, which, *_]):
+                    if not isinstance(which, ast.Constant):
+                        yield node, f"calls {name} with a name that is computed"
+                    elif name == "setattr" or is_hidden(str(which.value)) or which.value in ATTRIBUTES - OF_LANGUAGE:
+                        yield node, f"calls {name} with the name {which.value!r}"
+                case ast.Name(id="getattr" | "setattr" as name) if not is_called(node, statement):
+                    yield node, f"uses {name}"
+                case ast.Attribute(ctx=ast.Store() | ast.Del(), value=ast.expr() as value):
+                    if (changed := root_of(value)) in modules:
+                        yield node, f"changes {modules[changed]}"
+                case ast.Subscript(ctx=ast.Store() | ast.Del(), value=ast.Attribute(attr="__dict__")):
+                    yield node, "changes a namespace"
+
+
+def is_called(name: ast.Name, statement: ast.stmt) -> bool:
+    return any(isinstance(node, ast.Call) and node.func is name for node in ast.walk(statement))
+
+
+def root_of(value: ast.expr) -> str:
+    """The name that a chain of attributes begins with."""
+    while isinstance(value, ast.Attribute):
+        value = value.value
+    return value.id if isinstance(value, ast.Name) else ""
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a name is of Python's own, between double underscores."""
+    return name.startswith("__") and name.endswith("__") and name not in DUNDERS
+
+
+def is_private(name: str, value: ast.expr, modules: dict[str, str]) -> bool:
+    module = modules.get(root_of(value), "")
+    if is_hidden(name) or (module and name.startswith("_") and name not in DUNDERS):
+        return True
+    if name in OF_LANGUAGE:
+        return module.startswith("numpy")
+    return name in ATTRIBUTES

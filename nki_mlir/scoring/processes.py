@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The processes of one candidate: forked for it, held to its limits, and gone when it is judged.
+
+The nursery is forked from a worker that is warm and has not seen a reference yet. It forks the process that runs a
+candidate's Python, so that nothing of a reference is in that one's memory.
+"""
+
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, NoReturn
+
+from nki_mlir.scoring.capture import capture_in_sandbox
+from nki_mlir.scoring.reference import Described
+from nki_mlir.scoring.sandbox import CandidateLimits, end_with_parent, enter_namespaces
+
+MOST_BYTES = 256 << 20                  # that a process sends
+HEADER = struct.Struct("!Q")
+
+
+class Sent(NamedTuple):
+    """What a process sent, and how it ended: "" where it is not known, "timeout", "too much", a status or signal."""
+
+    data: bytes
+    ended: str
+
+
+class CaptureRequest(NamedTuple):
+    """What the candidate's process is told: nothing of the reference but shapes."""
+
+    scratch: str
+    entry: str
+    target: str
+    signatures: Sequence[Described]
+    limits: CandidateLimits
+
+
+def receive(reader: int, group: int, seconds: float) -> Sent:
+    """All that is written to a pipe until it is closed; where that takes too long, the group of processes is killed."""
+    deadline, parts, size, ended = time.monotonic() + seconds, list[bytes](), 0, ""
+    try:
+        while not ended:
+            ready, _, _ = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                ended = "timeout"
+                break
+            data = os.read(reader, 1 << 20)
+            if not data:
+                break
+            parts.append(data)
+            size += len(data)
+            ended = "too much" if size > MOST_BYTES else ""
+    finally:
+        os.close(reader)
+    if ended:
+        kill(group)
+    return Sent(b"".join(parts), ended)
+
+
+def kill(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def status_text(status: int) -> str:
+    """How a process ended, of what ``waitpid`` says."""
+    code = os.waitstatus_to_exitcode(status)
+    return f"status {code}" if code >= 0 else signal.Signals(-code).name
+
+
+# -- the judge ---------------------------------------------------------------------------------------------------------
+def forked(body: Callable[[BinaryIO], None], seconds: float) -> Sent:
+    """What ``body`` writes in a forked process of a group of its own, within so many seconds."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        run_and_exit(body, writer)
+    os.close(writer)
+    try:
+        os.setpgid(pid, pid)
+    except OSError:                     # it has done so itself, or is gone
+        pass
+    sent = receive(reader, pid, seconds)
+    _, status = os.waitpid(pid, 0)
+    return Sent(sent.data, sent.ended or ("" if status == 0 else status_text(status)))
+
+
+def run_and_exit(body: Callable[[BinaryIO], None], writer: int) -> NoReturn:
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        end_with_parent()
+        with open(writer, "wb") as out:
+            body(out)
+        code = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)
+
+
+# -- the nursery -------------------------------------------------------------------------------------------------------
+class Nursery:
+    """A process that forks candidates' processes."""
+
+    def __init__(self) -> None:
+        self.socket, other = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self.socket.close()
+            try:
+                end_with_parent()
+                tend(other)
+            finally:
+                os._exit(0)
+        other.close()
+
+    def capture(self, request: CaptureRequest) -> Sent:
+        """What the candidate's process sends."""
+        results, result_writer = os.pipe()
+        statuses, status_writer = os.pipe()
+        data = pickle.dumps(request)
+        socket.send_fds(self.socket, [HEADER.pack(len(data))], [result_writer, status_writer])
+        self.socket.sendall(data)
+        os.close(result_writer)
+        os.close(status_writer)
+        group = HEADER.unpack(exactly(self.socket, HEADER.size))[0]
+        sent = receive(results, group, request.limits.seconds)
+        status = receive(statuses, group, 5.0).data.decode(errors="replace")
+        kill(group)                     # what it has started besides
+        return Sent(sent.data, sent.ended or ("" if status == "status 0" else status or "SIGKILL"))
+
+    def close(self) -> None:
+        self.socket.close()
+        os.waitpid(self.pid, 0)
+
+
+def exactly(connection: socket.socket, size: int) -> bytes:
+    """So many bytes; raises ``EOFError`` where the other side is gone."""
+    parts = bytearray()
+    while len(parts) < size:
+        data = connection.recv(size - len(parts))
+        if not data:
+            raise EOFError
+        parts += data
+    return bytes(parts)
+
+
+def tend(connection: socket.socket) -> None:
+    """Fork a process for each request, until the worker is gone."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)           # their ends are not waited for here
+    while True:
+        header, descriptors, _, _ = socket.recv_fds(connection, HEADER.size, 2)
+        if not header:
+            return
+        request: CaptureRequest = pickle.loads(exactly(connection, HEADER.unpack(header)[0]))
+        results, statuses = descriptors
+        pid = os.fork()
+        if pid == 0:
+            guard(request, results, statuses, connection)
+        try:
+            os.setpgid(pid, pid)
+        except OSError:
+            pass
+        for descriptor in descriptors:
+            os.close(descriptor)
+        connection.sendall(HEADER.pack(pid))
+
+
+def guard(request: CaptureRequest, results: int, statuses: int, connection: socket.socket) -> NoReturn:
+    """The candidate's process runs in namespaces of its own, as a child of this one, which tells how it ended."""
+    try:
+        os.setpgid(0, 0)
+        connection.close()
+        end_with_parent()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        enter_namespaces()
+        pid = os.fork()
+        if pid == 0:
+            end_with_parent()
+            os.close(statuses)
+            with open(results, "wb") as out:
+                capture_in_sandbox(Path(request.scratch), request.entry, request.target, request.signatures,
+                                   request.limits, out)
+        os.close(results)
+        _, status = os.waitpid(pid, 0)
+        os.write(statuses, status_text(status).encode())
+    finally:
+        os._exit(0)

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The reference that candidates are compared with: a Python file with the inputs, the answer and the tolerance.
+
+    def inputs(rng, rows, columns): return [rng.standard_normal((rows, columns)).astype("float32")]
+    def reference(x): return x * 2
+    CASES = [{"rows": 256, "columns": 512}]         # the first is timed
+    HIDDEN = [{"rows": 200, "columns": 96}]         # of which a verdict tells no values
+    TOLERANCE = {"relative_l2": 2e-5}               # also absolute and relative; integers are compared exactly
+    ENTRY, TARGET, GRID, UPDATES, SEEDS = "kernel", "trn2", (), (), 1
+
+Only the two functions are needed. ``forward`` and ``get_inputs`` are taken as well, with ``transform_to_nki_inputs``
+and ``transform_nki_outputs`` where there are such. Each case is tried with ``SEEDS`` given seeds and one hidden one.
+"""
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nki_mlir.compat import install
+from nki_mlir.language.arguments import map_leaves
+from nki_mlir.language.kernel import is_array
+from nki_mlir.language.lowered import Spec
+from nki_mlir.scalar.dtypes import dtype_of
+from nki_mlir.scoring.errors import BadReference
+
+KEYS = {"absolute", "relative", "relative_l2"}
+# Relative L2 by the bytes and name of what is expected, where the reference says no tolerance.
+DEFAULTS = {"float64": 2e-5, "float32": 2e-5, "float16": 2e-3, "bfloat16": 1e-2}
+COARSE = 6e-2                   # of 8-bit floats
+
+Described = tuple[tuple[Any, ...], dict[str, Any], tuple[int, ...]]     # arguments by position and name, launch grid
+
+
+class Trial(NamedTuple):
+    """One case with one seed: arguments by position and name, and what is expected. ``label`` tells no seed."""
+
+    label: str
+    hidden: bool
+    positional: tuple[Any, ...]
+    keywords: dict[str, Any]
+    expected: list[np.ndarray]
+    grid: tuple[int, ...]
+
+
+@dataclass
+class Reference:
+    """A reference that was loaded, with all of its trials; the first of them is the one that is timed."""
+
+    file: str
+    digest: str
+    trials: list[Trial]
+    tolerance: dict[str, float]
+    entry: str
+    target: str
+    updates: tuple[str, ...]
+    transform: Callable[[Any, Any], Any] | None
+
+
+def bad(file: str, what: str, fix: str = "correct the reference") -> BadReference:
+    return BadReference(file=file, what=what, fix=fix)
+
+
+def load_reference(path: str | Path) -> Reference:
+    """The reference in a file, which is run; raises ``BadReference``."""
+    file, path = str(path), Path(path)
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise bad(file, f"cannot be read: {error.strerror}", "name a file that exists") from None
+    names = run(path, file)
+    digest = hashlib.sha256(text).hexdigest()
+    answer = names.get("reference") or names.get("forward")
+    make = names.get("inputs") or (from_global_generator(names) if "get_inputs" in names else None)
+    if not callable(answer) or not callable(make):
+        raise bad(file, "has no functions inputs(rng, ...) and reference(...)", "define both")
+    tolerance = dict(names.get("TOLERANCE") or {})
+    if unknown := tolerance.keys() - KEYS:
+        raise bad(file, f"TOLERANCE has {', '.join(sorted(unknown))}", f"use {', '.join(sorted(KEYS))}")
+    transform = names.get("transform_nki_outputs")
+    try:
+        trials = list(trials_of(names, make, answer, int(digest[:12], 16)))
+    except BadReference:
+        raise
+    except Exception as error:
+        raise bad(file, f"{type(error).__name__}: {error}") from error
+    updates = tuple(map(str, names.get("UPDATES", ())))
+    return Reference(file, digest, trials, tolerance, str(names.get("ENTRY", "")), str(names.get("TARGET", "")),
+                     updates, transform if callable(transform) else None)
+
+
+def run(path: Path, file: str) -> dict[str, Any]:
+    """The names that the file defines, with its directory on the path."""
+    install()
+    spec = importlib.util.spec_from_file_location("nki_score_reference", path)
+    if spec is None or spec.loader is None:
+        raise bad(file, "is no Python file", "give a file that ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise bad(file, f"cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.pop(0)
+    return vars(module)
+
+
+def from_global_generator(names: dict[str, Any]) -> Callable[..., Any]:
+    """``get_inputs``, which draws from NumPy's global generator, as a function of a generator."""
+    def make(rng: np.random.Generator, **case: object) -> Any:
+        np.random.seed(int(rng.integers(1 << 31)))
+        return names["get_inputs"](**case)
+    return make
+
+
+def trials_of(names: dict[str, Any], make: Callable[..., Any], answer: Callable[..., Any], salt: int
+              ) -> Iterator[Trial]:
+    """Each case with its seeds, the given cases first. ``salt`` is what hidden seeds come from."""
+    convert, grid = names.get("transform_to_nki_inputs"), names.get("GRID", ())
+    given, hidden = list(names.get("CASES", [{}])), list(names.get("HIDDEN", []))
+    for number, case in enumerate([*given, *hidden]):
+        is_hidden = number >= len(given)
+        label = ", ".join(f"{k}={v}" for k, v in case.items()) or "the case"
+        if is_hidden:
+            label = f"hidden case {number - len(given) + 1}"
+        shown = 0 if is_hidden else int(names.get("SEEDS", 1))
+        for seed in [*range(shown), salt + number]:
+            made = make(np.random.default_rng(seed), **case)
+            keywords = dict(made) if isinstance(made, dict) else {}
+            positional = () if isinstance(made, dict) else tuple(made) if isinstance(made, (tuple, list)) else (made,)
+            expected = answer(*map(copied, positional), **{k: copied(v) for k, v in keywords.items()})
+            if convert is not None and not keywords:
+                converted = convert(list(positional))
+                positional = tuple(converted) if isinstance(converted, (tuple, list)) else (converted,)
+            launch = grid(**case) if callable(grid) else grid
+            yield Trial(label if is_hidden or seed < shown else f"{label}, with a hidden seed",
+                        is_hidden or seed >= shown, positional, keywords, flat(expected),
+                        tuple(launch) if isinstance(launch, (tuple, list)) else (int(launch),))
+
+
+def copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def flat(value: Any) -> list[np.ndarray]:
+    """The arrays of a result, in order."""
+    if isinstance(value, (tuple, list)):
+        return [array for one in value for array in flat(one)]
+    return [np.asarray(value)]
+
+
+# -- comparing ---------------------------------------------------------------------------------------------------------
+def difference(expected: np.ndarray, got: np.ndarray, tolerance: dict[str, float]) -> str:
+    """How an output differs from what is expected by more than the tolerance; "" where it does not.
+
+    They have one shape. Infinities and NaNs have to be where they are expected.
+    """
+    if not expected.size:
+        return ""
+    if not dtype_of(got.dtype).is_float:
+        wrong = np.asarray(got) != np.asarray(expected)
+        return at_first(wrong, expected, got)
+    want, have = (np.asarray(a).astype(np.float64) for a in (expected, got))
+    same = (want == have) | (np.isnan(want) & np.isnan(have))
+    odd = ~(np.isfinite(want) & np.isfinite(have)) & ~same
+    if odd.any():
+        return at_first(odd, expected, got)
+    error = np.where(same, 0.0, np.abs(np.where(same, 0.0, want) - np.where(same, 0.0, have)))
+    if not tolerance:
+        tolerance = {"relative_l2": DEFAULTS.get(str(got.dtype), COARSE)}
+    if "relative_l2" in tolerance:
+        size = float(np.sqrt(np.square(np.where(np.isfinite(want), want, 0.0)).sum()))
+        ratio = float(np.sqrt(np.square(error).sum())) / size if size else float(error.max() > 0)
+        if ratio > tolerance["relative_l2"]:
+            worst = at_first(error == error.max(), expected, got)
+            return f"relative L2 error {ratio:.3g}, allowed {tolerance['relative_l2']:.3g}; most at {worst}"
+    if "absolute" in tolerance or "relative" in tolerance:
+        allowed = tolerance.get("absolute", 0.0) + tolerance.get("relative", 0.0) * np.abs(want)
+        over = error > allowed
+        if over.any():
+            return at_first(over, expected, got)
+    return ""
+
+
+def at_first(wrong: np.ndarray, expected: np.ndarray, got: np.ndarray) -> str:
+    """The first element that is wrong, in words; "" where none is."""
+    if not wrong.any():
+        return ""
+    first = tuple(int(k) for k in np.argwhere(wrong)[0])
+    return (f"element {list(first)} is {got[first]}, expected {expected[first]} "
+            f"({int(wrong.sum())} of {wrong.size} elements)")
+
+
+def tensors_of(trial: Trial) -> list[np.ndarray]:
+    """Its arrays, also those in tuples, lists and dicts, in the order of the arguments."""
+    found: list[np.ndarray] = []
+    map_leaves((trial.positional, trial.keywords), is_array, found.append)
+    return found
+
+
+def described(trial: Trial) -> Described:
+    """The trial's arguments with a shape and dtype for each array, as the candidate's process sees them."""
+    change: Callable[[np.ndarray], Spec] = lambda array: Spec(array.shape, array.dtype)
+    return (map_leaves(trial.positional, is_array, change), map_leaves(trial.keywords, is_array, change), trial.grid)
+
+
+def signatures(trials: Sequence[Trial]) -> list[int]:
+    """For each trial the number of the first one for which a kernel is captured alike."""
+    seen: dict[str, int] = {}
+    return [seen.setdefault(repr(described(t)), k) for k, t in enumerate(trials)]

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Errors and warnings as JSON, which processes of a worker tell each other."""
+
+import warnings
+from collections.abc import Sequence
+from typing import TypedDict
+
+from nki_mlir.diagnostics import NkiMlirError
+
+LONGEST = 2_000                 # characters of a text
+
+
+class Reason(TypedDict):
+    """Why a candidate is not right: the error's code, text and advice, and its line."""
+
+    code: str
+    message: str
+    fix: str
+    location: str
+
+
+class Remark(TypedDict):
+    """A warning of the candidate."""
+
+    category: str
+    message: str
+    location: str
+
+
+def reason_of(error: BaseException) -> Reason:
+    """An error as JSON has it; exceptions that are none of ours get the code of what a kernel raises."""
+    if isinstance(error, NkiMlirError):
+        at = error.at
+        return Reason(code=error.code, message=cut(error.headline), fix=cut(error.advice[1]), location=str(at or ""))
+    from nki_mlir.capture.locations import raised_at  # start-up: only what ran a kernel needs it
+    code = getattr(error, "code", "")
+    found = getattr(error, "at", None) or raised_at(error.__traceback__)
+    return Reason(code=code if isinstance(code, str) and code.startswith("NKI-") else "NKI-KERNEL-RAISED",
+                  message=cut(f"{type(error).__name__}: {error}"), fix="", location=str(found or ""))
+
+
+def remarks_of(recorded: Sequence[warnings.WarningMessage]) -> list[Remark]:
+    """Warnings as JSON has them, each once."""
+    remarks = [Remark(category=w.category.__name__, message=cut(str(w.message)), location=f"{w.filename}:{w.lineno}")
+               for w in recorded]
+    return [remark for k, remark in enumerate(remarks) if remark not in remarks[:k]][:50]
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= LONGEST else text[:LONGEST] + " ..."

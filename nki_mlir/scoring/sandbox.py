@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a process may do that runs a candidate: limits of time and memory, no network, no files but a scratch directory.
+
+On Linux the kernel holds it to that: namespaces without network and with processes of its own, where they are
+permitted, and Landlock. Everywhere a hook of Python's auditing ends the process at the first attempt, and says what it
+was; on other systems that hook is all that there is.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import site
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from nki_mlir.scoring import landlock
+
+CLONE_PROCESSES, CLONE_NETWORK, CLONE_MESSAGES, CLONE_USER = 0x20000000, 0x40000000, 0x08000000, 0x10000000
+PARENT_DEATH_SIGNAL = 1
+OUTPUT_BYTES = 1 << 20          # that a candidate prints, or writes into a file
+DEVICES = ("/dev/null", "/dev/urandom", "/dev/zero")
+SYSTEM = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo", "/proc/cpuinfo",
+          "/proc/meminfo", "/sys/devices/system/cpu")
+
+
+class CandidateLimits(NamedTuple):
+    """What one candidate may take, of each of its processes: seconds, and bytes of memory on top of the libraries'."""
+
+    seconds: float = 60.0
+    memory: int = 4 << 30
+
+
+def libraries() -> list[Path]:
+    """Where Python and its packages are; not directories of scripts, which a path has for the user's own files."""
+    schemes = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    packages = [Path(p) for p in (*site.getsitepackages(), site.getusersitepackages())]
+    linked = [Path(p) for p in sys.path if p.endswith(("site-packages", "dist-packages"))]
+    ours = Path(__file__).resolve().parents[1]
+    return list(dict.fromkeys(p.resolve() for p in (*schemes, *packages, *linked, ours) if p.exists()))
+
+
+def enter_namespaces() -> None:
+    """Leave the network, and have children that are not seen by others and end together; nothing where that is not
+    permitted."""
+    if not sys.platform.startswith("linux"):
+        return
+    libc = ctypes.CDLL(None)
+    own = CLONE_PROCESSES | CLONE_NETWORK | CLONE_MESSAGES
+    if libc.unshare(own) != 0:
+        libc.unshare(own | CLONE_USER)
+
+
+def end_with_parent() -> None:
+    """This process ends when its parent does, where the system knows how."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def limit(limits: CandidateLimits) -> None:
+    """Limits of time, memory, files. Of memory those of the libraries, which are there already, do not count."""
+    seconds = int(limits.seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (OUTPUT_BYTES, OUTPUT_BYTES))
+    if sys.platform.startswith("linux"):
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        room = pages * resource.getpagesize() + limits.memory
+        resource.setrlimit(resource.RLIMIT_AS, (room, room))
+
+
+def confine(scratch: Path) -> None:
+    """Only the libraries can be read, and only ``scratch`` be written to, where the system knows how."""
+    landlock.restrict([*libraries(), *map(Path, SYSTEM)], [scratch, *map(Path, DEVICES)])
+
+
+# -- auditing ----------------------------------------------------------------------------------------------------------
+# Events of Python's auditing, by what they say of a candidate. What LOOKS has, this package does as well.
+STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "os.exec", "subprocess.Popen",
+          "os.startfile", "pty.spawn"}
+LOOKS = {"gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._current_frames", "sys.settrace",
+         "sys.setprofile", "sys.addaudithook", "os.kill", "os.killpg", "os.putenv", "os.unsetenv", "code.__new__",
+         "cpython.run_command", "cpython.run_file"}
+CHANGES = {"os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.chmod", "os.chown",
+           "os.truncate", "shutil.rmtree", "shutil.move", "shutil.copyfile", "shutil.copytree"}
+LISTS = {"os.listdir", "os.scandir", "os.walk", "os.fwalk", "os.chdir", "glob.glob", "pathlib.Path.glob"}
+PACKAGES = {"socket": "uses the network", "ctypes": "calls a C library", "mmap": "maps memory",
+            "http": "uses the network", "urllib": "uses the network", "ftplib": "uses the network",
+            "smtplib": "uses the network", "winreg": "uses the registry"}
+NAMES = "gc", "subprocess", "multiprocessing", "socket", "ctypes", "importlib.reload"
+
+
+def watch(scratch: Path, refuse: Callable[[str], NoReturn]) -> None:
+    """Have ``refuse`` called, with what it was, at the first act that is no part of a kernel.
+
+    A hook of auditing stays to the end of the process.
+    """
+    roots = tuple(str(p) for p in (*libraries(), *map(Path, SYSTEM)))
+    own, devices = str(scratch.resolve()), set(DEVICES)
+    join, absolute, frame = os.path.join, os.path.abspath, sys._getframe
+    starts, looks, changes, lists, packages = STARTS, LOOKS, CHANGES, LISTS, dict(PACKAGES)
+    write_flags = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+    def below(path: str, root: str) -> bool:
+        return path == root or path.startswith(join(root, ""))
+
+    def check_path(value: object, verb: str, writes: bool) -> None:
+        if isinstance(value, bytes):
+            value = value.decode(errors="replace")
+        if isinstance(value, os.PathLike):
+            value = os.fspath(value)
+        if not isinstance(value, str):
+            return
+        path = absolute(value)
+        if path in devices or below(path, own) or (not writes and any(below(path, root) for root in roots)):
+            return
+        refuse(f"{verb} {value}")
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "open":
+            path, _, flags = arguments
+            writes = isinstance(flags, int) and bool(flags & write_flags)
+            check_path(path, "writes to the file" if writes else "opens the file", writes)
+        elif event in starts:
+            refuse(f"starts a process ({event})")
+        elif event in looks:
+            caller = frame(1).f_code.co_filename
+            if not any(below(caller, root) for root in roots):
+                refuse(f"looks around in its process ({event})")
+        elif event in changes:
+            check_path(arguments[0], "changes the file", True)
+        elif event in lists and arguments:
+            check_path(arguments[0], "lists the directory", False)
+        else:
+            act = packages.get(event.partition(".")[0])
+            if act is not None:
+                refuse(f"{act} ({event})")
+    sys.addaudithook(hook)

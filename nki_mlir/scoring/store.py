@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Verdicts in an SQLite file, by the content of what was judged: a search that was interrupted goes on from there."""
+
+import hashlib
+import json
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.scoring.verdict import CandidateVerdict
+from nki_mlir.version import __version__
+
+TABLE = """CREATE TABLE IF NOT EXISTS verdicts (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE NOT NULL, candidate TEXT NOT NULL, verdict TEXT NOT NULL,
+    total_time REAL, sbuf_peak_bytes INTEGER, parameters TEXT NOT NULL, source TEXT NOT NULL, document TEXT NOT NULL,
+    profile TEXT)"""
+SETTINGS = "kernel", "target", "seconds", "megabytes"           # of a request, which a verdict depends on
+
+
+class StoreFailed(NkiMlirError):
+    code = "NKI-SCORE-STORE"
+    message = "{file} cannot be used for verdicts: {reason}"
+    fix = "name an SQLite file that nki-score wrote, or one that does not exist yet"
+
+
+def key_of(request: dict[str, Any]) -> str:
+    """Equal for requests that have one verdict: by the texts of candidate and reference, settings, our version."""
+    reference = Path(request["reference"])
+    text = reference.read_text(errors="replace") if reference.is_file() else str(reference)
+    parts = [request["source"], text, __version__, *(str(request.get(name) or "") for name in SETTINGS)]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+class Store:
+    """The file. Threads may share it; each verdict is written at once.
+
+    Example:
+        store = Store("verdicts.db")
+        verdict = CandidateVerdict(candidate="a.py", verdict="refused", reason=None)
+        assert store.add("key", {"source": "import nki"}, verdict) and not store.add("key", {"source": ""}, verdict)
+        assert store.find("key")["candidate"] == "a.py" and len(store.rows()) == 1
+    """
+
+    def __init__(self, file: str | Path) -> None:
+        self.lock = threading.Lock()
+        try:
+            self.connection = sqlite3.connect(file, check_same_thread=False)
+            with self.connection:
+                self.connection.execute(TABLE)
+        except sqlite3.Error as error:
+            raise StoreFailed(file=str(file), reason=error) from None
+        self.connection.row_factory = sqlite3.Row
+
+    def find(self, key: str) -> CandidateVerdict | None:
+        """The verdict with that key."""
+        with self.lock:
+            row = self.connection.execute("SELECT document FROM verdicts WHERE key = ?", (key,)).fetchone()
+        return None if row is None else CandidateVerdict(json.loads(row["document"]))
+
+    def add(self, key: str, request: dict[str, Any], verdict: CandidateVerdict) -> bool:
+        """Write a verdict; False where there is one with that key already."""
+        kept = {name: value for name, value in verdict.items() if name != "profile"}
+        row = (key, verdict["candidate"], verdict["verdict"], verdict.get("total_time"), verdict.get("sbuf_peak_bytes"),
+               json.dumps(request.get("parameters") or {}), request["source"], json.dumps(kept), verdict.get("profile"))
+        with self.lock, self.connection:
+            return self.connection.execute(
+                "INSERT OR IGNORE INTO verdicts (key, candidate, verdict, total_time, sbuf_peak_bytes, parameters, "
+                "source, document, profile) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row).rowcount == 1
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All verdicts with their columns, in the order in which they were written."""
+        with self.lock:
+            return [dict(row) for row in self.connection.execute("SELECT * FROM verdicts ORDER BY number")]
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The verdict on a candidate, as everything that reports one has it: a map that is JSON.
+
+``verdict``: right; wrong, where it runs and its results are not the reference's for certain; refused, where it is no
+kernel, breaks a rule or a limit. Times are seconds of the model, under the names of the vendor's profiler.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+VERSION = 1
+RIGHT, WRONG, REFUSED = "right", "wrong", "refused"
+STAGES = ("text", "import", "capture", "rules", "values", "compile", "time")
+OF_RESULTS = ("NKI-SCORE-FORM", "NKI-SCORE-VALUES", "NKI-SCORE-INPUT", "NKI-SCORE-ORDER", "NKI-SCORE-UNWRITTEN",
+              "NKI-RACE-ITERATIONS", "NKI-RACE-PROGRAMS")
+
+
+class CandidateVerdict(dict[str, Any]):
+    """What is known of a candidate. Figures that it was not judged far enough for are missing.
+
+    Example:
+        verdict = CandidateVerdict(candidate="a.py", verdict="right", total_time=2e-5, interval=[1.9e-5, 2.1e-5])
+        assert verdict.right and verdict.total_time == 2e-5 and "20.0" in str(verdict)
+    """
+
+    @property
+    def right(self) -> bool:
+        """Whether nothing is wrong with it."""
+        return bool(self["verdict"] == RIGHT)
+
+    @property
+    def total_time(self) -> float | None:
+        """Seconds on the model of the machine."""
+        return self.get("total_time")
+
+    @property
+    def advice(self) -> str:
+        """What would help most, in a sentence."""
+        return str(self.get("advice") or (self.get("reason") or {}).get("fix", ""))
+
+    def __str__(self) -> str:
+        name, verdict = self.get("candidate", "the candidate"), self["verdict"]
+        if self.right:
+            low, high = (1e6 * t for t in self["interval"])
+            return (f"{name}: right, {1e6 * self['total_time']:.1f} us on the model ({low:.1f}-{high:.1f}, 80 of 100)\n"
+                    f"  {self.advice}")
+        reason = self["reason"]
+        where = f" at {reason['location']}" if reason["location"] else ""
+        return f"{name}: {verdict}{where}: {reason['message']} [{reason['code']}]\n  fix: {reason['fix']}"
+
+
+def verdict_of(candidate: str, reference: str, stage: str, reason: dict[str, Any] | None, remarks: Sequence[object],
+               figures: dict[str, Any]) -> CandidateVerdict:
+    """The verdict where the judging ended at a stage for a reason, or came to its end."""
+    reached = STAGES.index(stage) if reason else len(STAGES)
+    checks = {name: "passed" if k < reached else "failed" if k == reached else "not reached"
+              for k, name in enumerate(STAGES)}
+    word = RIGHT if not reason else WRONG if reason["code"] in OF_RESULTS else REFUSED
+    ran = reached > STAGES.index("values") or (word == WRONG and stage == "values")
+    compiled = True if reached > STAGES.index("compile") else None if stage == "values" else False
+    return CandidateVerdict(version=VERSION, candidate=candidate, reference=reference, verdict=word, reason=reason,
+                   compiled=compiled, runnable=ran, correct=reached > STAGES.index("values"), checks=checks,
+                   remarks=list(remarks), source="model", **{k: v for k, v in figures.items() if k != "source"})

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A worker: judges one candidate after the other, warm, as requests in lines of JSON ask on standard input.
+
+A request has ``candidate`` (a file) or ``source`` (its text, with a ``name``), and ``reference`` (a file); where it
+likes ``id``, ``kernel``, ``target``, ``seconds``, ``megabytes``, ``profile``. The answer is a line: the verdict, with
+the ``id``. What is wrong with a request is an answer with ``error``.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from nki_mlir.compat import install
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.language.lowered import Spec, lower
+from nki_mlir.scoring.capture import CANDIDATE, OUTPUT, Captures
+from nki_mlir.scoring.errors import (
+    BadCandidate,
+    BadReference,
+    ForbiddenAct,
+    LimitReached,
+    ProcessEnded,
+    UnwrittenMemory,
+)
+from nki_mlir.scoring.judge import Findings, judged
+from nki_mlir.scoring.manners import check_manners
+from nki_mlir.scoring.processes import CaptureRequest, Nursery, Sent, forked
+from nki_mlir.scoring.reference import Reference, described, load_reference, signatures
+from nki_mlir.scoring.reports import Remark, reason_of
+from nki_mlir.scoring.sandbox import CandidateLimits, confine, limit
+from nki_mlir.scoring.verdict import CandidateVerdict, verdict_of
+from nki_mlir.targets.interpreter.unwritten import UnwrittenRead
+
+SHOWN = 2_000                   # characters of what a candidate prints
+SLOW = "give smaller cases, or more seconds"
+REFERENCES = 8                  # that are kept
+
+
+class Worker:
+    """Has a nursery, and the references that it was asked about."""
+
+    def __init__(self) -> None:
+        warm_up()
+        self.nursery = Nursery()
+        self.references: dict[tuple[str, int, int], Reference] = {}
+
+    def reference(self, file: str) -> Reference:
+        """The reference in a file, loaded once as long as the file stays as it is."""
+        try:
+            status = os.stat(file)
+        except OSError as error:
+            raise BadReference(file=file, what=f"cannot be read: {error.strerror}", fix="name a file that exists"
+                               ) from None
+        key = os.path.abspath(file), status.st_mtime_ns, status.st_size
+        if key not in self.references:
+            while len(self.references) >= REFERENCES:
+                self.references.pop(next(iter(self.references)))
+            self.references[key] = load_reference(file)
+        return self.references[key]
+
+    def score(self, request: dict[str, Any]) -> CandidateVerdict:
+        """The verdict on a request's candidate. Raises ``BadReference``, ``BadCandidate`` for a file that is not."""
+        reference = self.reference(str(request["reference"]))
+        name, text = self.text_of(request)
+        limits = CandidateLimits(float(request.get("seconds") or CandidateLimits().seconds),
+                        int(request.get("megabytes") or CandidateLimits().memory >> 20) << 20)
+        with tempfile.TemporaryDirectory(prefix="nki-score-", ignore_cleanup_errors=True) as folder:
+            scratch = Path(folder).resolve()
+            file = scratch / CANDIDATE
+            file.write_text(text)
+            stage, reason, remarks, figures = "text", None, list[Any](), dict[str, Any]()
+            try:
+                check_manners(text, str(file))
+                stage = "capture"
+                entry, target = str(request.get("kernel") or reference.entry), str(request.get("target") or
+                                                                                   reference.target)
+                captures = self.capture(scratch, entry, target, reference, limits)
+                remarks = captures["remarks"]
+                if captures["reason"] is not None:
+                    stage, reason = captures["stage"], dict(captures["reason"])
+                else:
+                    stage = "values"
+                    check_written(remarks)
+                    figures = self.judge(scratch, captures, reference, bool(request.get("profile")), limits)
+                    reason, stage = figures.pop("reason"), figures.pop("stage") or "time"
+            except NkiMlirError as error:
+                reason = dict(reason_of(error))
+            verdict = verdict_of(name, reference.file, stage, reason, remarks, figures)
+            verdict["output"] = printed(scratch / OUTPUT)
+            shown = json.dumps(verdict).replace(json.dumps(str(file))[1:-1], json.dumps(name)[1:-1])
+            return CandidateVerdict(json.loads(shown.replace(json.dumps(folder)[1:-1], "scratch")))
+
+    @staticmethod
+    def text_of(request: dict[str, Any]) -> tuple[str, str]:
+        """The candidate's name and text."""
+        if "source" in request:
+            return str(request.get("name") or "candidate.py"), str(request["source"])
+        name = str(request["candidate"])
+        try:
+            return name, Path(name).read_text(errors="replace")
+        except OSError as error:
+            raise BadCandidate(what=f"{name} cannot be read: {error.strerror}", fix="name a file that exists") from None
+
+    def capture(self, scratch: Path, entry: str, target: str, reference: Reference, limits: CandidateLimits
+                ) -> Captures:
+        """What the candidate's process captured; raises what ended it."""
+        numbers = dict.fromkeys(signatures(reference.trials))
+        wanted = [described(reference.trials[k]) for k in numbers]
+        sent = self.nursery.capture(CaptureRequest(str(scratch), entry, target, wanted, limits))
+        check_end(sent, "the candidate", limits)
+        try:
+            captures: Captures = json.loads(sent.data)
+            if set(captures) != set(Captures.__annotations__):
+                raise ValueError
+        except (ValueError, TypeError, RecursionError):
+            raise ForbiddenAct(act="sends what is no program") from None
+        return captures
+
+    @staticmethod
+    def judge(scratch: Path, captures: Captures, reference: Reference, with_profile: bool, limits: CandidateLimits
+              ) -> Findings:
+        """What running and timing the programs shows."""
+        def body(out: BinaryIO) -> None:
+            limit(limits)
+            confine(scratch)
+            found = judged(reference, captures["programs"], str(scratch / CANDIDATE), with_profile, limits)
+            out.write(json.dumps(found).encode())
+        sent = forked(body, limits.seconds)
+        check_end(sent, "the judge", limits)
+        findings: Findings = json.loads(sent.data)
+        return findings
+
+
+def check_end(sent: Sent, what: str, limits: CandidateLimits) -> None:
+    """Raises why a process sent nothing that can be used."""
+    if sent.ended in ("timeout", "SIGXCPU"):
+        raise LimitReached(what=f"takes more than {limits.seconds:g} s", fix=SLOW)
+    if sent.ended == "too much":
+        raise LimitReached(what="has a program that is too large", fix="write loops that can stay loops")
+    if sent.ended or not sent.data:
+        raise ProcessEnded(what=what, status=sent.ended or "status 0")
+
+
+def check_written(remarks: Sequence[Remark]) -> None:
+    """Raises ``UnwrittenMemory`` where capture saw a read of on-chip memory that nothing has written."""
+    for remark in remarks:
+        if remark["category"] == UnwrittenRead.__name__:
+            raise UnwrittenMemory(case="all cases", what=remark["message"])
+
+
+def printed(file: Path) -> str:
+    """The beginning of what the candidate printed."""
+    try:
+        with open(file, errors="replace") as out:
+            return out.read(SHOWN)
+    except OSError:
+        return ""
+
+
+def warm_up() -> None:
+    """Load what every candidate needs: both generations, captures, executors, streams, times."""
+    install()
+    import neuronxcc.nki as beta  # start-up: the names are there from here on
+    import neuronxcc.nki.language as beta_nl
+    import nki as current
+    import nki.isa as nisa
+    import nki.language as nl
+
+    def scale(x: Any) -> Any:
+        out = beta_nl.ndarray(x.shape, dtype=x.dtype, buffer=beta_nl.shared_hbm)
+        for i in beta_nl.affine_range(2):
+            tile = beta_nl.load(x[i * 64:i * 64 + 64, :])
+            beta_nl.store(out[i * 64:i * 64 + 64, :], beta_nl.exp(tile) + beta_nl.sum(tile, axis=1, keepdims=True))
+        return out
+
+    def product(x: Any) -> Any:
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+        sums = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.psum)
+        nisa.dma_copy(dst=tile, src=x)
+        nisa.nc_matmul(dst=sums, stationary=tile, moving=tile)
+        nisa.tensor_copy(dst=tile, src=sums)
+        nisa.dma_copy(dst=out, src=tile)
+        return out
+    for kernel in (beta.jit(scale), current.jit(product)):
+        lowered = lower(kernel, (Spec((128, 128)),), {})
+        lowered.profile()
+        lowered.specialization.program("interpreter")([np.zeros((128, 128), np.float32)],
+                                                      [np.zeros((128, 128), np.float32)])
+
+
+def serve(lines: BinaryIO, answer: Callable[[str], None]) -> None:
+    """Answer each line until there are no more."""
+    worker = Worker()
+    for line in lines:
+        if not line.strip():
+            continue
+        request: Any = None
+        try:
+            request = json.loads(line)
+            result: dict[str, Any] = worker.score(request)
+        except NkiMlirError as error:
+            result = {"error": reason_of(error)}
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            result = {"error": {"code": "NKI-SCORE-REQUEST", "message": str(error), "fix": "", "location": ""}}
+        if isinstance(request, dict) and "id" in request:
+            result = {"id": request["id"], **result}
+        answer(json.dumps(result))
+
+
+def main() -> int:
+    """Serve standard input; what anything prints besides goes to standard error."""
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+
+    def answer(text: str) -> None:
+        out.write(text + "\n")
+        out.flush()
+    serve(sys.stdin.buffer, answer)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

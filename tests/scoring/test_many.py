@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Many candidates: the command, ranks, the store, its page, requests in lines, workers that die."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nki_mlir.cli import score
+from nki_mlir.scoring.client import Scorer, ScoringFailed
+from nki_mlir.scoring.engine import Cluster, NoScheduler, WorkerPool, score_all
+from nki_mlir.scoring.page import front, history, page_of
+from nki_mlir.scoring.ranking import lines_of, ranked
+from nki_mlir.scoring.store import Store, StoreFailed, key_of
+from nki_mlir.scoring.verdict import CandidateVerdict
+from tests.scoring.candidates import CANDIDATES, REFERENCES, RIGHT
+
+ROOT = Path(__file__).parents[2]
+LAWS = {"close": [{"law": "a", "ns": 1e4, "residual": 0.2}], "far": [{"law": "a", "ns": 9e4, "residual": 0.2}]}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Candidates a (right), b (right, slower), c (wrong), and the reference, in the current directory."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in {"a": RIGHT, "b": CANDIDATES["slow: loads twice"].source,
+                       "c": CANDIDATES["wrong constant"].source, "reference": REFERENCES["small"]}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    return tmp_path
+
+
+def timed(name, us, laws):
+    return CandidateVerdict(candidate=name, verdict="right", total_time=us / 1e6, interval=[us / 1.1e6, us / 0.9e6], laws=laws)
+
+
+def test_ranks__are_shared_by_what_cannot_be_told_apart():
+    wrong = CandidateVerdict(candidate="w", verdict="wrong", reason={"message": "differs", "code": "NKI-X"})
+    found = ranked([timed("slow", 90, LAWS["far"]), wrong, timed("fast", 10, LAWS["close"]), timed("same", 10, LAWS["close"])])
+    assert [(f.rank, f.verdict["candidate"]) for f in found] == [(1, "fast"), (1, "same"), (2, "slow"), (None, "w")]
+    assert lines_of(found) == [
+        "1  fast: 10.0 us on the model (9.1-11.1)",
+        "1  same: 10.0 us on the model (9.1-11.1); cannot be told apart from the one before (50% sure of the order)",
+        "2  slow: 90.0 us on the model (81.8-100.0), 99.9% sure that it is slower than the one before",
+        "-  w: wrong: differs [NKI-X]"]
+
+
+def test_command__ranks_stores_and_writes_a_page(folder, capsys):
+    """One run of the command with everything; a second one judges nothing again."""
+    options = ["a.py", "b.py", "c.py", "-r", "reference.py", "--compare", "--json", "--jobs", "2", "--store", "s.db",
+               "--page", "page.html"]
+    assert score.main(options) == 1
+    first = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {v["candidate"]: v["verdict"] for v in first} == {"a.py": "right", "b.py": "right", "c.py": "wrong"}
+    assert first[2]["rank"] is None and first[2]["reason"]["location"] == ""
+    assert {v["source"] for v in first} == {"model"} and all(v["hbm_bytes_ratio"] >= 1 for v in first[:2])
+    page = Path("page.html").read_text()
+    assert "3 candidates, 2 right" in page and page.count("data-number=") == 2 and "DecompressionStream" in page
+    store = Store("s.db")
+    assert len(store.rows()) == 3
+    with store.connection:
+        store.connection.execute("UPDATE verdicts SET document = replace(document, '\"right\"', '\"known\"')")
+    store.close()
+    assert score.main(options[:5] + ["--json", "--store", "s.db"]) == 1
+    again = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [v["verdict"] for v in again] == ["known", "known", "wrong"]
+
+
+def test_front__has_what_none_beats_in_both():
+    assert front([(3, 1, ""), (1, 5, ""), (2, 5, ""), (2, 3, ""), (4, 4, "")]) == [(1, 5), (2, 3), (3, 1)]
+
+
+def test_history__steps_down():
+    rows = [{"verdict": v, "total_time": t, "candidate": "a", "number": n} for n, (v, t) in enumerate(
+        [("right", 3e-6), ("wrong", None), ("right", 5e-6), ("right", 1e-6)], 1)]
+    _, steps = history(rows)
+    assert [(n, round(us)) for n, us in steps] == [(1, 3), (3, 3), (3, 3), (4, 3), (4, 1)]
+    assert "None is right yet" in page_of([])
+
+
+def test_store__refuses_what_is_no_database(tmp_path):
+    (tmp_path / "no.db").write_text("no database, but text that is long enough to be looked at" * 20)
+    with pytest.raises(StoreFailed, match=r"no.db cannot be used for verdicts: file is not a database \[NKI-SCORE-STORE\]"):
+        Store(tmp_path / "no.db")
+
+
+def test_keys__differ_by_all_that_a_verdict_depends_on(folder):
+    request = {"source": "a", "reference": "reference.py"}
+    keys = {key_of(request), key_of(request | {"source": "b"}), key_of(request | {"target": "trn1"}),
+            key_of(request | {"reference": "a.py"})}
+    assert len(keys) == 4 and key_of(request | {"id": 3}) in keys
+
+
+def test_scheduler_that_is_not_there__is_an_error():
+    with pytest.raises(NoScheduler, match=r"there is no Dask scheduler at nowhere://1"):
+        Cluster("nowhere://1")
+
+
+def test_bad_references__are_errors(folder):
+    with Scorer() as scorer:
+        for text, message in {"import nothing_like_this": "cannot be imported: ModuleNotFoundError",
+                              "x = 1": "has no functions inputs",
+                              "def inputs(rng): return []\ndef reference(): return 1\nTOLERANCE = {'l1': 1}": "TOLERANCE has l1",
+                              "def inputs(rng): return [1 / 0]\ndef reference(x): return x": "ZeroDivisionError"}.items():
+            (folder / "bad.py").write_text(text)
+            with pytest.raises(ScoringFailed, match=message):
+                scorer.score({"source": RIGHT, "reference": "bad.py"})
+        with pytest.raises(ScoringFailed, match=r"none.py: cannot be read: No such file"):
+            scorer.score({"source": RIGHT, "reference": "none.py"})
+        with pytest.raises(ScoringFailed, match=r"nowhere.py cannot be read"):
+            scorer.score({"candidate": "nowhere.py", "reference": "reference.py"})
+        scorer.start()
+        os.kill(scorer.process.pid, signal.SIGKILL)         # the next one starts another worker
+        assert scorer.score({"source": RIGHT, "reference": "reference.py"}).right
+
+
+def test_serve__answers_every_line(folder):
+    """Broken lines, a candidate that is wrong, one that is right: each has its answer."""
+    lines = ["{", "[]", '{"id": 1}', json.dumps({"id": 2, "candidate": "c.py"}), json.dumps({"id": 3, "candidate": "a.py"})]
+    done = subprocess.run([sys.executable, "-m", "nki_mlir.cli.score", "--serve", "-r", "reference.py"], cwd=folder,
+                          input="\n".join(lines), capture_output=True, text=True, timeout=120,
+                          env=os.environ | {"PYTHONPATH": str(ROOT)})
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [a["error"]["code"] for a in answers if "error" in a] == ["NKI-SCORE-REQUEST"] * 3
+    assert {a["id"]: a["verdict"] for a in answers if "id" in a} == {2: "wrong", 3: "right"}, done.stderr
+
+
+@pytest.mark.slow
+def test_cluster__loses_nothing_with_a_worker(folder):
+    """Three workers of a Dask scheduler, of which one is killed while it judges: all verdicts come, each once."""
+    distributed = pytest.importorskip("distributed")
+    store = Store("cluster.db")
+    requests = [{"source": f"{RIGHT}\n# {n}", "name": f"{n}.py", "reference": "reference.py"} for n in range(12)]
+    with distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=None,
+                                  env={"PYTHONPATH": str(ROOT)}) as local:
+        with Cluster(local.scheduler_address) as workers:
+            got = []
+            for _, verdict in score_all(requests, workers, store, ahead=4):
+                got.append(verdict["candidate"])
+                if len(got) == 1:
+                    os.kill(local.workers[1].pid, signal.SIGKILL)
+    assert sorted(got) == sorted(f"{n}.py" for n in range(12)) and len(store.rows()) == 12
+
+
+def test_pool__goes_on_where_a_worker_is_killed(folder):
+    requests = [{"source": f"{RIGHT}\n# {n}", "name": f"{n}.py", "reference": "reference.py"} for n in range(6)]
+    with WorkerPool(1) as pool:
+        found = score_all(iter(requests), pool)
+        names = [next(found)[1]["candidate"]]
+        os.kill(pool.scorers[0].process.pid, signal.SIGKILL)
+        names += [verdict["candidate"] for _, verdict in found]
+    assert sorted(names) == [f"{n}.py" for n in range(6)]
