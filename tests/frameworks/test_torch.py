@@ -431,3 +431,8 @@ def test_gradient__in_simulation_of_the_current_generation():
             equal(kernel(a), A)
         with pytest.raises(NoDerivative, match="a tensor that has a tangent, and a kernel has no derivative"):
             with_duals(kernel, A, B)
+        for mode in ("jvp", "jacfwd", "linearize"):
+            with pytest.raises(NoDerivative, match="a tensor that has a tangent, and a kernel has no derivative"):
+                FORWARD_MODES[mode](kernel)
+        with pytest.raises(NoDerivative, match="a tensor that requires grad, and a kernel has no derivative"):
+            torch.func.grad(lambda x: kernel(x).sum())(A)

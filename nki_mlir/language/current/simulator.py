@@ -31,6 +31,7 @@ from nki_mlir.language.arguments import (
     FORWARD,
     NoDerivative,
     has_tangent,
+    leaves_of,
     map_leaves,
     records,
     refuse_gradient,
@@ -246,13 +247,13 @@ def simulate(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str
 
     A kernel that returns nothing gives those with ``updates``, else None.
     """
-    bound = kernel.bind(*with_arrays(arguments, keywords), is_array, kernel.describe)
-    given = bound.tensors                       # in the order of the parameters
-    tensors = [g for g in given if framework(g) == "torch"]
-    if records(tensors):
+    tensors = [leaf for _, leaf in leaves_of((arguments, keywords), lambda v: framework(v) == "torch")]
+    if records(tensors):                        # before ``bind`` reads memory, which tracked ones lack
         refuse_gradient(kernel.__name__)
     if tensors and has_tangent(tensors):
         raise NoDerivative(name=kernel.__name__, **FORWARD).here()
+    bound = kernel.bind(*with_arrays(arguments, keywords), is_array, kernel.describe)
+    given = bound.tensors                       # in the order of the parameters
     arrays = [to_numpy(g) for g in given]
     memory = ArgumentMemory(arrays, [s.name for s in bound.specs], lambda a: a.flags.c_contiguous and a.flags.writeable)
     used = memory.arrays
