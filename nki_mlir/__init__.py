@@ -23,7 +23,7 @@ The commands are ``nki-opt``, ``nki-run`` and ``nki-translate``, each with ``--h
 import.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from nki_mlir.passes import packages
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from nki_mlir.bindings import Module
     from nki_mlir.language.lowered import Spec
     from nki_mlir.scoring.verdict import CandidateVerdict
+    from nki_mlir.tuning.search import TuningResult
 
-__all__ = ["__version__", "load_ipython_extension", "opt", "score", "spec"]
+__all__ = ["__version__", "load_ipython_extension", "opt", "score", "spec", "tune"]
 
 
 def __dir__() -> list[str]:
@@ -123,6 +124,41 @@ def score(candidate: str, reference: str, kernel: str = "", target: str = "", se
     from nki_mlir.scoring.client import shared_scorer  # start-up: needed where it is asked for
     return shared_scorer().score({"candidate": candidate, "reference": reference, "kernel": kernel, "target": target,
                                   "seconds": seconds, "megabytes": megabytes})
+
+
+def tune(kernel: object, space: "Mapping[str, Sequence[object]]", args: "Sequence[object]",
+         reference: "Callable[..., object] | None" = None, tolerance: "Mapping[str, float] | None" = None,
+         trials: int = 64, seed: int = 0) -> "TuningResult":
+    """The fastest choice of a kernel's parameters among those that are right, on the model of the machine.
+
+    Arguments:
+        kernel: the kernel, which takes the parameters by keyword
+        space: the values of each parameter; ``grid`` is the launch grid, ``O`` the level of ``nki-run -O``
+        args: the arguments, arrays and constants
+        reference: a function of the arguments; without one the first values of all parameters are taken to be right
+        tolerance: ``relative_l2``, ``absolute``, ``relative``, as docs/scoring.md has them
+        trials: how many choices are tried at most
+        seed: of the search, which is the same with the same seed
+
+    Result:
+        ``best`` (a dict), its ``seconds``, ``speedup`` against the first, and all ``attempts``.
+
+    Errors:
+        A space without values is an error, and one of which no choice is right.
+
+    Example:
+        def scaled(x, columns=8):
+            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+            for c in nl.affine_range(x.shape[1] // columns):
+                part = nl.ds(c * columns, columns)
+                nl.store(out[:, part], nl.multiply(nl.load(x[:, part]), 2.0))
+            return out
+        x = np.ones((128, 64), np.float32)
+        result = nki_mlir.tune(nki.jit(scaled), {"columns": [8, 16, 64]}, [x], lambda x: x * 2)
+        assert result.best == {"columns": 64} and result.speedup > 1
+    """
+    from nki_mlir.tuning.kernels import tune_kernel  # start-up: needed where it is asked for
+    return tune_kernel(kernel, space, args, reference, tolerance or {}, trials, seed)
 
 
 def load_ipython_extension(shell: object) -> None:

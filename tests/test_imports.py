@@ -14,7 +14,7 @@ PACKAGE = ROOT / "nki_mlir"
 TIERS = (("alone", "bindings", "diagnostics", "display", "environment", "extensions", "files", "recycled", "text_limits", "version"), ("machine", "scalar"), ("dialects",),
          ("analysis", "passes"), ("waist",), ("selection", "graph"), ("transforms", "conversion"), ("targets",),
          ("capture",), ("language",), ("migration", "frameworks", "customop", "compat", "calibration", "scoring",
-          "cli", "plugin", "autoload"))
+          "tuning", "grading", "cli", "plugin", "autoload"))
 TIER = {part: k for k, tier in enumerate(TIERS) for part in tier}
 TOP = len(TIERS)                # nki_mlir itself and __main__
 MLIR = ("torch_mlir", "mlir", "jaxlib.mlir")          # JAX has a copy of its own, which never meets ours

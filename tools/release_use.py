@@ -78,7 +78,7 @@ def use_kernels() -> None:
 def use_commands() -> None:
     from nki_mlir import __version__
     for name in ("nki-opt", "nki-run", "nki-translate", "nki-lsp", "nki-env", "nki-migrate", "nki-calibrate",
-                 "nki-score"):
+                 "nki-score", "nki-tune", "nki-grade"):
         assert __version__ in command(name, "--version")
         assert "usage" in command(name, "--help")
     streams = command("nki-opt", "--lower-to-isa", "kernel.py:double", "--arg", "128x32xf32")

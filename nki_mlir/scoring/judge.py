@@ -143,7 +143,7 @@ Findings = dict[str, Any]       # as JSON has them
 
 
 def judged(reference: Reference, programs: Sequence[CapturedText], file: str, with_profile: bool,
-           limits: CandidateLimits) -> Findings:
+           limits: CandidateLimits, level: int = LEVEL) -> Findings:
     """Run all trials, compile and time; ``reason`` and ``stage`` say where it ended, if it did."""
     first_of = signatures(reference.trials)
     findings: Findings = {"reason": None, "stage": "", "trials": 0}
@@ -158,7 +158,7 @@ def judged(reference: Reference, programs: Sequence[CapturedText], file: str, wi
             try_out(reference, trial, parsed[k])
             findings["trials"] += 1
         stage = "compile"
-        compiled = {k: neuron.streams(p.captured, p.grid, neuron.emission(level=LEVEL), p.cores)
+        compiled = {k: neuron.streams(p.captured, p.grid, neuron.emission(level=level), p.cores)
                     for k, p in parsed.items()}
         stage = "time"
         findings |= figures(compiled[0], reference.trials[0], with_profile)

@@ -66,14 +66,14 @@ def bad(file: str, what: str, fix: str = "correct the reference") -> BadReferenc
     return BadReference(file=file, what=what, fix=fix)
 
 
-def load_reference(path: str | Path) -> Reference:
-    """The reference in a file, which is run; raises ``BadReference``."""
+def load_reference(path: str | Path, changes: dict[str, Any] | None = None) -> Reference:
+    """The reference in a file, which is run; raises ``BadReference``. ``changes``: other values of its names."""
     file, path = str(path), Path(path)
     try:
         text = path.read_bytes()
     except OSError as error:
         raise bad(file, f"cannot be read: {error.strerror}", "name a file that exists") from None
-    names = run(path, file)
+    names = run(path, file) | (changes or {})
     digest = hashlib.sha256(text).hexdigest()
     answer = names.get("reference") or names.get("forward")
     make = names.get("inputs") or (from_global_generator(names) if "get_inputs" in names else None)

@@ -16,7 +16,8 @@ TABLE = """CREATE TABLE IF NOT EXISTS verdicts (
     number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE NOT NULL, candidate TEXT NOT NULL, verdict TEXT NOT NULL,
     total_time REAL, sbuf_peak_bytes INTEGER, parameters TEXT NOT NULL, source TEXT NOT NULL, document TEXT NOT NULL,
     profile TEXT)"""
-SETTINGS = "kernel", "target", "seconds", "megabytes"           # of a request, which a verdict depends on
+# Of a request, which a verdict depends on.
+SETTINGS = "kernel", "target", "seconds", "megabytes", "grid", "level", "cases", "hidden"
 
 
 class StoreFailed(NkiMlirError):

@@ -2,7 +2,8 @@
 """A worker: judges one candidate after the other, warm, as requests in lines of JSON ask on standard input.
 
 A request has ``candidate`` (a file) or ``source`` (its text, with a ``name``), and ``reference`` (a file); where it
-likes ``id``, ``kernel``, ``target``, ``seconds``, ``megabytes``, ``profile``. The answer is a line: the verdict, with
+likes ``id``, ``kernel``, ``target``, ``seconds``, ``megabytes``, ``profile``; ``cases``, ``hidden`` and ``grid`` in
+place of the reference's; ``level``, of ``nki-run -O``. The answer is a line: the verdict, with
 the ``id``. What is wrong with a request is an answer with ``error``.
 """
 
@@ -28,7 +29,7 @@ from nki_mlir.scoring.errors import (
     ProcessEnded,
     UnwrittenMemory,
 )
-from nki_mlir.scoring.judge import Findings, judged
+from nki_mlir.scoring.judge import LEVEL, Findings, judged
 from nki_mlir.scoring.manners import check_manners
 from nki_mlir.scoring.processes import CaptureRequest, Nursery, Sent, forked
 from nki_mlir.scoring.reference import Reference, described, load_reference, signatures
@@ -48,25 +49,25 @@ class Worker:
     def __init__(self) -> None:
         warm_up()
         self.nursery = Nursery()
-        self.references: dict[tuple[str, int, int], Reference] = {}
+        self.references: dict[tuple[object, ...], Reference] = {}
 
-    def reference(self, file: str) -> Reference:
-        """The reference in a file, loaded once as long as the file stays as it is."""
+    def reference(self, file: str, changes: dict[str, Any]) -> Reference:
+        """The reference in a file with other cases, loaded once as long as the file stays as it is."""
         try:
             status = os.stat(file)
         except OSError as error:
             raise BadReference(file=file, what=f"cannot be read: {error.strerror}", fix="name a file that exists"
                                ) from None
-        key = os.path.abspath(file), status.st_mtime_ns, status.st_size
+        key = os.path.abspath(file), status.st_mtime_ns, status.st_size, json.dumps(changes, sort_keys=True)
         if key not in self.references:
             while len(self.references) >= REFERENCES:
                 self.references.pop(next(iter(self.references)))
-            self.references[key] = load_reference(file)
+            self.references[key] = load_reference(file, changes)
         return self.references[key]
 
     def score(self, request: dict[str, Any]) -> CandidateVerdict:
         """The verdict on a request's candidate. Raises ``BadReference``, ``BadCandidate`` for a file that is not."""
-        reference = self.reference(str(request["reference"]))
+        reference = self.reference(str(request["reference"]), changes_of(request))
         name, text = self.text_of(request)
         limits = CandidateLimits(float(request.get("seconds") or CandidateLimits().seconds),
                         int(request.get("megabytes") or CandidateLimits().memory >> 20) << 20)
@@ -87,7 +88,7 @@ class Worker:
                 else:
                     stage = "values"
                     check_written(remarks)
-                    figures = self.judge(scratch, captures, reference, bool(request.get("profile")), limits)
+                    figures = self.judge(scratch, captures, reference, request, limits)
                     reason, stage = figures.pop("reason"), figures.pop("stage") or "time"
             except NkiMlirError as error:
                 reason = dict(reason_of(error))
@@ -123,18 +124,25 @@ class Worker:
         return captures
 
     @staticmethod
-    def judge(scratch: Path, captures: Captures, reference: Reference, with_profile: bool, limits: CandidateLimits
+    def judge(scratch: Path, captures: Captures, reference: Reference, request: dict[str, Any], limits: CandidateLimits
               ) -> Findings:
         """What running and timing the programs shows."""
         def body(out: BinaryIO) -> None:
             limit(limits)
             confine(scratch)
-            found = judged(reference, captures["programs"], str(scratch / CANDIDATE), with_profile, limits)
+            found = judged(reference, captures["programs"], str(scratch / CANDIDATE), bool(request.get("profile")),
+                           limits, int(request.get("level", LEVEL)))
             out.write(json.dumps(found).encode())
         sent = forked(body, limits.seconds)
         check_end(sent, "the judge", limits)
         findings: Findings = json.loads(sent.data)
         return findings
+
+
+def changes_of(request: dict[str, Any]) -> dict[str, Any]:
+    """Names of the reference that a request says otherwise."""
+    changes = {name.upper(): request[name] for name in ("cases", "hidden", "grid") if request.get(name) is not None}
+    return changes | ({"HIDDEN": []} if "CASES" in changes and "HIDDEN" not in changes else {})
 
 
 def check_end(sent: Sent, what: str, limits: CandidateLimits) -> None:

@@ -18,7 +18,8 @@ from nki_mlir.cli import run
 ROOT = Path(__file__).parent.parent.parent
 MODULES = {"nki-opt": "nki_mlir.cli.opt", "nki-run": "nki_mlir.cli.run", "nki-translate": "nki_mlir.cli.translate",
            "nki-migrate": "nki_mlir.cli.migrate", "nki-calibrate": "nki_mlir.cli.calibrate",
-           "nki-score": "nki_mlir.cli.score"}
+           "nki-score": "nki_mlir.cli.score",
+           "nki-tune": "nki_mlir.cli.tune", "nki-grade": "nki_mlir.cli.grade"}
 
 
 def shell(line: str) -> subprocess.CompletedProcess:

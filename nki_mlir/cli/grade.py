@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nki-grade ASSIGNMENT.toml SUBMISSION``: the points of a submission, without a device and without network."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from nki_mlir.cli.command import CommandParser, add_common, command_line, exit_status
+from nki_mlir.cli.score import ScoreFile
+
+
+def parser() -> argparse.ArgumentParser:
+    p = CommandParser(prog="nki-grade", description="Grade a submission of an assignment. Times are of a model of the "
+                      "machine.")
+    p.add_argument("assignment", metavar="ASSIGNMENT.toml", help="reference, parts, points and thresholds")
+    p.add_argument("submission", metavar="SUBMISSION", help="a Python file with the kernel, or a directory that has it")
+    p.add_argument("--json", action="store_true", help="print the grade as one JSON object")
+    p.add_argument("--autograder", metavar="FILE.json", help="also write the results in the form of Gradescope")
+    p.add_argument("--at-least", type=float, default=0.0, metavar="POINTS", help="exit status 1 below so many (0)")
+    add_common(p)
+    return p
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns the exit status."""
+    options = parser().parse_args(command_line(arguments))
+    return exit_status(lambda: run(options))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Grade, and report."""
+    from nki_mlir.grading.assignment import load_assignment, submission_file  # start-up: not for --help
+    from nki_mlir.grading.grades import grade
+    from nki_mlir.scoring.client import Scorer
+    assignment = load_assignment(options.assignment)
+    file = submission_file(options.submission, assignment)
+    with Scorer() as scorer:
+        found = grade(assignment, file, scorer)
+    if options.autograder:
+        try:
+            Path(options.autograder).write_text(json.dumps(found.autograder(), indent=1))
+        except OSError as error:
+            raise ScoreFile(file=options.autograder, reason=error.strerror) from None
+    print(json.dumps(found.document()) if options.json else found)
+    return int(found.points < options.at_least)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

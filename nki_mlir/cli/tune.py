@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nki-tune``: search the constants, grids and options of a kernel's file for the fastest that is right."""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nki_mlir.cli.command import CommandParser, add_common, command_line, exit_status
+from nki_mlir.cli.score import ScoreFile, workers_of
+
+if TYPE_CHECKING:
+    from nki_mlir.tuning.search import TuningResult
+
+
+def parser() -> argparse.ArgumentParser:
+    p = CommandParser(prog="nki-tune", description="Search constants, grids and options of a kernel for the fastest "
+                      "that is right. Times are of a model of the machine.")
+    p.add_argument("kernel_file", metavar="KERNEL.py", help="a Python file with one kernel")
+    p.add_argument("-r", "--reference", required=True, metavar="REF.py", help="as of nki-score")
+    p.add_argument("--space", action="append", required=True, metavar="NAME=VALUES",
+                   help="a constant of the module or default of a function, and its values: 128,256 or 1..8; grid is "
+                        "the launch grid, O the level of nki-run -O; repeated")
+    p.add_argument("--trials", type=int, default=64, metavar="N", help="choices that are tried (64)")
+    p.add_argument("--seed", type=int, default=0, metavar="N", help="of the search (0)")
+    p.add_argument("-o", "--output", metavar="FILE.py", help="write the kernel with the best choice")
+    p.add_argument("--json", action="store_true", help="print the best and all attempts as one JSON object")
+    p.add_argument("--kernel", metavar="NAME", help="the kernel in the file (default: ENTRY of the reference)")
+    p.add_argument("--target", help="trn1, trn2 or trn3 (default: TARGET of the reference)")
+    p.add_argument("--seconds", type=float, default=60.0, metavar="S", help="that a candidate may take (60)")
+    p.add_argument("--megabytes", type=int, default=4096, metavar="MB", help="of memory that it may take (4096)")
+    p.add_argument("--jobs", type=int, default=1, metavar="N", help="workers on this machine (1)")
+    p.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler whose workers judge, tcp://HOST:8786")
+    p.add_argument("--store", metavar="FILE.db", help="keep verdicts in an SQLite file, and judge nothing twice")
+    p.add_argument("--page", metavar="FILE.html", help="write a page of the store: Pareto front, history, profiles")
+    add_common(p)
+    return p
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns the exit status."""
+    p = parser()
+    options = p.parse_args(command_line(arguments))
+    if options.page and not options.store:
+        p.error("--page is of a --store")
+    if options.jobs < 1 or options.trials < 1:
+        p.error("--jobs and --trials are 1 or more")
+    return exit_status(lambda: run(options))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Search, and show what is best."""
+    from nki_mlir.scoring.live_table import LiveTable  # start-up: not for --help
+    from nki_mlir.scoring.page import write_page
+    from nki_mlir.scoring.store import Store
+    from nki_mlir.tuning.files import tune_file
+    from nki_mlir.tuning.source import with_parameters
+    from nki_mlir.tuning.space import space_from_texts
+    space = space_from_texts(options.space)
+    store = Store(options.store) if options.store else None
+    settings = {"reference": options.reference, "kernel": options.kernel, "target": options.target,
+                "seconds": options.seconds, "megabytes": options.megabytes, "profile": bool(options.page)}
+    try:
+        with workers_of(options) as workers, LiveTable() as table:
+            result = tune_file(options.kernel_file, space, settings, workers, options.trials, options.seed, store,
+                               table)
+        if options.page and store is not None:
+            write_page(store, options.page)
+        if options.output:
+            text = Path(options.kernel_file).read_text()
+            Path(options.output).write_text(with_parameters(text, result.best, options.kernel_file))
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise ScoreFile(file=error.filename, reason=error.strerror) from None
+    print(json.dumps(document(result)) if options.json else result)
+    print(table.summary(), file=sys.stderr)
+    return 0
+
+
+def document(result: "TuningResult") -> dict[str, object]:
+    """The JSON form; what is not right has no time."""
+    unknown = math.inf, (math.inf, math.inf)
+    attempts = [{name: None if value in unknown else value for name, value in asdict(a).items()}
+                for a in result.attempts]
+    return {"version": 1, "source": "model", "best": result.best, "seconds": result.seconds,
+            "interval": result.fastest.interval, "speedup": result.speedup, "attempts": attempts}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""An assignment: a TOML file with a reference and parts, each with cases, points and thresholds.
+
+    name = "Scale rows"
+    reference = "reference.py"                  # beside the file
+    kernel = "scale"
+    [limits]
+    seconds = 60
+    [[part]]
+    name = "whole tiles"
+    points = 60
+    cases = [{rows = 256, columns = 64}]        # those of the reference where there are none
+    hidden = [{rows = 200, columns = 32}]
+    [[part]]
+    name = "fast"
+    points = 40
+    microseconds = {full = 25.0, relaxed = 30.0}
+    relaxed_share = 0.5                         # of the points, for the relaxed time
+    hbm_ratio = 1.5                             # of the bytes that have to be moved; no points beyond
+"""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nki_mlir.diagnostics import NkiMlirError
+
+RELAXED_SHARE = 0.95
+OF_PART = {"name", "points", "cases", "hidden", "microseconds", "relaxed_share", "hbm_ratio", "sbuf_bytes", "grid"}
+OF_FILE = {"name", "reference", "kernel", "target", "limits", "part", "file"}
+
+
+class BadAssignment(NkiMlirError):
+    code = "NKI-GRADE-ASSIGNMENT"
+    message = "{file}: {what}"
+    fix = "see docs/scoring.md for what an assignment has"
+
+
+class NoSubmission(NkiMlirError):
+    code = "NKI-GRADE-SUBMISSION"
+    message = "{name}: {what}"
+    fix = "hand in one Python file with the kernel, or a directory that has it"
+
+
+@dataclass(frozen=True)
+class AssignmentPart:
+    """What points are for. Times in microseconds: those of ``full`` get all, those of ``relaxed`` a share."""
+
+    name: str
+    points: float
+    full: float | None = None
+    relaxed: float | None = None
+    share: float = RELAXED_SHARE
+    hbm_ratio: float | None = None
+    sbuf_bytes: int | None = None
+    request: dict[str, Any] = field(default_factory=dict)           # cases, hidden, grid: of the worker's request
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The file's contents. ``request`` is what all parts ask of a worker."""
+
+    name: str
+    file: str                   # of a submission that is a directory
+    parts: tuple[AssignmentPart, ...]
+    request: dict[str, Any]
+
+
+def load_assignment(path: str | Path) -> Assignment:
+    """The assignment in a file; raises ``BadAssignment``."""
+    file = Path(path)
+    try:
+        data = parsed(file.read_text())
+    except OSError as error:
+        raise BadAssignment(file=str(path), what=f"cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise BadAssignment(file=str(path), what=f"is no TOML: {error}") from None
+
+    def check(condition: bool, what: str) -> None:
+        if not condition:
+            raise BadAssignment(file=str(path), what=what)
+    check(not data.keys() - OF_FILE, f"has {', '.join(sorted(data.keys() - OF_FILE))}, which is not known")
+    check(isinstance(data.get("reference"), str), "has no reference")
+    reference = file.parent / data["reference"]
+    check(reference.is_file(), f"its reference {data['reference']} does not exist")
+    listed = data.get("part")
+    check(isinstance(listed, list) and bool(listed), "has no [[part]]")
+    parts = []
+    for number, one in enumerate(listed or [], 1):
+        unknown = ", ".join(sorted(one.keys() - OF_PART))
+        check(not unknown, f"part {number} has {unknown}, which is not known")
+        check(type(one.get("points")) in (int, float) and one["points"] > 0, f"part {number} has no points")
+        times = one.get("microseconds", {})
+        check(isinstance(times, dict) and not times.keys() - {"full", "relaxed"},
+              f"microseconds of part {number} has full and relaxed")
+        parts.append(AssignmentPart(
+            str(one.get("name", f"part {number}")), float(one["points"]), times.get("full"), times.get("relaxed"),
+            float(one.get("relaxed_share", RELAXED_SHARE)), one.get("hbm_ratio"), one.get("sbuf_bytes"),
+            {name: one[name] for name in ("cases", "hidden", "grid") if name in one}))
+    limits = data.get("limits", {})
+    check(not limits.keys() - {"seconds", "megabytes"}, "limits are seconds and megabytes")
+    request = {"reference": str(reference), **limits, **{n: data[n] for n in ("kernel", "target") if n in data}}
+    return Assignment(str(data.get("name", file.stem)), str(data.get("file", "")), tuple(parts), request)
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """TOML; raises ``ValueError``."""
+    if sys.version_info >= (3, 11):
+        import tomllib  # start-up: not in Python 3.10
+        return tomllib.loads(text)
+    import tomli  # start-up: where the standard library has none
+    found: dict[str, Any] = tomli.loads(text)
+    return found
+
+
+def submission_file(submission: str | Path, assignment: Assignment) -> Path:
+    """The Python file of a submission; raises ``NoSubmission``."""
+    path = Path(submission)
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise NoSubmission(name=str(submission), what="does not exist")
+    files = [path / assignment.file] if assignment.file else sorted(path.glob("*.py"))
+    if len(files) != 1 or not files[0].is_file():
+        what = f"has no {assignment.file}" if assignment.file else f"has {len(files)} Python files"
+        raise NoSubmission(name=str(submission), what=what)
+    return files[0]

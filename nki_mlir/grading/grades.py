@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Points of a submission, part by part, as text, as JSON, and in the form that autograders of courses read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nki_mlir.grading.assignment import Assignment, AssignmentPart
+from nki_mlir.scoring.client import Scorer
+from nki_mlir.scoring.verdict import CandidateVerdict
+
+
+@dataclass(frozen=True)
+class PartGrade:
+    """Points of a part, with the verdict that they are for and a sentence that says why."""
+
+    part: AssignmentPart
+    points: float
+    text: str
+    verdict: CandidateVerdict
+
+
+@dataclass(frozen=True)
+class Grade:
+    """All parts of a submission."""
+
+    assignment: Assignment
+    submission: str
+    parts: Sequence[PartGrade]
+
+    @property
+    def points(self) -> float:
+        return sum(part.points for part in self.parts)
+
+    @property
+    def possible(self) -> float:
+        return sum(part.part.points for part in self.parts)
+
+    def __str__(self) -> str:
+        lines = [f"{self.assignment.name}: {self.points:g} of {self.possible:g} points"]
+        lines += [f"  {one.points:g} of {one.part.points:g}  {one.part.name}: {one.text}" for one in self.parts]
+        return "\n".join(lines)
+
+    def document(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {"version": 1, "assignment": self.assignment.name, "submission": self.submission, "source": "model",
+                "points": self.points, "possible": self.possible,
+                "parts": [{"name": one.part.name, "points": one.points, "possible": one.part.points, "text": one.text,
+                           "verdict": one.verdict} for one in self.parts]}
+
+    def autograder(self) -> dict[str, Any]:
+        """What Gradescope and those that read its form take as ``results.json``."""
+        return {"score": self.points, "output": str(self).splitlines()[0], "output_format": "text",
+                "visibility": "visible",
+                "tests": [{"name": one.part.name, "score": one.points, "max_score": one.part.points,
+                           "output": one.text, "status": "passed" if one.points == one.part.points else "failed"}
+                          for one in self.parts]}
+
+
+def grade(assignment: Assignment, file: Path, scorer: Scorer) -> Grade:
+    """The grade of a submission's file."""
+    text = file.read_text(errors="replace")
+    grades = []
+    for part in assignment.parts:
+        verdict = scorer.score({**assignment.request, **part.request, "source": text, "name": file.name})
+        grades.append(PartGrade(part, *points_of(part, verdict), verdict))
+    return Grade(assignment, str(file), grades)
+
+
+def points_of(part: AssignmentPart, verdict: CandidateVerdict) -> tuple[float, str]:
+    """The points of a part, and why."""
+    if not verdict.right:
+        reason = verdict["reason"]
+        where = f"{reason['location']}: " if reason["location"] else ""
+        return 0.0, f"{where}{reason['message']} [{reason['code']}]"
+    us = 1e6 * verdict["total_time"]
+    over = over_limits(part, verdict)
+    if over:
+        return 0.0, over
+    if part.full is None and part.relaxed is None:
+        return part.points, f"right, {us:.1f} us"
+    if part.full is not None and us <= part.full:
+        return part.points, f"right, {us:.1f} us, at most {part.full:g} are asked for"
+    if part.relaxed is not None and us <= part.relaxed:
+        full = f", {part.full:g} get all points" if part.full is not None else ""
+        return part.points * part.share, f"right, {us:.1f} us, within {part.relaxed:g}{full}. {verdict.advice}"
+    least = part.relaxed if part.relaxed is not None else part.full
+    return 0.0, f"right, {us:.1f} us, more than {least:g}. {verdict.advice}"
+
+
+def over_limits(part: AssignmentPart, verdict: CandidateVerdict) -> str:
+    """Why a right submission gets no points all the same; "" where it does."""
+    ratio, held = verdict["hbm_bytes_ratio"] or 0.0, verdict["sbuf_peak_bytes"]
+    if part.hbm_ratio is not None and ratio > part.hbm_ratio:
+        return f"right, but it moves {ratio:.2f} times the least bytes, more than {part.hbm_ratio:g}"
+    if part.sbuf_bytes is not None and held > part.sbuf_bytes:
+        return f"right, but it holds {held:,} bytes in SBUF, more than {part.sbuf_bytes:,}"
+    return ""

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A kernel's file, tuned by the workers that judge candidates: only what is right counts."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from nki_mlir.scoring.engine import Cluster, WorkerPool, score_all
+from nki_mlir.scoring.live_table import LiveTable
+from nki_mlir.scoring.store import Store
+from nki_mlir.scoring.verdict import CandidateVerdict
+from nki_mlir.tuning.search import Attempt, TuningResult, search
+from nki_mlir.tuning.source import with_parameters
+from nki_mlir.tuning.space import GRID, LEVEL, Choice, Space
+
+
+def tune_file(file: str, space: Space, settings: dict[str, Any], workers: "WorkerPool | Cluster", trials: int,
+              seed: int = 0, store: Store | None = None, table: LiveTable | None = None) -> TuningResult:
+    """Search the space of a file. ``settings`` are those of a request; raises what is wrong with file or reference."""
+    text = Path(file).read_text()
+
+    def judge(choices: Sequence[Choice]) -> Iterator[Attempt]:
+        requests = [{**settings, "source": with_parameters(text, choice, file), "name": name_of(file, choice),
+                     "parameters": choice, **options_of(choice)} for choice in choices]
+        verdicts = {}
+        for request, verdict in score_all(requests, workers, store):
+            verdicts[str(request["name"])] = verdict
+            if table is not None:
+                table.add(verdict)
+        texts = {request["name"]: verdicts.get(request["name"]) for request in requests}
+        for choice, request in zip(choices, requests):
+            found = texts[request["name"]]
+            if found is None:                   # of equal text with another one
+                same = next(r["name"] for r in requests if r["source"] == request["source"] and texts[r["name"]])
+                found = texts[same]
+            assert found is not None
+            yield attempt_of(choice, found)
+    return search(space, judge, trials, seed, workers.jobs)
+
+
+def name_of(file: str, choice: Choice) -> str:
+    """What verdicts call a choice: the file with its parameters."""
+    return f"{file}[{', '.join(f'{name}={value}' for name, value in choice.items())}]"
+
+
+def options_of(choice: Choice) -> dict[str, object]:
+    """What a request says of a choice beside the text."""
+    options: dict[str, object] = {}
+    if GRID in choice:
+        grid = choice[GRID]
+        options["grid"] = list(grid) if isinstance(grid, tuple) else [grid]
+    if LEVEL in choice:
+        options["level"] = choice[LEVEL]
+    return options
+
+
+def attempt_of(choice: Choice, verdict: CandidateVerdict) -> Attempt:
+    """What became of a choice."""
+    if not verdict.right:
+        return Attempt(choice, math.inf, reason=f"{verdict['reason']['message']} [{verdict['reason']['code']}]")
+    low, high = verdict["interval"]
+    return Attempt(choice, float(verdict["total_time"]), (low, high), "", int(verdict["sbuf_peak_bytes"]))

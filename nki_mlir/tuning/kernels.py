@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A kernel of this process, tuned here: its parameters are given by keyword, its results compared with a reference."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.language.kernel import Kernel, unwrap
+from nki_mlir.language.specialization import Specialization
+from nki_mlir.scoring.reference import copied, difference, flat
+from nki_mlir.targets import neuron
+from nki_mlir.tuning.search import Attempt, TuningResult, search
+from nki_mlir.tuning.space import GRID, LEVEL, Choice, space_of
+
+Reference = Callable[..., Any]
+
+
+def tune_kernel(kernel: object, space: Mapping[str, Sequence[object]], arguments: Sequence[Any],
+                reference: Reference | None, tolerance: Mapping[str, float], trials: int, seed: int) -> TuningResult:
+    """As ``nki_mlir.tune``."""
+    chosen, found = unwrap(kernel), space_of(space)
+    first = {name: values[0] for name, values in found.items()}
+    expected = flat(reference(*map(copied, arguments))) if reference is not None else \
+        [np.array(a) for a in flat(run(chosen, first, arguments))]
+
+    def judge(choices: Sequence[Choice]) -> Iterator[Attempt]:
+        for choice in choices:
+            try:
+                yield attempt(chosen, choice, arguments, expected, dict(tolerance))
+            except (NkiMlirError, TypeError, ValueError, ArithmeticError, AssertionError, LookupError) as error:
+                yield Attempt(choice, math.inf, reason=str(error).splitlines()[0] if str(error) else repr(error))
+    return search(found, judge, trials, seed)
+
+
+def launched(kernel: Kernel, choice: Choice) -> tuple[Kernel, dict[str, object]]:
+    """The kernel on the grid of a choice, and its parameters by keyword."""
+    keywords = {name: value for name, value in choice.items() if name not in (GRID, LEVEL)}
+    return (kernel[choice[GRID]] if GRID in choice else kernel), keywords
+
+
+def run(kernel: Kernel, choice: Choice, arguments: Sequence[Any]) -> Any:
+    on_grid, keywords = launched(kernel, choice)
+    return on_grid(*map(copied, arguments), **keywords)
+
+
+def attempt(kernel: Kernel, choice: Choice, arguments: Sequence[Any], expected: Sequence[np.ndarray],
+            tolerance: dict[str, float]) -> Attempt:
+    """Run, compare, compile and time one choice."""
+    got = flat(run(kernel, choice, arguments))
+    if [a.shape for a in got] != [a.shape for a in expected]:
+        return Attempt(choice, math.inf, reason="the results have other shapes than the reference's")
+    wrong = next((text for a, b in zip(expected, got) if (text := difference(a, b, tolerance))), "")
+    if wrong:
+        return Attempt(choice, math.inf, reason=wrong)
+    on_grid, keywords = launched(kernel, choice)
+    spec: Specialization = on_grid.lower(*arguments, **keywords).specialization
+    if races := spec.captured.verdict.races:
+        return Attempt(choice, math.inf, reason=races[0].headline)
+    level = int(str(choice.get(LEVEL, 1)))
+    timing = neuron.timed(neuron.streams(spec.captured, spec.grid, neuron.emission(level=level), spec.cores))
+    low, high = timing.interval_ns
+    return Attempt(choice, timing.total_ns / 1e9, (low / 1e9, high / 1e9))

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The example assignment, its solution and what gets fewer points; assignments that are none."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nki_mlir.cli import grade as command
+from nki_mlir.grading.assignment import BadAssignment, NoSubmission, load_assignment, submission_file
+from nki_mlir.grading.grades import grade
+from nki_mlir.scoring.client import Scorer
+
+CLASSROOM = Path(__file__).parents[2] / "examples" / "classroom"
+POINTS = {"solution": [40, 20, 40], "wrong_edge": [40, 0, 40], "wrong_slow": [40, 20, 0], "wrong_cheat": [0, 0, 0]}
+
+
+@pytest.fixture(scope="module")
+def grades():
+    assignment = load_assignment(CLASSROOM / "assignment.toml")
+    with Scorer() as scorer:
+        return {name: grade(assignment, CLASSROOM / f"{name}.py", scorer) for name in POINTS}
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_submission__gets_its_points(name, grades):
+    assert [one.points for one in grades[name].parts] == POINTS[name], str(grades[name])
+
+
+def test_reports(grades):
+    text = str(grades["wrong_edge"]).splitlines()
+    assert text[0] == "Softmax of rows: 80 of 100 points" and "0 of 20  rows that do not divide by 128: " in text[2]
+    document = grades["solution"].document()
+    assert (document["points"], document["possible"], document["source"]) == (100, 100, "model")
+    assert document["parts"][0]["verdict"]["verdict"] == "right" and json.dumps(document)
+    tests = grades["wrong_slow"].autograder()["tests"]
+    assert [(t["score"], t["max_score"], t["status"]) for t in tests] == [(40, 40, "passed"), (20, 20, "passed"),
+                                                                          (0, 40, "failed")]
+    assert "NKI-SCORE-FORBIDDEN" in grades["wrong_cheat"].parts[0].text
+
+
+def test_command(tmp_path, capsys):
+    (tmp_path / "reference.py").write_text((CLASSROOM / "reference.py").read_text())
+    (tmp_path / "a.toml").write_text('reference = "reference.py"\nkernel = "row_softmax"\n[[part]]\nname = "one"\npoints = 3\n'
+                                     'cases = [{rows = 64, columns = 16}]\nmicroseconds = {full = 0.1, relaxed = 1000.0}\n'
+                                     'relaxed_share = 0.5\n')
+    file = tmp_path / "out.json"
+    arguments = [str(tmp_path / "a.toml"), str(CLASSROOM / "solution.py"), "--autograder", str(file), "--at-least", "2"]
+    assert command.main(arguments) == 1
+    assert "a: 1.5 of 3 points\n  1.5 of 3  one: right, " in capsys.readouterr().out
+    assert json.loads(file.read_text())["score"] == 1.5
+
+
+@pytest.mark.parametrize("text, message", [
+    ("x = [", "is no TOML"), ("name = 'a'", "has no reference"), ("reference = 'r.py'", "its reference r.py does not exist"),
+    ("reference = 'here.py'", r"has no \[\[part\]\]"), ("reference = 'here.py'\ncolour = 1", "has colour, which is not known"),
+    ("reference = 'here.py'\n[[part]]\nname = 'a'", "part 1 has no points"),
+    ("reference = 'here.py'\n[[part]]\npoints = 1\ntime = 3", "part 1 has time, which is not known"),
+    ("reference = 'here.py'\n[[part]]\npoints = 1\nmicroseconds = 3", "microseconds of part 1 has full and relaxed"),
+])
+def test_assignments_that_are_none(text, message, tmp_path):
+    (tmp_path / "a.toml").write_text(text)
+    (tmp_path / "here.py").write_text("")
+    with pytest.raises(BadAssignment, match=message):
+        load_assignment(tmp_path / "a.toml")
+
+
+def test_submissions_that_are_none(tmp_path):
+    assignment = load_assignment(CLASSROOM / "assignment.toml")
+    with pytest.raises(NoSubmission, match=r"nothing.py: does not exist \[NKI-GRADE-SUBMISSION\]"):
+        submission_file("nothing.py", assignment)
+    with pytest.raises(NoSubmission, match="has 0 Python files"):
+        submission_file(tmp_path, assignment)
+    (tmp_path / "a.py").write_text("")
+    assert submission_file(tmp_path, assignment) == tmp_path / "a.py"
