@@ -176,7 +176,7 @@ class KernelRecord:
 def effects_of(modules: list[Module]) -> dict[Slot, ArgumentEffects]:
     """What variants of one kernel do to its buffers. With several, no buffer counts as covered by one of them."""
     found: dict[Slot, ArgumentEffects] = {}
-    distinct = list({id(m): m for m in modules}.values())
+    distinct = list(dict.fromkeys(modules))
     for kernel in map(the_kernel, distinct):
         for argument, effects in zip(kernel.arguments, argument_effects(kernel)):
             if argument.kind != "program_id":

@@ -213,9 +213,9 @@ class _Work:
     def value(self, s: ScalarBody, read: Sequence[tuple[str, Tile]], ins: Sequence[Value], out: Value,
               dtype: DType) -> Value:
         """The new value of ``dst``; what it holds before is an output's value, not an input's."""
-        places = {id(t): v for (_, t), v in zip(read, ins)}
+        places = {t: v for (_, t), v in zip(read, ins)}
         sources = self.op.sources()
-        return s.convert(self.expression(s, sources, [places.get(id(t), out) for _, t in sources]), self.compute, dtype)
+        return s.convert(self.expression(s, sources, [places.get(t, out) for _, t in sources]), self.compute, dtype)
 
     def order(self) -> Linear:
         """A form that counts the elements that are folded together, in their order, from 0."""

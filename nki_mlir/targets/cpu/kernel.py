@@ -46,10 +46,9 @@ class NativeKernel:
     def __init__(self, captured: CapturedKernel, grid: tuple[int, ...], may_alias: bool = False) -> None:
         """``may_alias``: right also for inputs that overlap one that is written, and slower."""
         self.captured, self.grid = captured, grid
-        variants = {id(v.module): v.module for v in captured.variants.values()}
-        modules = list(variants.values())
+        modules = list(dict.fromkeys(v.module for v in captured.variants.values()))
         order = [0] * prod(grid) if len(modules) == 1 else [
-            list(variants).index(id(captured.variant_for(point).module)) for point in np.ndindex(*grid)]
+            modules.index(captured.variant_for(point).module) for point in np.ndindex(*grid)]
         self.hosts: HostOperations | None = None
         self.failures: deque[BaseException] = deque(maxlen=MOST_FAILURES)       # of launches with inputs that overlap
         key = key_of(modules, (order, grid, may_alias))

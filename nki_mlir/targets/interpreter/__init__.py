@@ -27,11 +27,11 @@ def load_with(captured: CapturedKernel, grid: tuple[int, ...], freedom: "Freedom
     from nki_mlir.dialects.kernel_function import the_kernel  # start-up: needed where it is asked for
     from nki_mlir.targets.interpreter.module import MEETINGS, USUAL, compile_function, run_grid
     chosen = USUAL if freedom is None else freedom
-    programs = {id(v.module): compile_function(the_kernel(v.module), chosen) for v in captured.variants.values()}
+    programs = {v.module: compile_function(the_kernel(v.module), chosen) for v in captured.variants.values()}
     backwards = chosen.backwards and not any(name in str(v.module) for v in captured.variants.values()
                                              for name in MEETINGS)
 
     def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
-        run_grid(lambda point: programs[id(captured.variant_for(tuple(point)).module)], grid, inputs, shared,
+        run_grid(lambda point: programs[captured.variant_for(tuple(point)).module], grid, inputs, shared,
                  backwards)
     return run

@@ -200,20 +200,20 @@ class Uses:
         """The arrays after a run with these bytes where nothing was written; None where it fails."""
         if self.run is None:
             self.run = compile_op(self.op)
-        copies: dict[int, np.ndarray] = {}
+        copies: list[np.ndarray] = []
         for k, array in enumerate(arrays):
-            open_ = type(array) is Tracked and array.left
-            if id(array) not in copies:
-                copies[id(array)] = np.array(array) if open_ or k in self.writes else np.asarray(array)
-            if open_:
-                raw = copies[id(array)].reshape(-1).view(np.uint8)
+            is_open = type(array) is Tracked and array.left
+            earlier = next((copies[n] for n in range(k) if arrays[n] is array), None)
+            copies.append(earlier if earlier is not None else
+                          np.array(array) if is_open or k in self.writes else np.asarray(array))
+            if is_open:
+                raw = copies[k].reshape(-1).view(np.uint8)
                 raw[~array.written_units] = target if k in self.writes else source        # type: ignore[attr-defined]
-        made = [copies[id(a)] for a in arrays]
         try:
-            self.run(made, values)
+            self.run(copies, values)
         except NkiMlirError:                    # the run itself says so
             return None
-        return made
+        return copies
 
 
 def part(tile: Tile, axes: tuple[int, ...], box: Any, values: Values) -> Callable[[Any], np.ndarray]:

@@ -90,9 +90,9 @@ def mode(as_written: bool) -> str:
 @alone
 def lowered(captured: CapturedKernel) -> "dict[tuple[tuple[int, int], ...], Module]":
     """Its modules at the nisa level, by the program ids they are for; the captured ones are left as they are."""
-    modules = {id(v.module): v.module for v in captured.variants.values()}
-    made = {key: at_nisa(module) for key, module in modules.items()}
-    return {fixed: made[id(v.module)] for fixed, v in captured.variants.items()}
+    modules = {v.module: None for v in captured.variants.values()}
+    copies = {module: at_nisa(module) for module in modules}
+    return {fixed: copies[v.module] for fixed, v in captured.variants.items()}
 
 
 def at_nisa(module: "Module") -> "Module":

@@ -48,7 +48,7 @@ class Executors:
     def __init__(self) -> None:
         self.spare: list[dict[object, np.ndarray]] = []
         self.forms: dict[tuple[object, ...], PreparedOperation] = {}
-        self.of_op: dict[int, tuple[Op, PreparedOperation]] = {}        # by identity: the op is kept alive
+        self.of_op: dict[Op, PreparedOperation] = {}
 
     def memories(self, machine: Machine, fill: int, used: dict[str, int]) -> dict[object, np.ndarray]:
         """On-chip memories, every byte ``fill``."""
@@ -68,12 +68,12 @@ class Executors:
         return starts(op.operands(), registers)
 
     def run(self, op: Op, arrays: Sequence[np.ndarray], starts: Sequence[int], at: Location | None) -> None:
-        if id(op) not in self.of_op:
+        if op not in self.of_op:
             key = op.form_of(op.outline())
             if key not in self.forms:
                 self.forms[key] = PreparedOperation(floating(on_padded_rows(op)))
-            self.of_op[id(op)] = op, self.forms[key]
-        self.of_op[id(op)][1].perform(op, arrays, starts, lambda: at)
+            self.of_op[op] = self.forms[key]
+        self.of_op[op].perform(op, arrays, starts, lambda: at)
 
 
 def on_padded_rows(op: Op) -> Op:

@@ -42,7 +42,7 @@ class Validator:
         self.program = program
         self.machine = machine_named(program.target)
         self.seen: set[object] = set()
-        self.within: set[int] = set()           # tiles, by identity: the program keeps them
+        self.within: set[Tile] = set()
 
     def header(self) -> None:
         """Everything but the streams."""
@@ -146,8 +146,8 @@ class Validator:
             self.seen.add(key)
             verify(op)
         for field, tile in op.operands():
-            if id(tile) not in self.within:
-                self.within.add(id(tile))
+            if tile not in self.within:
+                self.within.add(tile)
                 if not tile.access.symbols_used():
                     in_buffer(tile, constant_interval, field.name)
 

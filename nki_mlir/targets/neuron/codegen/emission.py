@@ -171,14 +171,14 @@ def emit_variants(variants: Variants, grid: tuple[int, ...], options: Emission =
 
     It runs the programs of all ``points`` of the grid, of the whole grid without them, in row-major order.
     """
-    module, *others = {id(module): module for module in variants.values()}.values()
+    module, *others = dict.fromkeys(variants.values())
     first = read_code(the_kernel(module))
-    codes = {id(module): first, **{id(other): read_code(the_kernel(other), like=first) for other in others}}
+    codes = {module: first, **{other: read_code(the_kernel(other), like=first) for other in others}}
     if not others and points is None:
         return emit_code(with_grid(first), options)
     programs = []
     for point in product(*(range(n) for n in grid)) if points is None else points:
-        code = codes[id(module_at(variants, point))]
+        code = codes[module_at(variants, point)]
         programs += body_at(code, point).nodes
     return emit_code(Code(first.name, first.machine, first.globals, Block(programs)), options)
 

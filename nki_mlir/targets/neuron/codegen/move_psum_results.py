@@ -117,16 +117,16 @@ def uses(code: Code) -> Iterator[tuple[DeviceBuffer, Block, int, InstructionStep
 
 def move(code: Code, chosen: dict[DeviceBuffer, PsumResult]) -> None:
     """Copy tiles to SBUF behind their last products, for all that reads them."""
-    behind: dict[int, InstructionStep] = {}
+    behind: dict[InstructionStep, InstructionStep] = {}
     for buffer, result in chosen.items():
         there = DeviceBuffer(buffer.name, SBUF, buffer.shape, buffer.dtype, location=buffer.location)
         result.block.buffers.append(there)
         last = result.writes[-1]
-        behind[id(last)] = InstructionStep(TensorCopyOp(dst=entire(there), src=entire(buffer)), last.location)
+        behind[last] = InstructionStep(TensorCopyOp(dst=entire(there), src=entire(buffer)), last.location)
         for step in result.readers:
             step.op = reading(step.op, buffer, there)
     for block in blocks(code.body):
-        block.nodes = [node for one in block.nodes for node in (one, behind.get(id(one))) if node is not None]
+        block.nodes = [node for one in block.nodes for node in (one, behind.get(one)) if node is not None]
 
 
 def entire(buffer: DeviceBuffer) -> Tile:

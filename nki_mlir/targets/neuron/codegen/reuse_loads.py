@@ -96,7 +96,7 @@ class _Reuse:
         limit = code.machine.sbuf_bytes_per_partition * room // 100
         kept: dict[tuple[object, ...], DeviceBuffer] = {}
         same: dict[DeviceBuffer, DeviceBuffer] = {}         # tiles whose load is dropped: the tile that has it
-        gone: set[int] = set()
+        gone: set[InstructionStep] = set()
         for k, step in enumerate(run):
             op = step.op
             if op.acts_outside or isinstance(op, Meeting):
@@ -122,14 +122,14 @@ class _Reuse:
             level[begin:k] += size
             last[before] = max(last[before], last[buffer])
             same[buffer] = before
-            gone.add(id(step))
+            gone.add(step)
         if not gone:
             return
         self.dropped = len(gone)
         for step in run:
-            if id(step) not in gone and any(tile.handle in same for _, tile in step.op.sources()):
+            if step not in gone and any(tile.handle in same for _, tile in step.op.sources()):
                 step.op = changed(step.op, lambda tile: in_tile(tile, same))
-        block.nodes = [node for node in block.nodes if id(node) not in gone]
+        block.nodes = [node for node in block.nodes if node not in gone]
         block.buffers = [buffer for buffer in block.buffers if buffer not in same]
 
 

@@ -77,7 +77,7 @@ def synchronized(code: Code, ordered: Sequence[OrderedRun] = ()) -> Program:
 class _Emitter:
     def __init__(self, code: Code, ordered: Sequence[OrderedRun] = ()) -> None:
         self.code, self.machine = code, code.machine
-        self.ordered = {id(run.steps[0]): run.before for run in ordered}        # by the first step
+        self.ordered = {run.steps[0]: run.before for run in ordered}        # by the first step
         steps = list(steps_in(code.body))
         for step in steps:
             check(step)
@@ -154,7 +154,7 @@ class _Emitter:
                 run, counts, before, first = [], {}, None, 0
                 continue
             if not run and not first:
-                before = self.ordered.get(id(node))
+                before = self.ordered.get(node)
             lane: object = group_of(node) if node.op.queued else node.op.runs_on
             limit = isa.SEMAPHORE_MAX // isa.COMPLETIONS if isinstance(lane, tuple) else isa.SEMAPHORE_MAX
             if counts.get(lane, 0) >= limit:

@@ -77,7 +77,7 @@ class Encoder:
     def __init__(self, variables: list[Variable]) -> None:
         self.variables = {v: k for k, v in enumerate(variables)}
         self.strings, self.locations = Pool[str](), Pool[tuple[int, int]]()
-        self.tiles: dict[tuple[object, ...], bytes] = {}        # by identity: the program keeps them
+        self.tiles: dict[tuple[object, ...], bytes] = {}        # a tile is equal to itself alone
 
     def instruction(self, instruction: Instruction, engine: Engine) -> bytes:
         op, update = instruction.op, instruction.update
@@ -109,7 +109,7 @@ class Encoder:
     # -- tiles ---------------------------------------------------------------------------------------------------------
     def tile(self, cls: type[Op | Control], tile: Tile, symbols: tuple[Register, ...]) -> bytes:
         dim = dim_of(cls, tile.space)
-        key = id(tile), dim, symbols
+        key = tile, dim, symbols
         if key not in self.tiles:
             self.tiles[key] = self.descriptor(tile, dim, symbols)
         return self.tiles[key]

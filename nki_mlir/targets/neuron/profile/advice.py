@@ -170,7 +170,7 @@ def repeated_loads(seen: Evidence) -> Change | None:
         source = hbm_source(step)
         if source is None or source.access.free.symbols:
             continue
-        key = id(source.handle), source.access.dims, source.access.free.const, source.dtype
+        key = source.handle, source.access.dims, source.access.free.const, source.dtype
         known[key] += 1
         if known[key] > 1:
             made.gone(step.where)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from nki_mlir.dialects.access import PSUM, SBUF, Tile
 from nki_mlir.dialects.op import Op
-from nki_mlir.targets.neuron.timing.machine import TimedMachine
+from nki_mlir.targets.neuron.timing.machine import CoreState, TimedMachine
 
 Where = tuple[int, int]         # agent and place in its stream
 BUCKET = 2048                   # bytes of a partition whose values are looked through together
@@ -119,29 +119,28 @@ class _Memory:
     def __init__(self, core: int) -> None:
         self.core = core
         self.all: list[Occupant] = []
-        self.live: dict[tuple[str, int], list[Occupant]] = {}
+        self.live: dict[tuple[str, int], list[int]] = {}       # by bucket: indices in ``all``
 
-    def _overlapping(self, region: Footprint) -> list[Occupant]:
-        return list({id(held): held for bucket in buckets_of(region) for held in self.live.get(bucket, ())
-                     if held.region.meets(region)}.values())
+    def _overlapping(self, region: Footprint) -> list[int]:
+        return list(dict.fromkeys(k for bucket in buckets_of(region) for k in self.live.get(bucket, ())
+                                  if self.all[k].region.meets(region)))
 
     def read(self, region: Footprint, end: float) -> None:
-        for held in self._overlapping(region):
-            held.read, held.end = True, max(held.end, end)
+        for k in self._overlapping(region):
+            self.all[k].read, self.all[k].end = True, max(self.all[k].end, end)
 
     def write(self, region: Footprint, reads: bool, begin: float, end: float, instruction: int) -> None:
-        for held in self._overlapping(region):
-            r = held.region
+        for k in self._overlapping(region):
+            held, r = self.all[k], self.all[k].region
             if r.holds(region) and (reads or (not held.read and r != region)):
                 held.end = max(held.end, end)
                 return
             held.end = min(held.end, max(begin, held.begin))
             for bucket in buckets_of(r):
-                self.live[bucket].remove(held)
-        held = Occupant(self.core, region, begin, end, instruction)
-        self.all.append(held)
+                self.live[bucket].remove(k)
         for bucket in buckets_of(region):
-            self.live.setdefault(bucket, []).append(held)
+            self.live.setdefault(bucket, []).append(len(self.all))
+        self.all.append(Occupant(self.core, region, begin, end, instruction))
 
 
 def buckets_of(region: Footprint) -> list[tuple[str, int]]:
@@ -180,9 +179,9 @@ class Value(NamedTuple):
 def readers_of(run: TimedMachine) -> dict[Where, set[Use]]:
     """By instruction, in the order in which a run went."""
     found: dict[Where, set[Use]] = defaultdict(set)
-    memories: dict[int, dict[tuple[str, int], set[Value]]] = defaultdict(lambda: defaultdict(set))
+    memories: dict[CoreState, dict[tuple[str, int], set[Value]]] = defaultdict(lambda: defaultdict(set))
     for _, where, operands in accesses(run):
-        live = memories[id(run.agents[where[0]].core)]
+        live = memories[run.agents[where[0]].core]
         for operand in operands:
             for bucket in buckets_of(operand.region) if operand.reads else ():
                 for value in live[bucket]:

@@ -220,13 +220,13 @@ def _shares(run: TimedMachine, pieces: Sequence[tuple[int, str, float, float]]) 
     found: dict[tuple[str, str, str, str], float] = {}
     engines, agents, positions = [a.stream.engine.value for a in run.agents], run.record.agent, run.record.position
     instructions = [a.stream.instructions for a in run.agents]
-    texts: dict[int, str] = {}                      # of locations, by identity: instructions keep them
+    texts: dict[object, str] = {}                   # of locations
     for event, what, begin, end in pieces:
         agent = agents[event]
         instruction = instructions[agent][positions[event]]
-        text = texts.get(id(instruction.location))
+        text = texts.get(instruction.location)
         if text is None:
-            text = texts[id(instruction.location)] = _text_of(instruction.location)
+            text = texts[instruction.location] = _text_of(instruction.location)
         key = engines[agent], instruction.op.mnemonic, what, text
         found[key] = found.get(key, 0.0) + end - begin
     return [Share(ns=ns, engine=engine, instruction=mnemonic, what=what, location=where)
