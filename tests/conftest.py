@@ -56,4 +56,4 @@ def size_of_native_code(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
                 monkeypatch.delitem(PIPELINE, name)
         for name, least in THRESHOLDS.items():
             monkeypatch.setattr(f"{CPU}.{name}", least)
-        monkeypatch.setattr(f"{CPU}.host.cache_bytes", lambda: 1 << 7)
+        monkeypatch.setattr("nki_mlir.targets.runtime.host.cache_bytes", lambda: 1 << 7)

@@ -28,7 +28,7 @@ from nki_mlir.customop.settings import CallSettings, current_engine
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.programs import NotLoaded
 from nki_mlir.files import shown
-from nki_mlir.targets.cpu.object_file import OF_LINKER, read
+from nki_mlir.targets.runtime.object_file import OF_LINKER, read
 
 # Tensors of others: the module that has the class, and ours that calls an operator on them.
 TENSORS = (("torch", "Tensor", "torch_binding"), ("jax", "Array", "jax_binding"),

@@ -21,10 +21,10 @@ from nki_mlir.dialects.access import HBM, Linear
 from nki_mlir.dialects.facts import Numbering, linear_of
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import loop_span
-from nki_mlir.graph.elementwise import GenericOperation, fused, keeps_extents, structured
 from nki_mlir.graph.views import start_in_buffer, viewed_as, whole_buffer
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.transforms.fuse_tiles import share_views
+from nki_mlir.waist.fusion import GenericOperation, fused, keeps_extents, structured
 
 
 class FuseGraph(Pass, name="fuse-graph"):

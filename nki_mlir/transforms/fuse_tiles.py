@@ -17,7 +17,9 @@ from nki_mlir.analysis.effects import defining, memory_of, own_effects
 from nki_mlir.bindings import Block, Module, Operation, Value, ir, load, operations_of
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.dialects.mlir_ops import loop_span
-from nki_mlir.graph.elementwise import (
+from nki_mlir.graph.views import start_in_buffer
+from nki_mlir.passes.pass_manager import Pass
+from nki_mlir.waist.fusion import (
     MOST_INPUTS,
     MOST_OPERATIONS,
     GenericOperation,
@@ -28,8 +30,6 @@ from nki_mlir.graph.elementwise import (
     structured,
     work,
 )
-from nki_mlir.graph.views import start_in_buffer
-from nki_mlir.passes.pass_manager import Pass
 
 MOST_JOINED = 8             # operations of two folds that become one: its loops are still repeated in code
 

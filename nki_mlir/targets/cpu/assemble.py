@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.function import (
     BUFFERS,
     CODE,
@@ -33,6 +32,7 @@ from nki_mlir.targets.cpu.function import (
 )
 from nki_mlir.targets.cpu.function_text import form_text
 from nki_mlir.targets.cpu.routines import Routine, name_of
+from nki_mlir.targets.runtime import host
 
 Item = RoutineCall | ProgramLabel | None            # None: the end of a program
 

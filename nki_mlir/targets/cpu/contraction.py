@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from nki_mlir.scalar.conversion_expansion import expand_convert
 from nki_mlir.scalar.dtypes import FLOAT32, DType
-from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
+from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.recognize import product_of
 

@@ -16,9 +16,9 @@ import numpy as np
 from nki_mlir.bindings import Module, operations_of
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.op import REGISTRY
-from nki_mlir.targets.cpu import host, object_cache
-from nki_mlir.targets.cpu.object_file import NotLoadable
 from nki_mlir.targets.cpu.pipeline import PIPELINE
+from nki_mlir.targets.runtime import host, object_cache
+from nki_mlir.targets.runtime.object_file import NotLoadable
 
 PYTHON = "python"           # the target that is called back (host_operations.py), which only this process has
 WITHOUT_REFERENCES = 2      # the version of marshal's format in which equal images are equal bytes

@@ -13,11 +13,11 @@ import numpy as np
 from nki_mlir.alone import made_alone
 from nki_mlir.diagnostics import InternalError, NkiMlirError
 from nki_mlir.targets import CapturedKernel
-from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.image import PYTHON, SITE_BITS, Target, find, keep, key_of
-from nki_mlir.targets.cpu.jit import find_batch
-from nki_mlir.targets.cpu.machine import machine, thunk
-from nki_mlir.targets.cpu.object_file import NotLoadable
+from nki_mlir.targets.runtime import host
+from nki_mlir.targets.runtime.jit import find_batch
+from nki_mlir.targets.runtime.machine import machine, thunk
+from nki_mlir.targets.runtime.object_file import NotLoadable
 
 if TYPE_CHECKING:
     from nki_mlir.targets.cpu.host_operations import HostOperations

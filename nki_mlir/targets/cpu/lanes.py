@@ -11,7 +11,7 @@ from typing import Any
 from nki_mlir.bindings import Attribute, Type, ir, load
 from nki_mlir.scalar.dtypes import DType, storage_type
 from nki_mlir.scalar.emit import ScalarEmitter, arith
-from nki_mlir.targets.cpu import host
+from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Operand
 
 Value = Any

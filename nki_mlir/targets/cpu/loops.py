@@ -11,10 +11,10 @@ from functools import partial
 from typing import TypeGuard
 
 from nki_mlir.bindings import Type, ir
-from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.body import NestEvaluator, Point
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.schedule import LIGHT, UNROLLED, Schedule, schedule, turned_operands, weight_of
+from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.recognize import Fold, integer_sums
 

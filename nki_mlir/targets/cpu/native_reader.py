@@ -19,7 +19,6 @@ from nki_mlir.dialects.access import Constraint, Linear
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.nisa.indirect import rows_of
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.function import (
     ByteRegion,
     NativeBlock,
@@ -39,6 +38,7 @@ from nki_mlir.targets.cpu.loops import can_stream
 from nki_mlir.targets.cpu.proofs import RuntimeCheck, open_checks
 from nki_mlir.targets.cpu.routines import Limits, row_copies_of
 from nki_mlir.targets.cpu.values import Values
+from nki_mlir.targets.runtime import host
 from nki_mlir.waist.function import (
     BufferAllocation,
     BufferReinterpretation,

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT16, UINT32
-from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.contraction import ROWS, VECTORS, PanelProduct
 from nki_mlir.targets.cpu.function import NativeFunction, NativeLoop, slot_value
 from nki_mlir.targets.cpu.loop_products import PlacedNest
+from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 MOST_DEPTH = 512                    # of a block of k: a panel of ``a`` stays in the first cache

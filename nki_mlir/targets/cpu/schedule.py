@@ -4,8 +4,8 @@
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
+from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.recognize import Fold, fold_of, integer_sums, product_of
 

@@ -10,7 +10,8 @@ import pytest
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.targets.cpu import host, lowering, packed_products
+from nki_mlir.targets.cpu import lowering, packed_products
+from nki_mlir.targets.runtime import host
 
 from .compiled import set_options
 

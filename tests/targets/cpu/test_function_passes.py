@@ -10,9 +10,10 @@ import pytest
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.passes.pass_manager import BadOption, UnknownPass
-from nki_mlir.targets.cpu import host, passes
+from nki_mlir.targets.cpu import passes
 from nki_mlir.targets.cpu.function_pass import function_pass, passes_of
 from nki_mlir.targets.cpu.pipeline import NAMES, PIPELINE
+from nki_mlir.targets.runtime import host
 
 LIT = Path(__file__).parents[3] / "lit_tests" / "cpu"
 FORCED = {"parallelize": "worth=1", "form-products": "worth=1", "forward-copies": "least=1",

@@ -16,9 +16,10 @@ from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.dialects.nki.movement import LoadOp, print_sink
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.kernel import Kernel
-from nki_mlir.targets.cpu import host, image, lowering, object_cache, routines
+from nki_mlir.targets.cpu import image, lowering, routines
 from nki_mlir.targets.cpu.kernel import NativeKernel
-from nki_mlir.targets.cpu.object_file import NotLoadable
+from nki_mlir.targets.runtime import host, object_cache
+from nki_mlir.targets.runtime.object_file import NotLoadable
 
 from .compiled import Captured
 

@@ -25,7 +25,8 @@ from nki_mlir.scalar.dtypes import (
     DType,
     convert,
 )
-from nki_mlir.targets.cpu import contraction, host, jit, routines
+from nki_mlir.targets.cpu import contraction, routines
+from nki_mlir.targets.runtime import host, jit
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 from ...scalar.samples import of_dtype

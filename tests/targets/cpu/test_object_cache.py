@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.kernel import Kernel
-from nki_mlir.targets.cpu import host, jit, object_cache, routines
-from nki_mlir.targets.cpu.machine import thunk
-from nki_mlir.targets.cpu.object_file import NotLoadable, load_object
+from nki_mlir.targets.cpu import routines
+from nki_mlir.targets.runtime import host, jit, object_cache
+from nki_mlir.targets.runtime.machine import thunk
+from nki_mlir.targets.runtime.object_file import NotLoadable, load_object
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or host.platform.machine() != "x86_64",
                                 reason="objects are kept on x86-64 Linux")
@@ -24,7 +25,7 @@ PROGRAM = """
 import sys, numpy as np
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.kernel import Kernel
-from nki_mlir.targets.cpu import jit
+from nki_mlir.targets.runtime import jit
 
 def kernel(x, y):
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)

@@ -12,8 +12,9 @@ from nki_mlir.compat import install
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.targets.cpu import host, packed_products
+from nki_mlir.targets.cpu import packed_products
 from nki_mlir.targets.cpu.lowering import listing
+from nki_mlir.targets.runtime import host
 
 from .compiled import set_options
 

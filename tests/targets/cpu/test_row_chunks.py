@@ -14,9 +14,10 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu import chunk_loop, host
+from nki_mlir.targets.cpu import chunk_loop
 from nki_mlir.targets.cpu.lowering import listing
 from nki_mlir.targets.cpu.passes.chunk_rows import CHUNK, bytes_of
+from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.overlap import ByteInterval, Iterations
 

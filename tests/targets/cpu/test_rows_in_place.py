@@ -11,9 +11,9 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
-from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.lowering import listing
 from nki_mlir.targets.cpu.routines import RowCopies
+from nki_mlir.targets.runtime import host
 
 from .compiled import compiled, set_options
 

@@ -21,9 +21,10 @@ from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.passes.safety import UnsafeInput
 from nki_mlir.targets import cpu
-from nki_mlir.targets.cpu import host, jit, routines
+from nki_mlir.targets.cpu import routines
 from nki_mlir.targets.cpu.kernel import NativeKernel, OutOfMemory
-from nki_mlir.targets.cpu.machine import machine
+from nki_mlir.targets.runtime import host, jit
+from nki_mlir.targets.runtime.machine import machine
 
 from .compiled import Captured, compiled
 
@@ -144,7 +145,7 @@ FORKS = """
 import os, signal, threading
 import numpy as np
 from tests.targets.cpu.test_runtime import X, doubled
-from nki_mlir.targets.cpu import jit
+from nki_mlir.targets.runtime import jit
 kernel = doubled[12].on("jit")
 expected = kernel(X)
 

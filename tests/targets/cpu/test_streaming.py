@@ -8,10 +8,10 @@ import pytest
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
-from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.function import CodeAddress
 from nki_mlir.targets.cpu.loops import AddressedNest, can_stream
 from nki_mlir.targets.cpu.lowering import listing
+from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
 
 from .compiled import compiled

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from math import prod
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.chunk_loop import Chunk, ChunkLoop
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.function import (
@@ -37,6 +36,7 @@ from nki_mlir.targets.cpu.function import (
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.loops import addressed, can_stream
 from nki_mlir.targets.cpu.schedule import parts_of, reach_of, schedule, weight_of
+from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.overlap import ByteInterval, Iterations
 

@@ -11,7 +11,6 @@ That is so where all that is written of a tile is one copy of an input, which no
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.contraction import contraction_of
 from nki_mlir.targets.cpu.function import (
     Allocate,
@@ -31,6 +30,7 @@ from nki_mlir.targets.cpu.lanes import MOST_SHUFFLED
 from nki_mlir.targets.cpu.loop_products import PlacedNest, through, writes_once
 from nki_mlir.targets.cpu.loops import can_stream
 from nki_mlir.targets.cpu.schedule import schedule
+from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest
 from nki_mlir.waist.recognize import is_copy
 

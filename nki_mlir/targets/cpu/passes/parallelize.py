@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from math import prod
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.targets.cpu import host
 from nki_mlir.targets.cpu.function import (
     BUFFERS,
     MOST_ARGUMENTS,
@@ -35,6 +34,7 @@ from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.loops import addressed
 from nki_mlir.targets.cpu.routines import RowCopies
 from nki_mlir.targets.cpu.schedule import cost_of, dims_of, parts_of, reach_of
+from nki_mlir.targets.runtime import host
 from nki_mlir.waist.overlap import ByteInterval, Iterations
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import Context, Module, ir, load
 from nki_mlir.diagnostics import InternalError
-from nki_mlir.targets.cpu import object_cache
-from nki_mlir.targets.cpu.object_file import NotLoadable, load_object
+from nki_mlir.targets.runtime import object_cache
+from nki_mlir.targets.runtime.object_file import NotLoadable, load_object
 
 if TYPE_CHECKING:
     from nki_mlir.passes.pass_manager import PassObserver

@@ -11,8 +11,8 @@ from typing import Any
 
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import ir
-from nki_mlir.targets.cpu import host
-from nki_mlir.targets.cpu.jit import addresses_text, compile_anew, compile_functions
+from nki_mlir.targets.runtime import host
+from nki_mlir.targets.runtime.jit import addresses_text, compile_anew, compile_functions
 
 CONTROL = ("nki_set", "nki_next", "nki_unless", "nki_check", "nki_zero", "nki_parallel", "nki_spread")
 SERVICE = ("nki_launch", "nki_launch_one", "nki_overlap", "nki_memory_start", "nki_use_pool")

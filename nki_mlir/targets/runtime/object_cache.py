@@ -17,7 +17,7 @@ from pathlib import Path
 
 from nki_mlir.bindings import ir
 from nki_mlir.files import cache_folder, write_file
-from nki_mlir.targets.cpu import host
+from nki_mlir.targets.runtime import host
 
 OFF = "NKI_MLIR_CACHE"
 MOST_BYTES = 256 << 20
