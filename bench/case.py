@@ -3,8 +3,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from inspect import signature
 from typing import Any
 
+import ml_dtypes  # noqa: F401
 import numpy as np
 
 
@@ -53,19 +56,29 @@ class Goal:
 
 CASES: dict[str, Callable[[], Case]] = {}
 GOALS: dict[str, Goal] = {}
+NARROW = "_bf16"                    # how names of cases in bfloat16 end, a dtype that NumPy has from ml_dtypes
+NARROW_TOLERANCE = 4e-2             # of results with eight significant bits, rounded several times
 
 
-def case(name: str, goal: Goal | None = None) -> Callable[[Callable[[], Case]], Callable[[], Case]]:
-    """Register a function that makes a case: its arrays exist only where it runs."""
-    def register(make: Callable[[], Case]) -> Callable[[], Case]:
-        CASES[name] = make
-        GOALS[name] = goal or Goal()
+def case(name: str, goal: Goal | None = None, narrow_goal: Goal | None = None) -> Callable[[Any], Any]:
+    """Register a function that makes a case: its arrays exist only where it runs.
+
+    One that takes a dtype makes two cases, in float32 and, with a goal of its own, in bfloat16.
+    """
+    def register(make: Any) -> Any:
+        CASES[name], GOALS[name] = make, goal or Goal()
+        if "dtype" in signature(make).parameters:
+            CASES[name + NARROW], GOALS[name + NARROW] = partial(make, dtype="bfloat16"), narrow_goal or Goal(1.3, 0.7)
         return make
     return register
 
 
-def random(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+def tolerance(dtype: str, wide: float = 1e-4) -> float:
+    return wide if dtype == "float32" else NARROW_TOLERANCE
+
+
+def random(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32).astype(dtype)
 
 
 def largest_error(result: Any, answer: Any) -> float:

@@ -3,7 +3,8 @@
 
     python bench/limits.py
 
-A copy counts what it reads and what it writes; its stores go past the cache. A multiply-add counts as two.
+It prints what all threads do, what one does, and what one reads of each cache and of pages of two sizes. A copy counts
+what it reads and what it writes; its stores go past the cache. A multiply-add counts as two.
 """
 
 import atexit
@@ -12,7 +13,8 @@ import shutil
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -33,12 +35,29 @@ def program() -> Path | None:
     return made
 
 
-def measured() -> dict[str, float]:
-    """By the kind of a case's limit: what the machine does of it in a second; empty without a C++ compiler."""
+def measured(what: str = "machine") -> dict[str, float]:
+    """By the kind of a case's limit: what the machine does of it in a second; empty without a C++ compiler.
+
+    Of one ``thread`` the same, and the bytes a second that it reads of each cache, sizes of caches in bytes, and
+    nanoseconds for a line of a page.
+    """
     if program() is None:
         return {}
-    found: dict[str, float] = json.loads(subprocess.run([str(program())], check=True, capture_output=True).stdout)
+    done = subprocess.run([str(program()), what], check=True, capture_output=True)
+    found: dict[str, float] = json.loads(done.stdout)
     return found
+
+
+@contextmanager
+def streaming() -> Iterator[None]:
+    """Beside what runs inside, a process copies memory; none without a C++ compiler."""
+    process = subprocess.Popen([str(program()), "stream"]) if program() is not None else None
+    try:
+        yield
+    finally:
+        if process is not None:
+            process.kill()
+            process.wait()
 
 
 def medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -46,6 +65,13 @@ def medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    limits = measured()
-    print("{threads:.0f} threads: copies {copy:.1f} GB/s, reads {read:.1f} GB/s, {fma:.0f} GF/s in float32".format(
-        **limits | {kind: limits[kind] / 1e9 for kind in ("copy", "read", "fma")}))
+    for what in ("machine", "thread"):
+        limits = measured(what)
+        rates = {kind: limits[kind] / 1e9 for kind in ("copy", "read", "fma")}
+        print("threads: {threads:.0f}, copies {copy:.1f} GB/s, reads {read:.1f} GB/s, {fma:.0f} GF/s in float32".format(
+            **limits | rates))
+    for level in (1, 2, 3):
+        print(f"L{level}: {limits[f'l{level}_bytes'] / 1024:.0f} KiB as the system says, one thread reads "
+              f"{limits[f'l{level}'] / 1e9:.0f} GB/s of half of it")
+    print("a line of each page of 64 MiB: {page_ns:.1f} ns on pages of 4 KiB, {huge_ns:.1f} ns on huge ones".format(
+        **limits))

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Benchmarks: every workload on the JIT beside NumPy, PyTorch, JAX and IREE, and what the toolchain itself costs.
 
-    python bench/run.py [--cases softmax_4096,giou_8732] [--output results.json]
+    python bench/run.py [--cases softmax_4096,giou_8732] [--contended] [--output results.json]
 
 Each contestant is a process of its own; rounds of all are interleaved, because machines are noisy, and a figure is the
 median over the rounds of the best call in a slice of time. The table has the ratio to the best peer and the fraction
 of the machine's limit, which is measured in the same run; goals that are missed follow with their notes. The JSON has
-all figures.
+all figures. With ``--contended`` each case runs three times: as always, beside a process that streams memory, and on
+one processor; the table has the ratio to the best peer of each, so that it does not depend on how quiet a machine is.
 """
 
 import argparse
@@ -30,13 +31,14 @@ ROUNDS, SLICE_SECONDS = 7, 0.1
 class Contestant:
     """A process that runs one library's form of a case. ``ready`` is what it took, or why there is none."""
 
-    def __init__(self, case: str, name: str) -> None:
+    def __init__(self, case: str, name: str, one_thread: bool = False) -> None:
         # Threads of others that wait for work spin after a call; between rounds they must sleep.
-        environment = os.environ | {"JAX_PLATFORMS": "cpu", "OMP_WAIT_POLICY": "passive"}
+        environment = os.environ | {"JAX_PLATFORMS": "cpu", "OMP_WAIT_POLICY": "passive"} | (
+            {"NKI_MLIR_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} if one_thread else {})
         self.messages = tempfile.TemporaryFile("w+")            # a pipe that nobody reads would fill, and stop it
-        self.process = subprocess.Popen([sys.executable, str(ROOT / "bench/worker.py"), case, name], text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.messages,
-                                        env=environment)
+        self.process = subprocess.Popen([sys.executable, str(ROOT / "bench/worker.py"), case, name,
+                                         *["one-thread"] * one_thread], text=True, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=self.messages, env=environment)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         self.ready: dict[str, Any] = json.loads(line) if line else {"failed": self.failure()}
@@ -56,10 +58,10 @@ class Contestant:
         self.process.communicate()
 
 
-def race(case: str, names: Sequence[str], rounds: int = ROUNDS) -> dict[str, Any]:
+def race(case: str, names: Sequence[str], rounds: int = ROUNDS, one_thread: bool = False) -> dict[str, Any]:
     """All contestants of a case, and the machine's limits: interleaved rounds, first calls, who is missing."""
     from limits import measured
-    contestants = {name: Contestant(case, name) for name in names}
+    contestants = {name: Contestant(case, name, one_thread) for name in names}
     running = {name: c for name, c in contestants.items() if "first_call_s" in c.ready}
     times: dict[str, list[float]] = {name: [] for name in running}
     limits = []                         # of the same minutes: other users of a machine change what its memory gives
@@ -72,6 +74,23 @@ def race(case: str, names: Sequence[str], rounds: int = ROUNDS) -> dict[str, Any
     return {"ready": {name: c.ready for name, c in contestants.items()},
             "seconds": {name: statistics.median(t) for name, t in times.items()}, "rounds": times,
             "limits": limits}
+
+
+def races(case: str, names: Sequence[str], contended: bool) -> dict[str, Any]:
+    """A case's race; with the races beside a process that streams memory and on one processor, where they are asked."""
+    from limits import streaming
+    record = race(case, names)
+    if contended:
+        with streaming():
+            record["contended"] = race(case, names)
+        record["one_thread"] = race(case, names, one_thread=True)
+    return record
+
+
+def times_of_best(record: dict[str, Any]) -> float | None:
+    """The time of ours in times of the best peer; None without one."""
+    peers = [t for name, t in record["seconds"].items() if name != "nki_mlir"]
+    return record["seconds"]["nki_mlir"] / min(peers) if peers and "nki_mlir" in record["seconds"] else None
 
 
 def machine() -> str:
@@ -95,6 +114,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--cases", default=",".join(every), help="names, separated by commas (default: all)")
     parser.add_argument("--output", default=str(ROOT / "bench/results.json"), help="the JSON file with all figures")
+    parser.add_argument("--contended", action="store_true",
+                        help="run each case beside a process that streams memory, and on one processor, as well")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     names = options.cases.split(",")
@@ -107,7 +128,8 @@ def main() -> int:
     for name in track(names, description="measuring"):
         if name in CASES:
             case = CASES[name]()
-            results[name] = race(name, [*CONTESTANTS, *case.more]) | {"limit": case.limit, "amount": case.amount}
+            results[name] = races(name, [*CONTESTANTS, *case.more], options.contended)
+            results[name] |= {"limit": case.limit, "amount": case.amount}
             del case
         else:
             done = subprocess.run([sys.executable, __file__, "--cases", name, "--one", name], capture_output=True,
@@ -118,7 +140,9 @@ def main() -> int:
     Path(options.output).write_text(json.dumps({"machine": machine(), "python": platform.python_version(),
                                                 "limits": limits, "cases": results}, indent=1))
     console = Console(width=170)
-    table = Table("case", "first call", "nki_mlir", "of the limit", "peers, us", "of the best peer", "error")
+    more = {"contended": "contended", "one_thread": "one thread"} if options.contended else {}
+    table = Table("case", "first call", "nki_mlir", "of the limit", "peers, us", "of the best peer", *more.values(),
+                  "error")
     failed, notes = 0, list[str]()
     for name, record in results.items():
         if "seconds" not in record:
@@ -135,13 +159,14 @@ def main() -> int:
             continue
         ours, peers = seconds["nki_mlir"], {n: t for n, t in seconds.items() if n != "nki_mlir"}
         limit = medians(record["limits"]).get(record["limit"])
-        times = ours / min(peers.values()) if peers else None
+        times = times_of_best(record)
         share = record["amount"] / ours / limit if limit else None
         notes += [f"{name}: {what}. {GOALS[name].note}" for what in GOALS[name].missed(times, share)]
         table.add_row(name, f"{ready['nki_mlir']['first_call_s'] * 1e3:.0f} ms", f"{ours * 1e6:.0f} us",
                       f"{share:.0%} of {record['limit']}" if share else "-",
                       ", ".join(f"{n} {t * 1e6:.0f}" for n, t in peers.items()),
                       f"{times:.2f}x the time" if times else "-",
+                      *[f"{ratio:.2f}x" if (ratio := times_of_best(record[kind])) else "-" for kind in more],
                       f"{ready['nki_mlir']['error']:.0e}")
     if table.row_count:
         console.print(table)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """One contestant on one case, in a process of its own: it answers each number of seconds with its best call in them.
 
-    python bench/worker.py CASE CONTESTANT
+    python bench/worker.py CASE CONTESTANT [one-thread]
 
 Lines of JSON on standard output: first what it took to be ready, then an answer for each line on standard input.
 """
@@ -29,7 +29,9 @@ def best_seconds(call: Any, slice_seconds: float) -> float:
 
 
 def main() -> int:
-    name, contestant = sys.argv[1:]
+    name, contestant, *options = sys.argv[1:]
+    if "one-thread" in options and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})         # before libraries count the processors
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)                                       # what libraries print is no answer
     import cases  # noqa: F401

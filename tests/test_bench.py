@@ -14,11 +14,12 @@ BENCH = Path(__file__).parent.parent / "bench"
 sys.path[:0] = [str(BENCH), str(BENCH.parent / "examples")]
 
 import cases  # noqa: E402, F401
-from case import CASES, GOALS, Goal, largest_error  # noqa: E402
+import run  # noqa: E402
+from case import CASES, GOALS, NARROW, Goal, largest_error  # noqa: E402
 from contestants import CONTESTANTS  # noqa: E402
 from costs import first_result  # noqa: E402
 
-LARGE = {"matmul_4096", "matmul_4096_bf16", "add_8192"}         # smaller ones of the same kernels are tried
+LARGE = {"matmul_4096", "matmul_4096_bf16", "add_8192", "add_8192_bf16"}    # smaller ones of the same kernels are tried
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in LARGE])
@@ -42,6 +43,29 @@ def test_worker__answers_each_slice_with_a_time() -> None:
     ready, *slices = map(json.loads, done.stdout.splitlines())
     assert ready["error"] < 1e-4 and ready["first_call_s"] > 0
     assert len(slices) == 2 and all(0 < s < ready["first_call_s"] for s in slices)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processes move between processors as the system likes")
+def test_worker__runs_on_one_processor() -> None:
+    text = ("import os, sys; sys.argv[1:] = ['giou_8732', 'nki_mlir', 'one-thread']; import worker; worker.main(); "
+            "print(len(os.sched_getaffinity(0)), file=sys.stderr)")
+    done = subprocess.run([sys.executable, "-c", text], input="", text=True, capture_output=True, cwd=BENCH)
+    assert done.returncode == 0 and done.stderr.split()[-1] == "1"
+
+
+def test_cases__have_one_in_bfloat16_beside_them() -> None:
+    for name in ("softmax_4096", "rmsnorm_4096", "layernorm_gelu", "average_pool", "add_1024", "transpose_4096",
+                 "gather_100000x512", "matmul_512", "matmul_1024_tiled"):
+        wide, narrow = CASES[name](), CASES[name + NARROW]()
+        assert [a.dtype.itemsize for a in narrow.arrays if a.dtype.kind != "i"] == [
+            a.dtype.itemsize // 2 for a in wide.arrays if a.dtype.kind != "i"]
+        assert narrow.amount == (wide.amount if wide.limit == "fma" else wide.amount / 2)
+
+
+def test_ratio__is_that_to_the_best_peer() -> None:
+    assert run.times_of_best({"seconds": {"nki_mlir": 2.0, "numpy": 4.0, "torch": 1.0}}) == 2
+    assert run.times_of_best({"seconds": {"nki_mlir": 2.0}}) is None
+    assert run.times_of_best({"seconds": {"numpy": 2.0}}) is None
 
 
 @pytest.mark.parametrize("text", [first_result.KERNEL, first_result.JAX], ids=["kernel", "jax"])

@@ -13,8 +13,8 @@ from case import Case, Goal, case, random
     "order, 4110 us; pairs of lines written together, 4030; tiles turned over in a buffer, 3709 to 5907 where these "
     "loops took 3613; down the columns of tiles, 3316 for 3613 in one run and 3683 for 3214 in another. Tried here: a "
     "fence for all tiles of a thread in place of one each, no difference.")))
-def transpose() -> Case:
-    x = random(4096, 4096)
+def transpose(dtype: str = "float32") -> Case:
+    x = random(4096, 4096, dtype=dtype)
     return Case((x,), transpose2d.transpose, lambda xp, x: xp.ascontiguousarray(x.T) if xp is np else x.T.copy(),
                 lambda x: x.T.contiguous(), "copy", 2 * x.nbytes, lambda: x.T)
 
@@ -22,7 +22,8 @@ def transpose() -> Case:
 @case("gather_100000x512", Goal(faster=1.5, share=0.8, note=(
     "Memory holds: rows are asked for four ahead and stored past the caches at once, 1184 to 1316 us where it was 3319 "
     "to 3330 in the same runs. By hand 775 us where whole rows in a sequence took 650.")))
-def gather() -> Case:
-    table, numbers = random(100_000, 512), np.random.default_rng(1).integers(0, 100_000, (16384, 1)).astype(np.int32)
+def gather(dtype: str = "float32") -> Case:
+    numbers = np.random.default_rng(1).integers(0, 100_000, (16384, 1)).astype(np.int32)
+    table = random(100_000, 512, dtype=dtype)
     return Case((table, numbers), embedding.gather, lambda xp, t, i: t[i[:, 0]], lambda t, i: t[i[:, 0]], "copy",
-                2 * len(numbers) * 512 * 4, lambda: table[numbers[:, 0]])
+                2 * len(numbers) * 512 * table.itemsize, lambda: table[numbers[:, 0]])

@@ -10,7 +10,7 @@ import neuronxcc.nki.language as nl
 import normalisation
 import numpy as np
 import softmax as softmaxes
-from case import Case, Goal, case, random
+from case import Case, Goal, case, random, tolerance
 
 
 @case("softmax_4096", Goal(faster=1.5, share=0.8, note=(
@@ -19,28 +19,28 @@ from case import Case, Goal, case, random
     "beside it, 7.5 exp alone, 5.6 the stores alone, 2.6 the maximum. Tried: chunks of a row, 80-83%, and of eight, "
     "64-78%; no upper limit for exp's arguments, which gained nothing; huge pages for results, 3526 -> 3392 us, but "
     "100 ms more for the first call.")))
-def softmax() -> Case:
+def softmax(dtype: str = "float32") -> Case:
     def formula(xp: Any, x: Any) -> Any:
         powers = xp.exp(x - x.max(1, keepdims=True))
         return powers / powers.sum(1, keepdims=True)
-    x = random(4096, 4096)
+    x = random(4096, 4096, dtype=dtype)
     return Case((x,), softmaxes.softmax_fused, formula, lambda x: x.softmax(1), "copy", 2 * x.nbytes,
-                lambda: softmaxes.reference(x))
+                lambda: softmaxes.reference(x.astype("float64")), tolerance(dtype))
 
 
 @case("rmsnorm_4096", Goal(faster=1.5, share=0.8, note=(
     "Memory holds, and other users of the machine: 2776 us and 93% of a copy, 2344 us and 76%, and 1886 us in runs of "
     "one hour.")))
-def rmsnorm() -> Case:
+def rmsnorm(dtype: str = "float32") -> Case:
     def formula(xp: Any, x: Any, g: Any) -> Any:
         return x / xp.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * g
 
     def torch_formula(x: Any, g: Any) -> Any:
         import torch
         return torch.nn.functional.rms_norm(x, (x.shape[1],), g[0], 1e-6)
-    x, g = random(4096, 4096), random(1, 4096, seed=1)
+    x, g = random(4096, 4096, dtype=dtype), random(1, 4096, seed=1, dtype=dtype)
     return Case((x, g), normalisation.rmsnorm, formula, torch_formula, "copy", 2 * x.nbytes,
-                lambda: formula(np, x.astype("float64"), g.astype("float64")))
+                lambda: formula(np, x.astype("float64"), g.astype("float64")), tolerance(dtype))
 
 
 @nki.jit
@@ -71,7 +71,7 @@ def layernorm_gelu(x, g, b, epsilon=1e-5):
     "us, asking for the thread's next rows meanwhile the whole from 1070 to 921. Tried: asking into the first cache, "
     "907 us; during the statistics, 997 -> 1188 us by hand; tiles of 8 to 64 rows, 1014 to 1086 us by hand; an exp of "
     "degree 5, whose error alone is 1.1e-7, more than its bound leaves.")))
-def layernorm() -> Case:
+def layernorm(dtype: str = "float32") -> Case:
     def formula(xp: Any, x: Any, g: Any, b: Any) -> Any:
         from scipy.special import erf
         if xp is not np:
@@ -83,6 +83,6 @@ def layernorm() -> Case:
     def torch_formula(x: Any, g: Any, b: Any) -> Any:
         import torch
         return torch.nn.functional.gelu(torch.nn.functional.layer_norm(x, (x.shape[1],), g[0], b[0], 1e-5))
-    x, g, b = random(4096, 1024), random(1, 1024, seed=1), random(1, 1024, seed=2)
+    x, g, b = (random(rows, 1024, seed=n, dtype=dtype) for n, rows in enumerate((4096, 1, 1)))
     return Case((x, g, b), layernorm_gelu, formula, torch_formula, "copy", 2 * x.nbytes,
-                lambda: formula(np, *(a.astype("float64") for a in (x, g, b))))
+                lambda: formula(np, *(a.astype("float64") for a in (x, g, b))), tolerance(dtype))
