@@ -17,6 +17,8 @@ from hypothesis import HealthCheck, settings  # noqa: E402
 from nki_mlir.targets.cpu.pipeline import PIPELINE  # noqa: E402
 from nki_mlir.targets.neuron.codegen.emission import Emission  # noqa: E402
 
+from .forced_passes import FORCED, OPTIONAL  # noqa: E402
+
 settings.register_profile("test", max_examples=60, derandomize=True, deadline=None, database=None,
                           suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fuzz", max_examples=4_000, deadline=None, print_blob=True,
@@ -38,8 +40,6 @@ def order_of_streams(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 
 CPU = "nki_mlir.targets.cpu"
 THRESHOLDS = {"lowering.WORTH_ROLLING": 1, "lowering.WORTH_FUSING": 1}
-FORCED = {"form-products": "worth=1", "forward-copies": "least=1", "chunk-rows": "large=256 chunk=128 least=1"}
-ALONE = ("form-products", "forward-copies", "store-rows", "chunk-rows", "load-fields", "parallelize")
 
 
 @pytest.fixture(autouse=True)
@@ -50,9 +50,10 @@ def size_of_native_code(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     number = crc32(request.node.nodeid.encode())
     if number & 2 and "tests/targets/cpu/" not in request.node.nodeid:
         for name, options in FORCED.items():
-            monkeypatch.setitem(PIPELINE, name, options)
+            if name != "parallelize":           # threads for each small nest would take most of the time
+                monkeypatch.setitem(PIPELINE, name, options)
         if number & 4:                          # one pass alone: what another one prepares for it does not hide faults
-            for name in ALONE[:number % len(ALONE)] + ALONE[number % len(ALONE) + 1:]:
+            for name in {*OPTIONAL} - {OPTIONAL[number % len(OPTIONAL)]}:
                 monkeypatch.delitem(PIPELINE, name)
         for name, least in THRESHOLDS.items():
             monkeypatch.setattr(f"{CPU}.{name}", least)

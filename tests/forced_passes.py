@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Passes of the CPU on kernels that are too small for them: options that force them, and one pass alone."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from nki_mlir.targets.cpu.pipeline import NAMES, PIPELINE, REQUIRED
+
+LOWERING = "nki_mlir.targets.cpu.lowering"
+FORCED = {"parallelize": "worth=1", "form-products": "worth=1", "forward-copies": "least=1",
+          "chunk-rows": "large=256 chunk=128 least=1"}
+OPTIONAL = tuple(name for name in NAMES if name not in REQUIRED)
+
+
+@contextmanager
+def forced(alone: str | None = None) -> Iterator[None]:
+    """Every pass with a threshold that any kernel reaches, or one of them beside those that values need.
+
+    The cache is so small that stores go past it.
+    """
+    chosen = {name: FORCED.get(name, "") for name in NAMES if alone in (None, name) or name in REQUIRED}
+    with patch.dict(PIPELINE, chosen, clear=True), patch(f"{LOWERING}.WORTH_ROLLING", 1), \
+            patch(f"{LOWERING}.WORTH_FUSING", 1), patch("nki_mlir.targets.runtime.host.cache_bytes", lambda: 128):
+        yield

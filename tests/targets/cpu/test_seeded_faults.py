@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A fault in each pass of the CPU that changes code: it breaks an answer that the pass relies on, and values change."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nki_mlir.bindings import ir
+from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.mlir_ops import shared_context
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.targets.cpu.passes import (
+    form_products,
+    load_fields,
+    parallelize,
+    store_rows,
+    zero_unwritten,
+)
+from nki_mlir.targets.cpu.pipeline import NAMES
+from nki_mlir.targets.runtime import host
+
+from ...forced_passes import forced
+from .compiled import compiled
+
+
+def overwritten(x, y):
+    """A tile of ``x`` is read after ``x`` was written."""
+    tile = nl.load(x)
+    nl.store(x, nl.multiply(tile, 2.0))
+    nl.store(y, nl.add(tile, 1.0))
+
+
+def shifted(x, y):
+    """Rows need those of the other half, which another chunk has."""
+    sums = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.hbm)
+    nl.store(sums, nl.add(nl.load(x), 1.0))
+    nl.store(y[0:64, :], nl.multiply(nl.load(sums[64:128, :]), 2.0))
+    nl.store(y[64:128, :], nl.multiply(nl.load(sums[0:64, :]), 3.0))
+
+
+def products(x, y):
+    """A product of parts of ``x``, of which the second one does not start where ``x`` does."""
+    for i in nl.affine_range(2):
+        left = nl.load(x[0:64, nl.ds(i * 32, 32)])
+        nl.store(y[nl.ds(i * 32, 32), :], nl.matmul(left, nl.load(x[64:128, :]), transpose_x=True))
+
+
+def fields(x, y):
+    """Three fields of each record."""
+    p, f = nl.arange(128)[:, None], nl.arange(16)[None, :]
+    tile = nl.load(x)
+    first = nl.subtract(tile[p, 4 * f], tile[p, 4 * f + 1])
+    nl.store(y[p, f], nl.subtract(first, tile[p, 4 * f + 2]))
+
+
+def doubled(x, y):
+    nl.store(y, nl.multiply(nl.load(x), 2.0))
+
+
+def fewer_parts(nest: Any, least: int, most: int) -> Any:
+    """One part less than the rows need."""
+    found = PARTS_OF(nest, least, most)
+    return None if found is None else (found[0], found[1] - 1, found[2])
+
+
+PARTS_OF, PRODUCT, BESIDE, THROUGH = parallelize.parts_of, form_products.as_one_product, load_fields._beside, store_rows.through
+FAULTS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., None]]] = {
+    "forward-copies": ("passes.forward_copies", "inputs_written", lambda *_: set(), overwritten),
+    "chunk-rows": ("passes.chunk_rows.Run", "all_apart", lambda *_: True, shifted),
+    "parallelize": ("passes.parallelize", "parts_of", fewer_parts, doubled),
+    "form-products": ("passes.form_products", "as_one_product", lambda nodes: (
+        found := PRODUCT(nodes)) and replace(found, offsets=(Linear(),) * 3), products),
+    "load-fields": ("passes.load_fields", "_beside", lambda nest, arguments: tuple(
+        (k, first, 0) for k, first, _ in BESIDE(nest, arguments)), fields),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_seeded_fault__changes_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(host, "threads", lambda: 2)
+
+    def agrees() -> bool:
+        """On arrays of its own: buffers still hold what an earlier run left there."""
+        x, y = rng.integers(-4, 5, (128, 64)).astype(np.float32), np.zeros((128, 64), np.float32)
+        expected = x.copy(), y.copy()
+        with forced(name):
+            nki.trace(kernel).on("jit")(x, y)
+        nki.trace(kernel).on("interpreter")(*expected)
+        return np.array_equal((x, y), expected)
+    target, answer, fault, kernel = FAULTS[name]
+    assert agrees()
+    monkeypatch.setattr(f"nki_mlir.targets.cpu.{target}.{answer}", fault)
+    assert not agrees()
+
+
+def gathered(table, index):
+    """Rows of a table by their numbers, in an output that nothing reads."""
+    rows = nl.ndarray((128, 64), dtype=table.dtype, buffer=nl.shared_hbm)
+    numbers = nl.load(index)
+    nl.store(rows, nl.load(table[numbers[nl.arange(128)[:, None], 0], nl.arange(64)[None, :]]))
+    return rows
+
+
+def test_seeded_fault_of_store_rows__changes_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    table, index = rng.random((96, 64), np.float32), rng.integers(0, 96, (128, 1)).astype(np.int32)
+
+    def agrees() -> bool:
+        with forced("store-rows"):
+            return np.array_equal(nki.jit(gathered).on("jit")(table, index), table[index[:, 0]])
+    assert agrees()
+    monkeypatch.setattr(store_rows, "through", lambda *arguments: (
+        found := THROUGH(*arguments)) and (replace(found[0], strides=(0, *found[0].strides[1:])), found[1]))
+    assert not agrees()
+
+
+UNWRITTEN = """
+func.func @k(%x: memref<64x64xf32, "hbm">, %y: memref<64x64xf32, "hbm">) attributes {nki.kernel, nki.results = [1 : i64],
+    arg_attrs = [{nki.name = "x"}, {nki.name = "y", nki.shared = 0 : i64}], nki.target = "trn2"} {
+  %one = arith.constant 1.0 : f32
+  %a = memref.alloc() : memref<64x64xf32, "sbuf">
+  linalg.fill ins(%one : f32) outs(%a : memref<64x64xf32, "sbuf">)
+  memref.copy %a, %y : memref<64x64xf32, "sbuf"> to memref<64x64xf32, "hbm">
+  %b = memref.alloc() : memref<64x64xf32, "sbuf">
+  %part = memref.subview %b[0, 0][32, 64][1, 1] : memref<64x64xf32, "sbuf"> to memref<32x64xf32, strided<[64, 1]>, "sbuf">
+  linalg.fill ins(%one : f32) outs(%part : memref<32x64xf32, strided<[64, 1]>, "sbuf">)
+  memref.copy %b, %y : memref<64x64xf32, "sbuf"> to memref<64x64xf32, "hbm">
+  return
+}"""
+
+
+def test_seeded_fault_of_zero_unwritten__shows_what_a_buffer_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second buffer has the address of the first one, which holds ones."""
+    def lower_half() -> np.ndarray:
+        y = np.zeros((64, 64), np.float32)
+        with forced("zero-unwritten"):
+            compiled(ir.Module.parse(UNWRITTEN, shared_context()))([np.zeros((64, 64), np.float32)], [y])
+        return y[32:]
+    assert not lower_half().any()
+    monkeypatch.setattr(zero_unwritten.FreshBuffers, "open", lambda *_: None)
+    assert lower_half().all()
+
+
+def test_each_pass_that_can_change_values__has_a_fault() -> None:
+    """A prefetch changes no values, so no wrong one shows in them."""
+    assert {*FAULTS, "store-rows", "zero-unwritten"} == {*NAMES} - {"prefetch-rows"}
