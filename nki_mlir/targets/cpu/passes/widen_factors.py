@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""widen-factors: factors of a product that take several instructions to convert are converted once, to float32.
+
+before:  out += convert(a) * convert(b)          each element of a tile of 128 x 128 by 128 x 512 some 16 times
+after:   wide = convert(a); other = convert(b); out += wide * other
+
+float16 and 8-bit floats are float32 numbers, so products and sums stay the same. bfloat16 is one shift, and stays where
+it is. ``reads`` is how often a product must read each element at least, ``most`` are the bytes of a converted factor.
+"""
+
+from math import prod
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+from nki_mlir.targets.cpu.contraction import contraction_of
+from nki_mlir.targets.cpu.function import (
+    MEMORY,
+    ByteRegion,
+    Compute,
+    NativeBlock,
+    NativeFunction,
+    NativeLoop,
+    compute,
+    sub_blocks,
+)
+from nki_mlir.targets.cpu.function_pass import FunctionPass
+from nki_mlir.targets.cpu.packed_products import MULTIPLY_ADD
+from nki_mlir.waist.nest import Nest, Operand, Step
+from nki_mlir.waist.recognize import integer_sums
+
+
+class WidenFactors(FunctionPass, name="widen-factors"):
+    reads: int = 8
+    most: int = 1 << 20
+
+    def rewrite(self, function: NativeFunction) -> None:
+        self.block(function, function.body, MEMORY)
+
+    def block(self, function: NativeFunction, block: NativeBlock, memory: int) -> None:
+        """A block whose buffers are in the memory whose address is in that slot."""
+        nodes, block.nodes = block.nodes, []
+        with function.inside(block):
+            for node in nodes:
+                inside = node.memory if isinstance(node, NativeLoop) and node.on_pool else memory
+                for inner in sub_blocks(node):
+                    self.block(function, inner, inside)
+                function.add(self.widened(function, node, memory) if isinstance(node, Compute) else node)
+
+    def widened(self, function: NativeFunction, call: Compute, memory: int) -> Compute:
+        """The call, after conversions that are emitted here, where it is a product that is worth them."""
+        nest = call.nest
+        if contraction_of(nest) is None or integer_sums(nest):
+            return call
+        narrow = [k for k, o in enumerate(nest.inputs) if o.dtype is not FLOAT32]
+        if not self.are_worth_it(nest, narrow):
+            return call
+        inputs, regions = list(nest.inputs), list(call.regions)
+        for k in narrow:
+            inputs[k], regions[k] = self.converted(function, nest, k, call.regions[k], memory)
+        whole = Nest(nest.extents, nest.reduced, tuple(inputs), 0, nest.outputs, MULTIPLY_ADD, (4,))
+        return compute(whole.simplified, regions)
+
+    def are_worth_it(self, nest: Nest, narrow: list[int]) -> bool:
+        """Whether a factor is slow to convert, and all that would be converted are small and read often."""
+        slow = any(nest.inputs[k].dtype is not BFLOAT16 for k in narrow)
+        counts = [prod(n for n, step in zip(nest.extents, nest.inputs[k].strides) if step) for k in narrow]
+        return slow and not nest.symbols and all(
+            count * self.reads <= nest.elements and count * FLOAT32.itemsize <= self.most for count in counts)
+
+    def converted(self, function: NativeFunction, nest: Nest, factor: int, region: ByteRegion, memory: int
+                  ) -> tuple[Operand, ByteRegion]:
+        """A factor in float32, without gaps and in the order in which it lies in memory: emits its conversion."""
+        source = nest.inputs[factor]
+        axes = sorted([a for a, step in enumerate(source.strides) if step],
+                      key=lambda a: (-abs(source.strides[a]), nest.extents[a]))
+        strides, size = [0] * len(nest.extents), 1
+        for axis in reversed(axes):
+            strides[axis] = size
+            size *= nest.extents[axis]
+        wide = Operand(FLOAT32, tuple(strides))
+        buffer = function.allocate(FLOAT32.itemsize * size, memory)
+        place = ByteRegion(buffer, buffer.base, buffer.size, Linear())
+        there, here = (tuple([steps[a] for a in axes]) for steps in (source.strides, strides))
+        conversion = Nest(tuple([nest.extents[a] for a in axes]), frozenset(), (Operand(source.dtype, there),), 0,
+                          (Operand(FLOAT32, here),), (Step("convert", FLOAT32, (0,)),), (2,))
+        function.add(compute(conversion.simplified, [region, place]))
+        return wide, place
