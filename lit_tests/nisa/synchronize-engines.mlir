@@ -63,7 +63,7 @@
 // CHECK-NEXT:   ^bb2:
 // CHECK-NEXT:     "isa.end"()
 // CHECK-NEXT:   }) {engine = "sp"}
-// CHECK-NEXT: }) {kernel = "loop", notes = [], psum_bytes = 0 : i64, sbuf_bytes = 320 : i64, target = "trn2"}
+// CHECK-NEXT: }) {isa.live = ["tile sbuf 0x40 128*256 sp:1-2 act:2-2"], kernel = "loop", notes = [], psum_bytes = 0 : i64, sbuf_bytes = 320 : i64, target = "trn2"}
 func.func @loop(%x: !x {nki.name = "x"}) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index

@@ -14,12 +14,14 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.access import HBM, SPACES, Access, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes, MalformedAttribute, Nki, read_access, read_value, reported
 from nki_mlir.dialects.isa import instruction as isa
-from nki_mlir.dialects.isa.program import Program, Queue, Semaphore, Variable, hbm_tile, on_chip_tile
+from nki_mlir.dialects.isa.program import DeviceLiveRange, Program, Queue, Semaphore, Variable, hbm_tile, on_chip_tile
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of, with_origin
 from nki_mlir.dialects.verifier import verify, verify_mask
 from nki_mlir.machine import DEFAULT_TARGET, Engine, Machine, machine_named
 from nki_mlir.scalar.dtypes import BY_MLIR
+
+LIVE = "isa.live"               # on a program: its live ranges, where they are known
 
 
 class Isa(ext.Dialect, name="isa"):
@@ -160,7 +162,8 @@ class _ProgramWriter:
         whole = self.operation("isa.program", module.body, {
             "kernel": value(program.kernel), "target": value(program.target), "sbuf_bytes": value(program.sbuf_bytes),
             "psum_bytes": value(program.psum_bytes),
-            "notes": value(tuple(program.notes))}, regions=1)
+            "notes": value(tuple(program.notes)),
+            **({LIVE: value(tuple(map(str, program.live)))} if program.live else {})}, regions=1)
         body = whole.regions[0].blocks.append()
         for v in program.variables:
             self.operation("isa.variable", body, {
@@ -264,6 +267,11 @@ def read_program(module: Module) -> Program:
     program = Program(attributes["kernel"].value, attributes["target"].value,
                       sbuf_bytes=attributes["sbuf_bytes"].value, psum_bytes=attributes["psum_bytes"].value,
                       notes=[n.value for n in attributes["notes"]])
+    for entry_of_live in attributes[LIVE] if LIVE in attributes else ():
+        live = DeviceLiveRange.read(entry_of_live.value)
+        if live is None:
+            raise NotAProgram(what=f"'{entry_of_live.value}' is no live range")
+        program.live.append(live)
     program.variables = list(variables_of(found[0].operation).values())
     for one in found[0].operation.regions[0].blocks[0].operations:
         op = one.operation

@@ -5,11 +5,12 @@ Text, binary container, the ``isa`` dialect and the simulator all stand for this
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Linear, Tile
-from nki_mlir.dialects.isa.instruction import Instruction
+from nki_mlir.dialects.isa.instruction import BY_ASM, Instruction
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import ENGINES, Engine, Machine
 from nki_mlir.scalar.dtypes import UINT8, DType
@@ -52,9 +53,49 @@ class Queue:
     semaphore: int
 
 
+@dataclass(frozen=True)
+class DeviceLiveRange:
+    """A buffer on chip, and where instructions use it: of each engine the first and the last place in its stream.
+
+    It is ``size`` bytes from ``byte`` on of each of ``partitions`` from ``partition`` on.
+    """
+
+    name: str
+    space: str
+    partition: int
+    partitions: int
+    byte: int
+    size: int
+    spans: tuple[tuple[Engine, int, int], ...]
+
+    def __str__(self) -> str:
+        """The range in assembly, as ``t sbuf 0x400 128*512 pe:3-9 act:2-2``."""
+        address = linear_address(self.space, self.partition, self.byte)
+        spans = " ".join(f"{engine.asm}:{first}-{last}" for engine, first, last in self.spans)
+        return f"{self.name} {self.space} {address:#x} {self.partitions}*{self.size} {spans}"
+
+    @classmethod
+    def read(cls, text: str) -> "DeviceLiveRange | None":
+        """The range that a text stands for; None where it stands for none."""
+        match = LIVE_RANGE.fullmatch(text)
+        if match is None:
+            return None
+        space, partition, byte = split_address(int(match[3], 16))
+        if space != match[2]:
+            return None
+        spans = [span.replace("-", ":").split(":") for span in match[6].split()]
+        return cls(match[1], space, partition, int(match[4]), byte, int(match[5]), tuple(
+            (BY_ASM[engine], int(first), int(last)) for engine, first, last in spans))
+
+
+LIVE_RANGE = re.compile(r"([A-Za-z_][\w.]*) (sbuf|psum) (0x[0-9a-f]{1,12}) (\d{1,6})\*(\d{1,9})"
+                        rf"((?: (?:{'|'.join(BY_ASM)}):\d{{1,9}}-\d{{1,9}})+)")
+
+
 @dataclass
 class Program:
-    """Everything one core needs. High-water marks are bytes per partition; ``notes`` say how it was made."""
+    """Everything one core needs. High-water marks are bytes per partition; ``notes`` say how it was made. ``live`` has
+    the buffers on chip where they are known, which nothing but checks needs."""
 
     kernel: str
     target: str
@@ -65,6 +106,7 @@ class Program:
     sbuf_bytes: int = 0
     psum_bytes: int = 0
     notes: list[str] = field(default_factory=list)
+    live: list[DeviceLiveRange] = field(default_factory=list)
 
     def of_kind(self, kind: str) -> list[Variable]:
         """The variables of a kind, in the order of their places."""

@@ -6,10 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nki_mlir.bindings import ir
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.isa.module import load_isa, program_text, read_program
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.targets.neuron.checker import check_streams
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
-from nki_mlir.targets.neuron.format.assembly import parse_program
+from nki_mlir.targets.neuron.format.assembly import parse_program, print_program
+from nki_mlir.targets.neuron.format.container import decode_program, encode_program
 from nki_mlir.targets.neuron.simulator import simulate
 
 from .ordering import waits_of, without_wait
@@ -106,6 +110,42 @@ def test_unwritten_bytes__are_an_error_where_they_are_read():
         "[NKI-STREAM-UNWRITTEN]\n"
         "  why: memory on chip holds what was there before, of this kernel or of another\n"
         "  fix: write all of it first, or read what has been written"]
+
+
+LIVE = """\
+.live t sbuf 0x0 128*512 sp:0-0 act:1-1 dve:1-1
+.live w sbuf 0x200 128*512 pool:0-0 pe:1-1
+.live e sbuf 0x400 128*512 act:1-1 pe:1-1
+.live p psum 0x2000000 128*512 pe:1-1 dve:0-0
+.live c sbuf 0x200 128*512 dve:0-1
+.live s sbuf 0x400 128*512 dve:1-1 sp:1-1
+"""
+
+
+def test_what_lies_in_no_buffer__is_an_error():
+    assert found(TEXT + LIVE) == []
+    assert found((TEXT + LIVE).replace("dst=fp32@0x400[1][128] src=fp32@0x0", "dst=fp32@0x300[1][128] src=fp32@0x0"))[-1] == (
+        "k.py:6:1: error: act 0001 ACTIVATE (k.py:6) touches bytes 768 to 1279 of partitions 0 to 127 of sbuf, which are not "
+        "in one live buffer [NKI-STREAM-LIVE]\n  why: live there are t (bytes 0 to 511), e (bytes 1024 to 1535)\n"
+        "  fix: correct the address, or the .live lines")
+
+
+def test_a_buffer_begins_unwritten__where_another_one_was():
+    text = (TEXT + LIVE).replace("dve 0000: S[0] (Tensor)>=1 COPY dst=fp32@0x200[1][128] src=fp32@0x2000000[1][128] "
+                                 "channels=128", "dve 0000: S[0] (Tensor)>=1 EVENT_SEMAPHORE")
+    assert "dve 0001 TENSOR_TENSOR (k.py:8) reads byte 512 of partition 0 of sbuf, which nothing has written" in found(text)[0]
+
+
+def test_live_ranges__are_in_each_form():
+    program = parse_program(TEXT + LIVE)
+    assert print_program(decode_program(encode_program(program))) == print_program(program)
+    assert print_program(program).endswith(LIVE)
+    context = ir.Context()
+    load_isa(context)
+    with context, ir.Location.unknown():
+        assert read_program(ir.Module.parse(program_text(program))).live == program.live
+    with pytest.raises(NkiMlirError, match=r"a.nkiasm:[0-9]+:7: error: a live range is NAME MEMORY ADDRESS"):
+        parse_program(TEXT + ".live t sbuf 0x2000000 128*512 sp:0-0\n", "a.nkiasm")
 
 
 def test_a_transfer_that_nobody_awaits__is_an_error():

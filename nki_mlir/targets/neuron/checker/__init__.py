@@ -14,6 +14,7 @@ from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.checker.happens_before import HappensBefore
+from nki_mlir.targets.neuron.checker.live_ranges import LiveBuffers
 from nki_mlir.targets.neuron.checker.memory import MemoryCheck
 from nki_mlir.targets.neuron.checker.rules import TargetRules, missing_tables
 from nki_mlir.targets.neuron.checker.trace import Choices, Event, StreamTrace, TooLong
@@ -83,6 +84,9 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
         else:
             report.not_analysed.append("addresses that data decide may meet: " + words.unordered(conflict).headline)
     found += [words.unwritten(read) for read in memory.unwritten]
+    for stray in memory.strays:
+        buffers = LiveBuffers(programs[stray.event.core])
+        found.append(words.outside(stray, list(buffers.at(stray.event, str(stray.footprint.memory[0])))))
     found += [words.clear(*clear) for clear in relation.unordered_clears()[:VIOLATIONS]]
     for lane, events in enumerate(trace.lanes):
         if trace.is_queue[lane]:

@@ -114,7 +114,7 @@ class ByteFootprint:
         self.start = start * size + runs.below          # the lowest byte, for the least value of each number
         self.low, self.high = self.start, self.start + runs.extent + spread * size
         self.exact = runs.unbroken and self.symbolic is None
-        self.initialised = False
+        self.initialised = -1          # the version of the flags in which all of it was written
 
     def covers(self, other: "ByteFootprint") -> bool:
         """Whether every byte of the other is one of these."""

@@ -159,6 +159,8 @@ class HappensBefore:
     # -- what a wait implies -------------------------------------------------------------------------------------------
     def guess(self, value: int, epoch: Epoch) -> dict[int, int]:
         """The most that a wait can imply: what has not been done so far counts as coming after it."""
+        if value <= 0:
+            return {}
         if len(epoch.updates) == 1:
             (lane, updates), = epoch.updates.items()
             if not updates.down_indices:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the events of a trace do to memory: conflicting accesses without an order, reads of bytes that nothing wrote."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd
@@ -8,13 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nki_mlir.dialects.access import HBM, Access, Tile
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Tile
 from nki_mlir.dialects.isa import instruction as isa
-from nki_mlir.dialects.isa.program import Program, Variable
+from nki_mlir.dialects.isa.program import DeviceLiveRange, Program, Variable
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp
 from nki_mlir.dialects.op import FRESH, Op
 from nki_mlir.targets.neuron.checker.footprint import ByteFootprint, Memory, runs_of
 from nki_mlir.targets.neuron.checker.happens_before import HappensBefore
+from nki_mlir.targets.neuron.checker.live_ranges import LiveBuffers
 from nki_mlir.targets.neuron.checker.trace import Event, StreamTrace
 
 BUCKETS = 256                   # that a row of an on-chip memory is cut into
@@ -60,6 +62,13 @@ class UnwrittenByte(NamedTuple):
     memory: Memory
     partition: int
     byte: int
+
+
+class Stray(NamedTuple):
+    """An access of on-chip memory that lies in no buffer that is live there."""
+
+    event: Event
+    footprint: ByteFootprint
 
 
 class Operands:
@@ -184,6 +193,13 @@ class WrittenBytes:
         self.unit = max(1, unit)
         size = max(f.high for f in footprints)
         self.flags = np.zeros((max(1, len(ends) - 1), -(-size // self.unit)), np.bool_)
+        self.version = 0                # counts the buffers that began
+
+    def begin(self, live: DeviceLiveRange) -> None:
+        """Nothing has written a buffer that begins."""
+        first, last = (bisect_left(self.partitions, p) for p in (live.partition, live.partition + live.partitions))
+        self.flags[first:last, -(-live.byte // self.unit):(live.byte + live.size) // self.unit] = False
+        self.version += 1
 
     def view(self, footprint: ByteFootprint) -> np.ndarray:
         """The flags of what a footprint touches."""
@@ -228,6 +244,7 @@ class MemoryCheck:
         self.limit = limit
         self.conflicts: list[Conflict] = []
         self.unwritten: list[UnwrittenByte] = []
+        self.strays: list[Stray] = []
         self.ends: dict[Memory, tuple[int, Event]] = {}     # the highest byte of on-chip memories, and who touches it
         operands = Operands(trace.programs)
         events = [event for step in trace.steps for event in (
@@ -235,7 +252,7 @@ class MemoryCheck:
         touches = [(event, operands.touches(event)) for event in events]
         self.measure(touches)
         self.order(touches, relation)
-        self.initialise(touches)
+        self.initialise(touches, [LiveBuffers(program) for program in trace.programs])
 
     def measure(self, touches: Sequence[tuple[Event, list[OperandTouch]]]) -> None:
         self.sizes: dict[Memory, int] = {}
@@ -266,23 +283,36 @@ class MemoryCheck:
                             pairs.add(pair)
                             self.conflicts.append(conflict)
 
-    def initialise(self, touches: Sequence[tuple[Event, list[OperandTouch]]]) -> None:
-        """Reads of what nothing has written; inputs and constants have their values from the start."""
+    def initialise(self, touches: Sequence[tuple[Event, list[OperandTouch]]], buffers: Sequence[LiveBuffers]) -> None:
+        """Reads of what nothing has written; inputs and constants have their values from the start. Where a program
+        says which buffers are live, they begin unwritten, and nothing else is touched."""
         written = {memory: WrittenBytes(list(footprints)) for memory, footprints in self.footprints.items()
                    if memory[0] not in ("input", "constant")}
         seen: set[int] = set()
+        stray: set[int] = set()
         for event, operands in touches:
+            live = buffers[event.core]
+            for footprint, _, _, _ in operands if live.known else ():
+                space = footprint.memory[0]
+                if space in (SBUF, PSUM):
+                    around = live.around(event, footprint, str(space))
+                    if around is None:
+                        if id(event.instruction) not in stray and len(self.strays) < self.limit:
+                            stray.add(id(event.instruction))
+                            self.strays.append(Stray(event, footprint))
+                    elif live.begins(around, event):
+                        written[footprint.memory].begin(around)
             for footprint, _, _, whole in operands:
                 flags = written.get(footprint.memory)
-                if whole and flags is not None and not footprint.initialised and footprint.symbolic is None:
+                if whole and flags is not None and footprint.initialised < flags.version and footprint.symbolic is None:
                     at = flags.first_unwritten(footprint)
                     if at is None:
-                        footprint.initialised = True
+                        footprint.initialised = flags.version
                     elif id(event.instruction) not in seen and len(self.unwritten) < self.limit:
                         seen.add(id(event.instruction))
                         self.unwritten.append(UnwrittenByte(event, footprint.memory, *at))
             for footprint, _, writes, _ in operands:
                 flags = written.get(footprint.memory)
-                if writes and flags is not None and not footprint.initialised:
+                if writes and flags is not None and footprint.initialised < flags.version:
                     flags.view(footprint)[...] = True
-                    footprint.initialised = footprint.symbolic is None
+                    footprint.initialised = flags.version if footprint.symbolic is None else -1

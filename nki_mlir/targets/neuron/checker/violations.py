@@ -4,9 +4,9 @@
 from collections.abc import Hashable, Sequence
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.isa.program import Program
+from nki_mlir.dialects.isa.program import DeviceLiveRange, Program
 from nki_mlir.targets.neuron.checker.happens_before import HappensBefore
-from nki_mlir.targets.neuron.checker.memory import Conflict, UnwrittenByte
+from nki_mlir.targets.neuron.checker.memory import Conflict, Stray, UnwrittenByte
 from nki_mlir.targets.neuron.checker.trace import Event
 
 
@@ -28,6 +28,14 @@ class UnwrittenBytes(StreamViolation):
     message = "{event} reads {where}, which nothing has written"
     why = "memory on chip holds what was there before, of this kernel or of another"
     fix = "write all of it first, or read what has been written"
+
+
+class OutsideOfBuffers(StreamViolation):
+    code = "NKI-STREAM-LIVE"
+    message = ("{event} touches bytes {low} to {high} of partitions {first} to {last} of {memory}, which are not in "
+               "one live buffer")
+    why = "{buffers}"
+    fix = "correct the address, or the .live lines"
 
 
 class Unawaited(StreamViolation):
@@ -116,6 +124,17 @@ class Descriptions:
         error = UnwrittenBytes(event=self.event(read.event),
                                where=self.where(read.memory, read.partition, read.byte))
         error.located(read.event.instruction.location)
+        return error
+
+    def outside(self, stray: Stray, live: Sequence[DeviceLiveRange]) -> OutsideOfBuffers:
+        footprint, event = stray.footprint, stray.event
+        names = [f"{one.name} (bytes {one.byte} to {one.byte + one.size - 1})" for one in live]
+        some = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        error = OutsideOfBuffers(
+            event=self.event(event), low=footprint.low, high=footprint.high - 1, first=footprint.first,
+            last=footprint.last, memory=footprint.memory[0],
+            buffers=f"live there are {some}" if names else "none is live there")
+        error.located(event.instruction.location)
         return error
 
     def unawaited(self, event: Event) -> Unawaited:

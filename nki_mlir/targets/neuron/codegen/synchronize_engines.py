@@ -17,7 +17,7 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Linear, Tile
 from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.module import write_program
-from nki_mlir.dialects.isa.program import Program, Queue, Semaphore, Variable, hbm_tile, on_chip_tile
+from nki_mlir.dialects.isa.program import DeviceLiveRange, Program, Queue, Semaphore, Variable, hbm_tile, on_chip_tile
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.op import FRESH, changed
 from nki_mlir.machine import ENGINES, Engine
@@ -93,6 +93,7 @@ class _Emitter:
         self.data_semaphores = len(self.program.semaphores)
         self.registers = {e: RegisterFile() for e in self.engines}
         self.tiles: dict[tuple[object, ...], Tile] = {}
+        self.live: dict[DeviceBuffer, dict[Engine, tuple[int, int]]] = {}
         self.meets = False
         self.table = ""                                 # that the scalar engine has, as far as that is known
         self.block(code.body, last=True)
@@ -225,6 +226,7 @@ class _Emitter:
         """Every engine reads the number into a register of its own. Nothing is in flight."""
         for engine in self.engines:
             register = self.registers[engine].pin(load.variable)
+            self.use(load.tile, engine)
             self.control(engine, isa.TensorLoad(register, self.tile(load.tile)))
 
     def release(self, variables: Sequence[LoopVariable]) -> None:
@@ -302,8 +304,17 @@ class _Emitter:
             self.control(engine, isa.EventSemaphore(), wait)
         op = changed(step.op, self.tile, symbols=symbols, ranges=(), engine=engine.value,
                      extra={FRESH: True} if FRESH in step.op.extra else {})
+        for _, tile in step.op.operands():
+            self.use(tile, engine)
         self.stream(engine).append(isa.Instruction(op, tuple(waits[-WAITS:]), update, self.queue_of.get(planned.lane),
                                                step.location, step.work))
+
+    def use(self, tile: Tile, engine: Engine) -> None:
+        """The engine's next instruction uses a tile."""
+        if tile.space != HBM:
+            at = len(self.stream(engine))
+            spans = self.live.setdefault(tile.handle, {})
+            spans[engine] = spans[engine][0] if engine in spans else at, at
 
     def tile(self, tile: Tile) -> Tile:
         """The tile in physical memory; tiles of the same place are one object."""
@@ -361,6 +372,9 @@ class _Emitter:
         for buffer in {t.handle: None for step in steps_in(self.code.body) for _, t in step.op.operands()}:
             if buffer.address:
                 ends[buffer.space] = max(ends.get(buffer.space, 0), buffer.address[1] + buffer.bytes_per_partition)
+        program.live = [DeviceLiveRange(plain(b.name or "tile"), b.space, b.address[0], b.partitions, b.address[1],
+                                  b.bytes_per_partition, tuple((e, *span) for e, span in spans.items()))
+                        for b, spans in self.live.items() if b.address is not None]
         program.sbuf_bytes, program.psum_bytes = ends.get(SBUF, 0), ends.get(PSUM, 0)
 
     def stream(self, engine: Engine) -> list[isa.Instruction]:

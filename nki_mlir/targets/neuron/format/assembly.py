@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.isa.instruction import BY_ASM, Control, Instruction, Update, Wait, by_mnemonic
-from nki_mlir.dialects.isa.program import KINDS, Program, Queue, Semaphore, Variable
+from nki_mlir.dialects.isa.program import KINDS, DeviceLiveRange, Program, Queue, Semaphore, Variable
 from nki_mlir.machine import DEFAULT_TARGET, Engine, machine_named
 from nki_mlir.machine.description import Machine
 from nki_mlir.targets.neuron.format.assembly_operation import (
@@ -30,7 +30,7 @@ DATA_LINE = 64                  # bytes of a constant on one line
 
 def print_program(program: Program) -> str:
     """The whole text."""
-    return "\n".join([*header(program), *streams(program)]) + "\n"
+    return "\n".join([*header(program), *streams(program), *(f".live {live}" for live in program.live)]) + "\n"
 
 
 # -- header ------------------------------------------------------------------------------------------------------------
@@ -185,6 +185,12 @@ class _Parser:
 
     def directive_note(self, line: Line) -> None:
         self.program.notes.append(line.expect(r".+", "a text")[0])
+
+    def directive_live(self, line: Line) -> None:
+        live = DeviceLiveRange.read(line.expect(r".+", "a live range")[0])
+        if live is None:
+            raise line.fail("a live range is NAME MEMORY ADDRESS PARTITIONS*BYTES ENGINE:FIRST-LAST ...")
+        self.program.live.append(live)
 
     def directive_semaphore(self, line: Line) -> None:
         self._numbered(line, self.program.semaphores)

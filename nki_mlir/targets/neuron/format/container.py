@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.isa.instruction import Instruction
-from nki_mlir.dialects.isa.program import KINDS, Program, Queue, Semaphore, Variable
+from nki_mlir.dialects.isa.program import KINDS, DeviceLiveRange, Program, Queue, Semaphore, Variable
 from nki_mlir.machine import ENGINES, Engine, machine_named
 from nki_mlir.targets.neuron.format.encoding import DTYPES, BadBinary, Bytes, Decoder, Encoder, entry, pack
 from nki_mlir.targets.neuron.validate import check_program
@@ -43,6 +43,8 @@ def encode_program(program: Program) -> bytes:
         b"QUEU": b"".join(pack(QUEUE, f"queue {q.name}", string(q.name), ENGINES.index(q.engine), q.semaphore)
                           for q in program.queues)}
     sections[b"NOTE"] = b"".join(NUMBER.pack(string(note)) for note in program.notes)
+    if program.live:
+        sections[b"LIVE"] = b"".join(NUMBER.pack(string(str(live))) for live in program.live)
     for engine, stream in program.streams.items():
         sections[CODE[engine]] = b"".join(located(encoder, i, engine) for i in stream)
     sections[b"LOCS"] = b"".join(PLACE.pack(*place) for place in encoder.locations.numbers)
@@ -86,6 +88,11 @@ def decode_program(data: bytes) -> Program:
     program.queues = [Queue(string(name), entry(ENGINES, engine, "engine"), semaphore)
                       for name, engine, semaphore in records(sections[b"QUEU"], QUEUE, "the queues")]
     program.notes = [string(n) for n, in records(sections[b"NOTE"], NUMBER, "the notes")]
+    for number, in records(sections.get(b"LIVE", b""), NUMBER, "the live ranges"):
+        live = DeviceLiveRange.read(string(number))
+        if live is None:
+            raise BadBinary(what=f"'{string(number)}' is no live range")
+        program.live.append(live)
     places = [Location(string(file), line, 0) for file, line in records(sections[b"LOCS"], PLACE, "the locations")]
     decoder = Decoder(machine, program.variables, strings, places)
     for engine, tag in CODE.items():
