@@ -27,6 +27,8 @@ MODULES = {
         "from nki_mlir.language.current import host_arrays as tensor", ""), "nki_mlir.language.current.compiler": (
         "from nki_mlir.language.current.driver import *", ""), "nki_mlir.language.current.driver": ("", ""),
     "nki_mlir.language.current.compiled": ("from nki_mlir.language.current.driver import *", ""),
+    "nki_mlir.language.current.runtime": ("from nki_mlir.language.current.driver import *\nimport json", ""),
+    "nki_mlir.compat.nkipy_runtime": ("", ""),
     "nki_mlir.language.beta.compiler": ("", ""), "nki_mlir.language.beta.typing": ("", ""),
     "nki_mlir.compat": ("import importlib.util", ""), "nki_mlir.customop": ("", ""),
     f"{FRAMEWORKS}.framework_kernel": ("", ""), f"{FRAMEWORKS}.stablehlo": ("", ""),

@@ -11,7 +11,7 @@ from nki_mlir.targets import neuron
 
 def kernels_of(generation: str) -> ModuleType:
     """The printed file as a module. The vendor's names are made importable before."""
-    install()
+    install(executables=False)
     module, file = ModuleType(f"calibration_{generation}"), source_of(generation)
     module.__file__ = str(file)
     exec(compile(file.read_text(), str(file), "exec"), vars(module))

@@ -7,7 +7,6 @@ module names where the vendor's packages are absent. Nothing stays behind.
 
 import argparse
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from nki_mlir.cli.command import CommandParser, add_common, command_line, exit_status
 from nki_mlir.cli.standins import EXECUTABLES
+from nki_mlir.compat.executables import package_path, write_executables
 from nki_mlir.diagnostics import NkiMlirError
 
 # Python imports a module of this name at its start; another one of the environment runs after it.
@@ -29,7 +29,7 @@ except ImportError:
 sys.modules.setdefault("sitecustomize", this)
 sys.path.insert(0, {folder!r})
 from nki_mlir.compat import install
-install(torch_xla={torch_xla})
+install(torch_xla={torch_xla}, executables=False)
 '''
 
 
@@ -70,22 +70,6 @@ def run(words: list[str], torch_xla: bool) -> int:
             return subprocess.run(words, env=environment, check=False).returncode
         except OSError as error:
             raise CommandNotStarted(name=words[0], reason=error.strerror) from None
-
-
-def write_executables(folder: Path) -> None:
-    """A script for each executable in a new directory, which this interpreter runs."""
-    folder.mkdir(parents=True)
-    for name, module in EXECUTABLES.items():
-        script = folder / name
-        program = f"import sys; sys.argv[0] = {name!r}; from {module} import main; sys.exit(main())"
-        script.write_text(f"#!/bin/sh\nPYTHONPATH={shlex.quote(package_path())}${{PYTHONPATH:+:$PYTHONPATH}} "
-                          f'exec {shlex.quote(sys.executable)} -c {shlex.quote(program)} "$@"\n')
-        script.chmod(0o755)
-
-
-def package_path() -> str:
-    """The directory that this package is imported from."""
-    return str(Path(__file__).resolve().parents[2])
 
 
 def joined(*parts: object) -> str:

@@ -196,7 +196,7 @@ def run_file(file: Path) -> dict[str, object]:
     from nki_mlir.compat import install  # start-up: needed where it is asked for
     if not file.is_file():
         raise SourceError(f"cannot read {file}: no such file")
-    install()
+    install(executables=False)
     sys.path.insert(0, str(file.resolve().parent))
     keep_last_collection()
     spec = importlib.util.spec_from_file_location(file.stem, file)

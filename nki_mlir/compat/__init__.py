@@ -57,6 +57,17 @@ NAMES: dict[str, str | None] = {
     "nki.compiler.frontend": "nki_mlir.language.current.compiler",
     "nki.compiler.driver": "nki_mlir.language.current.driver",
     "nki.compiler.ncc_driver": "nki_mlir.language.current.driver",
+    "nki.runtime": "nki_mlir.language.current.runtime",
+    "nrtpy": "nki_mlir.language.current.runtime",
+    "nrtpy.spike_tensor": "nki_mlir.language.current.runtime",
+    "nrtpy._nrtpy": "nki_mlir.language.current.runtime",
+    "spike": "nki_mlir.language.current.runtime",
+    "spike._spike": "nki_mlir.language.current.runtime",
+    "nkipy": None,
+    "nkipy.runtime": "nki_mlir.compat.nkipy_runtime",
+    "nkipy.core": None,
+    "nkipy.core.backend": None,
+    "nkipy.core.backend.hlo": "nki_mlir.compat.nkipy_runtime",
     "nki.framework": None,
     "nki.framework.compiled": "nki_mlir.language.current.compiled",
     "nki.framework.kernel": "nki_mlir.language.current.kernel",
@@ -140,12 +151,15 @@ def lazy_names(lazy: dict[str, tuple[str, str]], module: ModuleType) -> Callable
     return find
 
 
-def install(torch_xla: bool = False, override: bool = False) -> None:
-    """Make ``nki``, ``neuronxcc.nki``, ``torch_neuronx`` and ``jax_neuronx`` importable.
+def install(torch_xla: bool = False, override: bool = False, executables: bool = True) -> None:
+    """Make ``nki``, ``neuronxcc.nki``, ``torch_neuronx`` and ``jax_neuronx`` importable, and have programs find
+    stand-ins of the vendor's executables on PATH.
 
     Arguments:
         torch_xla: ``torch_xla``, too
         override: the names are ours even where the real packages are installed
+        executables: this process, and those that it starts, find stand-ins of ``neuron-profile`` and its kin behind all
+            that is installed; not of ``neuron-ls``, which programs take for a sign of a device (``nki-env`` has it)
 
     Result:
         None; installing twice changes nothing.
@@ -169,6 +183,9 @@ def install(torch_xla: bool = False, override: bool = False) -> None:
         sys.meta_path.insert(0, finder)
         for name in [n for n in sys.modules if n in names]:
             del sys.modules[name]
+    if executables:
+        from nki_mlir.compat.executables import put_on_path  # start-up: needed where it is asked for
+        put_on_path()
 
 
 def uninstall() -> None:
@@ -192,6 +209,8 @@ def uninstall() -> None:
         sys.meta_path.remove(finder)
         for name in [n for n, m in sys.modules.items() if getattr(m, "__loader__", None) is finder]:
             del sys.modules[name]
+    from nki_mlir.compat.executables import take_off_path  # start-up: as above
+    take_off_path()
 
 
 # -- what is the vendor's alone ----------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def load_reference(path: str | Path, changes: dict[str, Any] | None = None) -> R
 
 def run(path: Path, file: str) -> dict[str, Any]:
     """The names that the file defines, with its directory on the path."""
-    install()
+    install(executables=False)
     spec = importlib.util.spec_from_file_location("nki_score_reference", path)
     if spec is None or spec.loader is None:
         raise bad(file, "is no Python file", "give a file that ends in .py")

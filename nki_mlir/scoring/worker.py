@@ -173,7 +173,7 @@ def printed(file: Path) -> str:
 
 def warm_up() -> None:
     """Load what every candidate needs: both generations, captures, executors, streams, times."""
-    install()
+    install(executables=False)
     import neuronxcc.nki as beta  # start-up: the names are there from here on
     import neuronxcc.nki.language as beta_nl
     import nki as current

@@ -31,13 +31,14 @@ from nki_mlir.targets.neuron.format.artifacts import (
 from nki_mlir.targets.neuron.profile import perfetto, profile_of
 from nki_mlir.targets.neuron.profile.slices import QUEUE
 from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
+from nki_mlir.targets.neuron.profile.vendor_tables import write_into, write_tables
 from nki_mlir.version import __version__
 
 FORMATS = ("db", "parquet", "summary-text", "summary-json", "json", "perfetto")
 IGNORED_FLAGS = ("ignore-event-trace", "ignore-dma-trace", "ignore-instruction-trace", "ignore-instruction-hierarchy",
                  "ignore-nc-buf-usage", "ignore-device-profile", "ignore-system-profile", "show-perfetto-flows",
                  "enable-memory-tracker", "ingest-only", "disable-ui", "force")
-IGNORED_VALUES = ("display-name", "data-path", "port", "processing-status-file", "nki-source-root",
+IGNORED_VALUES = ("port", "processing-status-file", "nki-source-root",
                   "framework-source-root", "system-trace-primary-group", "system-trace-secondary-group", "terminology",
                   "db-endpoint", "db-org", "db-bucket")
 
@@ -91,7 +92,10 @@ def _add_view(p: argparse.ArgumentParser) -> None:
     p.add_argument("-s", "--session-file", "--ntff", metavar="NTFF", help="the trace")
     p.add_argument("-d", "--session-dir", metavar="DIR", help="the newest trace below a directory")
     p.add_argument("--output-format", choices=FORMATS, help="what to print or write")
-    p.add_argument("--output-file", metavar="FILE", help="where json and perfetto go (ntff.json, trace.json.gz)")
+    p.add_argument("--output-file", metavar="FILE", help="where json and perfetto go (ntff.json, trace.json.gz), the "
+                                                              "directory that parquet fills")
+    p.add_argument("--data-path", metavar="DIR", help="the store that parquet is written into otherwise (.)")
+    p.add_argument("--display-name", metavar="NAME", help="its name there (the kernel's)")
     for flag in IGNORED_FLAGS:
         p.add_argument(f"--{flag}", action="store_true", help="no effect")
     for option in IGNORED_VALUES:
@@ -104,6 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = command_line(arguments)
     tool = Path(sys.argv[0]).name if arguments is None else "neuron-profile"
     options = parser(tool).parse_args(words)
+    if options.command == "view" and options.output_format is None and tool == "neuron-explorer":
+        options.output_format = "parquet"
     run = {"capture": capture, "view": view, "show-session": show_session}[options.command]
     return exit_status(lambda: file_errors_named(run, options))
 
@@ -251,10 +257,21 @@ def view(options: argparse.Namespace) -> int:
             write_file(options.output_file or "ntff.json", json.dumps(vendor_document(trace)))
         case "perfetto":
             write_file(options.output_file or "trace.json.gz", perfetto.trace(trace.profile))
+        case "parquet":
+            view_tables(trace, options)
         case other:
             raise ToolError(what=f"the format {other or 'db'} needs the vendor's server",
-                            fix="give --output-format summary-json, summary-text, json or perfetto")
+                            fix="give --output-format summary-json, summary-text, json, parquet or perfetto")
     return 0
+
+
+def view_tables(trace: NtffContent, options: argparse.Namespace) -> None:
+    """Write the tables of the vendor's schema into ``--output-file``, else into the store of ``--data-path``."""
+    if options.output_file is not None:
+        files = write_into(trace.profile, Path(options.output_file))
+    else:
+        files = write_tables(trace.profile, Path(options.data_path or "."), options.display_name or "")
+    print(f"wrote {len(files)} tables into {files[0].parent}", file=sys.stderr)
 
 
 def newest_trace(folder: str) -> Path:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from nki_mlir.language.results import assemble
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.neuron.format.artifacts import digest_of, pack_kernel, unpack_trace
+
+if TYPE_CHECKING:
+    from nki_mlir.language.current.runtime import SpikeModel
 
 
 class ArraySpec(NamedTuple):
@@ -220,6 +223,15 @@ class CompiledKernel:
     def estimated_utilization(self) -> dict[str, float] | None:
         """As of ``NirResult``."""
         return self.bir.estimated_utilization
+
+    def prepare_inputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The arrays of a call by name, contiguous; what is no array was a constant of the capture."""
+        return {s.name: np.ascontiguousarray(inputs[s.name]) for s in self.input_specs if s.name in inputs}
+
+    def _ensure_loaded(self, rank_id: int = 0, world_size: int = 1) -> "SpikeModel":
+        """The file loaded on a core, as ``nki.runtime`` does."""
+        from nki_mlir.language.current.runtime import SpikeModel  # start-up: loads MLIR
+        return SpikeModel.load_from_neff(self.neff_path, core_id=rank_id)
 
     def prepare_outputs(self) -> dict[str, np.ndarray]:
         """An array of zeros for each output, by name."""

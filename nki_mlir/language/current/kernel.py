@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from inspect import Parameter
 from math import prod
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -17,7 +18,16 @@ from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.environment import EnvironmentVariable
-from nki_mlir.language.arguments import Bound, leaves_of, map_leaves, signature_of, values_of
+from nki_mlir.files import write_file
+from nki_mlir.language.arguments import (
+    Bound,
+    framework_of,
+    leaves_of,
+    map_leaves,
+    signature_of,
+    values_of,
+    with_arrays,
+)
 from nki_mlir.language.current import dynamic_loops, functions, memory, older_memory, simulator  # noqa: F401  define methods
 from nki_mlir.language.current.assignment import assign
 from nki_mlir.language.current.calls import reported
@@ -27,7 +37,7 @@ from nki_mlir.language.current.memory import Storage
 from nki_mlir.language.current.older_memory import bare_names
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.functions import program_ndim as dimensions_of_grid
-from nki_mlir.language.kernel import K, capturing, plain_index_errors, takes_attributes
+from nki_mlir.language.kernel import K, capturing, is_array, plain_index_errors, takes_attributes
 from nki_mlir.language.kernel import Kernel as CoreKernel
 from nki_mlir.language.launch_grid import cores_of
 from nki_mlir.language.launching import MODES, Decorators
@@ -37,6 +47,7 @@ from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 SIMULATOR = EnvironmentVariable("NKI_SIMULATOR")
+ARTIFACTS = EnvironmentVariable("NKI_ARTIFACTS_DIR")           # where calls leave compiled kernels
 
 C = TypeVar("C", bound="Kernel")
 
@@ -104,7 +115,18 @@ class Kernel(CoreKernel):
             if all(simulator.framework(leaf) != "jax" for _, leaf in leaves):
                 with plain_index_errors():
                     return simulator.simulate(self, arguments, keywords, self.platform)
+        if not capturing() and ARTIFACTS.raw():
+            self.leave_compiled(ARTIFACTS.text(), arguments, keywords)
         return super().__call__(*arguments, **keywords)
+
+    def leave_compiled(self, folder: str, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:
+        """Leave the compiled kernel as ``kernel.neff`` in the folder, where all tensors are NumPy arrays."""
+        arguments, keywords = with_arrays(arguments, keywords)
+        if framework_of(arguments, keywords) is None:
+            from nki_mlir.targets.neuron.format.artifacts import pack_kernel  # start-up: loads MLIR
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            streams = self.specialize(self.bind(arguments, keywords, is_array, self.describe)).streams
+            write_file(Path(folder) / "kernel.neff", pack_kernel(streams))
 
     def _to_subclass(self, cls: "type[C]", **settings: object) -> "C":
         """The kernel as a subclass, with settings of that class, and a cache of its own."""

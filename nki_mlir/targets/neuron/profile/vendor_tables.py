@@ -34,13 +34,18 @@ class NoParquet(NkiMlirError):
     fix = "pip install 'nki_mlir[profile]'"
 
 
-def write_tables(document: Document, folder: Path) -> list[Path]:
-    """Write the tables into ``profiles/global/KERNEL@latest`` of a folder. Raises ``NoParquet`` without pyarrow."""
+def write_tables(document: Document, folder: Path, name: str = "") -> list[Path]:
+    """Write the tables into ``profiles/global/NAME@latest`` of a folder, under the kernel's name where there is none.
+    Raises ``NoParquet`` without pyarrow."""
+    return write_into(document, folder / "profiles" / "global" / f"{name or document['timing']['kernel']}@latest")
+
+
+def write_into(document: Document, target: Path) -> list[Path]:
+    """Write the tables into a folder. Raises as above."""
     try:
         import pyarrow.parquet  # start-up: an extra, which may not be installed
     except ImportError:
         raise NoParquet from None
-    target = folder / "profiles" / "global" / f"{document['timing']['kernel']}@latest"
     target.mkdir(parents=True, exist_ok=True)
     files = []
     for name, rows in vendor_tables(document).items():

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Scripts that stand in for the vendor's executables, and the PATH on which a program finds them."""
+
+import atexit
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from nki_mlir.cli.standins import EXECUTABLES
+
+DEVICE = "neuron-ls"            # lists a device, which programs take for a sign that there is one
+_installed: list[str] = []      # the directory on PATH, once there is one
+
+
+def write_executables(folder: Path, names: Iterable[str] = EXECUTABLES) -> None:
+    """A script for each executable in a new directory, which this interpreter runs."""
+    folder.mkdir(parents=True)
+    for name in names:
+        script = folder / name
+        program = f"import sys; sys.argv[0] = {name!r}; from {EXECUTABLES[name]} import main; sys.exit(main())"
+        script.write_text(f"#!/bin/sh\nPYTHONPATH={shlex.quote(package_path())}${{PYTHONPATH:+:$PYTHONPATH}} "
+                          f'exec {shlex.quote(sys.executable)} -c {shlex.quote(program)} "$@"\n')
+        script.chmod(0o755)
+
+
+def package_path() -> str:
+    """The directory that this package is imported from."""
+    return str(Path(__file__).resolve().parents[2])
+
+
+def put_on_path() -> None:
+    """Have the executables found by this process and those that it starts, behind all that are installed; not the one
+    that lists a device. Where no file can be written, nothing is found."""
+    if _installed:
+        return
+    try:
+        folder = tempfile.mkdtemp(prefix="nki-executables-")
+        write_executables(Path(folder) / "bin", [name for name in EXECUTABLES if name != DEVICE])
+    except OSError:
+        return
+    _installed.append(folder)
+    os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(folder) / "bin")])
+    atexit.register(remove, folder, os.getpid())
+
+
+def take_off_path() -> None:
+    """Undo it."""
+    for folder in _installed:
+        entry = str(Path(folder) / "bin")
+        parts = os.environ.get("PATH", "").split(os.pathsep)
+        os.environ["PATH"] = os.pathsep.join(p for p in parts if p != entry)
+        shutil.rmtree(folder, ignore_errors=True)
+    _installed.clear()
+
+
+def remove(folder: str, owner: int) -> None:
+    """Remove the scripts at the end of the process that wrote them, not of a fork."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nkipy.runtime`` and ``nkipy.core.backend.hlo``, as far as programs use them to run compiled kernels.
+
+Kernels are files that this package wrote. What needs the vendor's compiler is refused.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.language.current.runtime import Spike, SpikeBenchmark, SpikeModel, SpikeTensor
+
+
+class NeedsVendorCompiler(NkiMlirError, RuntimeError):
+    """A call that compiles an array program.
+
+    Example:
+        assert issubclass(NeedsVendorCompiler, RuntimeError)
+    """
+
+    code = "NKI-VENDOR-COMPILER"
+    message = "{what} needs the vendor's compiler"
+    why = "it compiles array programs, not kernels"
+    fix = "compile kernels with nki.compiler.driver, and load the file"
+
+
+@dataclass(frozen=True)
+class HLOTensor:
+    """A result of a module, by shape, dtype and name.
+
+    Example:
+        assert HLOTensor(shape=(4, 8), dtype=np.float32, name="y").shape == (4, 8)
+    """
+
+    shape: tuple[int, ...]
+    dtype: object
+    name: str = ""
+
+
+@dataclass
+class HLOModule:
+    """Inputs and results of a compiled kernel, as its author describes them.
+
+    Example:
+        module = HLOModule(name="kernel")
+        module.add_parameter((4, 8), np.float32, name="x")
+        module.set_results([HLOTensor((4, 8), np.float32, "y")])
+        assert [p.name for p in module.parameters] == ["x"] and module.results[0].name == "y"
+    """
+
+    name: str = ""
+    parameters: list[HLOTensor] = field(default_factory=list)
+    results: list[HLOTensor] = field(default_factory=list)
+
+    def add_parameter(self, shape: Sequence[int], dtype: object, name: str = "") -> HLOTensor:
+        """One more input."""
+        self.parameters.append(HLOTensor(tuple(shape), dtype, name))
+        return self.parameters[-1]
+
+    def set_results(self, results: Sequence[HLOTensor]) -> None:
+        """The results."""
+        self.results = list(results)
+
+
+class CompiledArtifact:
+    """A compiled kernel's file with the description of its inputs and results (``nkipy.runtime.CompiledKernel``).
+
+    Arguments:
+        traced_kernel: what has the description as ``_code``
+        neff_path: the file
+
+    Errors:
+        A file that is not there is a FileNotFoundError.
+
+    Example:
+        try:
+            CompiledArtifact(None, "nothing.neff")
+        except FileNotFoundError as error:
+            assert "nothing.neff" in str(error)
+    """
+
+    def __init__(self, traced_kernel: Any, neff_path: str | Path) -> None:
+        if not Path(neff_path).is_file():
+            raise FileNotFoundError(f"there is no compiled kernel {neff_path}")
+        self.compiled_artifact = os.path.abspath(neff_path)
+        self.ir = getattr(traced_kernel, "_code", None)
+
+
+class BaremetalExecutor:
+    """Runs compiled kernels on arrays.
+
+    Arguments:
+        verbose: no effect
+
+    Errors:
+        As of the runtime.
+
+    Example:
+        with BaremetalExecutor() as executor:
+            assert isinstance(executor, BaremetalExecutor)
+    """
+
+    def __init__(self, verbose: int = 0) -> None:
+        self.models: dict[str, SpikeModel] = {}
+
+    def __enter__(self) -> "BaremetalExecutor":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+                 ) -> None:
+        self.models.clear()
+
+    def model(self, compiled: CompiledArtifact) -> SpikeModel:
+        """The kernel, loaded once."""
+        file = compiled.compiled_artifact
+        if file not in self.models:
+            self.models[file] = SpikeModel.load_from_neff(file)
+        return self.models[file]
+
+    def tensors(self, model: SpikeModel, arrays: Sequence[np.ndarray]) -> dict[str, SpikeTensor]:
+        """The arrays as tensors, in the order of the kernel's inputs."""
+        names = list(model.input_tensors_info)
+        if len(arrays) != len(names):
+            raise ValueError(f"the inputs of {model.name} are {', '.join(names)}; got {len(arrays)} arrays")
+        return {name: SpikeTensor(np.asarray(array), name) for name, array in zip(names, arrays)}
+
+    def run(self, compiled: CompiledArtifact, *arrays: np.ndarray, save_trace: bool = False,
+            artifacts_dir: str | Path | None = None, **options: object) -> Any:
+        """The result, or a tuple of several. The trace is profile.ntff in the folder."""
+        model = self.model(compiled)
+        trace = str(Path(artifacts_dir or ".") / "profile.ntff")
+        results = model(self.tensors(model, arrays), save_trace=save_trace, ntff_name=trace)
+        found = tuple(tensor.numpy() for tensor in (results or {}).values())
+        return found[0] if len(found) == 1 else found
+
+    def benchmark(self, compiled: CompiledArtifact, *arrays: np.ndarray, warmup_iterations: int = 5,
+                  benchmark_iterations: int = 100, mode: str = "device", artifacts_dir: str | Path | None = None,
+                  **options: object) -> SpikeBenchmark:
+        """How long executions take."""
+        model = self.model(compiled)
+        return model.benchmark(self.tensors(model, arrays), None, warmup_iterations, benchmark_iterations, mode)
+
+
+class DeviceTensor(SpikeTensor):
+    """A tensor of the simulated device, also of PyTorch.
+
+    Example:
+        assert np.array_equal(DeviceTensor.from_numpy(np.ones(4, np.float32)).numpy(), np.ones(4))
+    """
+
+    @classmethod
+    def from_torch(cls, tensor: Any, name: str | None = None, core_id: int = 0) -> "DeviceTensor":
+        return cls(tensor.detach().cpu().numpy(), name, core_id)
+
+    def torch(self) -> Any:
+        """As a tensor of PyTorch."""
+        import torch  # start-up: an extra
+        return torch.from_numpy(self.numpy())
+
+
+class DeviceKernel(SpikeModel):
+    """A loaded kernel (``nkipy.runtime.DeviceKernel``).
+
+    Example:
+        try:
+            DeviceKernel.compile_and_load(double)
+        except NeedsVendorCompiler as error:
+            assert "compile_and_load" in str(error)
+    """
+
+    @classmethod
+    def compile_and_load(cls, kernel: object, *arrays: object, **options: object) -> NoReturn:
+        """Refused."""
+        raise NeedsVendorCompiler(what="DeviceKernel.compile_and_load").here()
+
+
+def is_neuron_compatible() -> bool:
+    """Whether there are cores.
+
+    Arguments:
+        none
+
+    Result:
+        True: there is a simulated one.
+
+    Errors:
+        None.
+
+    Example:
+        assert is_neuron_compatible()
+    """
+    return Spike.get_visible_neuron_core_count() >= 1
+
+
+CompiledKernel = CompiledArtifact
+
+__all__ = ["BaremetalExecutor", "CompiledArtifact", "CompiledKernel", "DeviceKernel", "DeviceTensor", "HLOModule",
+           "HLOTensor", "NeedsVendorCompiler", "is_neuron_compatible"]

@@ -1,0 +1,423 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nki.runtime``: compiled kernels loaded from their files, and run on tensors of the simulated device.
+
+Values come from the simulator of instruction streams, times from the timed machine: each execution takes the same time.
+``nrtpy`` and ``spike`` are other names of this module.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.files import write_file
+from nki_mlir.scalar.dtypes import dtype_of
+from nki_mlir.targets import neuron
+from nki_mlir.targets.neuron.format.artifacts import NeffContent, NtffContent, pack_trace, unpack_kernel
+
+CORES = "NEURON_RT_VISIBLE_CORES"
+
+
+class SpikeRuntimeError(NkiMlirError, RuntimeError):
+    """An error of the runtime.
+
+    Example:
+        assert issubclass(SpikeRuntimeError, RuntimeError)
+    """
+
+    code = "NKI-RUNTIME"
+    message = "{what}"
+    fix = "{fix}"
+
+
+class SpikeError(SpikeRuntimeError):
+    """A use of the runtime that it does not take.
+
+    Example:
+        assert issubclass(SpikeError, SpikeRuntimeError)
+    """
+
+
+class NrtError(SpikeRuntimeError):
+    """A file or memory that the runtime does not take.
+
+    Example:
+        assert issubclass(NrtError, SpikeRuntimeError)
+    """
+
+
+class TensorInfo(NamedTuple):
+    """An input or output of a loaded kernel; ``size`` in bytes."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    size: int
+
+
+class SpikeTensor:
+    """A tensor of the simulated device.
+
+    Arguments:
+        array: its elements, which are copied
+        name: what it is called
+        core_id: the core that it belongs to
+
+    Errors:
+        None.
+
+    Example:
+        tensor = SpikeTensor.from_numpy(np.ones((4, 8), np.float32), name="x")
+        assert tensor.shape == (4, 8) and np.array_equal(tensor.numpy(), np.ones((4, 8)))
+    """
+
+    def __init__(self, array: np.ndarray, name: str | None = None, core_id: int = 0) -> None:
+        self.tensor_ref: np.ndarray = np.array(array, order="C")
+        self.name, self.core_id = name, core_id
+
+    @classmethod
+    def from_numpy(cls, array: np.ndarray, name: str | None = None, core_id: int = 0) -> "SpikeTensor":
+        """A tensor with the elements of an array."""
+        return cls(array, name, core_id)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.tensor_ref.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.tensor_ref.dtype
+
+    def numpy(self) -> np.ndarray:
+        """A copy as an array."""
+        elements: np.ndarray = self.tensor_ref.copy()
+        return elements
+
+    def write_from_numpy(self, array: np.ndarray) -> None:
+        """Write the bytes of an array; another number of bytes is a ValueError."""
+        if array.nbytes != self.tensor_ref.nbytes:
+            raise ValueError(f"the array has {array.nbytes} bytes, the tensor {self.tensor_ref.nbytes}")
+        data = np.frombuffer(np.ascontiguousarray(array).tobytes(), self.dtype)
+        self.tensor_ref[...] = data.reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class SpikeBenchmark:
+    """Durations of executions in milliseconds of the model, which has no spread.
+
+    Example:
+        assert BenchmarkResult([0.5, 0.5], 2).mean_ms == 0.5
+    """
+
+    durations_ms: list[float] = field(default_factory=list)
+    iterations: int = 0
+    warmup_iterations: int = 0
+    source: str = "model"
+
+    @property
+    def mean_ms(self) -> float:
+        return self.durations_ms[0] if self.durations_ms else 0.0
+
+    min_ms = max_ms = mean_ms
+
+    @property
+    def std_dev_ms(self) -> float:
+        return 0.0
+
+
+class LoadedKernel(NamedTuple):
+    """What ``model_ref`` of a model is."""
+
+    core_id: int
+
+
+class SpikeModel:
+    """A compiled kernel that is loaded on a core.
+
+    Arguments:
+        content: what its file holds
+        neff_path: the file
+        name: what it is called
+        core_id: the core
+
+    Errors:
+        As of the calls.
+
+    Example:
+        bir = compile_to_bir(double, inputs={"x": np.ones((4, 8), np.float32)}, output_names=["y"])
+        model = SpikeModel.load_from_neff(compile_bir_to_neff(CompileOptions(artifacts_dir="."), bir).neff_path)
+        x, y = SpikeTensor.from_numpy(np.ones((4, 8), np.float32)), model.allocate_output_tensors()[0]
+        model({"x": x}, {list(model.output_tensors_info)[0]: y})
+        assert np.array_equal(y.numpy(), np.full((4, 8), 2.0))
+        assert len(model.benchmark({"x": x}, benchmark_iter=3).durations_ms) == 3
+    """
+
+    def __init__(self, content: NeffContent, neff_path: str, name: str | None = None, core_id: int = 0) -> None:
+        self.content, self.neff_path = content, neff_path
+        self.name, self.model_ref = name or content.kernel, LoadedKernel(core_id)
+        program = content.programs[0]
+        self.inputs, self.outputs = program.of_kind("input"), program.of_kind("output")
+        self.input_tensors_info = {v.name: TensorInfo(tuple(v.shape), v.dtype.name, v.nbytes) for v in self.inputs}
+        updated = [] if self.outputs else self.inputs
+        self.alias_info = {v.name: v.name for v in updated}
+        self.output_tensors_info = {v.name: TensorInfo(tuple(v.shape), v.dtype.name, v.nbytes)
+                                    for v in (*self.outputs, *updated)}
+
+    @classmethod
+    def load_from_neff(cls, neff_path: str | Path, name: str | None = None, core_id: int = 0, cc_enabled: bool = False,
+                       rank_id: int = 0, world_size: int = 1) -> "SpikeModel":
+        """The kernel in a file. A file that is none is an ``NrtError``."""
+        check_core(core_id)
+        try:
+            content = unpack_kernel(Path(neff_path).read_bytes(), str(neff_path))
+        except OSError as error:
+            raise NrtError(what=f"{neff_path} cannot be read: {error.strerror}", fix="name a compiled kernel") from None
+        except NkiMlirError as error:
+            raise NrtError(what=error.headline, fix=error.advice[1]) from error
+        start()
+        return cls(content, str(neff_path), name, core_id)
+
+    @cached_property
+    def milliseconds(self) -> float:
+        """Of one execution, on the model."""
+        from nki_mlir.targets.neuron.timing import time_programs  # start-up: loads MLIR
+        return time_programs(self.content.programs, mode=self.content.mode).total_ns / 1e6
+
+    def allocate_output_tensors(self) -> list[SpikeTensor]:
+        """A tensor of zeros for each output."""
+        return [SpikeTensor(np.zeros(info.shape, dtype_of(info.dtype).numpy), name, self.model_ref.core_id)
+                for name, info in self.output_tensors_info.items()]
+
+    def _allocate_outputs_with_aliases(self, inputs: Mapping[str, SpikeTensor]) -> dict[str, SpikeTensor]:
+        """A tensor for each output by name; outputs that are updated inputs are those."""
+        return {str(t.name): inputs[str(t.name)] if t.name in self.alias_info else t
+                for t in self.allocate_output_tensors()}
+
+    def checked(self, tensors: Mapping[str, SpikeTensor], infos: Mapping[str, TensorInfo], what: str) -> None:
+        """Raises ValueError for names, AssertionError for shapes, dtypes and cores that are not the kernel's."""
+        if set(tensors) != set(infos):
+            raise ValueError(f"the {what} of {self.name} are {', '.join(infos)}; got {', '.join(tensors) or 'none'}")
+        for name, tensor in tensors.items():
+            info = infos[name]
+            assert tuple(tensor.shape) == info.shape, f"{what} {name} has shape {info.shape}, got {tensor.shape}"
+            same = dtype_of(tensor.dtype).name == info.dtype
+            assert same, f"{what} {name} has dtype {info.dtype}, got {tensor.dtype}"
+            assert tensor.core_id == self.model_ref.core_id, f"{what} {name} is on core {tensor.core_id}"
+
+    def __call__(self, inputs: Mapping[str, SpikeTensor], outputs: Mapping[str, SpikeTensor] | None = None,
+                 save_trace: bool = False, ntff_name: str | None = None) -> dict[str, SpikeTensor] | None:
+        """Run, and fill the outputs; they are the result where they are allocated here."""
+        self.checked(inputs, self.input_tensors_info, "inputs")
+        targets = dict(outputs) if outputs is not None else self._allocate_outputs_with_aliases(inputs)
+        self.checked(targets, self.output_tensors_info, "outputs")
+        arrays = [inputs[v.name].tensor_ref.copy() for v in self.inputs]
+        made = [np.zeros(v.shape, v.dtype.numpy) for v in self.outputs]
+        neuron.simulate(self.content.programs, arrays, made)
+        for v, array in zip(self.outputs or self.inputs, made if self.outputs else arrays):
+            targets[v.name].tensor_ref[...] = array
+        note_execution(self)
+        if save_trace:
+            write_file(ntff_name or str(Path(self.neff_path).with_suffix(".ntff")), self.trace())
+        return targets if outputs is None else None
+
+    def trace(self) -> bytes:
+        """The trace of one execution."""
+        from nki_mlir.targets.neuron.profile import profile_of  # start-up: loads MLIR
+        from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
+        profile = profile_of(self.content.programs, self.content.mode)
+        return pack_trace(NtffContent(self.content.kernel, self.content.digest, 1, self.model_ref.core_id,
+                                      vendor_summary(profile), profile))
+
+    def benchmark(self, inputs: Mapping[str, SpikeTensor], outputs: Mapping[str, SpikeTensor] | None = None,
+                  warmup_iter: int = 5, benchmark_iter: int = 5, mode: str = "device") -> SpikeBenchmark:
+        """Run once, and say how long each of the iterations would take."""
+        if mode not in ("device", "host"):
+            raise SpikeError(what=f"there is no mode {mode!r} of benchmark", fix="use device or host")
+        self(inputs, outputs)
+        for _ in range(benchmark_iter - 1):
+            note_execution(self)
+        return SpikeBenchmark([self.milliseconds] * benchmark_iter, benchmark_iter, warmup_iter)
+
+
+# -- the runtime -------------------------------------------------------------------------------------------------------
+_started: list[bool] = []
+
+
+def start() -> None:
+    """From here on the cores cannot be chosen any more."""
+    if not _started:
+        _started.append(True)
+
+
+def check_core(core_id: int) -> None:
+    if type(core_id) is not int or core_id < 0:
+        raise SpikeError(what=f"there is no core {core_id!r}", fix="name a core by its number, from 0")
+
+
+def configure(visible_cores: Sequence[int]) -> None:
+    """Choose the cores.
+
+    Arguments:
+        visible_cores: their numbers
+
+    Result:
+        None.
+
+    Errors:
+        A TypeError for a number alone, a ValueError for negative ones, a RuntimeError once a kernel is loaded.
+
+    Example:
+        reset()
+        configure(visible_cores=[0, 1])
+        assert os.environ["NEURON_RT_VISIBLE_CORES"] == "0,1"
+    """
+    if not isinstance(visible_cores, (list, tuple)):
+        raise TypeError(f"visible_cores is a list of numbers, got {visible_cores!r}")
+    if any(type(core) is not int or core < 0 for core in visible_cores):
+        raise ValueError(f"cores are numbers from 0, got {list(visible_cores)}")
+    if _started:
+        raise SpikeError(what="cores are chosen before the first kernel is loaded", fix="call reset() first")
+    os.environ[CORES] = ",".join(map(str, visible_cores))
+
+
+def reset() -> None:
+    """Close the runtime.
+
+    Arguments:
+        none
+
+    Result:
+        None.
+
+    Errors:
+        None.
+
+    Example:
+        reset()
+        configure([0])
+    """
+    _started.clear()
+
+
+class Spike:
+    """The runtime as an object: models and tensors of it.
+
+    Example:
+        assert Spike.get_visible_neuron_core_count() >= 1
+    """
+
+    @staticmethod
+    def get_visible_neuron_core_count() -> int:
+        """How many simulated cores there are: those that the environment names, else one."""
+        text = os.environ.get(CORES, "").strip() or "0"
+        cores: set[int] = set()
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            cores |= set(range(int(first), int(last or first) + 1))
+        return len(cores)
+
+    def load_model(self, neff_path: str, core_id: int = 0, **options: object) -> SpikeModel:
+        """The kernel in a file."""
+        return SpikeModel.load_from_neff(neff_path, core_id=core_id)
+
+    def execute(self, model: SpikeModel, inputs: Mapping[str, SpikeTensor], outputs: Mapping[str, SpikeTensor],
+                ntff_name: str | None = None, save_trace: bool = False) -> None:
+        """Run a model, and fill the outputs."""
+        model(inputs, outputs, save_trace, ntff_name)
+
+    def unload_model(self, model: SpikeModel) -> None:
+        """Nothing is held for a model."""
+
+    def close(self) -> None:
+        """As ``reset``."""
+        reset()
+
+
+def get_spike_singleton() -> Spike:
+    """Start the runtime.
+
+    Arguments:
+        none
+
+    Result:
+        The runtime.
+
+    Errors:
+        None.
+
+    Example:
+        assert isinstance(get_spike_singleton(), Spike)
+    """
+    start()
+    return Spike()
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+_sessions: "list[SystemTraceSession]" = []
+_clock: list[int] = [0]                 # ns of the model that all executions took
+
+
+def note_execution(model: SpikeModel) -> None:
+    """An execution begins and ends: an event each for every core, in the sessions that are open."""
+    began, ended = _clock[0], _clock[0] + round(1e6 * model.milliseconds)
+    _clock[0] = ended
+    for session in _sessions:
+        session.executions += 1
+        for core in range(len(model.content.programs)):
+            session.tracked += 1
+            for phase, when in (("start", began), ("stop", ended)):
+                session.events.append({
+                    "event_type": "nc_exec_running", "phase": phase, "tracking_id": session.tracked,
+                    "timestamp_ns": when, "nc_idx": model.model_ref.core_id,
+                    "data": {"nc_timestamp_ns": when, "exec_id": session.executions,
+                             "device_core_idx": model.model_ref.core_id + core}})
+
+
+class SystemTraceSession:
+    """Notes executions between its begin and its end.
+
+    Arguments:
+        core_id: the core that is watched; all of them where it is None
+
+    Errors:
+        None.
+
+    Example:
+        with SystemTraceSession(core_id=0) as session:
+            assert json.loads(session.fetch_events_json()) == {"events": []}
+    """
+
+    def __init__(self, core_id: int | None = None) -> None:
+        self.core_id, self.events, self.executions, self.tracked = core_id, list[dict[str, Any]](), 0, 0
+
+    def fetch_events_json(self) -> str:
+        """The events so far as text; they are gone then."""
+        events, self.events = self.events, []
+        return json.dumps({"events": [e for e in events if self.core_id in (None, e["nc_idx"])]})
+
+    def drain_events(self) -> None:
+        """Forget the events so far."""
+        self.events = []
+
+    def stop(self) -> None:
+        """Note nothing more."""
+        if self in _sessions:
+            _sessions.remove(self)
+
+    def __enter__(self) -> "SystemTraceSession":
+        _sessions.append(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+
+BenchmarkResult = SpikeBenchmark
+
+__all__ = ["BenchmarkResult", "NrtError", "Spike", "SpikeError", "SpikeModel", "SpikeRuntimeError", "SpikeTensor",
+           "SystemTraceSession", "configure", "get_spike_singleton", "reset"]
