@@ -18,6 +18,7 @@ from nki_mlir.targets.cpu.passes import (
     load_fields,
     parallelize,
     store_rows,
+    widen_factors,
     zero_unwritten,
 )
 from nki_mlir.targets.cpu.pipeline import NAMES
@@ -61,6 +62,18 @@ def doubled(x, y):
     nl.store(y, nl.multiply(nl.load(x), 2.0))
 
 
+def narrow_products(x, y):
+    """A product of factors in float16, which hold these numbers exactly."""
+    left, right = (nl.copy(nl.load(x[nl.ds(k * 64, 64), :]), dtype=nl.float16) for k in range(2))
+    nl.store(y[0:64, :], nl.matmul(left, right, transpose_x=True))
+
+
+def without_rows(*arguments: Any) -> Any:
+    """A converted factor whose first row is taken for all of them."""
+    operand, region = CONVERTED(*arguments)
+    return replace(operand, strides=tuple(step if step <= 1 else 0 for step in operand.strides)), region
+
+
 def fewer_parts(nest: Any, least: int, most: int) -> Any:
     """One part less than the rows need."""
     found = PARTS_OF(nest, least, most)
@@ -68,12 +81,14 @@ def fewer_parts(nest: Any, least: int, most: int) -> Any:
 
 
 PARTS_OF, PRODUCT, BESIDE, THROUGH = parallelize.parts_of, form_products.as_one_product, load_fields._beside, store_rows.through
+CONVERTED = widen_factors.WidenFactors.converted
 FAULTS: dict[str, tuple[object, str, Callable[..., Any], Callable[..., None]]] = {
     "forward-copies": ("passes.forward_copies", "inputs_written", lambda *_: set(), overwritten),
     "chunk-rows": ("passes.chunk_rows.Run", "all_apart", lambda *_: True, shifted),
     "parallelize": ("passes.parallelize", "parts_of", fewer_parts, doubled),
     "form-products": ("passes.form_products", "as_one_product", lambda nodes: (
         found := PRODUCT(nodes)) and replace(found, offsets=(Linear(),) * 3), products),
+    "widen-factors": ("passes.widen_factors.WidenFactors", "converted", without_rows, narrow_products),
     "load-fields": ("passes.load_fields", "_beside", lambda nest, arguments: tuple(
         (k, first, 0) for k, first, _ in BESIDE(nest, arguments)), fields),
 }
