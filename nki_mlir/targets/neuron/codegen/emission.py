@@ -7,7 +7,7 @@ Their order, engines and addresses are chosen by timing several (``fastest``).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from math import prod
@@ -29,8 +29,9 @@ from nki_mlir.targets.neuron.codegen.fastest import (
     in_program_order_where_it_fits,
     take_addresses,
 )
+from nki_mlir.targets.neuron.codegen.fuse_instructions import fuse_instructions
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code, write_code
-from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable
+from nki_mlir.targets.neuron.codegen.records import Block, Code, Loop, LoopVariable, copied
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, with_grid
@@ -67,7 +68,7 @@ class Observation:
 
 WRITTEN_OUT = 400_000           # instructions: published profiles show static loops written out
 FOR_VALUES = 1_000              # instructions: to run one takes a fraction of the time that it takes to make one
-OPTIMIZATIONS = "reorder", "engines", "issuers", "loads"
+OPTIMIZATIONS = "fuse", "reorder", "engines", "issuers", "loads"
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Emission:
     None: what is faster. ``level``: how long a good order is searched for: 0 (program order), 1 or 3."""
 
     unroll_limit: int | None = None
+    fuse: bool = True           # one instruction for two, where values stay
     reorder: bool = True        # take the fastest of several orders; else program order
     engines: bool = True        # instructions for which the kernel names no engine go to any that has them
     issuers: bool = True        # transfers for which it names none are triggered by any engine that can
@@ -88,12 +90,12 @@ class Emission:
     def as_written(cls, level: int = 1) -> "Emission":
         """As the vendor's compiler evidently treats a kernel: its own loads, engines and order of loops stay, and loops
         are written out."""
-        return cls(unroll_limit=WRITTEN_OUT, issuers=False, loads=False, level=level)
+        return cls(unroll_limit=WRITTEN_OUT, fuse=False, issuers=False, loads=False, level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
         """Program order, written out, on each instruction's first engine: what optimizations are compared with."""
-        return cls(unroll_limit=UNROLL_LIMIT, reorder=False, engines=False, issuers=False, loads=False)
+        return cls(unroll_limit=UNROLL_LIMIT, fuse=False, reorder=False, engines=False, issuers=False, loads=False)
 
     @classmethod
     def of_loops(cls) -> "Emission":
@@ -104,7 +106,7 @@ class Emission:
     def for_values(cls) -> "Emission":
         """Of who asks for values alone: as few instructions as loops allow, in program order, which needs the least
         memory."""
-        return cls(unroll_limit=FOR_VALUES, reorder=False, loads=False)
+        return cls(unroll_limit=FOR_VALUES, fuse=False, reorder=False, loads=False)
 
 
 def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
@@ -113,7 +115,7 @@ def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
     try:
         return emit(Emission.for_values())
     except NkiMlirError:
-        return emit(Emission(reorder=False, loads=False))
+        return emit(Emission(fuse=False, reorder=False, loads=False))
 
 
 def emit_module(module: Module, options: Emission = Emission()) -> Program:
@@ -134,6 +136,9 @@ def emit_code(code: Code, options: Emission) -> Program:
     reorder = options.reorder and options.level > 0
     choice = partial(EngineChoice, code.machine, options.engines and options.level > 0,
                      options.issuers and options.level > 0)
+    if options.fuse and options.level > 0:
+        code = replace(code, body=copied(code.body))
+        options.observation.step("fuse-instructions", code, lambda: fuse_instructions(code))
     if not reorder:
         candidate = Candidate(options.unroll_limit or UNROLL_LIMIT, BODY, options.loads and options.level > 0)
         candidate, program = in_program_order_where_it_fits(code, candidate, choice(), options.spill)

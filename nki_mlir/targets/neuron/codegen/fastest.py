@@ -160,6 +160,7 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
             failed = failed or error
     if not found:
         assert failed is not None
+        in_program_order_where_it_fits(whole, several[0], choice, spill)        # the error that it has
         raise failed
     best = min(found, key=lambda one: one[0])
     if limit is None and written_out(whole.body) > STRAIGHT[level] and (

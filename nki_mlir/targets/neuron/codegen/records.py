@@ -6,7 +6,7 @@ over tens of thousands of instructions without building MLIR in between.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -221,6 +221,24 @@ def blocks(block: Block) -> Iterator[Block]:
     for node in block.nodes:
         for inner in sub_blocks(node):
             yield from blocks(inner)
+
+
+def copied(block: Block) -> Block:
+    """The block with nodes of its own, whose buffers and operations are the same."""
+    return Block([copied_node(node) for node in block.nodes], list(block.buffers))
+
+
+def copied_node(node: Any) -> Any:
+    match node:
+        case InstructionStep():
+            return InstructionStep(node.op, node.location, node.work)
+        case Loop():
+            return replace(node, body=copied(node.body))
+        case Branch():
+            return replace(node, then=copied(node.then), otherwise=copied(node.otherwise))
+        case While():
+            return replace(node, test=copied(node.test), body=copied(node.body))
+    return node
 
 
 def nodes_in(block: Block) -> Iterator[Any]:

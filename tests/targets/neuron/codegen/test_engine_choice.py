@@ -13,6 +13,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.scalar.dtypes import INT32
+from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import InstructionStep, blocks
@@ -104,7 +105,8 @@ def mixed(x, named):
 def test_kernel__decides_what_it_names():
     x = np.random.default_rng(0).standard_normal((128, 2048)).astype(np.float32)
     for named in (True, False):
-        streams = mixed.lower(nki_mlir.spec(x.shape, "float32"), named).streams[0].streams
+        spec = mixed.lower(nki_mlir.spec(x.shape, "float32"), named).specialization
+        streams = neuron.streams(spec.captured, spec.grid, Emission(fuse=False))[0].streams
         on = [engine for engine, stream in streams.items() for i in stream if i.op.mnemonic == "COPY"]
         assert (on == [SCALAR] * 8) == named and len(on) == 8
         np.testing.assert_array_equal(mixed.on("isa")(x, named), x)

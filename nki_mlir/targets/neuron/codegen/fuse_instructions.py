@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""fuse-instructions: one instruction for two, where the first computes a tile that only the second reads.
+
+before:  t = x - m; e = exp(t); s = sum of e          after:  e, s = exp(x + -m) and its sum
+         p = l.T @ r; q[j] = copy p                           q[j] = l.T @ r
+
+| first | second | one |
+|---|---|---|
+| any | tensor_copy | the first, which writes where the copy went |
+| tensor_scalar that multiplies, adds a negated tile, or both | activation | activation with scale and bias |
+| activation, tensor_scalar | tensor_reduce of the result, which others may read, too | the two that also reduce |
+| tensor_scalar | tensor_scalar | tensor_scalar of two operations |
+| tensor_scalar | tensor_tensor | scalar_tensor_tensor |
+
+Tiles between are float32, which is what instructions compute in, so that nothing is rounded less often than the kernel
+says. What is subtracted is negated where it is computed (``negate`` of a reduction). An activation that only copies
+becomes a tensor_copy, which more engines have. Both instructions stay where the one would take longer, is against a
+rule of the target, or on another engine than the kernel names for one of them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.access import HBM, PSUM, Linear, Tile
+from nki_mlir.dialects.nisa.elementwise import ActivationOp, ScalarTensorTensorOp, TensorScalarOp, TensorTensorOp
+from nki_mlir.dialects.nisa.matmul import NcMatmulOp, NcTransposeOp
+from nki_mlir.dialects.nisa.movement import TensorCopyOp
+from nki_mlir.dialects.nisa.reduction import ActivationReduceOp, TensorReduceOp, TensorScalarReduceOp
+from nki_mlir.dialects.op import Op, changed, with_forms
+from nki_mlir.dialects.target_rules import findings
+from nki_mlir.dialects.verifier import verify
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.passes.levels import Level
+from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
+from nki_mlir.targets.neuron.codegen.records import (
+    Block,
+    Code,
+    DeviceBuffer,
+    InstructionStep,
+    blocks,
+    nodes_in,
+    tiles_of,
+    value_range,
+)
+from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER, runs_of
+
+REDUCING = (ActivationReduceOp, TensorScalarReduceOp)
+APART = 200                     # steps between two instructions that become one
+REDIRECTED = (ActivationOp, ActivationReduceOp, NcMatmulOp, NcTransposeOp, ScalarTensorTensorOp, TensorReduceOp,
+              TensorScalarOp, TensorScalarReduceOp, TensorTensorOp)     # whose result goes where a copy of it went
+
+
+class FuseInstructions(RecordsPass, name="fuse-instructions", reads=Level.NISA):
+    def rewritten(self, code: Code) -> None:
+        fuse_instructions(code)
+
+
+def fuse_instructions(code: Code) -> int:
+    """Fuse what can be, in place; how many instructions are gone."""
+    uses = uses_of(code)
+    return sum(_FusedRun(code.machine, block, run, uses).fused for block in blocks(code.body)
+               for run in list(runs_of(block.nodes)) if len(run) > 1)
+
+
+@dataclass(eq=False)
+class _BufferUses:
+    """Who uses a buffer: the steps that write it, those that read it; ``free``: nobody else does, and the compiler
+    places it."""
+
+    writers: list[InstructionStep] = field(default_factory=list)
+    readers: list[InstructionStep] = field(default_factory=list)
+    free: bool = True
+
+
+def uses_of(code: Code) -> dict[DeviceBuffer, _BufferUses]:
+    found: dict[DeviceBuffer, _BufferUses] = {}
+    for node in nodes_in(code.body):
+        if not isinstance(node, InstructionStep):
+            for tile in tiles_of(node):
+                found.setdefault(tile.handle, _BufferUses()).free = False
+            continue
+        note(found, node)
+    for buffer, uses in found.items():
+        if buffer.space == HBM or buffer.fixed or buffer.addresses or buffer.attributes:
+            uses.free = False
+    return found
+
+
+def note(uses: dict[DeviceBuffer, _BufferUses], step: InstructionStep) -> None:
+    for handle in dict.fromkeys(tile.handle for _, tile in step.op.targets()):
+        uses.setdefault(handle, _BufferUses()).writers.append(step)
+    for handle in dict.fromkeys(tile.handle for _, tile in step.op.sources()):
+        uses.setdefault(handle, _BufferUses()).readers.append(step)
+
+
+class _FusedRun:
+    """One run of steps, which are taken in order as the first of two."""
+
+    def __init__(self, machine: Machine, block: Block, run: Sequence[InstructionStep],
+                 uses: dict[DeviceBuffer, _BufferUses]) -> None:
+        self.machine, self.block, self.uses = machine, block, uses
+        self.steps: list[InstructionStep | None] = list(run)
+        self.position = {step: k for k, step in enumerate(run)}
+        self.fused = 0
+        for k in range(len(self.steps)):
+            while (step := self.steps[k]) is not None and self.fuse(step, k):
+                self.fused += 1
+        for step in self.steps:
+            if step is not None and (copy := open_copy(step.op)) is not None:
+                step.op, step.work = copy, None
+        if self.fused:
+            gone = {step for step in run if step not in set(self.steps)}
+            block.nodes = [node for node in block.nodes if node not in gone]
+
+    def fuse(self, first: InstructionStep, k: int) -> bool:
+        """Fuse a step with the one that reads what it computes; whether that was possible."""
+        if not plain(first.op) or (len(first.op.targets()) != 1 and type(first.op) not in REDUCING):
+            return False
+        (_, made), *_ = first.op.targets()
+        uses = self.uses[made.handle]
+        if not uses.free or uses.writers != [first] or made.access.symbols_used():
+            return False
+        for second in uses.readers:
+            if (at := self.position.get(second)) is None or not k < at <= k + APART or not plain(second.op):
+                return False
+        for second in uses.readers:
+            if type(second.op) is TensorReduceOp and self.fuse_reduction(first, second, made):
+                return True
+        if len(uses.readers) != 1:
+            return False
+        second, = uses.readers
+        if any(tile.access != made.access for _, tile in second.op.sources() if tile.handle is made.handle):
+            return False
+        if type(second.op) is TensorCopyOp:
+            return self.fuse_copy(first, second, made)
+        for pattern in PATTERNS.get((type(first.op), type(second.op)), ()):
+            if self.replace(first, second, made, pattern):
+                return True
+        return False
+
+    # -- the first step takes over -------------------------------------------------------------------------------------
+    def fuse_copy(self, first: InstructionStep, second: InstructionStep, made: Tile) -> bool:
+        """The first step writes where its result is copied to."""
+        op = second.op
+        assert isinstance(op, TensorCopyOp)
+        if type(first.op) not in REDIRECTED or first.op.compute is not FLOAT32 or op.dst.shape != made.shape:
+            return False
+        if made.dtype is not FLOAT32 and made.dtype is not op.dst.dtype:
+            return False
+        if (first.op.mask or op.mask or first.op.limits or op.limits) and (first.op.mask, first.op.limits) != (
+                op.mask, op.limits):
+            return False
+        if self.touched_between(first, second, {op.dst.handle}) or reads(first.op, op.dst.handle):
+            return False
+        mine, other = in_one(first.op, op)
+        assert isinstance(other, TensorCopyOp)
+        if mine.runs_on is Engine.TENSOR and not in_one_bank(other.dst, self.machine):
+            return False
+        new = changed(mine, lambda tile: other.dst if tile.handle is made.handle else tile)
+        return self.put(first, second, new, first)
+
+    def fuse_reduction(self, first: InstructionStep, second: InstructionStep, made: Tile) -> bool:
+        """The first step reduces its result, too."""
+        op = second.op
+        assert isinstance(op, TensorReduceOp)
+        if made.dtype is not FLOAT32 or op.negate or op.src.access != made.access or op.axes != tuple(
+                range(1, len(made.shape))) or first.op.compute is not FLOAT32 or op.compute is not FLOAT32:
+            return False
+        if (first.op.mask, first.op.limits) != (op.mask, op.limits) or reads(first.op, op.dst.handle):
+            return False
+        if self.touched_between(first, second, {op.dst.handle}):
+            return False
+        mine, other = in_one(first.op, op)
+        assert isinstance(other, TensorReduceOp)
+        common: dict[str, Any] = {**shared(mine), "reduce_res": other.dst, "reduce_op": other.op}
+        new: Op
+        if isinstance(mine, ActivationOp) and other.op == "add":
+            new = ActivationReduceOp(dst=mine.dst, src=mine.src, bias=mine.bias, scale=mine.scale, fn=mine.fn,
+                                     imm=mine.imm, **common)
+        elif isinstance(mine, TensorScalarOp) and mine.op1 == "bypass" and not mine.reverse0:
+            new = TensorScalarReduceOp(dst=mine.dst, src=mine.src, operand0=mine.operand0, op0=mine.op0,
+                                       imm0=mine.imm0, **common)
+        else:
+            return False
+        return self.put(first, second, new, first)
+
+    # -- the second step takes over ------------------------------------------------------------------------------------
+    def replace(self, first: InstructionStep, second: InstructionStep, made: Tile,
+                pattern: "Callable[[Op, Op, Tile], tuple[Op, Tile | None] | None]") -> bool:
+        """One step in place of the second, if what the first reads is still there."""
+        if made.dtype is not FLOAT32 or first.op.compute is not FLOAT32 or second.op.compute is not FLOAT32:
+            return False
+        if (first.op.mask, first.op.limits) != (second.op.mask, second.op.limits):
+            return False
+        if self.written_between(first, second, {tile.handle for _, tile in first.op.sources()}):
+            return False
+        found = pattern(*in_one(first.op, second.op), made)
+        if found is None:
+            return False
+        new, negated = found
+        if negated is not None and not self.can_negate(negated, first):
+            return False
+        if not self.put(first, second, new, second):
+            return False
+        if negated is not None:
+            reduction = self.uses[negated.handle].writers[0]
+            reduction.op = changed(reduction.op, lambda tile: tile, negate=not reduction.op.negate)     # type: ignore[attr-defined]
+        return True
+
+    def can_negate(self, tile: Tile, reader: InstructionStep) -> bool:
+        """Whether a tile is a reduction that nobody but one step reads."""
+        uses = self.uses[tile.handle]
+        if not uses.free or len(uses.writers) != 1 or uses.readers != [reader]:
+            return False
+        writer = uses.writers[0]
+        return (type(writer.op) is TensorReduceOp and writer.op.compute is FLOAT32 and writer.op.dst.dtype is FLOAT32
+                and self.position.get(writer, APART) < self.position[reader])
+
+    # -- what is common ------------------------------------------------------------------------------------------------
+    def put(self, first: InstructionStep, second: InstructionStep, new: Op, where: InstructionStep) -> bool:
+        """Put an operation in place of two, if the target has it and it takes no longer."""
+        if any(op.engine not in (Engine.UNKNOWN.value, new.runs_on.value) for op in (first.op, second.op)):
+            return False                        # an engine that the kernel names
+        other = second if where is first else first
+        if any(tile.handle.fixed or tile.handle.addresses for tile in tiles_of(other)):
+            return False                        # another tile may have that address in the meantime
+        try:
+            verify(new)
+        except NkiMlirError:
+            return False
+        if {str(f.error) for f in findings(new, self.machine)} - {
+                str(f.error) for op in (first.op, second.op) for f in findings(op, self.machine)}:
+            return False
+        if self.ns(new) > self.ns(first.op) + self.ns(second.op):
+            return False
+        for step in (first, second):
+            for uses in {self.uses[tile.handle]: None for tile in tiles_of(step)}:
+                uses.writers[:] = [other for other in uses.writers if other is not step]
+                uses.readers[:] = [other for other in uses.readers if other is not step]
+        self.steps[self.position.pop(other)] = None
+        where.op, where.work = new, None
+        note(self.uses, where)
+        return True
+
+    def ns(self, op: Op) -> float:
+        return float(self.machine.cost(op.runs_on, op.work()).busy)
+
+    def between(self, first: InstructionStep, second: InstructionStep) -> list[InstructionStep]:
+        return [step for step in self.steps[self.position[first] + 1:self.position[second]] if step is not None]
+
+    def written_between(self, first: InstructionStep, second: InstructionStep, buffers: set[object]) -> bool:
+        return any(tile.handle in buffers for step in self.between(first, second) for _, tile in step.op.targets())
+
+    def touched_between(self, first: InstructionStep, second: InstructionStep, buffers: set[object]) -> bool:
+        return any(tile.handle in buffers for step in self.between(first, second) for tile in tiles_of(step))
+
+
+def plain(op: Op) -> bool:
+    """Whether an operation may be fused: it has no effect but on its tiles, and may move."""
+    return not op.acts_outside and NO_REORDER not in op.extra and not op.queued
+
+
+def reads(op: Op, buffer: object) -> bool:
+    return any(tile.handle is buffer for _, tile in op.sources())
+
+
+def in_one(first: Op, second: Op) -> tuple[Op, Op]:
+    """Both operations with one list of symbols."""
+    symbols = tuple(dict.fromkeys((*first.symbols, *second.symbols)))
+    return numbered(first, symbols), numbered(second, symbols)
+
+
+def in_one_bank(tile: Tile, machine: Machine) -> bool:
+    """Whether a tile stays in one bank wherever its buffer goes."""
+    buffer, bank, access = tile.handle, machine.psum_bank_bytes, tile.access
+    if tile.space != PSUM or buffer.fixed or buffer.addresses:
+        return False
+    _, _, first, after = tile.bounds
+    return buffer.bytes_per_partition <= bank or (
+        first // bank == (after - 1) // bank
+        and all(c * access.dtype.itemsize % bank == 0 for _, c in access.free.symbols))
+
+
+def numbered(op: Op, symbols: tuple[object, ...]) -> Op:
+    """The operation with its symbols numbered as in a longer list."""
+    if op.symbols == symbols:
+        return op
+    number = [symbols.index(symbol) for symbol in op.symbols]
+
+    def put(form: Linear) -> Linear:
+        return Linear(form.const, tuple(sorted((number[k], c) for k, c in form.symbols)), form.axes)
+    return with_forms(op, put, symbols=symbols, ranges=tuple(value_range(s) for s in symbols))      # type: ignore[arg-type]
+
+
+def open_copy(op: Op) -> TensorCopyOp | None:
+    """A copy that any engine may do, of an activation that does nothing else."""
+    if type(op) is not ActivationOp or op.engine != Engine.UNKNOWN.value or not op.src.dtype.is_float:
+        return None
+    if op.fn != "copy" or op.bias is not None or op.scale is not None or op.imm != 1.0:
+        return None
+    return TensorCopyOp(dst=op.dst, src=op.src, mask=op.mask, limits=op.limits, symbols=op.symbols, ranges=op.ranges,
+                        extra=op.extra)
+
+
+# -- patterns ----------------------------------------------------------------------------------------------------------
+def shared(op: Op) -> dict[str, Any]:
+    return {"mask": op.mask, "limits": op.limits, "symbols": op.symbols, "ranges": op.ranges, "extra": op.extra}
+
+
+def scaled_activation(first: Op, second: Op, made: Tile) -> tuple[Op, Tile | None] | None:
+    """fn(x * scale), fn(x - tile), fn(x + tile): (the activation, a tile that has to be negated)."""
+    assert isinstance(first, TensorScalarOp) and isinstance(second, ActivationOp | ActivationReduceOp)
+    if second.src.handle is not made.handle or second.scale is not None or second.imm != 1.0 or reads_again(
+            second, made) or first.op1 != "bypass":
+        return None
+    tile, fields = first.operand0, dict[str, object]()
+    negated = None
+    if first.op0 == "multiply":
+        if tile is None and first.src.dtype is not FLOAT32:
+            return None
+        fields = {"imm": first.imm0} if tile is None else {"scale": tile}
+    elif first.op0 in ("add", "subtract") and tile is not None and second.bias is None and not (
+            first.op0 == "subtract" and first.reverse0):
+        fields = {"bias": tile}
+        negated = tile if first.op0 == "subtract" else None
+    else:
+        return None
+    if tile is not None and tile.dtype is not FLOAT32:
+        return None
+    return changed(second, lambda t: first.src if t.handle is made.handle else t, **fields), negated
+
+
+def two_scalars(first: Op, second: Op, made: Tile) -> tuple[Op, Tile | None] | None:
+    assert isinstance(first, TensorScalarOp) and isinstance(second, TensorScalarOp)
+    if (first.op1, second.op1) != ("bypass", "bypass") or reads_again(second, made) or first.src.dtype is not FLOAT32:
+        return None
+    if second.src.handle is not made.handle or first.engine != second.engine:
+        return None
+    return TensorScalarOp(dst=second.dst, src=first.src, operand0=first.operand0, operand1=second.operand0,
+                          op0=first.op0, imm0=first.imm0, reverse0=first.reverse0, op1=second.op0, imm1=second.imm0,
+                          reverse1=second.reverse0, engine=second.engine, **shared(second)), None
+
+
+def scalar_and_tile(first: Op, second: Op, made: Tile) -> tuple[Op, Tile | None] | None:
+    assert isinstance(first, TensorScalarOp) and isinstance(second, TensorTensorOp)
+    if first.op1 != "bypass" or first.src.dtype is not FLOAT32 or second.runs_on is not Engine.VECTOR or (
+            first.runs_on is not Engine.VECTOR) or second.lhs.handle is second.rhs.handle:
+        return None
+    turned = second.rhs.handle is made.handle
+    return ScalarTensorTensorOp(dst=second.dst, src=first.src, operand0=first.operand0,
+                                rhs=second.lhs if turned else second.rhs, op0=first.op0, op1=second.op,
+                                imm0=first.imm0, reverse0=first.reverse0, reverse1=turned,
+                                **shared(second)), None
+
+
+def reads_again(op: Op, made: Tile) -> bool:
+    """Whether an operation reads a tile as more than one operand."""
+    return sum(tile.handle is made.handle for _, tile in op.sources()) > 1
+
+
+PATTERNS: dict[tuple[type[Op], type[Op]], tuple[Callable[[Op, Op, Tile], tuple[Op, Tile | None] | None], ...]] = {
+    (TensorScalarOp, ActivationOp): (scaled_activation,),
+    (TensorScalarOp, ActivationReduceOp): (scaled_activation,),
+    (TensorScalarOp, TensorScalarOp): (two_scalars,),
+    (TensorScalarOp, TensorTensorOp): (scalar_and_tile,),
+}

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""One instruction for two: which become one, which must not, and that values stay bit for bit."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import nki_mlir
+from nki_mlir.dialects.access import PSUM, Access, Linear, Tile
+from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp, TensorTensorOp
+from nki_mlir.dialects.nisa.movement import TensorCopyOp
+from nki_mlir.dialects.nisa.reduction import TensorReduceOp
+from nki_mlir.dialects.op import NisaOp
+from nki_mlir.language.beta import isa as nisa
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+from nki_mlir.targets import neuron
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
+from nki_mlir.targets.neuron.codegen.fuse_instructions import fuse_instructions
+from nki_mlir.targets.neuron.codegen.records import Code, copied, steps_in
+from nki_mlir.targets.neuron.simulator import simulate
+from tests.targets.neuron.code_builder import Builder, run_in_order
+
+ROWS, WIDTH = 32, 16
+
+
+class Expressions:
+    """Random instructions on few tiles: most results are read once, some again, some tiles are written again before
+    they are read, some round."""
+
+    def __init__(self, seed: int, steps: int = 40) -> None:
+        r = random.Random(seed)
+        self.b = b = Builder()
+        self.x = b.hbm("x", (ROWS, WIDTH), "input")
+        self.y = b.hbm("y", (ROWS, (steps + 2) * WIDTH), "output")
+        old, row = b.on_chip("old", (ROWS, WIDTH)), b.on_chip("row", (ROWS, 1))
+        b.copy(self.all(old), self.all(self.x))
+        b.copy((row, 0, ROWS, 0, 1), (self.x, 0, ROWS, 3, 1))
+        tiles, rows = [old], [row]
+        for k in range(steps):
+            source = r.choice((tiles[-1], tiles[-1], tiles[-1], r.choice(tiles)))
+            dtype = r.choice((FLOAT32, FLOAT32, FLOAT32, BFLOAT16))
+            target = b.on_chip(f"t{k}", (ROWS, WIDTH), dtype=dtype) if r.randrange(5) else r.choice(tiles)
+            one = {"dst": self.tile(target), "src": self.tile(source)}
+            operand = self.tile(r.choice(rows[-2:]), repeated=True) if r.randrange(2) else None
+            match r.randrange(9):
+                case 0 | 1 | 2:
+                    b.step(TensorScalarOp, **one, operand0=operand, op0=r.choice(("subtract", "multiply", "add")),
+                           imm0=r.choice((0.5, -3.0)), reverse0=not r.randrange(4))
+                case 3 | 4:
+                    b.step(ActivationOp, **one, fn=r.choice(("exp", "copy", "square", "tanh")),
+                           bias=operand if r.randrange(2) else None, imm=r.choice((1.0, 0.25)))
+                case 5:
+                    b.step(TensorTensorOp, dst=one["dst"], lhs=one["src"], rhs=self.tile(r.choice(tiles)),
+                           op=r.choice(("subtract", "multiply")), engine="vector")
+                case 6:
+                    b.step(TensorCopyOp, **one)
+                case _:
+                    rows.append(b.on_chip(f"r{k}", (ROWS, 1)))
+                    b.step(TensorReduceOp, dst=self.tile(rows[-1]), src=one["src"], axes=(1,),
+                           op=r.choice(("maximum", "add")))
+                    continue
+            if target not in tiles:
+                tiles.append(target)
+        for k, tile in enumerate((*tiles[-2:], *r.sample(tiles, min(6, len(tiles))))):
+            last = b.on_chip(f"l{k}", (ROWS, WIDTH))
+            b.step(TensorCopyOp, dst=self.tile(last), src=self.tile(tile))
+            b.copy((self.y, 0, ROWS, k * WIDTH, WIDTH), self.all(last))
+        for step in steps_in(b.code.body):
+            if not step.op.queued and r.randrange(4):
+                step.op.engine = "unknown"
+        self.given = np.random.default_rng(seed).standard_normal(self.x.shape).astype(np.float32)
+
+    @staticmethod
+    def all(tile):
+        return tile, 0, ROWS, 0, WIDTH
+
+    @staticmethod
+    def tile(buffer, repeated=False) -> Tile:
+        free = (0, WIDTH) if repeated else (1, buffer.shape[1])
+        access = Access(buffer.dtype, Linear(), Linear(), ((1, ROWS), free))
+        return Tile(buffer, buffer.space, buffer.shape, buffer.dtype, access, buffer.name)
+
+    def result(self, code: Code) -> np.ndarray:
+        made = np.zeros(self.y.shape, np.float32)
+        with np.errstate(all="ignore"):
+            run_in_order(code, {self.x: self.given.copy(), self.y: made})
+        return made
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_values__stay_bit_for_bit(seed):
+    one = Expressions(seed)
+    code = replace(one.b.code, body=copied(one.b.code.body))
+    fuse_instructions(code)
+    np.testing.assert_array_equal(one.result(code), one.result(one.b.code))
+
+
+def test_random_code__has_what_fuses():
+    gone, new = 0, Counter()
+    for seed in range(40):
+        code = Expressions(seed).b.code
+        gone += fuse_instructions(code)
+        new.update(step.op.name for step in steps_in(code.body))
+    assert gone > 60 and min(new["activation_reduce"], new["scalar_tensor_tensor"], new["tensor_scalar_reduce"]) > 3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_streams__compute_the_same_in_any_order(seed):
+    one = Expressions(seed)
+    expected = one.result(one.b.code)
+    program = emit_code(one.b.code, Emission())
+    for scheduler in range(3):
+        made = np.zeros_like(expected)
+        with np.errstate(all="ignore"):
+            simulate(program, [one.given.copy()], [made], scheduler)
+        np.testing.assert_array_equal(made, expected)
+
+
+def names(code: Code) -> list[str]:
+    return [step.op.name for step in steps_in(code.body) if not step.op.queued]
+
+
+def fused(code: Code) -> Code:
+    for step in steps_in(code.body):
+        step.op.engine = "unknown"
+    fuse_instructions(code)
+    return code
+
+
+def shifted(between=lambda b, x, m: None, reader=False, dtype=FLOAT32, fixed=False):
+    """exp(x - m), with something between the two instructions."""
+    b = Builder()
+    x, m, e = b.on_chip("x", (ROWS, WIDTH)), b.on_chip("m", (ROWS, 1)), b.on_chip("e", (ROWS, WIDTH))
+    t = b.on_chip("t", (ROWS, WIDTH), dtype=dtype, address=(0, 0) if fixed else None)
+    tile = Expressions.tile
+    b.step(TensorReduceOp, dst=tile(m), src=tile(x), axes=(1,), op="maximum")
+    b.step(TensorScalarOp, dst=tile(t), src=tile(x), operand0=tile(m, repeated=True), op0="subtract")
+    between(b, x, m)
+    b.step(ActivationOp, dst=tile(e), src=tile(t), fn="exp")
+    if reader:
+        b.step(TensorTensorOp, dst=tile(e), lhs=tile(e), rhs=tile(t), op="add", engine="vector")
+    return fused(b.code)
+
+
+def test_a_shift_that_only_the_exponential_reads__is_its_bias():
+    code = shifted()
+    assert names(code) == ["tensor_reduce", "activation"] and code.body.nodes[0].op.negate
+    assert code.body.nodes[1].op.bias.handle.name == "m"
+
+
+@pytest.mark.parametrize("how", [
+    {"between": lambda b, x, m: b.memset((x, 0, ROWS, 0, 4), 1)}, {"between": lambda b, x, m: b.memset((m, 0, ROWS, 0, 1), 1)},
+    {"reader": True}, {"dtype": BFLOAT16}, {"fixed": True}], ids=["written", "maximum", "read", "rounds", "address"])
+def test_a_shift__stays_where_values_or_memory_would_change(how):
+    assert "tensor_scalar" in names(shifted(**how))
+
+
+def test_a_maximum_that_others_read__is_not_negated():
+    def read(b, x, m):
+        other = b.on_chip("other", (ROWS, 1))
+        b.step(TensorCopyOp, dst=Expressions.tile(other), src=Expressions.tile(m))
+    code = shifted(read)
+    assert "tensor_scalar" in names(code) and not code.body.nodes[0].op.negate
+
+
+def test_a_product__is_not_put_across_banks():
+    def copied_to(start):
+        b = Builder()
+        left, right = b.on_chip("left", (128, 128)), b.on_chip("right", (128, 512))
+        p, banks = b.on_chip("p", (128, 512), PSUM), b.on_chip("banks", (128, 1536), PSUM)
+        b.matmul((p, 0, 128, 0, 512), (left, 0, 128, 0, 128), (right, 0, 128, 0, 512))
+        b.tensor_copy((banks, 0, 128, start, 512), (p, 0, 128, 0, 512))
+        return names(fused(b.code))
+    assert copied_to(512) == ["nc_matmul"]
+    assert copied_to(100) == ["nc_matmul", "tensor_copy"]
+
+
+@nki.jit
+def scores(a, b):
+    """Products that go to a tensor of tiles, block by block, and are scaled and rounded from there."""
+    blocks = b.shape[1] // 512
+    out = nl.ndarray((128, b.shape[1]), dtype=nl.bfloat16, buffer=nl.shared_hbm)
+    left, right = nl.load(a), nl.load(b)
+    rows = nl.ndarray((blocks, nl.par_dim(128), 512), nl.float32, buffer=nl.psum)
+    for j in nl.affine_range(blocks):
+        rows[j] = nisa.nc_matmul(left, right[:, nl.ds(j * 512, 512)])
+    for j in nl.affine_range(blocks):
+        nl.store(out[:, nl.ds(j * 512, 512)], nl.copy(nl.exp(nl.multiply(rows[j], 0.125)), dtype=nl.bfloat16))
+    return out
+
+
+def test_kernel__has_the_interpreters_values_with_fewer_instructions():
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((128, 128), (128, 1024)))
+    spec = scores.lower(nki_mlir.spec(a.shape, "float32"), nki_mlir.spec(b.shape, "float32")).specialization
+    expected = np.asarray(scores.on("interpreter")(a, b)).view(np.uint16)
+    counts = []
+    for options in (Emission(), Emission(fuse=False)):
+        program, = neuron.streams(spec.captured, spec.grid, options)
+        made = np.zeros(expected.shape, np.uint16)
+        simulate(program, [a.copy(), b.copy()], [made.view(np.asarray(scores.on("interpreter")(a, b)).dtype)])
+        np.testing.assert_array_equal(made, expected)
+        counts.append(sum(i.queue is None and isinstance(i.op, NisaOp) for s in program.streams.values() for i in s))
+    assert counts == [4, 8]
