@@ -14,13 +14,15 @@ A kernel is a function under ``@nki.jit`` of either generation. Called, it runs;
     lowered.profile().write("folder")   # timeline, roofline, memory, advice; shown in a notebook as a page
     lowered.cost                        # arithmetic, bytes, instructions
     nki_mlir.opt(module, "nki-to-linalg,linalg-to-nisa")            # passes on a module or a text, as nki-opt runs them
+    nki_mlir.score(candidate, reference)                            # the verdict on a candidate kernel, as nki-score
+    nki_mlir.tune(kernel, space, arguments)                         # the fastest of its parameters, as nki-tune
 
 ``compat.install`` makes ``nki``, ``neuronxcc.nki``, ``torch_neuronx`` and ``jax_neuronx`` importable
 (``python -m nki_mlir SCRIPT`` does so, too), ``frameworks`` has kernels in JAX, PyTorch and StableHLO, ``customop`` C++
 operators. ``help(nl)``, ``help(nisa)`` and ``help`` of any of their functions say what they do, with examples that run.
-The commands are ``nki-opt``, ``nki-run`` and ``nki-translate``, each with ``--help``, ``nki-lsp`` for editors, and
-``nki-env`` for programs that start the vendor's executables. ``plugin`` is what packages that add to the toolchain
-import.
+The commands are ``nki-opt``, ``nki-run`` and ``nki-translate``, each with ``--help``, ``nki-score``, ``nki-tune`` and
+``nki-grade`` for candidates, ``nki-lsp`` for editors, and ``nki-env`` for programs that start the vendor's executables.
+``plugin`` is what packages that add to the toolchain import.
 """
 
 from collections.abc import Callable, Mapping, Sequence

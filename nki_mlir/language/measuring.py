@@ -188,4 +188,4 @@ def of_generation(cls: type, base: type) -> type:
     if issubclass(cls, own):
         return cls
     made = type(cls.__name__, (cls, own), {"__doc__": cls.__doc__, "__module__": __name__})
-    return dataclass(eq=False, frozen=True)(made)
+    return takes_attributes(dataclass(eq=False, frozen=True)(made))

@@ -33,7 +33,17 @@ class UnequalRanks(NkiMlirError, RuntimeError):
 
 
 class MultiRankExecutionError(NkiMlirError, RuntimeError):
-    """Ranks of one call failed; ``rank_failures`` is rank -> exception."""
+    """Ranks of one call failed; ``rank_failures`` is rank -> exception.
+
+    Example:
+        def executor(compiled, inputs, outputs, rank_id, world_size):
+            raise ValueError("no device")
+        kernel = StandaloneKernel(func=double, _executor=executor)
+        try:
+            kernel([np.ones((4, 8), np.float32)] * 2)
+        except MultiRankExecutionError as error:
+            assert str(error.rank_failures[0]) == "no device"
+    """
 
     code = "NKI-RANKS-FAILED"
     message = "{failures}"
