@@ -22,7 +22,7 @@ from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa import dynamic_access as instructions
 from nki_mlir.dialects.nisa.indirect import DmaGatherOp, DmaScatterOp
 from nki_mlir.dialects.nki import movement
-from nki_mlir.dialects.verifier import PartitionAccess, WrongDtype
+from nki_mlir.dialects.verifier import PartitionAccess, WrongDtype, WrongMemory
 from nki_mlir.language import creation
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import Tensor, emit
@@ -229,6 +229,8 @@ def check_offsets(view: View, items: tuple[object, ...], found: dict[int, RunTim
     for k, f in found.items():
         if not f.offset.dtype.is_integer:
             raise WrongDtype(operand=f"index {k}", op="a subscript", found=f.offset.dtype, expected="an integer type")
+        if not f.offset.buffer.on_chip and not f.offset.shape:
+            raise WrongMemory(operand=f"index {k}", op="a subscript", expected="sbuf", found=f.offset.buffer.space)
         wide = f.size is not None or any(
             isinstance(i, SLICES) or (is_vector(i) and i.axes[0]) for i in items[:k])
         if math.prod(f.offset.shape[1:]) > 1 or (f.rows > 1 and (wide or view.buffer.on_chip)):

@@ -67,17 +67,17 @@ VIOLATIONS = {
     "nisa.tensor_reduce(dst=r, op=nl.add, data=x, axis=0)": "the partition axis cannot be reduced",
     "nisa.tensor_copy(dst=y, src=x_in)": "Expected operand 'src'",
     "nisa.tensor_copy(dst=y, src=p, engine=nisa.engine.gpsimd)": "Expected operand 'src'",
-    "nisa.tensor_copy_predicated(dst=y, src=x, predicate=x)": "predicate must be uint8, uint16 or uint32",
+    "nisa.tensor_copy_predicated(dst=y, src=x, predicate=x)": "it takes uint8, uint16, uint32",
     "nisa.memset(dst=i, value=float('inf'))": "takes a finite number",
-    "nisa.nc_stream_shuffle(dst=i, src=x, shuffle_mask=[0] * 32)": "they must be equal",
+    "nisa.nc_stream_shuffle(dst=i, src=x, shuffle_mask=[0] * 32)": "have one dtype and one free shape",
     "nisa.nc_matmul(dst=y, stationary=x, moving=x)": "dst must be in PSUM",
     "nisa.nc_matmul(dst=p, stationary=z, moving=x)": "contracts the partitions",
-    "nisa.nc_matmul(dst=p, stationary=i, moving=i)": "cannot be int32",
+    "nisa.nc_matmul(dst=p, stationary=i, moving=i)": "has dtype int32, which must be a float type",
     "nisa.iota(dst=i, pattern=[[1, 3]])": "has 3 elements, dst 64 per partition",
     "nisa.dma_copy(dst=y, src=z)": "moves 2048 elements",
     "nisa.tensor_scalar_reduce(dst=y, data=x, op0=nl.add, operand0=1.0, reduce_op=nl.subtract)": "is not add, multiply",
     "nisa.tensor_scalar_cumulative(dst=y, src=i, op0=nl.add, op1=nl.add, imm0=1.0)": "cannot be int32",
-    "nisa.select_reduce(dst=y, predicate=x, on_true=x, on_false=0.0)": "predicate must be an integer of 8 or 16 bits",
+    "nisa.select_reduce(dst=y, predicate=x, on_true=x, on_false=0.0)": "it takes int8, uint8, int16, uint16, bool",
     "nisa.dropout(dst=y, data=x, prob=2.0)": "is no probability",
     "nisa.nc_n_gather(dst=y, data=x, indices=i)": "indices must be uint32",
     "nisa.exponential(dst=y, src=x, reduce_init=1.0)": "an initial value only with reduce_cmd load_reduce",
@@ -117,7 +117,7 @@ VIOLATIONS |= {
     f"ncc.collective_permute_implicit_current_processing_rank_id(1, {GROUP}, 7)": "is none of",
 }
 # The same of the language, of the beta and of the current generation; "": no error.
-SHAPES, HBM = ("does not broadcast to", "does not broadcast to"), ("Expected operand", "is in HBM; load it")
+SHAPES, HBM = ("does not broadcast to", "does not broadcast to"), ("Expected operand", "Expected operand")
 LANGUAGE_VIOLATIONS = {
     "nl.add(x, z)": ("add of shapes", "takes tiles of one shape"), "nl.add(x_in, x)": HBM, "nl.exp(x_in)": HBM,
     "nl.where(x, z, y)": ("where of shapes", "where of shapes"), "nl.copy(x_in)": HBM,

@@ -69,21 +69,21 @@ REFUSED = {
         "iota dst must be in SBUF"),
     "partitions, sizes, memories: affine_select psum": (
         lambda: nisa.affine_select(psum(4, 4), [[1, 4]], 1, tile(4, 4), 0.0),
-        "affine_select dst must be in SBUF, it is in psum"),
+        "Expected operand 'dst' of 'affine_select' to be in address space 'sbuf', but got a tile in 'psum' instead."),
     "partitions, sizes, memories: affine_select psum src": (
         lambda: nisa.affine_select(tile(4, 4), [[1, 4]], 1, psum(4, 4), 0.0),
-        "affine_select on_true_tile must be in SBUF, it is in psum"),
+        "Expected operand 'on_true_tile' of 'affine_select' to be in address space 'sbuf', but got a tile in 'psum' instead."),
     "partitions, sizes, memories: partition_reduce psum": (
         lambda: nisa.tensor_partition_reduce(tile(1, 4), nl.add, psum(4, 4)),
-        "tensor_partition_reduce data must be in SBUF, it is in psum"),
+        "Expected operand 'data' of 'tensor_partition_reduce' to be in address space 'sbuf', but got a tile in 'psum' instead."),
     "partitions, sizes, memories: local_gather psum": (
         lambda: nisa.local_gather(psum(16, 16), tile(16, 16), tile(16, 1, dtype=nl.uint16)),
         "Expected operand 'dst' of 'local_gather' to be in address space 'sbuf', but got a tile in 'psum' instead."),
     "partitions, sizes, memories: n_gather psum": (
         lambda: nisa.nc_n_gather(psum(16, 16), tile(16, 16), tile(16, 16, dtype=nl.uint32)),
-        "nc_n_gather dst must be in SBUF, it is in psum"),
+        "Expected operand 'dst' of 'nc_n_gather' to be in address space 'sbuf', but got a tile in 'psum' instead."),
     "partitions, sizes, memories: seq bounds psum": (lambda: nisa.sequence_bounds(psum(1, 2, 8), tile(1, 8)),
-        "sequence_bounds dst must be in SBUF, it is in psum"),
+        "Expected operand 'dst' of 'sequence_bounds' to be in address space 'sbuf', but got a tile in 'psum' instead."),
     "partitions, sizes, memories: dma psum dst": (lambda: nisa.dma_copy(psum(4, 4), hbm(4, 4)),
         "dma_copy dst is in PSUM, which DMA cannot access; copy it to SBUF first"),
     "partitions, sizes, memories: quantize psum": (
@@ -128,7 +128,7 @@ REFUSED = {
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4, dtype=nl.float8_e4m3), tile(8, 4, dtype=nl.float8_e4m3fn)),
         "'nc_matmul': cannot mix float8_e4m3 and float8_e4m3fn"),
     "matmul: ints": (lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4, dtype=nl.int32), tile(8, 4, dtype=nl.int32)),
-        "nc_matmul stationary cannot be int32"),
+        "operand 'stationary' of 'nc_matmul' has dtype int32, which must be a float type"),
     "matmul: dst sbuf": (lambda: nisa.nc_matmul(tile(4, 4), tile(8, 4), tile(8, 4)),
         "nc_matmul dst must be in PSUM, it is in sbuf"),
     "matmul: dst int": (lambda: nisa.nc_matmul(psum(4, 4, dtype=nl.int32), tile(8, 4), tile(8, 4)),
@@ -138,7 +138,7 @@ REFUSED = {
     "matmul: dst fp16": (lambda: nisa.nc_matmul(psum(4, 4, dtype=nl.float16), tile(8, 4), tile(8, 4)),
         "'nc_matmul': gives float32 or bfloat16, got float16"),
     "matmul: psum stationary": (lambda: nisa.nc_matmul(psum(4, 4), psum(8, 4), tile(8, 4)),
-        "nc_matmul stationary must be in SBUF, it is in psum"),
+        "Expected operand 'stationary' of 'nc_matmul' to be in address space 'sbuf', but got a tile in 'psum' instead."),
     "matmul: double_row shape": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4, dtype=nl.float8_e4m3), tile(8, 4, dtype=nl.float8_e4m3),
             perf_mode=DOUBLE_ROW),
@@ -308,7 +308,7 @@ REFUSED = {
     "shuffle: mask val": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4), [32]*32),
         "'nc_stream_shuffle': takes 32 entries of 0..31 or 255"),
     "shuffle: dtype": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4, dtype=nl.int32), [0]*32),
-        "nc_stream_shuffle dst is float32, src is int32; they must be equal"),
+        "'nc_stream_shuffle': dst and src have one dtype and one free shape"),
     "shuffle: start": (lambda: nisa.nc_stream_shuffle(tile(128, 4)[32:128], tile(96, 4), [0]*32),
         "nc_stream_shuffle dst starts at partition 32; 96 partitions start at (0,)"),
     "shuffle: mask negative": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4), [-1]*32),
@@ -388,24 +388,24 @@ REFUSED = {
     "selections: reduce op": (
         lambda: nisa.range_select(tile(4, 4), tile(4, 4), nl.less, nl.less, tile(4, 1), tile(4, 1),
             reduce_op=nl.add),
-        "range_select reduce_op is maximum"),
+        "attribute 'reduce_op' of 'range_select' is 'add', which must be one of maximum"),
     "selections: comp op": (
         lambda: nisa.range_select(tile(4, 4), tile(4, 4), nl.not_equal, nl.less, tile(4, 1), tile(4, 1)),
         "attribute 'comp0' of 'range_select' is 'not_equal', which must be one of equal, less, less_equal, "
         "greater, greater_equal"),
     "selections: int data": (
         lambda: nisa.range_select(tile(4, 4), tile(4, 4, dtype=nl.int32), nl.less, nl.less, tile(4, 1), tile(4, 1)),
-        "range_select on_true_tile must be a float type, it is int32"),
+        "'range_select': selects floats, got int32"),
     "selections: sel pred dtype": (lambda: nisa.select_reduce(tile(4, 4), tile(4, 4), tile(4, 4), 0.0),
-        "select_reduce predicate must be an integer of 8 or 16 bits"),
+        "operand 'predicate' of 'select_reduce' is float32; it takes int8, uint8, int16, uint16, bool"),
     "selections: sel on_true int32": (
         lambda: nisa.select_reduce(tile(4, 4), tile(4, 4, dtype=nl.uint8), tile(4, 4, dtype=nl.int32), 0.0),
-        "select_reduce on_true cannot be int32"),
+        "'select_reduce': on_true cannot be int32"),
     "selections: sel op": (
         lambda: nisa.select_reduce(tile(4, 4), tile(4, 4, dtype=nl.uint8), tile(4, 4), 0.0, reduce_op=nl.add),
-        "select_reduce reduce_op is maximum"),
+        "attribute 'reduce_op' of 'select_reduce' is 'add', which must be one of maximum"),
     "selections: tcp pred": (lambda: nisa.tensor_copy_predicated(tile(4, 4), tile(4, 4), tile(4, 4)),
-        "tensor_copy_predicated predicate must be uint8, uint16 or uint32"),
+        "operand 'predicate' of 'tensor_copy_predicated' is float32; it takes uint8, uint16, uint32"),
     "selections: tcp dtype": (
         lambda: nisa.tensor_copy_predicated(tile(4, 4), tile(4, 4, dtype=BF16), tile(4, 4, dtype=nl.uint8)),
         "tensor_copy_predicated src is bfloat16, dst is float32; they must be equal"),
@@ -414,10 +414,10 @@ REFUSED = {
         "operand 'bound1' of 'range_select' has dtype bfloat16, which must be float32"),
     "selections: sel pred int32": (
         lambda: nisa.select_reduce(tile(4, 4), tile(4, 4, dtype=nl.int32), tile(4, 4), 0.0),
-        "select_reduce predicate must be an integer of 8 or 16 bits"),
+        "operand 'predicate' of 'select_reduce' is int32; it takes int8, uint8, int16, uint16, bool"),
     "selections: tcp pred int8": (
         lambda: nisa.tensor_copy_predicated(tile(4, 4), tile(4, 4), tile(4, 4, dtype=nl.int8)),
-        "tensor_copy_predicated predicate must be uint8, uint16 or uint32"),
+        "operand 'predicate' of 'tensor_copy_predicated' is int8; it takes uint8, uint16, uint32"),
     # DMA
     "DMA: backwards": (lambda: nisa.dma_copy(tile(1, 4), hbm(1, 8).ap([[8, 1], [-1, 4]], offset=5)),
         "dma_copy src steps backwards: [[8, 1], [-1, 4]]"),
@@ -459,7 +459,7 @@ REFUSED = {
     "DMA: transp shape": (lambda: nisa.dma_transpose(tile(4, 8), hbm(4, 8)),
         "dma_transpose dst has shape [4, 8], which must be [8, 4]"),
     "DMA: transp dst hbm": (lambda: nisa.dma_transpose(hbm(8, 4), hbm(4, 8)),
-        "dma_transpose dst must be in SBUF, it is in private_hbm"),
+        "Expected operand 'dst' of 'dma_transpose' to be in address space 'sbuf', but got a tile in 'hbm' instead."),
     "DMA: transp dtype": (lambda: nisa.dma_transpose(tile(8, 4), hbm(4, 8, dtype=BF16)),
         "dma_transpose dst is float32, src is bfloat16; they must be equal"),
     "DMA: compute op": (lambda: nisa.dma_compute(tile(4, 4), [hbm(4, 4)], nl.multiply),

@@ -103,7 +103,7 @@ WRONG = {
     "two offsets": (lambda t: t((16, 32)).ap([[32, 16], [1, 1]], scalar_offset=t((1, 1), nl.int32), indirect_dim=1,
                                              vector_offset=t((16, 1), nl.int32)), "only one of"),
     "a float offset": (lambda t: t((16, 32)).ap([[32, 16], [1, 1]], scalar_offset=t((1, 1)), indirect_dim=1),
-                       "requires an integer"),
+                       "must be an integer type"),
 }
 
 

@@ -62,6 +62,7 @@ class Accumulating(PartitionWise):
         check.one_of("reduce_cmd", COMMANDS)
         check.one_of("reduce_op", ARITHMETIC_REDUCTIONS)
         check.dtype("accumulator", FLOAT32)
+        check.on_chip("reduce_res")
         check.per_partition("dst", "accumulator", "reduce_res")
 
 

@@ -13,13 +13,15 @@ from nki_mlir.diagnostics import KernelError, Location, NkiMlirError, warn_once
 
 
 class Advised(NkiMlirError):
-    """An error whose advice is given where it is raised."""
+    """An error whose advice is given where it is raised, and its code where a rule of both generations broke."""
 
     why = "{why}"
     fix = "{fix}"
 
-    def __init__(self, text: str, why: str = "", fix: str = "") -> None:
+    def __init__(self, text: str, why: str = "", fix: str = "", code: str = "") -> None:
         super().__init__(text, why=why, fix=fix)
+        if code:
+            self.code = code                    # type: ignore[misc]
 
 
 class NkiValidationError(Advised, AssertionError):
@@ -82,9 +84,9 @@ def pair(value: Any, what: str) -> tuple[int, int]:
 
 
 def of_core(error: KernelError) -> NkiValidationError:
-    """An error of the core as one of this generation."""
+    """An error of the core as one of this generation, with the code that the other generation has for it."""
     kind = NkiIndexError if isinstance(error, IndexError) else NkiValidationError
-    return kind(error.headline, *error.advice).located(error.at or user_location())     # type: ignore[return-value]
+    return kind(error.headline, *error.advice, error.code).located(error.at or user_location())     # type: ignore[return-value]
 
 
 INSTEAD = {             # names of the beta generation

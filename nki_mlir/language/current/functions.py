@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.capture.tensor import View
+from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.matmul import NcTransposeOp
+from nki_mlir.dialects.verifier import WrongMemory
 from nki_mlir.language import functions, tensor_object
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import dtype_argument, reported
-from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, older, require, warn
+from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, of_core, older, require, warn
 from nki_mlir.language.current.indexing import subscript
 from nki_mlir.language.current.memory import psum
 from nki_mlir.language.current.tensor import NkiTensor
@@ -32,7 +34,8 @@ from nki_mlir.scalar.dtypes import FLOAT32, UINT32, DType, promote
 
 def on_chip(op: str, label: str, value: object) -> NkiTensor:
     tensor = low.is_tensor(value, op, label)
-    require(tensor.on_chip, f"{op} {label} is in HBM; load it with nl.load first")
+    if not tensor.on_chip:
+        raise of_core(WrongMemory(operand=label, op=op, expected="psum|sbuf", found=HBM))
     return low.reading(tensor)
 
 

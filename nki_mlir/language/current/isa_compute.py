@@ -19,6 +19,7 @@ from nki_mlir.dialects.nisa.accumulating import EXACT, ActivationAccumulateOp
 from nki_mlir.dialects.nisa.random import DropoutOp
 from nki_mlir.dialects.nki.reduction import reduced_shape
 from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.target_rules import DtypeOfOperand
 from nki_mlir.language import creation, functions, regular
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
@@ -27,11 +28,11 @@ from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current import write_history
 from nki_mlir.language.current.calls import reported
-from nki_mlir.language.current.errors import device, invalid, older, require, warn
+from nki_mlir.language.current.errors import device, invalid, of_core, older, require, warn
 from nki_mlir.language.current.instruction import activation_name, alu, instruction
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import FLOAT32, INT32, MICROSCALING, TFLOAT32, UINT8, UINT16, UINT32
+from nki_mlir.scalar.dtypes import FLOAT32, MICROSCALING, TFLOAT32, UINT8, UINT16, UINT32
 
 
 def unary_operand(op: str, name: str, operand: object, label: str) -> object:
@@ -135,8 +136,9 @@ def tensor_copy_dynamic_dst(dst: object, src: object, engine: object, name: obje
 def tensor_copy_predicated(dst: NkiTensor, src: float | NkiTensor, predicate: NkiTensor, reverse_pred: object) -> None:
     """dst = src where predicate is not 0 (with ``reverse_pred``: is 0); src is a tile or a number."""
     op = "tensor_copy_predicated"
-    require(isinstance(predicate, NkiTensor) and predicate.dtype in (UINT8, UINT16, UINT32),
-            f"{op} predicate must be uint8, uint16 or uint32")
+    kind = low.is_tensor(predicate, op, "predicate").dtype
+    if kind not in (UINT8, UINT16, UINT32):         # signed ones, of which other documents say nothing, as well
+        raise of_core(DtypeOfOperand(op=op, operand="predicate", found=kind, expected="uint8, uint16, uint32"))
     with low.writing(dst, op, reads=True) as out:
         if isinstance(src, NkiTensor):
             require(src.dtype is out.dtype, f"{op} src is {src.dtype}, dst is {out.dtype}; they must be equal")
@@ -405,9 +407,7 @@ def check_range_select(given: dict[str, Any], attributes: dict[str, object]) -> 
     if given["on_false_value"] != FP32_MIN:
         warn(f"range_select on_false_value is always {FP32_MIN}; {given['on_false_value']} has no effect")
     attributes["fill"] = FP32_MIN
-    require(attributes["reduce_op"] == "maximum", f"{op} reduce_op is maximum")
-    kind = low.is_tensor(tile, op, "on_true_tile").dtype
-    require(kind.is_float, f"{op} on_true_tile must be a float type, it is {kind}")
+    low.is_tensor(tile, op, "on_true_tile")
     last = start + tile.size // tile.shape[0]
     require(abs(start) < EXACT and last < EXACT, f"{op} counts from {start} to {last}, beyond 2**24")
     if attributes["reduce_cmd"] == "idle" and given["reduce_res"] is not None:  # the first release's default, replaced
@@ -416,13 +416,9 @@ def check_range_select(given: dict[str, Any], attributes: dict[str, object]) -> 
 
 
 def check_select_reduce(given: dict[str, object], attributes: dict[str, object]) -> None:
-    op, predicate, reduce_res = "select_reduce", given["predicate"], given["reduce_res"]
-    require(attributes["reduce_op"] == "maximum", f"{op} reduce_op is maximum")
-    require(isinstance(predicate, NkiTensor) and predicate.dtype.is_integer and predicate.itemsize <= 2,
-            f"{op} predicate must be an integer of 8 or 16 bits")
-    kind = low.is_tensor(given["on_true"], op, "on_true").dtype
-    require(kind not in (INT32, UINT32, TFLOAT32), f"{op} on_true cannot be {kind}")
-    require(not isinstance(reduce_res, NkiTensor) or reduce_res.dtype.is_float, f"{op} reduce_res must be a float type")
+    reduce_res = given["reduce_res"]
+    require(not isinstance(reduce_res, NkiTensor) or reduce_res.dtype.is_float,
+            "select_reduce reduce_res must be a float type")
 
 
 RULES: dict[str, Callable[[dict[str, object], dict[str, object]], None]] = {

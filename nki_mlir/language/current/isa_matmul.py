@@ -10,11 +10,12 @@ from nki_mlir.capture.builder import active
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa import microscaling, movement
 from nki_mlir.dialects.nisa.matmul import MatmulTransposeOp, NcMatmulOp, NcTransposeOp
+from nki_mlir.dialects.verifier import WrongDtype
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current import write_history
-from nki_mlir.language.current.errors import device, invalid, pair, require, warn
+from nki_mlir.language.current.errors import device, invalid, of_core, pair, require, warn
 from nki_mlir.language.current.instruction import instruction
 from nki_mlir.language.current.memory import machine, psum, sbuf
 from nki_mlir.language.current.pairing import aligned, box_of
@@ -51,12 +52,11 @@ def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_one
     rows, columns = check_position(op, tile_position, tile_size)
     stationary, moving = (low.reading(low.is_tensor(t, op, label), op)
                           for label, t in (("stationary", stationary), ("moving", moving)))
-    for label, t in (("stationary", stationary), ("moving", moving)):
-        require(t.buffer is sbuf, f"{op} {label} must be in SBUF, it is in {t.buffer.value}")
+    low.in_sbuf(op, stationary=stationary, moving=moving)
     stationary, moving = as_float(stationary, moving), as_float(moving, stationary)
     for label, t in (("stationary", stationary), ("moving", moving)):
-        require(is_transpose or (t.dtype.is_float and t.dtype is not FLOAT8_E8M0FNU),
-                f"{op} {label} cannot be {t.dtype}")
+        if not is_transpose and (not t.dtype.is_float or t.dtype is FLOAT8_E8M0FNU):
+            raise of_core(WrongDtype(op=op, operand=label, found=t.dtype, expected="a float type"))
     require(stationary.shape[0] == moving.shape[0],
             f"{op} contracts the partitions: stationary has {stationary.shape[0]}, moving {moving.shape[0]}")
     require(stationary.shape[0] <= rows, f"{op} contracts {stationary.shape[0]} partitions, more than {rows}")

@@ -13,10 +13,11 @@ from nki_mlir.capture.strides import ONE_MORE, Dim
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa import dynamic_access, movement
 from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.verifier import WrongMemory
 from nki_mlir.language import instructions as core
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import write_history
-from nki_mlir.language.current.errors import device, integer, invalid, require
+from nki_mlir.language.current.errors import integer, invalid, of_core, require
 from nki_mlir.language.current.memory import (
     Indirection,
     MemoryRegion,
@@ -420,11 +421,14 @@ def flat_view(out: NkiTensor) -> View:
 
 
 def in_sbuf(op: str, **tensors: object) -> None:
-    """Operands of the GpSimd engine, which reads and writes SBUF only."""
+    """Operands of engines that read and write SBUF only."""
     for label, t in tensors.items():
         if isinstance(t, (NkiTensor, View)):
             found = is_tensor(t, op, label).buffer
-            device(found is sbuf, f"{op} {label} must be in SBUF, it is in {found.value}")
+            if found is not sbuf:
+                space = found.value.rpartition("_")[2]
+                active().report(of_core(WrongMemory(operand=label, op=op, expected="sbuf", found=space)),
+                                contested=False)
 
 
 def free_axes(op: str, tensor: NkiTensor, axis: object) -> tuple[int, ...]:

@@ -10,8 +10,9 @@ import numpy as np
 from nki_mlir.capture.strides import Shape, reshaped
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.dialects.access import dense
+from nki_mlir.dialects.verifier import WrongDtype
 from nki_mlir.language.current.calls import CURRENT, dtype_argument, reported
-from nki_mlir.language.current.errors import integer, invalid, older, out_of_range, require, unknown_name
+from nki_mlir.language.current.errors import integer, invalid, of_core, older, out_of_range, require, unknown_name
 from nki_mlir.language.current.memory import Indirection, MemoryRegion, Storage, VirtualRegister, shared_hbm
 from nki_mlir.language.current.older_methods import OlderMethods, leading_part
 from nki_mlir.language.signatures.kinds import is_shape
@@ -457,7 +458,8 @@ def one_index(value: object, what: str) -> None:
         invalid(f"{what} requires scalar argument, got {type(value).__name__}")
     if isinstance(value, NkiTensor):
         require(value.size == 1, f"{what} requires scalar argument, got a tensor of shape {list(value.shape)}")
-        require(value.dtype.is_integer, f"{what} requires an integer, got {value.dtype}")
+        if not value.dtype.is_integer:
+            raise of_core(WrongDtype(operand=what, op="a subscript", found=value.dtype, expected="an integer type"))
 
 
 CURRENT.values.tiles = (NkiTensor,)
