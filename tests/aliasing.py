@@ -15,14 +15,13 @@ from nki_mlir.capture.attempts import Captured, Variant
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.kernel_function import kernel_functions, the_kernel
 from nki_mlir.targets import interpreter
-from nki_mlir.targets.cpu import lowering, packed_products
+from nki_mlir.targets.cpu import lowering
 from nki_mlir.targets.cpu.kernel import NativeKernel
 from nki_mlir.targets.cpu.pipeline import NAMES, PIPELINE
 from nki_mlir.targets.runtime import host
 
-LEAST_SIZES = {host: {"WORTH_WAKING": 1}, lowering: {"WORTH_FUSING": 1},
-               packed_products: {"MOST_DEPTH": 64, "MOST_ROWS": 64, "MOST_COLUMNS": 128}}
-LEAST_OPTIONS = {"parallelize": "worth=1", "form-products": "worth=1024", "forward-copies": "least=1",
+LEAST_SIZES = {host: {"WORTH_WAKING": 1}, lowering: {"WORTH_FUSING": 1}}
+LEAST_OPTIONS = {"parallelize": "worth=1", "form-products": "worth=1024 depth=64 rows=64 columns=128", "forward-copies": "least=1",
                  "chunk-rows": "large=1 chunk=1024 least=1"}
 
 

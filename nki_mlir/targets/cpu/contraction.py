@@ -13,11 +13,12 @@ from nki_mlir.scalar.conversion_expansion import expand_convert
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.runtime import host
-from nki_mlir.waist.nest import Nest
+from nki_mlir.waist.nest import Nest, Step
 from nki_mlir.waist.recognize import product_of
 
 VECTORS = 2                         # of the register tile, and its rows: what 32 registers hold, and what 16 do
 ROWS = {16: 8, 8: 6, 4: 6}
+MULTIPLY_ADD = (Step("alu", FLOAT32, (0, 1), "multiply"), Step("alu", FLOAT32, (2, 3), "add"))
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,14 @@ def contraction_of(nest: Nest) -> NestContraction | None:
 class PanelProduct:
     """A product of panels. Sums start from 0, and are stored, or where it is not ``fresh`` added to what is there.
 
-    Tiles of the result come from afar: each is asked for while it is computed. Arguments are those of the nest.
+    Tiles of the result come from afar: each is prefetched while it is computed. Arguments are those of the nest.
     """
 
     nest: Nest
     fresh: bool
     pairs: bool             # whether a float32 stands for two bfloat16 of neighbouring positions of the summed axis
+    rows: int               # of a register tile
+    vectors: int
 
     @property
     def title(self) -> str:
@@ -78,7 +81,7 @@ class Contraction:
         self.code, self.nest, self.product, self.panels = code, nest, product, panels
         extent = nest.extents[product.column]
         self.lanes = min(host.lanes(), 1 << (extent - 1).bit_length())
-        self.rows = ROWS[host.lanes()]
+        self.rows, self.vectors = (ROWS[host.lanes()], VECTORS) if panels is None else (panels.rows, panels.vectors)
         taken = {product.row, product.column}
         self.outer = [a for a in range(len(nest.extents)) if a not in nest.reduced and a not in taken]
         self.summed = sorted(nest.reduced)
@@ -97,7 +100,7 @@ class Contraction:
     def tiles(self, pointers: list[Value]) -> None:
         """Column blocks outside, so that a block of ``b`` stays in the first cache for all rows."""
         column, row = self.product.column, self.product.row
-        width = self.lanes * VECTORS
+        width = self.lanes * self.vectors
         height = self.nest.extents[row] if row is not None else 1
 
         def columns(place: Value | int, count: int) -> None:

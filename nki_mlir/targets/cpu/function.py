@@ -274,6 +274,7 @@ class NativeFunction:
         self.slots = FIRST_ID + axes + len(kernel.inputs) + len(kernel.shared)
         self.buffers: list[ScratchBuffer] = []
         self.ranges: dict[int, tuple[int, int]] = Ranges()
+        self.notes: list[str] = []              # what passes say of what they chose
         self.body = self.block = NativeBlock()
 
     def slot(self) -> int:

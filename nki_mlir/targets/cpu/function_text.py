@@ -26,7 +26,8 @@ def text_of(function: NativeFunction) -> str:
     names = function.names
     arguments = [a.name for a in (*function.kernel.inputs, *function.kernel.shared)]
     head = f"kernel @{function.kernel.name}({', '.join(arguments)}) {{"
-    return "\n".join([head, *(f"  {line}" for line in _block(function.body, names)), "}"])
+    notes = [f"// {note}" for note in function.notes]
+    return "\n".join([*notes, head, *(f"  {line}" for line in _block(function.body, names)), "}"])
 
 
 def _block(block: NativeBlock, names: dict[int, str]) -> Iterator[str]:

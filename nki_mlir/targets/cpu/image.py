@@ -81,7 +81,7 @@ def key_of(modules: Sequence[Module], launch: object) -> str | None:
     foreign = {name for name, cls in REGISTRY.items() if not cls.__module__.startswith("nki_mlir.")}
     if object_cache.folder() is None or (foreign and any(operations_of(m, foreign.__contains__) for m in modules)):
         return None
-    digest = hashlib.sha256(repr((launch, host.threads(), host.cache_bytes(), PIPELINE)).encode())
+    digest = hashlib.sha256(repr((launch, host.threads(), host.cache_bytes(), host.chosen_caches(), PIPELINE)).encode())
     for module in modules:
         text = io.BytesIO()
         module.operation.write_bytecode(text)           # with the places in sources, which errors name

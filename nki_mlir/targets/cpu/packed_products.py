@@ -10,28 +10,73 @@ for each block of rows:  for each block of k:
 The order in which numbers are added does not depend on the number of threads.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT16, UINT32
-from nki_mlir.targets.cpu.contraction import ROWS, VECTORS, PanelProduct
+from nki_mlir.scalar.dtypes import (
+    BFLOAT16,
+    FLOAT8_E4M3,
+    FLOAT8_E4M3FN,
+    FLOAT8_E5M2,
+    FLOAT32,
+    UINT16,
+    UINT32,
+    DType,
+)
+from nki_mlir.targets.cpu import host_measurements
+from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, ROWS, VECTORS, PanelProduct
 from nki_mlir.targets.cpu.function import NativeFunction, NativeLoop, slot_value
 from nki_mlir.targets.cpu.loop_products import PlacedNest
+from nki_mlir.targets.cpu.product_blocks import ProductBlocks, chosen
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 
-MOST_DEPTH = 512                    # of a block of k: a panel of ``a`` stays in the first cache
 LEAST_DEPTH = 32
-MOST_ROWS = 1024                    # of a block: its sums are at hand until the last block of k has been added
-MOST_COLUMNS = 1024                 # of a block: as often ``a`` is read again
-MOST_PACKED = 1 << 26               # bytes that are packed of a factor at a time
 PIECE = 16                          # positions of k that are packed at a time: as many streams of reads
+PAIRED = (BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)        # bfloat16, and what it holds exactly
 
 JOIN = (Step("wrap", UINT32, (0,)), Step("wrap", UINT32, (1,)), Step("constant", UINT32, (), "", 16),
         Step("alu", UINT32, (4, 5), "left_shift"), Step("alu", UINT32, (3, 6), "bitwise_or"))
-MULTIPLY_ADD = (Step("alu", FLOAT32, (0, 1), "multiply"), Step("alu", FLOAT32, (2, 3), "add"))
+NARROWED_JOIN = (Step("convert", BFLOAT16, (0,)), Step("convert", BFLOAT16, (1,)), Step("bitcast", UINT16, (3,)),
+                 Step("bitcast", UINT16, (4,)), Step("wrap", UINT32, (5,)), Step("wrap", UINT32, (6,)),
+                 Step("constant", UINT32, (), "", 16), Step("alu", UINT32, (8, 9), "left_shift"),
+                 Step("alu", UINT32, (7, 10), "bitwise_or"))
+
+
+@dataclass(frozen=True)
+class PackingOptions:
+    """How products are cut; 0 where the host decides. Those of ``form-products``, which says what each of them is."""
+
+    tile_rows: int = 0
+    tile_vectors: int = 0
+    depth: int = 0
+    rows: int = 0
+    columns: int = 0
+    packed: int = 1 << 26
+    pairs: int = -1
+
+    @property
+    def height(self) -> int:
+        """Rows of a register tile."""
+        return self.tile_rows or ROWS[host.lanes()]
+
+    @property
+    def width(self) -> int:
+        """Columns of a register tile."""
+        return host.lanes() * (self.tile_vectors or VECTORS)
+
+    @property
+    def most_depth(self) -> int:
+        """Positions of the summed axis of a block: a panel of ``a`` takes two thirds of the first cache."""
+        return self.depth or host_measurements.caches().first * 2 // 3 // (4 * 2 * self.height)
+
+    def pairs_of(self, dtypes: Sequence[DType], depth: int) -> bool:
+        """Whether two neighbours of the summed axis are multiplied at a time."""
+        if depth % 2 or not host.multiplies_pairs() or not all(dtype in PAIRED for dtype in dtypes):
+            return False
+        return bool(self.pairs) if self.pairs >= 0 else host_measurements.pairs_are_faster()
 
 
 @dataclass(frozen=True)
@@ -58,8 +103,10 @@ class PackedFactor:
         extents, strides = (depth // piece, count // width, piece, width), (piece * step, width * own, step, own)
         written = (piece * width, depth * width, width, 1)
         if self.pairs:
-            source, target = Operand(UINT16, strides), Operand(UINT32, written)
-            code.emit(Nest(extents, frozenset(), (source, source), 0, (target,), JOIN, (7,)), start,
+            is_paired = self.memory.dtype is BFLOAT16
+            source, target = Operand(UINT16 if is_paired else self.memory.dtype, strides), Operand(UINT32, written)
+            join = JOIN if is_paired else NARROWED_JOIN
+            code.emit(Nest(extents, frozenset(), (source, source), 0, (target,), join, (2 + len(join),)), start,
                       start.plus(Linear(summed * self.memory.dtype.itemsize)), panels)
             return
         steps = () if self.memory.dtype is FLOAT32 else (Step("convert", FLOAT32, (0,)),)
@@ -70,28 +117,42 @@ class PackedFactor:
 class PackedProduct:
     """Writes a product into a program. Its nest has three axes: rows, columns, and the summed one."""
 
-    def __init__(self, code: NativeFunction, whole: PlacedNest, bases: Mapping[object, Linear]) -> None:
+    def __init__(self, code: NativeFunction, whole: PlacedNest, bases: Mapping[object, Linear],
+                 options: PackingOptions) -> None:
         self.code, self.nest, self.finish = code, whole.nest, whole.finish
         starts = [bases[root].plus(offset) for root, offset in zip(whole.roots, whole.offsets)]
         moves = whole.nest.inputs[0].strides[0] != 0            # whether the first input is the one with rows
         a, b = (0, 1) if moves else (1, 0)
-        tile = host.lanes() * VECTORS
+        self.options, panel = options, 2 * options.height
         inputs, (self.rows, self.columns, depth) = whole.nest.inputs, whole.nest.extents
-        self.pairs = host.multiplies_pairs() and depth % 2 == 0 and all(o.dtype is BFLOAT16 for o in inputs)
+        self.pairs = options.pairs_of([o.dtype for o in inputs], depth)
         self.depth = depth // (1 + self.pairs)
-        self.a = PackedFactor(starts[a], Operand(inputs[a].dtype, inputs[a].strides[::2]), 2 * ROWS[host.lanes()],
-                              self.pairs)
-        self.b = PackedFactor(starts[b], Operand(inputs[b].dtype, inputs[b].strides[1:]), tile, self.pairs)
+        self.a = PackedFactor(starts[a], Operand(inputs[a].dtype, inputs[a].strides[::2]), panel, self.pairs)
+        self.b = PackedFactor(starts[b], Operand(inputs[b].dtype, inputs[b].strides[1:]), options.width, self.pairs)
         self.out, self.result = starts[2], whole.nest.outputs[0]
-        self.k = divisor(self.depth, MOST_DEPTH)
-        most = MOST_PACKED // (4 * self.depth)
-        columns = min(MOST_COLUMNS, self.columns // (2 * host.threads()), most)
-        self.n = tile * divisor(self.columns // tile, columns // tile)
-        panels, rest = divmod(self.rows, self.a.width)
-        self.m = self.rows if rest else self.a.width * divisor(panels, most // self.a.width)
-        self.block = self.a.width * divisor(self.m // self.a.width, MOST_ROWS // self.a.width)
+        self.most = options.packed // (4 * self.depth)          # rows or columns that are packed at a time
+        panels, rest = divmod(self.rows, panel)
+        self.m = self.rows if rest else panel * divisor(panels, self.most // panel)
+        self.blocks = self.chosen_blocks()
+        self.k, self.n, self.block = self.blocks.depth, self.blocks.columns, self.blocks.rows
+
+    def chosen_blocks(self) -> ProductBlocks:
+        """The blocks that the options say, or of those that fit the product the ones that cost least."""
+        options, panel, tile = self.options, self.a.width, self.b.width
+        caches, shared = host_measurements.caches(), self.columns // (2 * host.threads())
+        most = min(options.columns or caches.third // 4 // (4 * options.most_depth), shared, self.most)
+        columns = [n * tile for n in divisors(self.columns // tile, most // tile)]
+        most = options.rows or max(caches.third // 4 // (4 * columns[0]), panel)
+        rows = [n * panel for n in divisors(self.m // panel, most // panel)]
+        depth = divisor(self.depth, options.most_depth)
+        # An option is a bound: the largest block within it. Else blocks are compared.
+        return chosen([ProductBlocks(self.rows, self.columns, self.depth, panel, row, column, depth)
+                       for column in (columns[:1] if options.columns else columns)
+                       for row in (rows[:1] if options.rows else rows)], caches, host_measurements.rates())
 
     def write(self) -> None:
+        self.code.notes.append(f"form-products: {self.blocks}, {'pairs' if self.pairs else 'float32'}: "
+                               f"{self.blocks.traffic(host_measurements.caches())}")
         self.packed = self.code.allocate(4 * self.m * self.depth).base
         with self.code.repeated(self.rows // self.m) as number:
             rows = Linear().plus(number, self.m)
@@ -139,12 +200,13 @@ class PackedProduct:
         """A block of rows, with sums in a buffer if something is made of them."""
         blocks, line = self.depth // self.k, self.result.strides[0] if sums is None else self.n
         nest, into = self.product(count, line), to if sums is None else sums
-        self.code.emit(PanelProduct(nest, True, self.pairs), self.panel(first, Linear()), packed, into)
+        fresh = PanelProduct(nest, True, self.pairs, self.options.height, self.b.width // host.lanes())
+        self.code.emit(fresh, self.panel(first, Linear()), packed, into)
         if blocks > 1:
             with self.code.repeated(blocks - 1) as number:
                 k = number.plus(Linear(1))
                 own = packed.plus(k, 4 * self.n * self.k)
-                self.code.emit(PanelProduct(nest, False, self.pairs), self.panel(first, k), own, into)
+                self.code.emit(replace(fresh, fresh=False), self.panel(first, k), own, into)
         if self.finish is not None:
             self.code.emit(replace(self.finish, extents=(count, self.n), inputs=(Operand(FLOAT32, (line, 1)),),
                                    outputs=(self.result,)), into, to)
@@ -167,17 +229,22 @@ class PackedProduct:
             yield slot_value(slot), memory
 
 
-def can_pack(whole: PlacedNest, worth: int) -> bool:
+def can_pack(whole: PlacedNest, worth: int, options: PackingOptions) -> bool:
     """Whether a product has rows, columns and one summed axis, is large, and fills tiles."""
     nest, out = whole.nest, whole.nest.outputs[0]
     if len(nest.extents) != 3 or nest.reduced != {2} or nest.elements < worth or out.strides[1] != 1:
         return False
     moves = sorted(tuple(s != 0 for s in o.strides) for o in nest.inputs)
     rows, columns, depth = nest.extents
-    return (moves == [(False, True, True), (True, False, True)] and rows >= 2 * ROWS[host.lanes()]
-            and columns % (host.lanes() * VECTORS) == 0 and divisor(depth, MOST_DEPTH) >= LEAST_DEPTH)
+    return (moves == [(False, True, True), (True, False, True)] and rows >= 2 * options.height
+            and columns % options.width == 0 and divisor(depth, options.most_depth) >= LEAST_DEPTH)
 
 
 def divisor(number: int, most: int) -> int:
     """The largest divisor that is at most so large."""
-    return next(d for d in range(min(number, max(most, 1)), 0, -1) if number % d == 0)
+    return divisors(number, most)[0]
+
+
+def divisors(number: int, most: int) -> list[int]:
+    """The divisors that are at most so large, the largest first; 1 where there is none."""
+    return [d for d in range(min(number, max(most, 1)), 0, -1) if number % d == 0] or [1]

@@ -3,9 +3,11 @@
 
 import os
 import platform
+import re
 import sys
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
 
@@ -22,6 +24,67 @@ class BadThreadCount(NkiMlirError, ValueError):
     code = "NKI-THREADS"
     message = "NKI_MLIR_NUM_THREADS is '{text}'"
     fix = "set it to a number of threads from 1 to {most}"
+
+
+class BadCacheSizes(NkiMlirError, ValueError):
+    code = "NKI-CACHES"
+    message = "NKI_MLIR_CACHES is '{text}'"
+    why = "It has the bytes of the first, second and third cache that a core uses, each larger than the one before."
+    fix = "set it to three sizes, for example 48K,2M,32M"
+
+
+class Caches(NamedTuple):
+    """Bytes of the first cache of data, the second and the third."""
+
+    first: int
+    second: int
+    third: int
+
+    @property
+    def are_plausible(self) -> bool:
+        """Virtual machines report what they like: whether these are sizes that processors have."""
+        return 8 << 10 <= self.first <= 512 << 10 and 128 << 10 <= self.second <= 64 << 20 and (
+            self.first < self.second < self.third <= 2 << 30)
+
+
+def chosen_caches() -> Caches | None:
+    """The sizes of ``NKI_MLIR_CACHES``, as 48K,2M,32M; None where it is not set. Raises ``BadCacheSizes``."""
+    text = os.environ.get("NKI_MLIR_CACHES")
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+)([KM]?),(\d+)([KM]?),(\d+)([KM]?)", text.strip())
+    scale = {"": 0, "K": 10, "M": 20}
+    if found is not None:
+        words = found.groups()
+        sizes = Caches(*(int(words[k]) << scale[words[k + 1]] for k in (0, 2, 4)))
+        if 0 < sizes.first < sizes.second < sizes.third:
+            return sizes
+    raise BadCacheSizes(text=text)
+
+
+@cache
+def reported_caches(folder: str = "/sys/devices/system/cpu/cpu0/cache") -> Caches | None:
+    """The sizes that Linux reports of the first processor; None where it does not, or they are not plausible."""
+    sizes: dict[str, int] = {}
+    try:
+        for index in sorted(Path(folder).glob("index*")):
+            if (index / "type").read_text().strip() != "Instruction":
+                level, text = ((index / name).read_text().strip() for name in ("level", "size"))
+                sizes[level] = int(text.removesuffix("K")) << 10
+        caches = Caches(*(sizes[level] for level in "123"))
+    except (OSError, KeyError, ValueError):
+        return None
+    return caches if caches.are_plausible else None
+
+
+@cache
+def model() -> str:
+    """The processor's name as the system reports it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
 
 
 @cache

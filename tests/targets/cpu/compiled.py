@@ -40,7 +40,7 @@ def assemblies(modules: list[Any], grid: tuple[int, ...]) -> list[NativeProgram]
 
 def set_options(monkeypatch: pytest.MonkeyPatch, name: str, **options: int) -> None:
     """Options of one pass for kernels that are compiled from now on, beside those that it has."""
-    text = " ".join(f"{option}={value}" for option, value in options.items())
+    text = " ".join(f"{option.replace('_', '-')}={value}" for option, value in options.items())
     monkeypatch.setitem(PIPELINE, name, f"{PIPELINE[name]} {text}")
 
 

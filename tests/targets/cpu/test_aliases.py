@@ -10,7 +10,7 @@ import pytest
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.targets.cpu import lowering, packed_products
+from nki_mlir.targets.cpu import lowering
 from nki_mlir.targets.runtime import host
 
 from .compiled import set_options
@@ -20,13 +20,10 @@ RNG = np.random.default_rng(0)
 
 @pytest.fixture(autouse=True)
 def least_sizes(monkeypatch):
-    for module, sizes in {
-            host: {"WORTH_WAKING": 1}, lowering: {"WORTH_FUSING": 1},
-            packed_products: {"MOST_DEPTH": 64, "MOST_ROWS": 64, "MOST_COLUMNS": 128}}.items():
-        for name, size in sizes.items():
-            monkeypatch.setattr(module, name, size)
+    monkeypatch.setattr(host, "WORTH_WAKING", 1)
+    monkeypatch.setattr(lowering, "WORTH_FUSING", 1)
     set_options(monkeypatch, "parallelize", worth=1)
-    set_options(monkeypatch, "form-products", worth=1 << 10)
+    set_options(monkeypatch, "form-products", worth=1 << 10, depth=64, rows=64, columns=128)
     set_options(monkeypatch, "forward-copies", least=1)
     set_options(monkeypatch, "chunk-rows", large=1, chunk=1 << 10, least=1)
 

@@ -12,9 +12,7 @@ from nki_mlir.compat import install
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
-from nki_mlir.targets.cpu import packed_products
 from nki_mlir.targets.cpu.lowering import listing
-from nki_mlir.targets.runtime import host
 
 from .compiled import set_options
 
@@ -26,9 +24,7 @@ WHOLE_A, WHOLE_B = (RNG.integers(-4, 5, shape).astype(np.float32) for shape in (
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    set_options(monkeypatch, "form-products", worth=1 << 10)
-    for name, size in {"MOST_DEPTH": 64, "MOST_ROWS": 64, "MOST_COLUMNS": 128}.items():
-        monkeypatch.setattr(packed_products, name, size)
+    set_options(monkeypatch, "form-products", worth=1 << 10, depth=64, rows=64, columns=128)
 
 
 @pytest.fixture
@@ -144,7 +140,7 @@ def test_a_product_in_tiles__is_packed(example, module, name, rows):
 
 @pytest.mark.parametrize("most", [4 * 256 * 128, 1 << 26])
 def test_tiles_that_are_no_whole_panels(monkeypatch, most):
-    monkeypatch.setattr(packed_products, "MOST_PACKED", most)
+    set_options(monkeypatch, "form-products", packed=most)
     kernel, a = nki.jit(in_uneven_tiles.__wrapped__), A[:, :5 * 58]
     assert is_packed(kernel, a, B)
     np.testing.assert_allclose(kernel.on("jit")(a, B), a.astype(np.float64).T @ B, rtol=1e-5, atol=1e-4)
@@ -160,14 +156,34 @@ def test_a_factor_that_is_read_by_columns(example):
 @pytest.mark.parametrize("module, name", [("matmul", "matmul_tiled"), ("matmul_walk", "larger_transfers")])
 def test_factors_of_fewer_bits(example, monkeypatch, module, name, pairs):
     """Two at a time where the host has an instruction for it, else as float32."""
-    if not pairs:
-        monkeypatch.setattr(host, "multiplies_pairs", lambda: False)
+    set_options(monkeypatch, "form-products", pairs=int(pairs))
     kernel, a, b = example(module, name), A.astype(ml_dtypes.bfloat16), B.astype(ml_dtypes.bfloat16)
     assert is_packed(kernel, a, b)
     result = kernel.on("jit")(a, b)
     expected = a.astype(np.float64).T @ b.astype(np.float64)
     rounding = 2.0 ** -8 if result.dtype == a.dtype else 1e-5       # results of bfloat16 are rounded to 8 bits
     np.testing.assert_allclose(result.astype(np.float64), expected, atol=1e-4, rtol=rounding)
+
+
+@pytest.mark.parametrize("pairs", [0, 1])
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.float8_e4m3, ml_dtypes.float8_e5m2])
+def test_factors_that_float32_or_bfloat16_hold_exactly(example, monkeypatch, dtype, pairs):
+    set_options(monkeypatch, "form-products", pairs=pairs)
+    kernel, a, b = example("matmul_walk", "larger_transfers"), WHOLE_A.astype(dtype), WHOLE_B.astype(dtype)
+    assert is_packed(kernel, a, b)
+    expected = (WHOLE_A.T @ WHOLE_B).astype(np.asarray(kernel.on("jit")(a, b)).dtype)
+    np.testing.assert_array_equal(kernel.on("jit")(a, b), expected)
+
+
+@pytest.mark.parametrize("options", [
+    {"rows": 32, "columns": 32}, {"rows": 1024, "columns": 1024}, {"tile_rows": 4}, {"tile_rows": 12, "tile_vectors": 1},
+    {"tile_rows": 6, "tile_vectors": 4}, {"packed": 4 * 256 * 128}])
+def test_blocks_and_register_tiles__change_no_bit(example, monkeypatch, options):
+    usual = example("matmul", "matmul_tiled").on("jit")(A, B)
+    set_options(monkeypatch, "form-products", **options)
+    kernel = example("matmul", "matmul_tiled")
+    assert is_packed(kernel, A, B)
+    np.testing.assert_array_equal(np.asarray(kernel.on("jit")(A, B)).view(np.uint32), np.asarray(usual).view(np.uint32))
 
 
 def test_what_is_made_of_sums__is_made_of_packed_ones():
@@ -185,7 +201,7 @@ def test_a_product__is_a_part_of_a_program():
 
 
 def test_rows_are_packed__some_at_a_time(monkeypatch, example):
-    monkeypatch.setattr(packed_products, "MOST_PACKED", 4 * 256 * 128)
+    set_options(monkeypatch, "form-products", packed=4 * 256 * 128)
     kernel = example("matmul", "matmul_tiled")
     np.testing.assert_array_equal(kernel.on("jit")(WHOLE_A, WHOLE_B), WHOLE_A.T @ WHOLE_B)
 

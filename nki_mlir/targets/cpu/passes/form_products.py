@@ -5,9 +5,14 @@ before:  for i, j:  total = 0;  for s:  total += a[s, i].T @ b[s, j];  out[i, j]
 after:   panels of a;  for blocks of columns:  panels of b;  out += panels of a @ panels of b
 
 ``worth`` are the multiplications that a product must have: with fewer, packing costs more than it saves. Functions of
-more than ``parts`` nodes are not searched.
+more than ``parts`` nodes are not searched. How a product is cut follows from the host, its caches and how fast they are
+read, where an option is 0: ``tile_rows`` and ``tile_vectors`` of a register tile, at most ``depth`` positions of the
+summed axis, ``rows`` and ``columns`` of a block. ``packed`` are the bytes that are packed of a factor at a time,
+``pairs`` whether numbers that are bfloat16 are multiplied two at a time (-1: where that is faster). The blocks, and
+what they move beyond each cache, are a note of the function.
 """
 
+from nki_mlir.dialects.access import Linear
 from nki_mlir.targets.cpu.function import (
     Allocate,
     Compute,
@@ -23,12 +28,24 @@ from nki_mlir.targets.cpu.function import (
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
 from nki_mlir.targets.cpu.loop_products import as_one_product, can_be_flat
-from nki_mlir.targets.cpu.packed_products import PackedProduct, can_pack
+from nki_mlir.targets.cpu.packed_products import PackedProduct, PackingOptions, can_pack
 
 
 class FormProducts(FunctionPass, name="form-products"):
     worth: int = 1 << 24
     parts: int = 16
+    tile_rows: int = 0
+    tile_vectors: int = 0
+    depth: int = 0
+    rows: int = 0
+    columns: int = 0
+    packed: int = 1 << 26
+    pairs: int = -1
+
+    @property
+    def packing(self) -> PackingOptions:
+        return PackingOptions(self.tile_rows, self.tile_vectors, self.depth, self.rows, self.columns, self.packed,
+                              self.pairs)
 
     def rewrite(self, function: NativeFunction) -> None:
         nodes = function.body.nodes
@@ -47,7 +64,7 @@ class FormProducts(FunctionPass, name="form-products"):
         for start in range(len(parts) - 1, -1, -1):
             together = nodes[parts[start]:parts[-1] + 1]
             whole = as_one_product(together)
-            if whole is not None and can_pack(whole, self.worth) and {*whole.reads} <= function.only_read:
+            if whole is not None and can_pack(whole, self.worth, self.packing) and {*whole.reads} <= function.only_read:
                 calls = [call for call in calls_in(*together) if isinstance(call, Compute | Spread)]
                 regions = [region for call in calls for region in call.regions]
                 buffers = {region.root for region in regions if isinstance(region.root, ScratchBuffer)}
@@ -57,7 +74,8 @@ class FormProducts(FunctionPass, name="form-products"):
                 block = NativeBlock([node for node in together
                                      if isinstance(node, Allocate) and node.buffer not in buffers])
                 with function.inside(block):
-                    PackedProduct(function, whole, {region.root: region.base for region in regions}).write()
+                    bases: dict[object, Linear] = {region.root: region.base for region in regions}
+                    PackedProduct(function, whole, bases, self.packing).write()
                 nodes[:] = [n for n in [*nodes[:parts[start]], *block.nodes, *nodes[parts[-1] + 1:]]
                             if not isinstance(n, Allocate) or n.buffer not in buffers]
                 return start

@@ -12,7 +12,7 @@ from math import prod
 
 from nki_mlir.dialects.access import Linear
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
-from nki_mlir.targets.cpu.contraction import contraction_of
+from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, contraction_of
 from nki_mlir.targets.cpu.function import (
     MEMORY,
     ByteRegion,
@@ -24,7 +24,6 @@ from nki_mlir.targets.cpu.function import (
     sub_blocks,
 )
 from nki_mlir.targets.cpu.function_pass import FunctionPass
-from nki_mlir.targets.cpu.packed_products import MULTIPLY_ADD
 from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.recognize import integer_sums
 

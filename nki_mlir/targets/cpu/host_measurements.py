@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What is measured of this host, once, and memoized where compiled code is kept.
+
+Processors that have an instruction do not all gain by it: the product of pairs of bfloat16 runs at twice the rate of
+multiply-adds on some, at a fraction of it on others. Caches of one size differ several times in what they give a core.
+What is measured decides on speed alone, but for pairs, whose products are added in another order: a product of
+bfloat16 may differ in its last bit from host to host.
+"""
+
+import ctypes
+import json
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+
+from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, ROWS, VECTORS, PanelProduct
+from nki_mlir.targets.cpu.product_blocks import Rates
+from nki_mlir.targets.cpu.routines import Routine, compiled
+from nki_mlir.targets.runtime import host, object_cache
+from nki_mlir.targets.runtime.host import Caches
+from nki_mlir.waist.nest import Nest, Operand, Step
+
+ROUNDS = 20
+DEPTH, PANELS = 256, 4              # of the product that is timed: its factors stay in the first two caches
+SIZES = range(17, 27)               # logarithms of the bytes that are read to find where caches end
+MOST_READ = 128 << 20              # bytes to measure memory by
+LEAST_FIRST = 32 << 10              # bytes of the first cache, which loads of this kind do not tell from the second
+FALLS = 0.7                         # of the rate at which a cache is read, in the next one
+
+
+def caches() -> Caches:
+    """Those of ``NKI_MLIR_CACHES``, or that the system reports, or what reading memory shows them to be."""
+    return host.chosen_caches() or host.reported_caches() or Caches(*map(int, memoized("caches")))
+
+
+def rates() -> Rates:
+    """What one thread reads of the third cache and of memory, and multiplies."""
+    return Rates(*memoized("rates"))
+
+
+def pairs_are_faster() -> bool:
+    """Whether a host that multiplies pairs of bfloat16 does so faster than it multiplies them as float32."""
+    return host.multiplies_pairs() and bool(memoized("pairs")[0])
+
+
+@cache
+def memoized(what: str) -> list[float]:
+    """A measurement of this file: that of an earlier process, or it is made now."""
+    key = object_cache.key_of(f"{what} of {host.model()}".encode())
+    known = object_cache.find(key)
+    if known is None:
+        measures: dict[str, Callable[[], Sequence[float]]] = {
+            "caches": measured_caches, "rates": _rates, "pairs": _pairs}
+        known = json.dumps([*measures[what]()]).encode()
+        object_cache.keep(key, known)
+    found: list[float] = json.loads(known)
+    return found
+
+
+def measured_caches(rate: Callable[[int], float] | None = None) -> Caches:
+    """The sizes up to which the rate of reading stays: what is larger than a cache is read at the next one's rate."""
+    ends, best, read = [LEAST_FIRST], 0.0, rate or read_rate
+    of_sizes = [(1 << n, read(1 << n)) for n in SIZES]
+    for (size, here), (_, there) in pairwise(of_sizes):
+        best = max(best, here)
+        if there < FALLS * best:
+            ends.append(size)
+            best = 0.0
+    ends += [usual for usual in (1 << 20, host.MOST_CACHE, 4 * host.MOST_CACHE) if usual > ends[-1]]
+    return Caches(*ends[:3])
+
+
+def _rates() -> list[float]:
+    sizes = min((caches().second + caches().third) // 2, 4 * caches().second), min(4 * caches().third, MOST_READ)
+    products = PANELS * 2 * ROWS[host.lanes()] * PANELS * host.lanes() * VECTORS * DEPTH
+    return [*map(read_rate, sizes), products / seconds_of_panels(False)]
+
+
+def _pairs() -> list[float]:
+    return [2 * seconds_of_panels(False) > seconds_of_panels(True)]
+
+
+def read_rate(size: int) -> float:
+    """Bytes a second that are read again and again of an array of so many bytes."""
+    count = size // FLOAT32.itemsize
+    nest = Nest((count,), frozenset({0}), (Operand(FLOAT32, (1,)),), 0, (Operand(FLOAT32, (0,)),),
+                (Step("alu", FLOAT32, (1, 0), "add"),), (2,))
+    return size / _seconds(nest, [np.zeros(count, np.float32), np.zeros(1, np.float32)])
+
+
+def seconds_of_panels(pairs: bool) -> float:
+    """The least time of a product of panels of as many words, each of which is a float32 or two bfloat16."""
+    rows, tile = 2 * ROWS[host.lanes()], host.lanes() * VECTORS
+    line = PANELS * tile
+    nest = Nest((PANELS, PANELS, rows, tile, DEPTH), frozenset({4}),
+                (Operand(FLOAT32, (DEPTH * rows, 0, 1, 0, rows)), Operand(FLOAT32, (0, DEPTH * tile, 0, 1, tile))), 0,
+                (Operand(FLOAT32, (rows * line, tile, line, 1, 0)),), MULTIPLY_ADD, (4,))
+    sizes = PANELS * DEPTH * rows, PANELS * DEPTH * tile, PANELS * rows * line
+    panels = PanelProduct(nest, True, pairs, ROWS[host.lanes()], VECTORS)
+    return _seconds(panels, [np.zeros(size, np.float32) for size in sizes])
+
+
+def _seconds(routine: Routine, arrays: Sequence[np.ndarray]) -> float:
+    """The least time of a call among some."""
+    words = (ctypes.c_int64 * len(arrays))(*(array.ctypes.data for array in arrays))
+    batch, number = compiled([routine])[routine]
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(batch.addresses[number])
+    taken = []
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        function(ctypes.addressof(words))
+        taken.append(time.perf_counter() - started)
+    return min(taken)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How a packed product is cut into blocks, by what the host's caches hold and how fast they are read.
+
+A panel of ``a`` stays in the first cache while panels of ``b`` stream by. What varies is how many rows and columns a
+block has: with more columns ``a`` is read again less often, with fewer the block of ``b`` fits the second cache. Where
+the third cache is fast enough, a block of ``b`` streams from there while numbers are multiplied, and costs nothing.
+
+The depth of a block, which is where sums are rounded to memory and added to, follows from the size of the first cache
+alone: the order of sums does not depend on measurements, nor on threads.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nki_mlir.targets.runtime.host import Caches
+
+HIDDEN = 0.5                        # of the time of the multiply-adds: what may be read meanwhile at no cost
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Bytes a second that one thread reads of the third cache and of memory; multiply-adds a second."""
+
+    third: float
+    memory: float
+    multiply_adds: float
+
+
+@dataclass(frozen=True)
+class CacheTraffic:
+    """Bytes that a product moves beyond each cache."""
+
+    first: int
+    second: int
+    third: int
+
+    def __str__(self) -> str:
+        return ", ".join(f"{moved / 1e6:.1f} MB beyond L{level}" for level, moved in
+                         enumerate((self.first, self.second, self.third), 1))
+
+
+@dataclass(frozen=True)
+class ProductBlocks:
+    """A product ``m x n x k`` of words of four bytes, in blocks of ``rows``, ``columns`` and ``depth``.
+
+    ``panel`` are the rows of a panel of ``a``.
+    """
+
+    m: int
+    n: int
+    k: int
+    panel: int
+    rows: int
+    columns: int
+    depth: int
+
+    def streamed(self, caches: Caches) -> int:
+        """The bytes of ``b`` that come from beyond the second cache."""
+        fits = 4 * self.depth * self.columns <= caches.second * 3 // 4
+        return 4 * self.n * self.k * (-(-self.m // self.rows) if fits else -(-self.m // self.panel))
+
+    def others(self, caches: Caches) -> int:
+        """The bytes of ``a`` and of sums that come from there, or go there."""
+        a = 4 * self.m * self.k * -(-self.n // self.columns)
+        fit = 4 * self.columns * (self.depth + self.rows) <= caches.second
+        times = 1 if fit else 2 * (self.k // self.depth) - 1
+        return a + 4 * self.m * self.n * times
+
+    def traffic(self, caches: Caches) -> CacheTraffic:
+        b, out, blocks = 4 * self.n * self.k, 4 * self.m * self.n, self.k // self.depth
+        a = 4 * self.m * self.k
+        first = b * -(-self.m // self.panel) + a * -(-self.n // self.columns) + out * (2 * blocks - 1)
+        held = 4 * self.columns * (self.k + self.rows) <= caches.third * 3 // 4
+        again = 1 if a <= caches.third // 2 else -(-self.n // self.columns)
+        third = b + a * again + out * (1 if held else 2 * blocks - 1)
+        return CacheTraffic(first, self.streamed(caches) + self.others(caches), third)
+
+    def seconds(self, caches: Caches, rates: Rates) -> float:
+        """What reading costs beside the multiply-adds, which hide some of what streams."""
+        multiplied = self.m * self.n * self.k / rates.multiply_adds
+        streamed = self.streamed(caches) / rates.third - HIDDEN * multiplied
+        return max(0.0, streamed) + self.others(caches) / rates.third + self.traffic(caches).third / rates.memory
+
+    def __str__(self) -> str:
+        return (f"{self.m} x {self.n} x {self.k} in blocks of {self.rows} rows, {self.columns} columns, "
+                f"depth {self.depth}")
+
+
+def chosen(candidates: Iterable[ProductBlocks], caches: Caches, rates: Rates) -> ProductBlocks:
+    """The candidate that costs least; of equal ones the one with the largest blocks."""
+    return min(candidates, key=lambda b: (b.seconds(caches, rates), -b.columns, -b.rows))
