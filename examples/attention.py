@@ -28,7 +28,7 @@ def attention_forward(q_t, k_t, v, scale):
         lowest = nisa.tensor_reduce(np.max, scores, axis=1, negate=True, keepdims=True)
         total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
         weights = nisa.activation_reduce(np.exp, scores, bias=nl.multiply(lowest, scale), scale=scale,
-                                         reduce_op=np.add, reduce_res=total)
+                                         reduce_op=np.add, reduce_res=total, dtype=v.dtype)
         mixed = nl.zeros((128, d), nl.float32, buffer=nl.psum)
         for j in nl.affine_range(tiles):
             turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(j * 128, 128)]))

@@ -33,7 +33,7 @@ def flash_forward(q_t, k_t, v, scale):
             fading = nl.exp(highest - raised)
             added = nl.ndarray((ROWS, 1), dtype=nl.float32, buffer=nl.sbuf)
             weights = nisa.activation_reduce(np.exp, scores, bias=nl.negative(raised), scale=scale,
-                                             reduce_op=np.add, reduce_res=added)
+                                             reduce_op=np.add, reduce_res=added, dtype=v.dtype)
             block = nl.zeros((ROWS, d), dtype=nl.float32, buffer=nl.psum)
             for k in nl.affine_range(BLOCK // ROWS):
                 turned = nl.copy(nisa.nc_transpose(weights[:, nl.ds(k * ROWS, ROWS)]))
@@ -53,7 +53,8 @@ def flash_backward(q, k, v, g, out, sums, scale):
     head, tiles = nl.program_id(0), s // ROWS
     to_q, to_k, to_v = (nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm) for _ in range(3))
     keys, values, from_keys, from_values = (
-        nl.zeros((tiles, nl.par_dim(ROWS), d), dtype=nl.float32, buffer=nl.sbuf) for _ in range(4))
+        nl.zeros((tiles, nl.par_dim(ROWS), d), dtype=dtype, buffer=nl.sbuf)
+        for dtype in (k.dtype, v.dtype, nl.float32, nl.float32))
     keys_t, values_t = (nl.ndarray((nl.par_dim(d), s), dtype=q.dtype, buffer=nl.sbuf) for _ in range(2))
     for j in nl.affine_range(tiles):
         rows = nl.ds(j * ROWS, ROWS)
@@ -69,9 +70,10 @@ def flash_backward(q, k, v, g, out, sums, scale):
         from_queries = nl.zeros((ROWS, d), dtype=nl.float32, buffer=nl.psum)
         for j in nl.sequential_range(tiles):
             columns = nl.ds(j * ROWS, ROWS)
-            weights = nisa.activation(np.exp, nisa.nc_matmul(queries_t, keys_t[:, columns]), bias=lowered, scale=scale)
+            weights = nisa.activation(np.exp, nisa.nc_matmul(queries_t, keys_t[:, columns]), bias=lowered, scale=scale,
+                                      dtype=g.dtype)
             toward = nisa.nc_matmul(gradient_t, values_t[:, columns])
-            scores = nl.multiply(nl.multiply(weights, nl.subtract(toward, inner)), scale)
+            scores = nl.multiply(nl.multiply(weights, nl.subtract(toward, inner)), scale, dtype=k.dtype)
             from_values[j] = nl.add(from_values[j], nisa.nc_matmul(weights, gradient))
             from_keys[j] = nl.add(from_keys[j], nisa.nc_matmul(scores, queries))
             from_queries += nisa.nc_matmul(nl.copy(nisa.nc_transpose(scores)), keys[j])

@@ -6,11 +6,11 @@ from typing import Any
 import attention as example
 import flash_attention as flash
 import numpy as np
-from case import Case, Goal, case, random
+from case import Case, Goal, case, random, tolerance
 
 
-@case("attention_2048x128", Goal(faster=1))
-def attention() -> Case:
+@case("attention_2048x128", Goal(faster=1.3), Goal(faster=1.3))
+def attention(dtype: str = "float32") -> Case:
     s, d = 2048, 128
     scale = d ** -0.5
 
@@ -22,9 +22,9 @@ def attention() -> Case:
     def torch_formula(q_t: Any, k_t: Any, v: Any) -> Any:
         import torch
         return torch.nn.functional.scaled_dot_product_attention(q_t.T[None], k_t.T[None], v[None])[0]
-    arrays = random(d, s), random(d, s, seed=1), random(s, d, seed=2)
+    arrays = tuple(random(*shape, seed=n, dtype=dtype) for n, shape in enumerate(((d, s), (d, s), (s, d))))
     return Case(arrays, lambda *a: example.attention_forward(*a, scale), formula, torch_formula, "fma", 4 * s * s * d,
-                lambda: formula(np, *(a.astype("float64") for a in arrays)))
+                lambda: formula(np, *(a.astype("float64") for a in arrays)), tolerance(dtype))
 
 
 HEADS, STEPS, WIDTH = 4, 2048, 64
@@ -35,8 +35,8 @@ def in_wide(function: Any, *arrays: np.ndarray) -> Any:
     return function(*(a.astype("float64") for a in arrays), SCALE)
 
 
-@case("flash_forward_4x2048x64")
-def flash_forward() -> Case:
+@case("flash_forward_4x2048x64", Goal(faster=1.3), Goal(faster=1.3))
+def flash_forward(dtype: str = "float32") -> Case:
     def formula(xp: Any, q_t: Any, k_t: Any, v: Any) -> Any:
         scores = xp.einsum("hdq,hdk->hqk", q_t, k_t) * SCALE
         highest = scores.max(2, keepdims=True)
@@ -47,13 +47,14 @@ def flash_forward() -> Case:
     def torch_formula(q_t: Any, k_t: Any, v: Any) -> Any:
         import torch
         return torch.nn.functional.scaled_dot_product_attention(q_t.mT[None], k_t.mT[None], v[None])
-    q, k, v = (random(HEADS, STEPS, WIDTH, seed=n) for n in range(3))
+    q, k, v = (random(HEADS, STEPS, WIDTH, seed=n, dtype=dtype) for n in range(3))
     return Case((flash.turned(q), flash.turned(k), v), lambda *a: flash.flash_forward[HEADS](*a, SCALE), formula,
-                torch_formula, "fma", 4 * HEADS * STEPS ** 2 * WIDTH, lambda: in_wide(flash.forward, q, k, v))
+                torch_formula, "fma", 4 * HEADS * STEPS ** 2 * WIDTH, lambda: in_wide(flash.forward, q, k, v),
+                tolerance(dtype))
 
 
-@case("flash_backward_4x2048x64")
-def flash_backward() -> Case:
+@case("flash_backward_4x2048x64", Goal(faster=1.3), Goal(faster=1.3))
+def flash_backward(dtype: str = "float32") -> Case:
     def formula(xp: Any, q: Any, k: Any, v: Any, g: Any, out: Any, sums: Any) -> Any:
         weights = xp.exp(q @ k.swapaxes(1, 2) * SCALE - sums)
         scores = weights * (g @ v.swapaxes(1, 2) - (g * out).sum(2, keepdims=True)) * SCALE
@@ -63,7 +64,8 @@ def flash_backward() -> Case:
         weights = (q @ k.mT * SCALE - sums).exp()
         scores = weights * (g @ v.mT - (g * out).sum(2, keepdim=True)) * SCALE
         return scores @ k, scores.mT @ q, weights.mT @ g
-    arrays = tuple(random(HEADS, STEPS, WIDTH, seed=n) for n in range(4))
-    saved = tuple(a.astype("float32") for a in in_wide(flash.forward, *arrays[:3]))
+    arrays = tuple(random(HEADS, STEPS, WIDTH, seed=n, dtype=dtype) for n in range(4))
+    saved = tuple(a.astype(kind) for a, kind in zip(in_wide(flash.forward, *arrays[:3]), (dtype, "float32")))
     return Case((*arrays, *saved), lambda *a: flash.flash_backward[HEADS](*a, SCALE), formula, torch_formula, "fma",
-                10 * HEADS * STEPS ** 2 * WIDTH, lambda: in_wide(flash.backward, *arrays))
+                10 * HEADS * STEPS ** 2 * WIDTH, lambda: in_wide(flash.backward, *arrays),
+                tolerance(dtype))
