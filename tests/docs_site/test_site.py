@@ -150,3 +150,4 @@ def test_site__is_built_without_warnings(tmp_path: Path) -> None:
 
 def test_reference__knows_where_each_module_is() -> None:
     assert reference.WHERE["frameworks/customop"] == ["nki_mlir.customop"]
+    assert {name for names in reference.WHERE.values() for name in names} | reference.PACKAGE == set(reference.MODULES)

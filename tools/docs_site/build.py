@@ -24,7 +24,8 @@ REPLACED = {"errors.md": "../reference/errors/index.md", "coverage.md": "../refe
             "../dialects/reference.md": "../reference/dialects/index.md"}
 # Cells are named as the tests name them: notebooks would have names of their own in errors and assembly.
 NAMES = "get_ipython().compile.get_code_name = lambda raw, code, number: f'cell{number}.py'\n"
-FOLDERS = {"../examples/custom_operators": "../examples/custom_operators/relu_operator.py",
+FOLDERS = {"../examples/classroom": "../examples/classroom/assignment.toml",
+           "../examples/custom_operators": "../examples/custom_operators/relu_operator.py",
            "../examples/plugin": "../examples/plugin/nki_mlir_example/ops.py"}
 
 

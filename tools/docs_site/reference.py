@@ -97,14 +97,16 @@ def language() -> Pages:
 WHERE = {
     "beta/nki": ["nki_mlir.language.beta.nki"], "current/nki": ["nki_mlir.language.current.nki"],
     "current/more": ["nki_mlir.language.current.compiler", "nki_mlir.language.current.driver",
-                     "nki_mlir.language.current.compiled", "nki_mlir.language.current.host_arrays"],
+                     "nki_mlir.language.current.compiled", "nki_mlir.language.current.host_arrays",
+                     "nki_mlir.language.current.runtime"],
     "beta/more": ["nki_mlir.language.beta.compiler", "nki_mlir.language.beta.typing"],
     "frameworks/jax": ["nki_mlir.frameworks.jax", "nki_mlir.frameworks.jax_neuronx"],
     "frameworks/torch": ["nki_mlir.frameworks.torch", "nki_mlir.frameworks.torch_neuronx",
                          "nki_mlir.frameworks.torch_device", "nki_mlir.frameworks.torch_xla"],
     "frameworks/programs": ["nki_mlir.frameworks.stablehlo", "nki_mlir.frameworks.torch_stablehlo",
                             "nki_mlir.frameworks.recovery", "nki_mlir.frameworks.framework_kernel"],
-    "frameworks/customop": ["nki_mlir.customop"], "package/compat": ["nki_mlir.compat"],
+    "frameworks/customop": ["nki_mlir.customop"],
+    "package/compat": ["nki_mlir.compat", "nki_mlir.compat.nkipy_runtime"],
 }
 PACKAGE = {"nki_mlir", "nki_mlir.language.lowered"}         # have a page of their own
 MODULE_TITLES = {
