@@ -74,6 +74,7 @@ class KernelImage(NamedTuple):
     arrays: int                         # inputs and shared outputs
     parallel: bool                      # whether a program uses the pool
     pairs: tuple[int, ...]              # of arrays that must not overlap: a number, bytes, another number, bytes
+    unbounded: bool                     # whether data decide how often a loop runs
 
 
 def key_of(modules: Sequence[Module], launch: object) -> str | None:
@@ -95,7 +96,7 @@ def keep(key: str | None, image: KernelImage) -> None:
         return
     sites = tuple((site.at and tuple(site.at), *site[1:]) for site in image.sites)
     plain: Any = (tuple(map(tuple, image.programs)), image.targets, tuple(c.tobytes() for c in image.constants), sites,
-             image.arrays, image.parallel, image.pairs)
+             image.arrays, image.parallel, image.pairs, image.unbounded)
     object_cache.keep(key, marshal.dumps(plain, WITHOUT_REFERENCES))
 
 

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from math import prod
 from struct import Struct
+from threading import get_ident, main_thread
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -16,7 +17,7 @@ from nki_mlir.targets import CapturedKernel
 from nki_mlir.targets.cpu.image import PYTHON, SITE_BITS, Target, find, keep, key_of
 from nki_mlir.targets.runtime import host
 from nki_mlir.targets.runtime.jit import find_batch
-from nki_mlir.targets.runtime.machine import machine, thunk
+from nki_mlir.targets.runtime.machine import INTERRUPTED, machine, thunk
 from nki_mlir.targets.runtime.object_file import NotLoadable
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 OVERLAP_FAILED = -1             # the status of a launch whose error is kept in Python
 MOST_FAILURES = 256
+WORTH_WATCHING = 5e6            # nanoseconds, roughly, of work during which Ctrl-C is noticed
 
 # Looked up once: calls are short. NumPy's arrays are buffers, which their types do not say.
 addressof, from_buffer = ctypes.addressof, cast(Callable[[np.ndarray], ctypes.c_char], ctypes.c_char.from_buffer)
@@ -66,6 +68,7 @@ class NativeKernel:
         cost = sum(programs[k].cost for k in order)
         self.parallel = (len(order) > 1 and PYTHON not in self.image.targets and cost >= host.WORTH_WAKING
                          and not may_alias)
+        self.short = cost < WORTH_WATCHING and not self.image.unbounded
         if self.parallel or self.image.parallel:
             machine().start_workers()
         self.codes = np.array([self.words[k].ctypes.data for k in order], np.int64)
@@ -113,7 +116,8 @@ class NativeKernel:
         return self.entry
 
     def __call__(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
-        status = self.launch(self.where, self.data(inputs, shared))
+        launch = self.launch if self.short or get_ident() != main_thread().ident else machine().launch_watched
+        status = launch(self.where, self.data(inputs, shared))
         if status:
             raise self.error(status)
 
@@ -161,6 +165,8 @@ class NativeKernel:
         """The exception of a status."""
         if status == OVERLAP_FAILED and self.failures:
             return self.failures.pop()
+        if status == INTERRUPTED:
+            return machine().interruption or KeyboardInterrupt()
         site, excess = status & ((1 << SITE_BITS) - 1), status >> SITE_BITS
         if site == 0:
             return OutOfMemory(bytes=self.bytes)

@@ -13,7 +13,7 @@ from nki_mlir.passes.pass_manager import PassObserver, pass_named
 from nki_mlir.passes.pipelines import TO_LINALG
 from nki_mlir.passes.safety import check_safe
 from nki_mlir.targets.cpu.assemble import NativeProgram
-from nki_mlir.targets.cpu.function import NativeFunction
+from nki_mlir.targets.cpu.function import NativeFunction, NativeWhile, nodes_in
 from nki_mlir.targets.cpu.function_pass import passes_of, run_passes
 from nki_mlir.targets.cpu.host_operations import HostOperations
 from nki_mlir.targets.cpu.image import KernelImage, ProgramImage, Target
@@ -36,6 +36,7 @@ def image_of(modules: Sequence[Module], axes: int, may_alias: bool) -> tuple[Ker
     copies = [at_waist(module, may_alias=may_alias) for module in modules]      # held: a function keeps no module alive
     functions = read_functions(map(the_kernel, copies), axes, common)
     costs = [running_cost(function.body) for function in functions]
+    unbounded = any(isinstance(node, NativeWhile) for function in functions for node in nodes_in(*function.body.nodes))
     pairs = () if may_alias else pairs_apart(functions)         # of what the functions say before passes change them
     programs = [optimized(function) for function in functions]
     routines = compiled(r for program in programs for r in program.routines)
@@ -50,7 +51,7 @@ def image_of(modules: Sequence[Module], axes: int, may_alias: bool) -> tuple[Ker
     kernel = functions[0].kernel
     return KernelImage(tuple(images), tuple(targets), tuple(common.constants), tuple(common.sites),
                        len(kernel.inputs) + len(kernel.shared), any(p.uses_pool for p in programs),
-                       pairs), common.hosts
+                       pairs, unbounded), common.hosts
 
 
 def pairs_apart(functions: Sequence[NativeFunction]) -> tuple[int, ...]:

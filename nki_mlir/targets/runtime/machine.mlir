@@ -62,6 +62,103 @@ llvm.func internal @serial_for(%count: i64, %item: !llvm.ptr, %argument: !llvm.p
   llvm.return %all#1 : i64
 }
 
+// -- Ctrl-C ------------------------------------------------------------------------------------------------------------
+
+// Python runs what a signal asks for on its main thread, between its own instructions. A launch of that thread that takes
+// long lets it do so: every now and then it calls a function of Python, whose status other than 0 ends the launch on all
+// threads.
+llvm.mlir.global internal @watched(0 : i64) : i64       // the number of such launches
+llvm.mlir.global internal @watcher(0 : i64) : i64       // the thread of the last one
+llvm.mlir.global internal @looked(0 : i64) : i64        // when it called Python last, in ns
+llvm.mlir.global internal @interrupted(0 : i64) : i64   // the status that Python gave
+llvm.mlir.global internal @poll() : !llvm.ptr { %z = llvm.mlir.zero : !llvm.ptr  llvm.return %z : !llvm.ptr }
+
+llvm.func @pthread_self() -> i64
+llvm.func @clock_gettime(i32, !llvm.ptr) -> i32
+
+// The function of Python.
+llvm.func internal @nki_use_poll(%function: !llvm.ptr) {
+  %poll = llvm.mlir.addressof @poll : !llvm.ptr
+  llvm.store %function, %poll : !llvm.ptr, !llvm.ptr
+  llvm.return
+}
+
+// Nanoseconds of CLOCK_MONOTONIC.
+llvm.func internal @now() -> i64 {
+  %two = arith.constant 2 : i64
+  %monotonic = arith.constant 1 : i32
+  %second = arith.constant 1000000000 : i64
+  %time = llvm.alloca %two x i64 : (i64) -> !llvm.ptr
+  %r = llvm.call @clock_gettime(%monotonic, %time) : (i32, !llvm.ptr) -> i32
+  %rest = llvm.getelementptr %time[1] : (!llvm.ptr) -> !llvm.ptr, i64
+  %seconds = llvm.load %time : !llvm.ptr -> i64
+  %nanoseconds = llvm.load %rest : !llvm.ptr -> i64
+  %whole = arith.muli %seconds, %second : i64
+  %sum = arith.addi %whole, %nanoseconds : i64
+  llvm.return %sum : i64
+}
+
+// The status, or that of an interruption.
+llvm.func internal @unless_interrupted(%status: i64) -> i64 {
+  %zero = arith.constant 0 : i64
+  %pwatched = llvm.mlir.addressof @watched : !llvm.ptr
+  %watched = llvm.load %pwatched atomic monotonic {alignment = 8 : i64} : !llvm.ptr -> i64
+  %some = arith.cmpi ne, %watched, %zero : i64
+  %fine = arith.cmpi eq, %status, %zero : i64
+  %look = arith.andi %some, %fine : i1
+  %result = scf.if %look -> (i64) {
+    %s = llvm.call @interruption() : () -> i64
+    scf.yield %s : i64
+  } else {
+    scf.yield %status : i64
+  }
+  llvm.return %result : i64
+}
+
+llvm.func internal @interruption() -> i64 attributes {passthrough = ["noinline"]} {
+  %pinterrupted = llvm.mlir.addressof @interrupted : !llvm.ptr
+  %pwatcher = llvm.mlir.addressof @watcher : !llvm.ptr
+  %plooked = llvm.mlir.addressof @looked : !llvm.ptr
+  %ppoll = llvm.mlir.addressof @poll : !llvm.ptr
+  %interval = arith.constant 50000000 : i64
+  %now = llvm.call @now() : () -> i64
+  %looked = llvm.load %plooked atomic monotonic {alignment = 8 : i64} : !llvm.ptr -> i64
+  %since = arith.subi %now, %looked : i64
+  %due = arith.cmpi sgt, %since, %interval : i64
+  scf.if %due {
+    %self = llvm.call @pthread_self() : () -> i64
+    %watcher = llvm.load %pwatcher atomic monotonic {alignment = 8 : i64} : !llvm.ptr -> i64
+    %mine = arith.cmpi eq, %self, %watcher : i64
+    scf.if %mine {
+      llvm.store %now, %plooked atomic monotonic {alignment = 8 : i64} : i64, !llvm.ptr
+      %poll = llvm.load %ppoll : !llvm.ptr -> !llvm.ptr
+      %s = llvm.call %poll() : !llvm.ptr, () -> i64
+      llvm.store %s, %pinterrupted atomic monotonic {alignment = 8 : i64} : i64, !llvm.ptr
+    }
+  }
+  %status = llvm.load %pinterrupted atomic monotonic {alignment = 8 : i64} : !llvm.ptr -> i64
+  llvm.return %status : i64
+}
+
+// A launch of Python's main thread that may take long.
+llvm.func internal @nki_launch_watched(%kernel: !llvm.ptr, %data: !llvm.ptr) -> i32 {
+  %zero = arith.constant 0 : i64
+  %one = arith.constant 1 : i64
+  %pwatched = llvm.mlir.addressof @watched : !llvm.ptr
+  %pwatcher = llvm.mlir.addressof @watcher : !llvm.ptr
+  %plooked = llvm.mlir.addressof @looked : !llvm.ptr
+  %pinterrupted = llvm.mlir.addressof @interrupted : !llvm.ptr
+  %self = llvm.call @pthread_self() : () -> i64
+  %now = llvm.call @now() : () -> i64
+  llvm.store %self, %pwatcher atomic monotonic {alignment = 8 : i64} : i64, !llvm.ptr
+  llvm.store %now, %plooked atomic monotonic {alignment = 8 : i64} : i64, !llvm.ptr
+  llvm.store %zero, %pinterrupted atomic monotonic {alignment = 8 : i64} : i64, !llvm.ptr
+  %before = llvm.atomicrmw add %pwatched, %one seq_cst : !llvm.ptr, i64
+  %status = llvm.call @nki_launch(%kernel, %data) : (!llvm.ptr, !llvm.ptr) -> i32
+  %after = llvm.atomicrmw sub %pwatched, %one seq_cst : !llvm.ptr, i64
+  llvm.return %status : i32
+}
+
 // -- programs ---------------------------------------------------------------------------------------------------------
 
 llvm.func internal @run(%frame: !llvm.ptr, %words: !llvm.ptr, %start: i64) -> i64 {
@@ -114,7 +211,8 @@ llvm.func internal @run(%frame: !llvm.ptr, %words: !llvm.ptr, %start: i64) -> i6
     %three = arith.constant 3 : i64
     %next = arith.shrui %bytes, %three : i64
     %new_at = arith.select %jump, %target, %next : i64
-    %new_status = arith.select %jump, %zero, %r : i64
+    %own = arith.select %jump, %zero, %r : i64
+    %new_status = llvm.call @unless_interrupted(%own) : (i64) -> i64
     scf.yield %new_at, %new_status : i64, i64
   }
   llvm.return %end#1 : i64
@@ -439,6 +537,7 @@ llvm.func internal @part(%arguments: !llvm.ptr, %number: i64) -> i64 {
     %to = llvm.getelementptr %own[%k] : (!llvm.ptr, i64) -> !llvm.ptr, i64
     llvm.store %here, %to : i64, !llvm.ptr
   }
-  %status = llvm.call %f(%own) : !llvm.ptr, (!llvm.ptr) -> i64
+  %result = llvm.call %f(%own) : !llvm.ptr, (!llvm.ptr) -> i64
+  %status = llvm.call @unless_interrupted(%result) : (i64) -> i64
   llvm.return %status : i64
 }

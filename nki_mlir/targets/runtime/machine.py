@@ -4,7 +4,7 @@
 import atexit
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from nki_mlir.targets.runtime import host
 from nki_mlir.targets.runtime.jit import addresses_text, compile_anew, compile_functions
 
 CONTROL = ("nki_set", "nki_next", "nki_unless", "nki_check", "nki_zero", "nki_parallel", "nki_spread")
-SERVICE = ("nki_launch", "nki_launch_one", "nki_overlap", "nki_memory_start", "nki_use_pool")
+SERVICE = ("nki_launch", "nki_launch_watched", "nki_use_poll", "nki_launch_one", "nki_overlap", "nki_memory_start",
+           "nki_use_pool")
 POOL = ("nki_parallel_for", "nki_pool_start", "nki_pool_stop", "nki_pool_forget")
 
 # Values that are not linear, (slot, a, b): frame[slot] = value. A load has one operand, an address.
@@ -53,6 +54,9 @@ llvm.func internal @nki_{name}(%arguments: !llvm.ptr) -> i64 {{
 """
 
 
+INTERRUPTED = 2 << 15           # the status of a launch that a signal has ended
+
+
 class RoutineMachine:
     """One per process. Its parts are compiled when they are first needed."""
 
@@ -62,6 +66,12 @@ class RoutineMachine:
         self.functions = _compiled(text, (*CONTROL, *SERVICE))
         # The launch lets go of Python's lock, so that threads run kernels at the same time.
         self.launch = self._callable("nki_launch", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+        self.launch_watched = self._callable("nki_launch_watched", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+        self.interruption: BaseException | None = None      # that ended the last watched launch
+        polls = self.polls()
+        next(polls)
+        self._poll = ctypes.CFUNCTYPE(ctypes.c_int64)(polls.__next__)
+        self._callable("nki_use_poll", None, ctypes.c_void_p)(ctypes.cast(self._poll, ctypes.c_void_p))
         self.launch_one = self._callable("nki_launch_one", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p,
                                          ctypes.c_int64)
         self.overlap = self._callable("nki_overlap", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
@@ -71,6 +81,19 @@ class RoutineMachine:
 
     def _callable(self, name: str, *kinds: Any) -> Any:
         return ctypes.CFUNCTYPE(*kinds)(self.functions[name])
+
+    def polls(self) -> Generator[int, None, None]:
+        """Each ``next`` lets Python handle signals in the middle of a launch: the status that ends it where a handler
+        raises. Python runs handlers as a function starts, or as a generator goes on, which is inside the ``try``."""
+        status = 0
+        while True:
+            try:
+                yield status
+                status = 0
+            except GeneratorExit:
+                return
+            except BaseException as error:          # it must not end in compiled frames; the caller raises it
+                self.interruption, status = error, INTERRUPTED
 
     def function(self, name: str) -> int:
         """The address of an instruction."""
