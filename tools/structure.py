@@ -50,7 +50,8 @@ QUESTIONS = (
     Question("ask whether two accesses overlap",
              r"def (_?apart|_interleaved|lie_apart|may_meet|reads_result|clearly_apart|meeting|conflicts|overlaps)\(",
              (*BELOW, "capture"), 8),
-    Question("key a table by the address of an object", r"\[id\(|\.get\(id\(|\bid\(\w+(\.\w+)*\):|map\(id,",
+    Question("key a table by the address of an object",
+             r"\[id\(|\.get\(id\(|\bid\(\w+(\.\w+)*\):|map\(id,|, id\(\w+\)[\])]",
              ("targets",), 14))
 
 

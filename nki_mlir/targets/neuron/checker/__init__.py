@@ -104,15 +104,15 @@ def check_instructions(programs: Sequence[Program], trace: StreamTrace, words: D
                        ) -> None:
     """The rules of the target, and the sets of functions."""
     rules = [TargetRules(program) for program in programs]
-    judged: set[int] = set()
+    judged: set[Op] = set()
     for lane, events in enumerate(trace.lanes):
         if trace.is_queue[lane]:
             continue
         report.violations += [words.table(*missing) for missing in missing_tables(events)][:VIOLATIONS]
         for event in events:
             op = event.instruction.op
-            if isinstance(op, Op) and (op.symbols or id(op) not in judged):
-                judged.add(id(op))
+            if isinstance(op, Op) and (op.symbols or op not in judged):
+                judged.add(op)
                 error = rules[event.core].broken(event)
                 if error is not None and len(report.violations) < VIOLATIONS:
                     report.violations.append(located(error, event))

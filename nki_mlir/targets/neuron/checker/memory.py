@@ -81,7 +81,7 @@ class Operands:
                 shared = v.kind in ("input", "output")
                 self.variables[core, v] = (v.kind, v.index) if shared else (v.kind, core, v.name)
         self.footprints: dict[tuple[Memory, Access], ByteFootprint] = {}
-        self.of_op: dict[tuple[int, int], tuple[Op, list[OperandTouch]]] = {}  # by core and id(op)
+        self.of_op: dict[tuple[int, Op], list[OperandTouch]] = {}
 
     def memory(self, core: int, tile: Tile) -> Memory:
         return self.variables[core, tile.handle] if tile.space == HBM else (tile.space, core)
@@ -112,9 +112,9 @@ class Operands:
             return [OperandTouch(self.footprint(core, op.src, event), True, False, True)]
         if isinstance(op, CoreBarrierOp):       # orders others' accesses, and has none itself
             return []
-        known = self.of_op.get((core, id(op)))
+        known = self.of_op.get((core, op))
         if known is not None:
-            return known[1]
+            return known
         reads, writes = {name for name, _ in op.sources()}, {name for name, _ in op.targets()}
         touches = []
         for field, tile in op.operands():
@@ -124,7 +124,7 @@ class Operands:
                 op.addressed_by_data and written)
             touches.append(OperandTouch(self.footprint(core, tile, event), read, written, whole))
         if not event.values:
-            self.of_op[core, id(op)] = op, touches
+            self.of_op[core, op] = touches
         return touches
 
 
