@@ -71,11 +71,11 @@ class FunctionEmitter(ScalarEmitter):
         for part in parts:
             special = self._intrinsic("llvm.x86.avx512.fpclass.ps.512", part, self._i32(NAN_OR_DENORMAL), result=bits)
             some = special if some is None else self.or_(some, special)
-        branch = self.scf.IfOp(self.vector.reduction(bits.element_type, self.vector.CombiningKind.OR, some),
-                               [ir.VectorType.get([lanes], kind.element_type)], has_else=True)
-        with ir.InsertionPoint(branch.then_block):
-            self.scf.YieldOp([steps(a)])
+        found = self.vector.reduction(bits.element_type, self.vector.CombiningKind.OR, some)
+        branch = self.scf.IfOp(self.cmp("eq", found, 0), [ir.VectorType.get([lanes], kind.element_type)], has_else=True)
         with ir.InsertionPoint(branch.else_block):
+            self.scf.YieldOp([steps(a)])
+        with ir.InsertionPoint(branch.then_block):      # what is usual comes first: the code is laid out like this
             narrow = [self._intrinsic("llvm.x86.avx512bf16.cvtneps2bf16.512", part, result=kind) for part in parts]
             while len(narrow) > 1:
                 narrow = [self.vector.ShuffleOp(x, y, range(2 * x.type.shape[0])).result
