@@ -119,6 +119,8 @@ def _to_scale(e: "ScalarEmitter", value: "Value") -> "Value":
 def _from_float8(e: "ScalarEmitter", value: "Value", frm: DType) -> "Value":
     if frm is FLOAT8_E8M0FNU:
         return _from_scale(e, value)
+    if frm is FLOAT8_E5M2:                  # the upper half of a float16
+        return e.extf(e.bitcast(e.shl(e.extui(value, "i16"), 8), "f16"), "f32")
     bias, infinity, _ = _FLOAT8[frm]
     byte = e.extui(value, "i32")
     magnitude = e.and_(byte, 0x7F)
