@@ -40,6 +40,7 @@ MORE_ORDERS = tuple(Order(ahead=ahead, share=share, passed=passed) for passed in
 ORDERED = 12_000                # steps that are put in order at level 1, in all orders together; at least TWO orders
 TWO = 2
 GOOD = 1.03                     # an order may be worse than the best by so much to be timed
+NEAR = {1: 1.02, 3: 1.0}        # times the bound of the busiest engine: nothing better is looked for, by level
 TIMED = {1: 4, 3: 6}            # orders that are timed beside program order, by level
 STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of code that is written out, by level
 SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit
@@ -88,13 +89,15 @@ class Prepared:
         take_addresses(self.schedules, arrangement)
         return synchronized(self.code, self.schedules.dependences(arrangement))
 
-    def programs(self, level: int) -> Iterator[tuple[Arrangement, Program]]:
-        """Those of the best orders by what these say of their time, and of program order."""
-        written = self.schedules.as_written()
+    def programs(self, level: int, known: Callable[[], float]) -> Iterator[tuple[Arrangement, Program]]:
+        """Those of the best orders by what these say of their time, and of program order. ``known``: how long the
+        fastest takes so far; what cannot be faster is left out."""
+        bound, written = self.schedules.bound(), self.schedules.as_written()
+        if known() <= bound * NEAR[level]:
+            return
         tried, best, count, full = {written[:2]}, 0.0, 0, False
-        orders = [order._replace(memory=self.memory) for order in self.orders(level)]
-        for one in sorted(map(self.schedules.found, orders), key=lambda one: one.ns):
-            if count and (one.ns > best * GOOD or count == TIMED[level]):
+        for one in sorted(self.arrangements(level, bound * NEAR[level]), key=lambda one: one.ns):
+            if count and (one.ns > best * GOOD or count == TIMED[level] or known() <= bound * NEAR[level]):
                 break
             if one[:2] in tried:
                 continue
@@ -107,11 +110,20 @@ class Prepared:
             best, count = best or one.ns, count + 1
         if full and not count:
             self.code.notes.append(FULL)
-        try:
-            yield written, self.program(written)
-        except MemoryFull:
-            if not count:
-                raise
+        if known() > self.schedules.bound(first=True):
+            try:
+                yield written, self.program(written)
+            except MemoryFull:
+                if not count:
+                    raise
+
+    def arrangements(self, level: int, enough: float) -> Iterator[Arrangement]:
+        """What the orders give, until one says that it takes no longer than that."""
+        for order in self.orders(level):
+            one = self.schedules.found(order._replace(memory=self.memory))
+            yield one
+            if one.ns <= enough:
+                break
 
     def orders(self, level: int) -> tuple[Order, ...]:
         """The ways to order that are tried: all of much code would take long."""
@@ -149,7 +161,7 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
             prepared = Prepared(whole, candidate, choice)
             if prepared.dropped:                    # with its own loads it may be faster: it needs less memory
                 waiting.append(candidate._replace(loads=False))
-            for arrangement, program in prepared.programs(level):
+            for arrangement, program in prepared.programs(level, lambda: min((ns for ns, _ in found), default=inf)):
                 end = end_of(program)
                 found.append((end if end < inf else arrangement.ns, Fastest(candidate, arrangement, program)))
         except MemoryFull as error:

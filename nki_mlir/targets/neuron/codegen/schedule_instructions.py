@@ -128,6 +128,15 @@ class Schedules:
             engines.append(tuple(chosen))
         return Arrangement(tuple(runs), tuple(engines), None if addresses is None else tuple(addresses), ns)
 
+    def bound(self, first: bool = False) -> float:
+        """ns that no order takes less than; ``first``: none that has each step on its class's first engine."""
+        total: dict[object, float] = {}
+        for parts, times in zip(self.parts, self.times):
+            for _, _, graph in parts:
+                for part, ns in graph.busy(first).items():
+                    total[part] = total.get(part, 0.0) + ns * times
+        return max(total.values(), default=0.0)
+
     @staticmethod
     def ordered(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> ListSchedule:
         """Steps that are marked ``nki.no_reorder`` stay as they are."""

@@ -186,6 +186,18 @@ class SchedulingGraph:
             found.append((some[at],))
         return found
 
+    def busy(self, first: bool) -> dict[object, float]:
+        """ns that parts of the machine are busy in any order: each engine with the steps that no other may have
+        (``first``: with all steps on their first engine), the DMA engines, HBM."""
+        found: dict[object, float] = dict.fromkeys(Engine, 0.0)
+        for some in self.choices:
+            if first or len(some) == 1:
+                found[some[0].engine] += some[0].busy
+        moved = [transfer for transfer in self.transfers if transfer is not None]
+        found["dma"] = sum(sum(transfer.parts) for transfer in moved) / self.machine.dma_engines
+        found["hbm"] = sum(transfer.hbm_bytes for transfer in moved) / float(self.machine.costs.dma.hbm_bytes_per_ns)
+        return found
+
     # -- ranks ---------------------------------------------------------------------------------------------------------
     def ranks(self, ahead: int, engines: Sequence[Choice]) -> list[int]:
         """The rank of each step: the smallest starts first. It is when the busiest engine comes to it in program

@@ -114,6 +114,9 @@ class _SpilledTile:
     slot: int | None = None
     elsewhere: DeviceBuffer | None = None       # of PSUM: where it is read from now on
     last_write: int = -1
+    copy_ns: float = 0.0
+    recipe_ns: float = 0.0
+    overwritten: tuple[int, bool] = (-1, False)         # for a use: whether that step writes all of it, unread
 
     def next_use(self) -> float:
         return self.uses[self.position] if self.position < len(self.uses) else inf
@@ -165,6 +168,7 @@ class _Run:
                     one = self.tiles.get(tile)
                     if one is None:
                         one = self.tiles[tile] = _SpilledTile(tile, room(tile, self.machine))
+                        one.copy_ns = self.ns_of_copy(tile)
                     one.uses.append(k)
             for _, written in step.op.targets():
                 if written.handle in self.tiles:
@@ -194,6 +198,7 @@ class _Run:
             if (one := self.tiles.get(buffer)) is not None:
                 fresh = buffer not in read and (not one.position or self.overwrites(op, buffer))
                 one.recipe = k if fresh and self.repeatable(op) else None
+                one.recipe_ns = self.ns(op) if one.recipe is not None else inf
                 one.stale, one.behind = True, self.after[k]
         if any(tile.recipe == k for tile in needed):
             self.versions[k] = {buffer: self.writes.get(buffer, 0) for buffer in read}
@@ -221,12 +226,16 @@ class _Run:
     def ns_of(self, tile: _SpilledTile, k: int) -> float:
         """About how long it takes to have the tile back."""
         at = int(tile.next_use())
-        op = self.run[at].op
-        if tile.buffer not in {t.handle for _, t in op.sources()} and self.overwrites(op, tile.buffer):
+        if tile.overwritten[0] != at:
+            op = self.run[at].op
+            tile.overwritten = at, tile.buffer not in {t.handle for _, t in op.sources()} and self.overwrites(
+                op, tile.buffer)
+        if tile.overwritten[1]:
             return 0.0
-        copies = self.ns_of_copy(tile) * (1 + tile.stale)
-        return min(copies, self.ns(self.run[tile.recipe].op)) if tile.recipe is not None and self.computable(
-            tile, at, expected=True) else copies
+        copies = tile.copy_ns * (1 + tile.stale)
+        if tile.recipe is None or tile.recipe_ns >= copies or not self.computable(tile, at, expected=True):
+            return copies
+        return tile.recipe_ns
 
     def leave(self, tile: _SpilledTile) -> None:
         tile.there = None
@@ -248,24 +257,24 @@ class _Run:
         self.used += tile.size
 
     def restore(self, tile: _SpilledTile, k: int) -> None:
-        moved, copies = self.of_line(tile), self.ns_of_copy(tile) * (1 + tile.stale)
+        moved, copies = self.of_line(tile), tile.copy_ns * (1 + tile.stale)
         there = tile.there
         assert there is not None
-        if tile.recipe is not None and self.computable(tile, k) and (
-                ns := self.ns(again := self.run[tile.recipe].op)) < copies:
+        if tile.recipe is not None and tile.recipe_ns < copies and self.computable(tile, k):
+            again = self.run[tile.recipe].op
             names = {buffer: self.name_at(buffer) for buffer in self.versions[tile.recipe]} | {tile.buffer: there}
             self.before[k].append(InstructionStep(changed(again, lambda t: renamed(t, names)),
                                                   self.run[tile.recipe].location))
             if tile.slot is None and tile.uses[tile.position - 1] == tile.recipe:
                 self.unused.add(tile.recipe)            # nothing read what it computed
             moved.repeated += 1
-            moved.ns += ns
+            moved.ns += tile.recipe_ns
             tile.stale, tile.behind = True, self.before[k]
             return
         self.keep(tile)
         self.before[k].append(_Copy(tile, there, store=False))
         moved.loads += 1
-        moved.ns += self.ns_of_copy(tile)
+        moved.ns += tile.copy_ns
 
     def keep(self, tile: _SpilledTile) -> None:
         """Store a tile behind the step that wrote it last, unless that is done."""
@@ -280,7 +289,7 @@ class _Run:
             moved.stores += 1
             if self.space == PSUM:
                 self.slot(tile)
-            moved.ns += self.ns_of_copy(tile)
+            moved.ns += tile.copy_ns
 
     def of_line(self, tile: _SpilledTile) -> _Moved:
         return self.moved.setdefault(line(tile.buffer), _Moved())
@@ -322,11 +331,11 @@ class _Run:
             return max(max(transfer.parts), transfer.hbm_bytes / float(self.machine.costs.dma.hbm_bytes_per_ns))
         return float(self.machine.cost(op.runs_on, op.work()).busy)
 
-    def ns_of_copy(self, tile: _SpilledTile) -> float:
-        whole = entire(tile.buffer)
+    def ns_of_copy(self, buffer: DeviceBuffer) -> float:
+        whole = entire(buffer)
         if self.space == PSUM:
             return self.ns(TensorCopyOp(dst=whole, src=whole))
-        return self.ns(DmaCopyOp(dst=whole, src=in_hbm(tile.buffer, tile.buffer, 1, 0)))
+        return self.ns(DmaCopyOp(dst=whole, src=in_hbm(buffer, buffer, 1, 0)))
 
     # -- the new code --------------------------------------------------------------------------------------------------
     def slot(self, tile: _SpilledTile) -> DeviceBuffer:
