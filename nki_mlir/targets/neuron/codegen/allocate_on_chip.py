@@ -16,6 +16,8 @@ other mixtures of sizes and lifetimes.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.machine import Engine, Machine
@@ -292,14 +294,21 @@ class Packing:
 
     def by_size(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
         """The same with large buffers first, which leaves smaller gaps."""
-        found: dict[Lifetime, Interval] = {life: (first, after) for life, first, after in fixed}
+        kept = [(life.first, life.last, first, after) for life, first, after in fixed]
+        there = np.array(kept, np.int64).reshape(-1, 4)
+        placed = np.concatenate([there, np.zeros((len(lives), 4), np.int64)])     # first, last step; first, last byte
+        found: dict[Lifetime, int] = {}
+        count = len(there)
         for life in sorted(lives, key=lambda life: -life.buffer.bytes_per_partition):
-            taken = sorted(interval for other, interval in found.items() if other.meets(life))
-            address = self.gap(life, taken, 0)
+            others = placed[:count]
+            meeting = others[(others[:, 0] <= life.last) & (others[:, 1] >= life.first), 2:]
+            address = self.gap(life, sorted(map(tuple, meeting.tolist())), 0)
             if address is None:
                 return None
-            found[life] = address, address + life.buffer.bytes_per_partition
-        return [found[life][0] for life in lives]
+            found[life] = address
+            placed[count] = life.first, life.last, address, address + life.buffer.bytes_per_partition
+            count += 1
+        return [found[life] for life in lives]
 
     def gap(self, life: Lifetime, taken: Sequence[Interval], start: int) -> int | None:
         """The first address from ``start`` on with room among sorted intervals."""
