@@ -8,7 +8,7 @@ JOBS ?= 2
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: setup demo test test-fast lint bench fuzz faults docs docs-site release-check clean distclean
+.PHONY: setup demo test test-fast lint bench fuzz faults mutants docs docs-site release-check clean distclean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -40,12 +40,17 @@ lint: setup
 bench: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]' || true
 	$(BIN)/python bench/run.py
+	$(BIN)/python bench/scoring.py --cpu
 
 # Many more examples of the property tests than `make test` tries, and other ones each time; 20,000 random kernels on all
 # executors and on the evaluator of tests/oracle, of which each part is reported when it is through. NKI_MLIR_FUZZ_SEED=number repeats a run.
 fuzz: setup
 	HYPOTHESIS_PROFILE=fuzz NKI_MLIR_FUZZ_SEED=$${NKI_MLIR_FUZZ_SEED:-$$(date +%s)} $(BIN)/python -m pytest -vv -n $(JOBS) \
 		-m fuzz tests
+
+# 1,000 random changes of right kernels: each is refused by nki-score, or right by the evaluator of tests/oracle.
+mutants: setup
+	$(BIN)/python -m tests.scoring.mutations --count 1000 --jobs $(JOBS)
 
 # Seeds faults in copies of the front end, which all executors share, and hunts each with random kernels.
 faults: setup

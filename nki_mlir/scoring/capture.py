@@ -27,7 +27,7 @@ from nki_mlir.scoring.reference import Described
 from nki_mlir.scoring.reports import Reason, Remark, reason_of, remarks_of
 from nki_mlir.scoring.sandbox import OUTPUT_BYTES, CandidateLimits, confine, limit, watch
 
-CANDIDATE, OUTPUT = "candidate.py", "output.txt"       # files of the scratch directory
+OUTPUT = "output.txt"           # the file of the scratch directory that has what a candidate prints
 
 
 class CapturedText(TypedDict):
@@ -52,9 +52,11 @@ class Captures(TypedDict):
     stage: str
 
 
-def capture_in_sandbox(scratch: Path, entry: str, target: str, signatures: Sequence[Described], limits: CandidateLimits,
-                       out: BinaryIO) -> NoReturn:
-    """Run the candidate in the scratch directory, send what it captured, and end the process."""
+def capture_in_sandbox(file: Path, entry: str, target: str, signatures: Sequence[Described], limits: CandidateLimits,
+                       out: BinaryIO, strict: bool = False) -> NoReturn:
+    """Run the candidate's file in the directory that it is in, send what it captured, and end the process."""
+    scratch = file.parent
+
     def send(captures: Captures) -> None:
         try:
             out.write(json.dumps(captures).encode())
@@ -68,6 +70,8 @@ def capture_in_sandbox(scratch: Path, entry: str, target: str, signatures: Seque
     os.chdir(scratch)
     redirect(scratch / OUTPUT)
     os.environ["NKI_MLIR_RACES"] = "error"
+    if strict:
+        os.environ["NKI_MLIR_STRICT"] = "1"
     sys.path[:] = [p for p in sys.path if p.endswith(("-packages", "lib-dynload", ".zip")) or "/lib/python" in p]
     limit(limits)
     confine(scratch)
@@ -76,7 +80,7 @@ def capture_in_sandbox(scratch: Path, entry: str, target: str, signatures: Seque
     with warnings.catch_warnings(record=True) as recorded:
         warnings.simplefilter("always")
         try:
-            kernel = kernel_in(scratch / CANDIDATE, entry)
+            kernel = kernel_in(file, entry)
             stage = "capture"
             if target:
                 kernel = kernel.with_changes(target=target)

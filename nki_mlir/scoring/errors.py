@@ -17,6 +17,13 @@ class ForbiddenAct(NkiMlirError):
     fix = "leave out what is not part of the kernel, or keep it under if __name__ == '__main__'"
 
 
+class OlderForm(NkiMlirError):
+    code = "NKI-SCORE-RELEASE"
+    message = "the newest release does not take this: {what}"
+    why = "the reference asks for the newest release (STRICT)"
+    fix = "write it as the newest release has it; nki-migrate rewrites most forms"
+
+
 class LimitReached(NkiMlirError):
     code = "NKI-SCORE-LIMIT"
     message = "the candidate {what}"

@@ -35,11 +35,12 @@ class Sent(NamedTuple):
 class CaptureRequest(NamedTuple):
     """What the candidate's process is told: nothing of the reference but shapes."""
 
-    scratch: str
+    file: str
     entry: str
     target: str
     signatures: Sequence[Described]
     limits: CandidateLimits
+    strict: bool = False
 
 
 def receive(reader: int, group: int, seconds: float) -> Sent:
@@ -158,8 +159,9 @@ def exactly(connection: socket.socket, size: int) -> bytes:
 
 def tend(connection: socket.socket) -> None:
     """Fork a process for each request, until the worker is gone."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)           # their ends are not waited for here
+    running: set[int] = set()
     while True:
+        running -= {pid for pid in running if os.waitpid(pid, os.WNOHANG)[0]}
         header, descriptors, _, _ = socket.recv_fds(connection, HEADER.size, 2)
         if not header:
             return
@@ -172,6 +174,7 @@ def tend(connection: socket.socket) -> None:
             os.setpgid(pid, pid)
         except OSError:
             pass
+        running.add(pid)
         for descriptor in descriptors:
             os.close(descriptor)
         connection.sendall(HEADER.pack(pid))
@@ -183,15 +186,14 @@ def guard(request: CaptureRequest, results: int, statuses: int, connection: sock
         os.setpgid(0, 0)
         connection.close()
         end_with_parent()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         enter_namespaces()
         pid = os.fork()
         if pid == 0:
             end_with_parent()
             os.close(statuses)
             with open(results, "wb") as out:
-                capture_in_sandbox(Path(request.scratch), request.entry, request.target, request.signatures,
-                                   request.limits, out)
+                capture_in_sandbox(Path(request.file), request.entry, request.target, request.signatures,
+                                   request.limits, out, request.strict)
         os.close(results)
         _, status = os.waitpid(pid, 0)
         os.write(statuses, status_text(status).encode())

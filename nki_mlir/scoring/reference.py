@@ -6,7 +6,7 @@
     CASES = [{"rows": 256, "columns": 512}]         # the first is timed
     HIDDEN = [{"rows": 200, "columns": 96}]         # of which a verdict tells no values
     TOLERANCE = {"relative_l2": 2e-5}               # also absolute and relative; integers are compared exactly
-    ENTRY, TARGET, GRID, UPDATES, SEEDS = "kernel", "trn2", (), (), 1
+    ENTRY, TARGET, GRID, UPDATES, SEEDS, STRICT = "kernel", "trn2", (), (), 1, False
 
 Only the two functions are needed. ``forward`` and ``get_inputs`` are taken as well, with ``transform_to_nki_inputs``
 and ``transform_nki_outputs`` where there are such. Each case is tried with ``SEEDS`` given seeds and one hidden one.
@@ -34,7 +34,11 @@ KEYS = {"absolute", "relative", "relative_l2"}
 DEFAULTS = {"float64": 2e-5, "float32": 2e-5, "float16": 2e-3, "bfloat16": 1e-2}
 COARSE = 6e-2                   # of 8-bit floats
 
-Described = tuple[tuple[Any, ...], dict[str, Any], tuple[int, ...]]     # arguments by position and name, launch grid
+# A value of the reference's: an array, a constant, or a container of such.
+Value = Any
+Names = dict[str, Value]
+Function = Callable[..., Value]
+Described = tuple[tuple[Value, ...], Names, tuple[int, ...]]     # arguments by position and name, launch grid
 
 
 class Trial(NamedTuple):
@@ -42,8 +46,8 @@ class Trial(NamedTuple):
 
     label: str
     hidden: bool
-    positional: tuple[Any, ...]
-    keywords: dict[str, Any]
+    positional: tuple[Value, ...]
+    keywords: Names
     expected: list[np.ndarray]
     grid: tuple[int, ...]
 
@@ -59,14 +63,15 @@ class Reference:
     entry: str
     target: str
     updates: tuple[str, ...]
-    transform: Callable[[Any, Any], Any] | None
+    strict: bool
+    transform: Callable[[Value, Value], Value] | None
 
 
 def bad(file: str, what: str, fix: str = "correct the reference") -> BadReference:
     return BadReference(file=file, what=what, fix=fix)
 
 
-def load_reference(path: str | Path, changes: dict[str, Any] | None = None) -> Reference:
+def load_reference(path: str | Path, changes: Names | None = None) -> Reference:
     """The reference in a file, which is run; raises ``BadReference``. ``changes``: other values of its names."""
     file, path = str(path), Path(path)
     try:
@@ -91,10 +96,10 @@ def load_reference(path: str | Path, changes: dict[str, Any] | None = None) -> R
         raise bad(file, f"{type(error).__name__}: {error}") from error
     updates = tuple(map(str, names.get("UPDATES", ())))
     return Reference(file, digest, trials, tolerance, str(names.get("ENTRY", "")), str(names.get("TARGET", "")),
-                     updates, transform if callable(transform) else None)
+                     updates, bool(names.get("STRICT", False)), transform if callable(transform) else None)
 
 
-def run(path: Path, file: str) -> dict[str, Any]:
+def run(path: Path, file: str) -> Names:
     """The names that the file defines, with its directory on the path."""
     install(executables=False)
     spec = importlib.util.spec_from_file_location("nki_score_reference", path)
@@ -111,15 +116,15 @@ def run(path: Path, file: str) -> dict[str, Any]:
     return vars(module)
 
 
-def from_global_generator(names: dict[str, Any]) -> Callable[..., Any]:
+def from_global_generator(names: Names) -> Function:
     """``get_inputs``, which draws from NumPy's global generator, as a function of a generator."""
-    def make(rng: np.random.Generator, **case: object) -> Any:
+    def make(rng: np.random.Generator, **case: object) -> Value:
         np.random.seed(int(rng.integers(1 << 31)))
         return names["get_inputs"](**case)
     return make
 
 
-def trials_of(names: dict[str, Any], make: Callable[..., Any], answer: Callable[..., Any], salt: int
+def trials_of(names: Names, make: Function, answer: Function, salt: int
               ) -> Iterator[Trial]:
     """Each case with its seeds, the given cases first. ``salt`` is what hidden seeds come from."""
     convert, grid = names.get("transform_to_nki_inputs"), names.get("GRID", ())
@@ -144,11 +149,11 @@ def trials_of(names: dict[str, Any], make: Callable[..., Any], answer: Callable[
                         tuple(launch) if isinstance(launch, (tuple, list)) else (int(launch),))
 
 
-def copied(value: Any) -> Any:
+def copied(value: Value) -> Value:
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
-def flat(value: Any) -> list[np.ndarray]:
+def flat(value: Value) -> list[np.ndarray]:
     """The arrays of a result, in order."""
     if isinstance(value, (tuple, list)):
         return [array for one in value for array in flat(one)]

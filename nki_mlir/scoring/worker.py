@@ -9,6 +9,7 @@ the ``id``. What is wrong with a request is an answer with ``error``.
 
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -19,20 +20,22 @@ import numpy as np
 
 from nki_mlir.compat import install
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.language.current.errors import NkiWarning
 from nki_mlir.language.lowered import Spec, lower
-from nki_mlir.scoring.capture import CANDIDATE, OUTPUT, Captures
+from nki_mlir.scoring.capture import OUTPUT, Captures
 from nki_mlir.scoring.errors import (
     BadCandidate,
     BadReference,
     ForbiddenAct,
     LimitReached,
+    OlderForm,
     ProcessEnded,
     UnwrittenMemory,
 )
 from nki_mlir.scoring.judge import LEVEL, Findings, judged
 from nki_mlir.scoring.manners import check_manners
 from nki_mlir.scoring.processes import CaptureRequest, Nursery, Sent, forked
-from nki_mlir.scoring.reference import Reference, described, load_reference, signatures
+from nki_mlir.scoring.reference import Reference, Value, described, load_reference, signatures
 from nki_mlir.scoring.reports import Remark, reason_of
 from nki_mlir.scoring.sandbox import CandidateLimits, confine, limit
 from nki_mlir.scoring.verdict import CandidateVerdict, verdict_of
@@ -40,7 +43,11 @@ from nki_mlir.targets.interpreter.unwritten import UnwrittenRead
 
 SHOWN = 2_000                   # characters of what a candidate prints
 SLOW = "give smaller cases, or more seconds"
+FILE_NAME = re.compile(r"[A-Za-z_][\w-]*\.py", re.ASCII)
 REFERENCES = 8                  # that are kept
+
+
+Request = dict[str, Any]        # as JSON has it; answers, too
 
 
 class Worker:
@@ -51,7 +58,7 @@ class Worker:
         self.nursery = Nursery()
         self.references: dict[tuple[object, ...], Reference] = {}
 
-    def reference(self, file: str, changes: dict[str, Any]) -> Reference:
+    def reference(self, file: str, changes: Request) -> Reference:
         """The reference in a file with other cases, loaded once as long as the file stays as it is."""
         try:
             status = os.stat(file)
@@ -65,7 +72,7 @@ class Worker:
             self.references[key] = load_reference(file, changes)
         return self.references[key]
 
-    def score(self, request: dict[str, Any]) -> CandidateVerdict:
+    def score(self, request: Request) -> CandidateVerdict:
         """The verdict on a request's candidate. Raises ``BadReference``, ``BadCandidate`` for a file that is not."""
         reference = self.reference(str(request["reference"]), changes_of(request))
         name, text = self.text_of(request)
@@ -73,22 +80,25 @@ class Worker:
                         int(request.get("megabytes") or CandidateLimits().memory >> 20) << 20)
         with tempfile.TemporaryDirectory(prefix="nki-score-", ignore_cleanup_errors=True) as folder:
             scratch = Path(folder).resolve()
-            file = scratch / CANDIDATE
+            file = scratch / (Path(name).name if FILE_NAME.fullmatch(Path(name).name) else "candidate.py")
             file.write_text(text)
-            stage, reason, remarks, figures = "text", None, list[Any](), dict[str, Any]()
+            stage, reason, remarks, figures = "text", None, list[Remark](), Request()
             try:
                 check_manners(text, str(file))
                 stage = "capture"
                 entry, target = str(request.get("kernel") or reference.entry), str(request.get("target") or
                                                                                    reference.target)
-                captures = self.capture(scratch, entry, target, reference, limits)
+                captures = self.capture(file, entry, target, reference, limits)
                 remarks = captures["remarks"]
                 if captures["reason"] is not None:
                     stage, reason = captures["stage"], dict(captures["reason"])
                 else:
+                    stage = "rules"
+                    if reference.strict:
+                        check_release(remarks)
                     stage = "values"
                     check_written(remarks)
-                    figures = self.judge(scratch, captures, reference, request, limits)
+                    figures = self.judge(file, captures, reference, request, limits)
                     reason, stage = figures.pop("reason"), figures.pop("stage") or "time"
             except NkiMlirError as error:
                 reason = dict(reason_of(error))
@@ -98,7 +108,7 @@ class Worker:
             return CandidateVerdict(json.loads(shown.replace(json.dumps(folder)[1:-1], "scratch")))
 
     @staticmethod
-    def text_of(request: dict[str, Any]) -> tuple[str, str]:
+    def text_of(request: Request) -> tuple[str, str]:
         """The candidate's name and text."""
         if "source" in request:
             return str(request.get("name") or "candidate.py"), str(request["source"])
@@ -108,12 +118,13 @@ class Worker:
         except OSError as error:
             raise BadCandidate(what=f"{name} cannot be read: {error.strerror}", fix="name a file that exists") from None
 
-    def capture(self, scratch: Path, entry: str, target: str, reference: Reference, limits: CandidateLimits
+    def capture(self, file: Path, entry: str, target: str, reference: Reference, limits: CandidateLimits
                 ) -> Captures:
         """What the candidate's process captured; raises what ended it."""
         numbers = dict.fromkeys(signatures(reference.trials))
         wanted = [described(reference.trials[k]) for k in numbers]
-        sent = self.nursery.capture(CaptureRequest(str(scratch), entry, target, wanted, limits))
+        sent = self.nursery.capture(CaptureRequest(str(file), entry, target, wanted, limits,
+                                                   reference.strict))
         check_end(sent, "the candidate", limits)
         try:
             captures: Captures = json.loads(sent.data)
@@ -124,13 +135,13 @@ class Worker:
         return captures
 
     @staticmethod
-    def judge(scratch: Path, captures: Captures, reference: Reference, request: dict[str, Any], limits: CandidateLimits
+    def judge(file: Path, captures: Captures, reference: Reference, request: Request, limits: CandidateLimits
               ) -> Findings:
         """What running and timing the programs shows."""
         def body(out: BinaryIO) -> None:
             limit(limits)
-            confine(scratch)
-            found = judged(reference, captures["programs"], str(scratch / CANDIDATE), bool(request.get("profile")),
+            confine(file.parent)
+            found = judged(reference, captures["programs"], str(file), bool(request.get("profile")),
                            limits, int(request.get("level", LEVEL)))
             out.write(json.dumps(found).encode())
         sent = forked(body, limits.seconds)
@@ -139,7 +150,7 @@ class Worker:
         return findings
 
 
-def changes_of(request: dict[str, Any]) -> dict[str, Any]:
+def changes_of(request: Request) -> Request:
     """Names of the reference that a request says otherwise."""
     changes = {name.upper(): request[name] for name in ("cases", "hidden", "grid") if request.get(name) is not None}
     return changes | ({"HIDDEN": []} if "CASES" in changes and "HIDDEN" not in changes else {})
@@ -153,6 +164,13 @@ def check_end(sent: Sent, what: str, limits: CandidateLimits) -> None:
         raise LimitReached(what="has a program that is too large", fix="write loops that can stay loops")
     if sent.ended or not sent.data:
         raise ProcessEnded(what=what, status=sent.ended or "status 0")
+
+
+def check_release(remarks: Sequence[Remark]) -> None:
+    """Raises ``OlderForm`` where capture saw a form that the newest release does not have."""
+    for remark in remarks:
+        if remark["category"] == NkiWarning.__name__:
+            raise OlderForm(what=f"{remark['message']} ({remark['location']})")
 
 
 def check_written(remarks: Sequence[Remark]) -> None:
@@ -180,14 +198,14 @@ def warm_up() -> None:
     import nki.isa as nisa
     import nki.language as nl
 
-    def scale(x: Any) -> Any:
+    def scale(x: Value) -> Value:
         out = beta_nl.ndarray(x.shape, dtype=x.dtype, buffer=beta_nl.shared_hbm)
         for i in beta_nl.affine_range(2):
             tile = beta_nl.load(x[i * 64:i * 64 + 64, :])
             beta_nl.store(out[i * 64:i * 64 + 64, :], beta_nl.exp(tile) + beta_nl.sum(tile, axis=1, keepdims=True))
         return out
 
-    def product(x: Any) -> Any:
+    def product(x: Value) -> Value:
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
         tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
         sums = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.psum)
@@ -212,7 +230,7 @@ def serve(lines: BinaryIO, answer: Callable[[str], None]) -> None:
         request: Any = None
         try:
             request = json.loads(line)
-            result: dict[str, Any] = worker.score(request)
+            result: Request = worker.score(request)
         except NkiMlirError as error:
             result = {"error": reason_of(error)}
         except (ValueError, TypeError, KeyError, RecursionError) as error:

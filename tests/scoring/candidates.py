@@ -24,6 +24,7 @@ def inputs(rng, k, m, n):
 def reference(a_t, b): return a_t.astype(np.float64).T @ b
 CASES = [{"k": 128, "m": 128, "n": 64}, {"k": 256, "m": 64, "n": 32}]
 TOLERANCE = {"relative_l2": 1e-5, "absolute": 1e-3, "relative": 1e-3}
+STRICT = True
 ''',
     "programs": '''
 import numpy as np
@@ -197,6 +198,8 @@ CANDIDATES = {
     "too many partitions": Candidate(CURRENT + "@nki.jit\ndef kernel(x):\n" + OUT +
                                      "    tile = nl.ndarray((256, 4), dtype=x.dtype, buffer=nl.sbuf)\n    return out\n",
                                      "small", "refused", "*"),
+    "transfer from PSUM": Candidate(PRODUCT.replace("dtype=out.dtype, buffer=nl.sbuf", "dtype=out.dtype, buffer=nl.psum"),
+                                    "product", "refused", "NKI-SCORE-RELEASE"),
     "unknown function": Candidate(RIGHT.replace("nl.load(", "nl.fetch("), verdict="refused", code="*"),
     "older release": Candidate(MOVED.replace("nisa.tensor_scalar(dst=", "nisa.tensor_scalar(target="), "small",
                                "refused", "*"),

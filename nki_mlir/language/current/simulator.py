@@ -29,6 +29,7 @@ from nki_mlir.dialects.op import Op, changed
 from nki_mlir.language.argument_memory import ArgumentMemory
 from nki_mlir.language.arguments import (
     FORWARD,
+    Bound,
     NoDerivative,
     has_tangent,
     leaves_of,
@@ -245,14 +246,37 @@ def simulate(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str
              updates: bool = True) -> object:
     """What the kernel returns, with arrays for its tensors; arrays that it was given and wrote are updated in place.
 
-    A kernel that returns nothing gives those with ``updates``, else None.
+    A kernel that returns nothing gives those with ``updates``, else None. What has been simulated with these shapes may
+    run as native code (``native_simulation``).
     """
     tensors = [leaf for _, leaf in leaves_of((arguments, keywords), lambda v: framework(v) == "torch")]
     if records(tensors):                        # before ``bind`` reads memory, which tracked ones lack
         refuse_gradient(kernel.__name__)
     if tensors and has_tangent(tensors):
         raise NoDerivative(name=kernel.__name__, **FORWARD).here()
-    bound = kernel.bind(*with_arrays(arguments, keywords), is_array, kernel.describe)
+    arguments, keywords = with_arrays(arguments, keywords)
+    bound = kernel.bind(arguments, keywords, is_array, kernel.describe)
+    if not rounds():
+        return simulate_bound(kernel, bound, target, updates)
+    from nki_mlir.language.current import native_simulation  # start-up: loads MLIR
+    return native_simulation.run(kernel, bound, lambda: simulate_bound(kernel, bound, target, updates),
+                                 lambda known, apart: natively(known, arguments, keywords, updates, apart))
+
+
+def natively(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str, object], updates: bool, apart: bool
+             ) -> object:
+    """As native code, on copies of the arrays with ``apart``."""
+    if apart:
+        arguments, keywords = map_leaves((arguments, keywords), is_array, lambda array: array.copy())
+    result: object = kernel.run(arguments, keywords, "jit")
+    if updates:
+        return result
+    spec = kernel.specialize(kernel.bind(arguments, keywords, is_array, kernel.describe))
+    return None if next(iter(spec.captured.variants.values())).structure is None else result
+
+
+def simulate_bound(kernel: "Kernel", bound: Bound, target: str, updates: bool) -> object:
+    """As above, operation by operation."""
     given = bound.tensors                       # in the order of the parameters
     arrays = [to_numpy(g) for g in given]
     memory = ArgumentMemory(arrays, [s.name for s in bound.specs], lambda a: a.flags.c_contiguous and a.flags.writeable)

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Simulated calls at the speed of native code, where a call like this one has been simulated before.
+
+Bounds, races, rules of the device and reads of what nothing has written do not depend on the values of a kernel whose
+loops, branches and addresses do not: what the simulator found for shapes and constants once it would find again. So the
+first calls with some shapes are simulated; where they had nothing to say, and printed nothing, one of them runs both
+ways, and where the results agree the calls after it are native. All else stays in the simulator: kernels whose
+addresses or branches are data, that draw random numbers, print, or look values up in bounded tables; functions that
+refer to what they could change; replaced functions of the language; a debugger or tracer.
+"""
+
+import dis
+import functools
+import io
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nki_mlir.bindings import Module, operations_of
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
+from nki_mlir.dialects.nisa.collectives import Collective
+from nki_mlir.dialects.nisa.indirect import DataAddressed
+from nki_mlir.dialects.nisa.meeting import Meeting
+from nki_mlir.dialects.nisa.random import WithState
+from nki_mlir.language.arguments import Bound
+from nki_mlir.language.call_cache import key_of_bound
+from nki_mlir.language.kernel import Kernel as CoreKernel
+from nki_mlir.scalar.dtypes import DType
+from nki_mlir.targets.interpreter.execute import has_domain
+
+if TYPE_CHECKING:
+    from nki_mlir.language.current.kernel import Kernel
+
+MOST = 256                              # calls with different shapes that are known of a function
+WORTH = 8                               # calls from which on compiling is worth its time
+CLOSE = 1e-5                            # relative L2 by which the two ways may differ, of float32
+# What a kernel with one of these does, only a run knows.
+BY_RUN = ("memref.load", "scf.while", "scf.if", "nki.device_print", "nki.require_written", "nisa.require_written",
+          "nisa.rank_id")
+
+
+class Progress(Enum):
+    """What is known of calls with the same shapes and constants."""
+
+    CLEAN = "simulated, and nothing was said"
+    NATIVE = "native code gives the same"
+    SIMULATED = "only the simulator will do"
+
+
+@dataclass
+class KnownCall:
+    """Calls of a function that have one key, and the kernel that has their capture."""
+
+    progress: Progress
+    kernel: "Kernel"
+    count: int = 1
+
+
+_known: "weakref.WeakKeyDictionary[FunctionType, dict[tuple[object, ...], KnownCall]]" = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def run(kernel: "Kernel", bound: Bound, simulated: Callable[[], object], native: Callable[["Kernel", bool], object]
+        ) -> object:
+    """The result of a call, by whichever way will do. ``native`` runs a kernel of the same function, on copies of the
+    arguments where the flag says so."""
+    if not may_be_native(kernel, bound):
+        return simulated()
+    key = key_of_bound(kernel.settings(), bound)
+    with _lock:
+        calls = _known.setdefault(kernel.func, {})          # type: ignore[arg-type]
+        known = calls.get(key)
+    if known is None:
+        with watched() as said:
+            result = simulated()
+        with _lock:
+            if len(calls) >= MOST:
+                calls.clear()
+            clean = not said() and changes_nothing(kernel.func)
+            calls[key] = KnownCall(Progress.CLEAN if clean else Progress.SIMULATED, kernel)
+        return result
+    if known.progress is Progress.NATIVE:
+        return native(known.kernel, False)
+    known.count += 1
+    if known.progress is Progress.CLEAN and known.count >= WORTH:
+        known.progress = Progress.SIMULATED                 # also where what follows raises
+        if decided_by_shapes(known.kernel, bound):
+            fast = attempted(lambda: native(known.kernel, True))
+            with watched() as said:
+                result = simulated()
+            if not said() and fast is not None and agree(fast, result):
+                known.progress = Progress.NATIVE
+            return result
+    return simulated()
+
+
+def may_be_native(kernel: "Kernel", bound: Bound) -> bool:
+    """Whether nothing steps or is replaced, and the arguments are plain."""
+    return (type(kernel.func) is FunctionType and bound.plain is not None and sys.gettrace() is None
+            and sys.getprofile() is None
+            and all(type(a) is np.ndarray and a.flags.c_contiguous and a.flags.writeable for a in bound.tensors)
+            and not replaced())
+
+
+# -- what is said ------------------------------------------------------------------------------------------------------
+class Watch(io.TextIOBase):
+    """Notes that something is written, and writes it."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream, self.used = stream, False
+
+    def write(self, text: str) -> int:
+        self.used = True
+        return int(self.stream.write(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def watched() -> Iterator[Callable[[], bool]]:
+    """Whether anything is printed or warned of within; it is, all the same."""
+    before = sys.stdout, sys.stderr
+    watches = Watch(before[0]), Watch(before[1])
+    sys.stdout, sys.stderr = watches
+    show, warned = warnings.showwarning, list[bool]()
+
+    def note(*arguments: Any, **named: Any) -> None:
+        warned.append(True)
+        show(*arguments, **named)
+    warnings.showwarning = note
+    try:
+        yield lambda: bool(warned) or any(w.used for w in watches)
+    finally:
+        warnings.showwarning = show
+        for name, watch, stream in zip(("stdout", "stderr"), watches, before):
+            if getattr(sys, name) is watch:
+                setattr(sys, name, stream)
+
+
+# -- what decides ------------------------------------------------------------------------------------------------------
+def decided_by_shapes(kernel: "Kernel", bound: Bound) -> bool:
+    """Whether the checks of a call say the same for all values; captures the kernel."""
+    try:
+        with warnings.catch_warnings(record=True) as recorded:
+            warnings.simplefilter("always")
+            spec = kernel.specialize(bound)
+    except (NkiMlirError, TypeError, ValueError, IndexError):
+        return False
+    verdict = spec.captured.verdict
+    if recorded or verdict.races or verdict.undecided or spec.captured.unproved or spec.left_out or not spec.repeats:
+        return False
+    return all(map(is_decided, spec.modules))
+
+
+def is_decided(module: Module) -> bool:
+    """Whether no address, branch or draw of a module is data."""
+    for op in operations_of(module, lambda name: True):
+        if op.name in BY_RUN:
+            return False
+        if is_tile_op(op):
+            tile_op = read_op(op)
+            if isinstance(tile_op, (DataAddressed, WithState, Meeting, Collective)) or has_domain(tile_op):
+                return False
+    return True
+
+
+STORES = ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR")
+PLAIN = (int, float, complex, str, bytes, type(None), type(...), bool, range, slice, Enum, np.generic, np.dtype, DType)
+
+
+def changes_nothing(function: object, seen: set[int] | None = None) -> bool:
+    """Whether a function, and what it calls by name, refers to nothing that it could change beside its arguments."""
+    seen = set() if seen is None else seen
+    if id(function) in seen:
+        return True
+    seen.add(id(function))
+    if not isinstance(function, FunctionType):
+        return False
+    if any(step.opname in STORES for code in codes_of(function.__code__) for step in dis.get_instructions(code)):
+        return False
+    if any(step.opname in ("STORE_DEREF", "DELETE_DEREF") and step.argval in function.__code__.co_freevars
+           for code in codes_of(function.__code__) for step in dis.get_instructions(code)):
+        return False
+    names = {name for code in codes_of(function.__code__) for name in code.co_names}
+    held = [function.__globals__[name] for name in names if name in function.__globals__]
+    held += [cell.cell_contents for cell in function.__closure__ or () if cell_is_full(cell)]
+    return all(is_unchanged(value, seen) for value in (*held, *(function.__defaults__ or ())))
+
+
+def cell_is_full(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False
+
+
+def codes_of(code: CodeType) -> Iterator[CodeType]:
+    """The code with those of the functions and comprehensions inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes_of(constant)
+
+
+def is_unchanged(value: object, seen: set[int]) -> bool:
+    """Whether a call cannot change what a name stands for."""
+    if isinstance(value, (ModuleType, *PLAIN)):
+        return True
+    if not isinstance(value, CoreKernel) and getattr(value, "__module__", "").startswith("nki_mlir."):
+        return True
+    if isinstance(value, (tuple, frozenset)):
+        return all(is_unchanged(part, seen) for part in value)
+    if isinstance(value, CoreKernel):
+        return changes_nothing(value.func, seen)
+    if isinstance(value, FunctionType):
+        return changes_nothing(value, seen)
+    return isinstance(value, type) or (callable(value) and type(value).__name__ == "builtin_function_or_method")
+
+
+def attempted(native: Callable[[], object]) -> object:
+    """The result of native code; None where it fails."""
+    try:
+        return native()
+    except (NkiMlirError, IndexError, TypeError, ValueError):
+        return None
+
+
+def agree(one: object, other: object) -> bool:
+    """Whether two results are the same but for the last digits."""
+    if isinstance(one, (tuple, list)) and isinstance(other, (tuple, list)):
+        return len(one) == len(other) and all(map(agree, one, other))
+    if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
+        return type(one) is type(other)
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if one.dtype.kind in "biu":
+        return bool((one == other).all())
+    a, b = one.astype(np.float64), other.astype(np.float64)
+    usual = np.isfinite(b)
+    if not np.array_equal(a[~usual], b[~usual], equal_nan=True):
+        return False
+    unit = {4: CLOSE, 2: 2.0 ** -9}.get(one.dtype.itemsize, 0.0)        # float32; rounded once; exactly
+    return bool(np.linalg.norm(a[usual] - b[usual]) <= unit * np.linalg.norm(b[usual]))
+
+
+# -- replaced functions ------------------------------------------------------------------------------------------------
+VENDOR_NAMES = "nki.isa", "nki.language"            # under which programs replace them
+
+
+@functools.cache
+def originals() -> list[dict[str, object]]:
+    """What the modules of the language have; a kernel that uses one has loaded it."""
+    modules = [sys.modules.get(f"{__package__}.{name}") for name in ("isa", "language")]
+    return [{name: value for name, value in vars(module).items() if callable(value) and not name.startswith("_")}
+            if module is not None else {} for module in modules]
+
+
+def replaced() -> bool:
+    """Whether a function of the language is another one than ours."""
+    for name, ours in zip(VENDOR_NAMES, originals()):
+        now = vars(sys.modules[name]) if name in sys.modules else ours
+        if any(now.get(key) is not value for key, value in ours.items()):
+            return True
+    return False
