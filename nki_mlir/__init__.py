@@ -33,11 +33,13 @@ from nki_mlir.version import __version__
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
+    from nki_mlir.checking.report import KernelReport
+    from nki_mlir.language.kernel import Kernel
     from nki_mlir.language.lowered import Spec
     from nki_mlir.scoring.verdict import CandidateVerdict
     from nki_mlir.tuning.search import TuningResult
 
-__all__ = ["__version__", "load_ipython_extension", "opt", "score", "spec", "tune"]
+__all__ = ["__version__", "check", "load_ipython_extension", "opt", "score", "spec", "tune"]
 
 
 def __dir__() -> list[str]:
@@ -66,6 +68,37 @@ def spec(shape: tuple[int, ...], dtype: object = "float32") -> "Spec":
     """
     from nki_mlir.language.lowered import Spec  # start-up: needed where it is asked for
     return Spec(shape, dtype)
+
+
+def check(kernel: "Kernel", *arguments: object, **keywords: object) -> "KernelReport":
+    """All that can be found to be wrong with a kernel for some arguments, in one report.
+
+    The kernel's own Python runs once, operation by operation, and each is looked at: where a NaN or an infinity comes
+    from, which values leave their dtype's range, how much each statement rounds. What is left when it has ended tells
+    of outputs that are not written, arguments that are, and results that nothing reads. Races, rules of the device and
+    reads of unwritten memory are those of any run; the kernel's instruction streams are checked, too.
+
+    Arguments:
+        kernel: the kernel, with its grid if it has one
+        arguments: arrays and constants, as for a call; they stay as they are
+        keywords: the same by name
+
+    Result:
+        ``findings``, ``precision`` and ``sound``; ``str`` of it is the text for a terminal, ``json()`` a map.
+
+    Errors:
+        Arguments that the kernel does not take are errors, as in a call; what is wrong with the kernel is a finding.
+
+    Example:
+        def half(x):
+            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+            nl.store(out[0:64, :], nl.load(x[0:64, :]))
+            return out
+        report = nki_mlir.check(nki.jit(half), np.ones((128, 64), np.float32))
+        assert not report.sound and report.findings[0].kind == "unwritten-output"
+    """
+    from nki_mlir.checking.kernel_check import check_kernel  # start-up: needed where it is asked for
+    return check_kernel(kernel, arguments, keywords)
 
 
 def opt(module: "Module | str", passes: "str | Sequence[str]" = (), to: str = "", target: str = "") -> "Module":

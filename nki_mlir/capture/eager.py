@@ -5,6 +5,7 @@ from collections.abc import Callable, Container, Hashable, Iterable, Iterator, S
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from math import prod
+from typing import Protocol
 
 import numpy as np
 
@@ -49,8 +50,17 @@ class Launch:
     forms: dict[tuple[object, ...], dict[object, object]] = field(default_factory=dict)
 
 
+class Observer(Protocol):
+    """Who looks at the operations of a run."""
+
+    def perform(self, op: Op, views: Sequence[View], run: Callable[[], None]) -> None:
+        """Call ``run``, which performs the operation."""
+
+
 class EagerBuilder(Builder):
     """One program of a grid; ``fill`` gives what fresh memory of a dtype holds."""
+
+    observer: Observer | None = None
 
     def __init__(self, grid: tuple[int, ...] = (), point: tuple[int, ...] = (), launch: Launch | None = None,
                  target: str = DEFAULT_TARGET, fill: Callable[[DType], float] = lambda dtype: 0.0) -> None:
@@ -195,7 +205,10 @@ class EagerBuilder(Builder):
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
                 known: Known) -> None:
         work, values = known.get("work") or self.worked_out(op, operands, known)
-        self.run(op, [tile.handle for _, tile in operands], work, values)
+        if self.observer is None:
+            self.run(op, [tile.handle for _, tile in operands], work, values)
+        else:
+            self.observer.perform(op, views, lambda: self.run(op, [tile.handle for _, tile in operands], work, values))
         if any([view.buffer.unwritten is not None for view in views]):
             self.follow_unwritten(op, operands, views)
         touches = self.touches

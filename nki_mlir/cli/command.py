@@ -124,7 +124,7 @@ def of_plugins(group: str) -> str:
 # -- the checker of streams --------------------------------------------------------------------------------------------
 def add_check(parser: argparse.ArgumentParser) -> None:
     """The option that leaves it out."""
-    parser.add_argument("--no-check", dest="check", action="store_false",
+    parser.add_argument("--no-check", dest="check_streams", action="store_false",
                         help="take instruction streams from a file as they are, without the proof that their waits "
                              "order all accesses")
 

@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
                    help="with --time: loads, order of loops and engines as the kernel has them, all loops written out")
     p.add_argument("-O", dest="level", type=int, choices=LEVELS, default=1,
                    help="with --time: how long a fast order is searched for; 0 is program order (default: 1)")
-    p.add_argument("--json", action="store_true", help="print what --time finds as one JSON object")
+    p.add_argument("--json", action="store_true", help="print what --time or --check finds as one JSON object")
     p.add_argument("--profile", metavar="DIR",
                    help="with --time: write where the time goes into a directory, as JSON, a trace and a page")
     p.add_argument("--format", choices=("page", "neuron-explorer"), default=None,
@@ -61,6 +61,9 @@ def parser() -> argparse.ArgumentParser:
                    help="largest accepted error for --compare and --verify-each, relative to max(1, |value|)")
     p.add_argument("--verify-each", action="store_true",
                    help="run the module before and after every pass on the same inputs; name the first that differs")
+    p.add_argument("--check", action="store_true",
+                   help="print all that can be found to be wrong with a kernel for these arguments; exit status 1 if "
+                        "there is an error")
     add_check(p)
     p.add_argument("--save", metavar="FILE.npz", help="write the results to a file")
     p.add_argument("--quiet", action="store_true", help="print no arrays")
@@ -114,8 +117,8 @@ def refuse(given: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         given.error("--as-written says how --time makes the streams")
     elif options.level != 1:
         given.error("-O says how long --time searches for a fast order")
-    elif options.json:
-        given.error("--json is the form of what --time prints")
+    elif options.json and not options.check:
+        given.error("--json is the form of what --time prints, or --check")
     elif len(options.source) > 1:
         given.error("one kernel or module runs at a time; with --time two are compared")
     options.on = options.on or ("isa" if options.time else "jit")
@@ -130,6 +133,8 @@ def run(options: argparse.Namespace) -> int:
     from nki_mlir.cli.runnable import asked_for, check_executor  # start-up: needed where it is asked for
     one = asked_for(source, options)
     if options.check:
+        return print_report(one, options.json)
+    if options.check_streams:
         one.check()
     if options.verify_each:
         return verify_each(one, options.tolerance)
@@ -140,6 +145,14 @@ def run(options: argparse.Namespace) -> int:
     if options.save:
         save(options.save, results)
     return compare(one, results, others, options)
+
+
+def print_report(one: "Runnable", as_json: bool) -> int:
+    """Print what a check of a kernel finds."""
+    import json  # start-up: needed where it is asked for
+    report = one.report()
+    print(json.dumps(report.json(), indent=2, default=str) if as_json else report)
+    return int(not report.sound)
 
 
 def executors_to_compare(one: "Runnable", options: argparse.Namespace) -> list[str]:

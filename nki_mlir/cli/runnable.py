@@ -32,6 +32,7 @@ from nki_mlir.scalar.dtypes import DType, dtype_of
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
+    from nki_mlir.checking.report import KernelReport
     from nki_mlir.dialects.isa.program import Program
     from nki_mlir.language.kernel import Kernel
     from nki_mlir.language.specialization import Specialization
@@ -61,6 +62,10 @@ class Runnable(ABC):
         """A module at the nki, linalg or nisa level, and the inputs of its function; raises ``NotVerified``."""
         raise NotVerified(what=self.what)
 
+    def report(self) -> "KernelReport":
+        """All that can be found to be wrong with a kernel; raises ``NotChecked``."""
+        raise NotChecked(what=self.what or "a module")
+
     def check(self) -> None:                        # noqa: B027
         """Raises the error of what is wrong for certain before it runs; most have nothing to look at."""
 
@@ -75,6 +80,12 @@ class NotVerified(NkiMlirError):
     code = "NKI-VERIFY-EACH"
     message = "--verify-each does not take {what}"
     fix = "give a kernel, or a module at the nki, linalg or nisa level"
+
+
+class NotChecked(NkiMlirError):
+    code = "NKI-CHECK"
+    message = "--check does not take {what}"
+    fix = "give a kernel, as FILE.py:FUNCTION"
 
 
 class TooMuchMemory(NkiMlirError):
@@ -150,6 +161,10 @@ class KernelSource(Runnable):
         results = self.kernel.run(tuple(arguments), keywords, on)
         several = results if isinstance(results, tuple) else (results,)
         return [(f"result {k}", r) for k, r in enumerate(several)]
+
+    def report(self) -> "KernelReport":
+        from nki_mlir.checking.kernel_check import check_kernel  # start-up: needed where it is asked for
+        return check_kernel(self.kernel, self.positional, self.keywords)
 
     def streams(self, options: "Emission") -> "list[Program]":
         from nki_mlir.targets import neuron  # start-up: needed where it is asked for

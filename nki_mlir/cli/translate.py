@@ -56,7 +56,7 @@ def translate(options: argparse.Namespace) -> str | bytes:
     from nki_mlir.cli import opt, source  # start-up: needed where it is asked for
     from nki_mlir.targets import neuron
     if options.assemble:
-        return assembled(source.read_text(options.source), source.display_name(options.source), options.check)
+        return assembled(source.read_text(options.source), source.display_name(options.source), options.check_streams)
     if options.disassemble:
         return neuron.disassemble(source.read_bytes(options.source))
     from nki_mlir.cli import lowering  # start-up: loads MLIR

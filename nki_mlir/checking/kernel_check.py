@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Everything that can be found about a kernel for some arguments.
+
+It runs eagerly, and each operation is observed; it is captured and compiled, and its streams are checked.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nki_mlir import diagnostics
+from nki_mlir.capture.eager import EagerBuilder, Launch, verdict_on
+from nki_mlir.capture.races.verdicts import ProgramsRepeat, RaceWarning
+from nki_mlir.checking.observer import OperationObserver
+from nki_mlir.checking.report import ERROR, NOTE, WARNING, CheckFinding, KernelReport
+from nki_mlir.diagnostics import DeviceRules, DeviceRuleWarning, Location, NkiMlirError
+from nki_mlir.language import eager_run
+from nki_mlir.language.argument_memory import ArgumentMemory
+from nki_mlir.language.arguments import Bound
+from nki_mlir.language.current.errors import NkiWarning
+from nki_mlir.language.kernel import Kernel, describe_array, is_array
+from nki_mlir.language.results import ElementsLeftOut
+from nki_mlir.targets import neuron
+from nki_mlir.targets.interpreter.unwritten import Tracked, UnwrittenRead
+
+if TYPE_CHECKING:
+    from nki_mlir.targets.neuron.checker import StreamReport
+
+KINDS_OF = {DeviceRuleWarning: "device-rule", UnwrittenRead: "unwritten-read", RaceWarning: "race"}
+
+
+def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str, object]) -> KernelReport:
+    """The report; the arguments stay as they are."""
+    bound = kernel.bind(tuple(arguments), keywords, is_array, describe_array)
+    report, observer = KernelReport(kernel.__name__), OperationObserver()
+    before, diagnostics.shown = diagnostics.shown, {}          # warnings that came earlier count again
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            run_observed(kernel, bound, observer, report)
+            check_compiled(kernel, bound, report)
+    finally:
+        diagnostics.shown = before
+    report.findings += observer.findings
+    report.precision = observer.errors()
+    told = {f.location.line for f in report.of("overwritten-input") if f.location}
+    for warning in caught:
+        category, line = warning.category, warning.lineno
+        repeated = issubclass(category, ElementsLeftOut) or (issubclass(category, NkiWarning) and line in told)
+        if issubclass(category, UserWarning) and not repeated:
+            kind = next((kind for known, kind in KINDS_OF.items() if issubclass(category, known)), "warning")
+            report.findings.append(CheckFinding(kind, WARNING, str(warning.message),
+                                                Location(warning.filename, line, 0)))
+    report.findings = unrepeated(report.findings)
+    return report
+
+
+def run_observed(kernel: Kernel, bound: Bound, observer: OperationObserver, report: KernelReport) -> None:
+    """Run the kernel's own Python, and look at each operation and at what is left when it has ended."""
+    builders: list[EagerBuilder] = []
+    arrays = [np.array(a) for a in ArgumentMemory(bound.tensors, [s.name for s in bound.specs]).arrays]
+    originals = [a.copy() for a in arrays]
+    program = kernel.eager_program()
+
+    def observed(*place: Any, **options: Any) -> EagerBuilder:
+        builder = program(*place, **options)
+        builder.observer, builder.rules = observer, DeviceRules.WARN
+        builders.append(builder)
+        return builder
+
+    def judge(launch: Launch, programs: Sequence[EagerBuilder]) -> None:
+        for error in verdict_on(programs).races:
+            report.findings.append(finding("race", error, NOTE if isinstance(error, ProgramsRepeat) else ERROR))
+    try:
+        structure, values = eager_run.results(kernel, bound, arrays, observed, judge)
+    except NkiMlirError as error:
+        report.findings.append(finding("failed", error))
+        return
+    observer.end()
+    first = {b.name: at for builder in builders for b, at in builder.first_writes.items()}
+    for array, original, spec in zip(arrays, originals, bound.specs):
+        if structure is not None and not np.array_equal(array, original) and not any(v is array for v in values):
+            report.findings.append(CheckFinding(
+                "overwritten-input", WARNING, f"the kernel overwrites its argument {spec.name}, and does not return it",
+                first.get(spec.name), "swap the operands if the argument was meant to be read, or return it"))
+    if all(np.isfinite(np.asarray(v).astype(np.float64)).all() for v in values):     # masks may have left them out
+        observer.findings = [replace(f, severity=NOTE) if f.kind == "not-finite" else f for f in observer.findings]
+    for value in values:
+        if isinstance(value, Tracked) and (missing := value.first_unwritten()) is not None:
+            report.findings.append(CheckFinding(
+                "unwritten-output", ERROR, f"{missing[0]} elements of the output {value.label} are not written, the "
+                f"first at {missing[1]}", first.get(value.label), "store to all of the output"))
+
+
+def check_compiled(kernel: Kernel, bound: Bound, report: KernelReport) -> None:
+    """Compile the kernel for the device, and check its streams."""
+    if any(f.kind == "failed" for f in report.findings):
+        return
+    try:
+        spec = kernel.specialize(bound)
+        streams: StreamReport = neuron.checked(neuron.streams(spec.captured, spec.grid, cores=spec.cores))
+    except NkiMlirError as error:
+        report.findings.append(finding("failed", error))
+        return
+    report.findings += [finding("streams", error) for error in streams.violations]
+    report.findings += [CheckFinding("streams", NOTE, f"the streams are not proved: {reason}")
+                        for reason in streams.not_analysed]
+
+
+def finding(kind: str, error: NkiMlirError, severity: str = ERROR) -> CheckFinding:
+    """An error as a finding."""
+    return CheckFinding(kind, severity, error.headline, error.at, error.advice[1], error.code)
+
+
+def unrepeated(findings: Sequence[CheckFinding]) -> list[CheckFinding]:
+    """Eager runs and capture find some things both."""
+    return list({(f.kind, f.location and f.location[:2], f.message): f for f in findings}.values())
+
+

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a check of a kernel finds, as text for the terminal and as a map that is JSON."""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from nki_mlir.diagnostics import Location
+
+ERROR, WARNING, NOTE = "error", "warning", "note"
+SEVERITIES = (ERROR, WARNING, NOTE)
+KINDS = ("failed", "race", "unwritten-read", "device-rule", "streams", "not-finite", "range", "unwritten-output",
+         "overwritten-input", "dead-store", "warning")
+
+
+@dataclass(frozen=True)
+class CheckFinding:
+    """One thing that is wrong, or may be, at a line of the kernel."""
+
+    kind: str
+    severity: str
+    message: str
+    location: Location | None = None
+    fix: str = ""
+    code: str = ""
+
+    def __str__(self) -> str:
+        where = f"{PurePath(self.location.file).name}:{self.location.line}: " if self.location else ""
+        code = f" [{self.code}]" if self.code else ""
+        return f"{where}{self.severity}: {self.message}{code}" + (f"\n  fix: {self.fix}" if self.fix else "")
+
+
+@dataclass(frozen=True)
+class StatementError:
+    """By how much a statement's rounding changes its results: the largest error relative to the largest result."""
+
+    location: Location | None
+    operation: str
+    relative: float
+
+    def __str__(self) -> str:
+        where = f"{PurePath(self.location.file).name}:{self.location.line}" if self.location else "?"
+        return f"{where} {self.operation}: {self.relative:.2g}"
+
+
+@dataclass
+class KernelReport:
+    """All findings of a kernel for some arguments, and how much each statement rounds, largest first.
+
+    Example:
+        report = KernelReport("double", [], [])
+        assert report.sound and "nothing" in str(report)
+    """
+
+    kernel: str
+    findings: list[CheckFinding] = field(default_factory=list)
+    precision: list[StatementError] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is an error."""
+        return not any(f.severity == ERROR for f in self.findings)
+
+    def of(self, kind: str) -> list[CheckFinding]:
+        """The findings of a kind."""
+        return [f for f in self.findings if f.kind == kind]
+
+    def json(self) -> dict[str, Any]:
+        """A map that is JSON."""
+        return {"kernel": self.kernel, "sound": self.sound, "findings": [asdict(f) for f in self.ordered()],
+                "precision": [asdict(p) for p in self.precision]}
+
+    def ordered(self) -> list[CheckFinding]:
+        """Errors first, then in the order of the kernel's lines."""
+        return sorted(self.findings, key=lambda f: (SEVERITIES.index(f.severity), f.location or Location("", 0, 0)))
+
+    def __str__(self) -> str:
+        lines = [str(f) for f in self.ordered()] or [f"{self.kernel}: nothing was found"]
+        if self.precision:
+            lines.append("rounding, by statement: " + "; ".join(map(str, self.precision[:5])))
+        return "\n".join(lines)

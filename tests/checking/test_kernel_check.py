@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nki_mlir.check``: what is wrong with a kernel, all of it in one report, of both generations."""
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nki_mlir
+from nki_mlir.checking.report import KernelReport
+from nki_mlir.compat import install
+
+install()
+
+import neuronxcc.nki as beta  # noqa: E402
+import neuronxcc.nki.language as nl  # noqa: E402
+import nki  # noqa: E402
+import nki.isa as nisa  # noqa: E402
+import nki.language as nl2  # noqa: E402
+
+ROOT = Path(__file__).parent.parent.parent
+x = np.linspace(-1, 5, 128 * 64).reshape(128, 64).astype(np.float32)
+
+
+@beta.jit
+def mistakes(x):
+    out = nl.ndarray((128, 64), dtype=nl.float16, buffer=nl.shared_hbm)
+    t = nl.load(x)
+    unused = nl.multiply(t, 3.0)
+    root = nl.sqrt(t)
+    narrow = nl.copy(nl.multiply(t, 1e5), dtype=nl.float16)
+    tile = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+    tile[:, 0:32] = nl.copy(root[:, 0:32])
+    nl.store(out[0:64, :], nl.add(narrow, tile)[0:64, :])
+    return out
+
+
+@nki.jit
+def swapped(x):
+    out = nl2.ndarray(x.shape, dtype=x.dtype, buffer=nl2.shared_hbm)
+    t = nl2.ndarray((128, 64), dtype=x.dtype, buffer=nl2.sbuf)
+    nisa.memset(t, 1.0)
+    nisa.dma_copy(dst=x, src=t)
+    nisa.dma_copy(dst=out, src=t)
+    return out
+
+
+@beta.jit
+def racing(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    for _ in nl.affine_range(4):
+        nl.store(out, nl.multiply(nl.load(x), 2.0))
+    return out
+
+
+@beta.jit
+def beyond(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x[0:128, 1:65]))
+    return out
+
+
+def messages(report: KernelReport) -> dict[str, list[str]]:
+    """The messages by kind."""
+    return {kind: [f.message for f in report.of(kind)] for kind in dict.fromkeys(f.kind for f in report.findings)}
+
+
+def test_one_report__has_all_mistakes():
+    before = x.copy()
+    report = nki_mlir.check(mistakes, x)
+    assert not report.sound and np.array_equal(x, before)
+    found = messages(report)
+    assert found["not-finite"] == ["unary (sqrt) makes the first NaN, at [0, 0], of src = -1"]
+    assert found["unwritten-output"] == ["4096 elements of the output out are not written, the first at [64, 0]"]
+    assert found["dead-store"] == ["nothing reads what binary_scalar (multiply) writes to unused"]
+    assert found["range"] == ["copy gives -100000 at [0, 0], which float16 cannot hold: it becomes -inf"]
+    assert len(found["unwritten-read"]) == 1 and found["unwritten-read"][0].startswith("element [0, 32] of tile")
+    root, = report.of("not-finite")
+    assert root.location is not None and "root = nl.sqrt(t)" in Path(__file__).read_text().splitlines()[
+        root.location.line - 1]
+
+
+def test_an_argument_that_is_overwritten__is_told_at_the_store():
+    found = messages(nki_mlir.check(swapped, x))
+    assert found == {"overwritten-input": ["the kernel overwrites its argument x, and does not return it"]}
+
+
+def test_a_race__is_an_error():
+    report = nki_mlir.check(racing, x)
+    assert not report.sound and report.of("race")[0].code == "NKI-RACE-ITERATIONS"
+
+
+def test_a_run_that_fails__is_a_finding():
+    failed, = nki_mlir.check(beyond, x).of("failed")
+    assert failed.code == "err_tensor_access_out_of_bound"
+
+
+def test_rounding__is_ranked_by_statement():
+    @beta.jit
+    def rounded(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        coarse = nl.multiply(nl.load(x), 1.001, dtype=nl.bfloat16)
+        nl.store(out, nl.multiply(coarse, 1.001))
+        return out
+    first, second = nki_mlir.check(rounded, x).precision
+    assert first.location.line < second.location.line and first.relative > 1e-3 > 1e-6 > second.relative
+
+
+@pytest.mark.parametrize("name", ["softmax", "matmul", "transpose2d", "top_k", "current_gather_scatter"])
+def test_examples__have_no_errors(name, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    for kernel, arguments, *_ in importlib.import_module(name).cases():
+        report = nki_mlir.check(kernel, *arguments)
+        assert report.sound, str(report)
+
+
+def test_a_command__prints_the_report_or_json(tmp_path):
+    source = tmp_path / "k.py"
+    source.write_text("import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n@nki.jit\ndef f(x):\n"
+                      "    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)\n"
+                      "    nl.store(out[0:64, :], nl.load(x[0:64, :]))\n    return out\n")
+    for form in ([], ["--json"]):
+        ended = subprocess.run([sys.executable, "-m", "nki_mlir.cli.run", "--check", *form, f"{source}:f",
+                                "--arg=128x64xf32"], cwd=ROOT, capture_output=True, text=True)
+        assert ended.returncode == 1, ended.stderr
+        if form:
+            document = json.loads(ended.stdout)
+            assert document["sound"] is False and document["findings"][0]["kind"] == "unwritten-output"
+        else:
+            assert ended.stdout == ("k.py:6: error: 4096 elements of the output out are not written, the first at "
+                                    "[64, 0]\n  fix: store to all of the output\n")
+
+
+def test_a_module__is_not_checked():
+    ended = subprocess.run([sys.executable, "-m", "nki_mlir.cli.run", "--check", "examples/mlir/tensor_add.mlir"], cwd=ROOT,
+                           capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (1, "error: --check does not take a module [NKI-CHECK]\n"
+                                                   "  fix: give a kernel, as FILE.py:FUNCTION\n")
