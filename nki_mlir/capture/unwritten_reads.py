@@ -9,6 +9,7 @@ from nki_mlir.analysis.effects import defining
 from nki_mlir.bindings import Operation, Value
 from nki_mlir.capture.tensor import Buffer
 from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.symbol_ranges import symbol_range
 from nki_mlir.targets.interpreter.scalars import scalar_function
@@ -39,6 +40,7 @@ class Walk:
         self.fresh, self.numbers = fresh, program_ids
         self.shadows: dict[Value, Shadow] = {}
         self.tiles, self.left = UnwrittenTiles(), MOST_STEPS
+        self.known: dict[TileInstruction, Op] = {}
 
     def block(self, block: FunctionBlock) -> None:
         for node in block.nodes:
@@ -74,7 +76,9 @@ class Walk:
         self.left -= 1
         if not self.left:
             raise OnlyARunKnows
-        op = node.instruction
+        op = self.known.get(node)
+        if op is None:
+            op = self.known[node] = node.instruction
         handles = [tile.handle for _, tile in op.operands()]
         shadows = [self.shadows.get(h) for h in handles]
         after = self.tiles.perform(op, shadows, [self.number(s) for s in op.symbols], lambda: location_of(node.op))

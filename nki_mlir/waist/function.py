@@ -8,7 +8,6 @@ nodes, too; whoever takes the records decides what a value is to it (a slot, a l
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from nki_mlir.bindings import Operation, Value, ir
 from nki_mlir.dialects.mlir_ops import read_op
@@ -22,14 +21,14 @@ from nki_mlir.waist.nest_reader import Structured, scalar_dtype, step_of
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "ult", "ule", "ugt", "uge")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class FunctionNode:
     """Base of all; ``op`` is the MLIR operation that it was read from."""
 
     op: Operation
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class FunctionBlock:
     """Nodes in order. ``condition`` is what the test of a ``WhileLoop`` ends with."""
 
@@ -38,7 +37,7 @@ class FunctionBlock:
 
 
 # -- control -----------------------------------------------------------------------------------------------------------
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class ForLoop(FunctionNode):
     """A loop with an index as its variable; ``bounds`` are its low, its high (excluded) and its step."""
 
@@ -46,7 +45,7 @@ class ForLoop(FunctionNode):
     bounds: tuple[Value, Value, Value]
     body: FunctionBlock
 
-    @cached_property
+    @property
     def span(self) -> range | None:
         """The values of the variable; None where the bounds are known at run time only."""
         return loop_span(self.op)
@@ -58,7 +57,7 @@ class ForLoop(FunctionNode):
         return "nki.loop" in marks and marks["nki.loop"].value == "parallel"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class IfBranch(FunctionNode):
     """``then`` where the condition holds, else ``otherwise``."""
 
@@ -67,7 +66,7 @@ class IfBranch(FunctionNode):
     otherwise: FunctionBlock | None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class WhileLoop(FunctionNode):
     """``test``, and while its condition holds: ``body``, then ``test`` again."""
 
@@ -76,23 +75,24 @@ class WhileLoop(FunctionNode):
 
 
 # -- computations ------------------------------------------------------------------------------------------------------
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class NestComputation(FunctionNode):
     """A loop nest on memrefs and numbers; fills and copies are nests, too."""
 
     read: Structured
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class TileInstruction(FunctionNode):
     """An operation on whole tiles, which an op class describes."""
 
-    @cached_property
+    @property
     def instruction(self) -> Op:
+        """The description, made anew each time: functions have tens of thousands of them."""
         return read_op(self.op)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class ElementLoad(FunctionNode):
     """One element of a memref as a value."""
 
@@ -101,7 +101,7 @@ class ElementLoad(FunctionNode):
     subscripts: Sequence[Value]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class ElementStore(FunctionNode):
     """A value as one element of a memref."""
 
@@ -111,21 +111,21 @@ class ElementStore(FunctionNode):
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class BufferAllocation(FunctionNode):
     """A buffer comes into being."""
 
     result: Value
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class ConstantBuffer(FunctionNode):
     """A buffer of the module, which has its elements."""
 
     result: Value
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class MemrefView(FunctionNode):
     """A memref in the memory of another one.
 
@@ -140,7 +140,7 @@ class MemrefView(FunctionNode):
     within: bool = True
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class BufferReinterpretation(FunctionNode):
     """A whole buffer with elements of another dtype."""
 
@@ -149,7 +149,7 @@ class BufferReinterpretation(FunctionNode):
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class ScalarValue(FunctionNode):
     """Base of what makes one number or truth value of others."""
 
@@ -160,7 +160,7 @@ class ScalarValue(FunctionNode):
         return list(self.op.operands)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class ScalarConstant(ScalarValue):
     """A number."""
 
@@ -172,14 +172,14 @@ class ScalarConstant(ScalarValue):
         return scalar_dtype(self.result.type)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class IndexOperation(ScalarValue):
     """Integer arithmetic on two values (``select``: on three), by the name that the ALU has for it, or a comparison."""
 
     function: str
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class IndexMap(ScalarValue):
     """The result of an affine map; of several results the least (``min``) or the greatest (``max``)."""
 
@@ -187,7 +187,7 @@ class IndexMap(ScalarValue):
     choice: str = ""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class IndexCast(ScalarValue):
     """The same number as a value of another type; ``unsigned``: of the operand's bits without a sign."""
 
@@ -195,7 +195,7 @@ class IndexCast(ScalarValue):
     narrows: bool
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class ScalarStep(ScalarValue):
     """A function of the scalar library on numbers outside of a nest."""
 

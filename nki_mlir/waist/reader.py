@@ -10,7 +10,7 @@ from typing import NamedTuple
 from nki_mlir.analysis.effects import RESHAPES
 from nki_mlir.bindings import Operation, ir, operations_of
 from nki_mlir.diagnostics import InternalError, NkiMlirError, Unsupported
-from nki_mlir.dialects.mlir_ops import is_tile_op
+from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.dialects.symbol_ranges import CASTS
 from nki_mlir.dialects.view import start_of
@@ -98,7 +98,7 @@ class _FunctionReader:
         nodes: list[FunctionNode] = []
         for op in self.operations:
             name = op.name
-            if is_tile_op(op):
+            if name in REGISTRY:
                 nodes.append(TileInstruction(op))
             elif name in ENDS:
                 return FunctionBlock(nodes), op

@@ -18,6 +18,7 @@ from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.access import Constraint, Linear
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.nisa.indirect import rows_of
+from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.targets.cpu.function import (
     ByteRegion,
@@ -239,7 +240,7 @@ class NativeReader:
         rows = row_copies_of(read)
         regions = [self.values.views[tile.handle] for _, tile in read.operands()]
         if rows is None or len({region.root for region in regions}) < len(regions):
-            self.on_host(node)
+            self.on_host(node, read)
             return
         symbols = [self.values.form(v) for v in read.symbols]
         placed = {field.name: replace(region, offset=region.offset.plus(_combined(tile.offset, symbols),
@@ -262,8 +263,8 @@ class NativeReader:
         arguments = (places["index"], places[source], places[piece], record, start, site.plus(Linear(1 << SITE_BITS)))
         self.function.add(TileCall(rows, arguments, read, regions, accesses, placed[piece]))
 
-    def on_host(self, node: TileInstruction) -> None:
-        site, op = self.common.site(node.op), node.instruction
+    def on_host(self, node: TileInstruction, op: Op) -> None:
+        site = self.common.site(node.op)
         self.hosts.add(site.const, op, location_of(node.op))
         regions = [self.values.views[tile.handle] for _, tile in op.operands()]
         arguments = [*(region.address for region in regions), *map(self.values.form, op.symbols)]
