@@ -19,6 +19,7 @@ from nki_mlir.language.kernel import describe_array, is_array
 from nki_mlir.machine import Engine
 from nki_mlir.machine.costs import NOTHING
 from nki_mlir.targets import neuron
+from nki_mlir.targets.neuron.checker import check_streams
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_variants
 from nki_mlir.targets.neuron.format.assembly import print_program
 from nki_mlir.targets.neuron.format.container import decode_program, encode_program
@@ -41,6 +42,7 @@ def simulated(spec, arguments, options=None, seeds=(None,)):
     program = neuron.streams(spec.captured, spec.grid)[0] if options is None else emit_variants(
         neuron.lowered(spec.captured), spec.grid, options)
     program = decode_program(encode_program(program))
+    assert check_streams([program]).violations == []
     made = []
     for seed in seeds:
         outputs = [np.zeros(s.shape, s.dtype.numpy) for s in spec.shared]

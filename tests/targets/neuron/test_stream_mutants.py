@@ -34,7 +34,7 @@ FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
 SEED = int(os.environ.get("NKI_MLIR_FUZZ_SEED", "0")) if FUZZ else 0
 NAMES = ("softmax", "matmul", "tensor_add", "selective_scan", "transpose2d", "normalisation") if FUZZ else (
     "softmax", "matmul")
-EACH = 4 if FUZZ else 1         # mutants of each kind of a program
+EACH = 5 if FUZZ else 1         # mutants of each kind of a program
 # What another wait may imply, what moves within a buffer (of which a memset may have written all), or computes something
 # else in good order.
 EXCUSED = {"result_half_a_tile_further", "result_one_element_further",
