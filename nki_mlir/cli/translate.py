@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nki-translate``: Python to MLIR, MLIR to assembly or binary, assembly to binary and back."""
+"""``nki-translate``: Python to MLIR and back, MLIR to assembly or binary, assembly to binary and back."""
 
 import argparse
 import sys
@@ -21,6 +21,8 @@ def parser() -> argparse.ArgumentParser:
     p = CommandParser(prog="nki-translate", description="Translate between the forms of a kernel.")
     kinds = p.add_mutually_exclusive_group(required=True)
     kinds.add_argument("--import-python", action="store_true", help="FILE.py:FUNCTION with --arg to nki-level MLIR")
+    kinds.add_argument("--to-nki-python", action="store_true",
+                       help="FILE.py:FUNCTION with --arg, or nki-level MLIR, to a kernel of the current generation")
     kinds.add_argument("--mlir-to-asm", action="store_true", help="MLIR of any level to assembly")
     kinds.add_argument("--mlir-to-bin", action="store_true", help="MLIR of any level to the binary container")
     kinds.add_argument("--assemble", action="store_true", help="assembly to the binary container")
@@ -64,6 +66,11 @@ def translate(options: argparse.Namespace) -> str | bytes:
                                  *(f"--arg={text}" for text in options.arg), "--grid", options.grid])
     if options.import_python:
         return "// -----\n".join(str(lowering.process(m, command)) for m in lowering.captured_modules(command))
+    if options.to_nki_python:
+        from nki_mlir.printing.kernel import kernel_text  # start-up: needed where it is asked for
+        modules = lowering.captured_modules(command) if source.is_kernel(options.source) else [
+            source.read_module(source.read_text(options.source), source.display_name(options.source))]
+        return kernel_text(modules)
     command.goal, command.emit = "isa", "bin" if options.mlir_to_bin else "asm"
     text = source.read_text(options.source)
     return lowering.process(source.read_module(text, source.display_name(options.source)), command)

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The body of a kernel function as statements: loops, branches, allocations and operations in order.
+
+Masks become smaller tiles: ``split-masked-loops`` has cut loops so that they can. Where it has left a mask that numbers
+decide, the loop around it is unrolled.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from nki_mlir.analysis.mask_boxes import shrink
+from nki_mlir.bindings import Value
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.buffer_types import global_array, memref_parts
+from nki_mlir.dialects.kernel_function import KernelFunction
+from nki_mlir.dialects.op import FRESH, Op, changed, with_forms
+from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.printing.errors import Unprintable
+from nki_mlir.printing.index_text import IndexText
+from nki_mlir.printing.kernel_text import REGIONS, KernelText, NamedTensor
+from nki_mlir.printing.masked import can_select, write_selected
+from nki_mlir.printing.statements import REGISTERS
+from nki_mlir.printing.tile_operations import write_statement
+from nki_mlir.printing.tile_text import shape_text
+from nki_mlir.waist.function import (
+    BufferAllocation,
+    ConstantBuffer,
+    ForLoop,
+    FunctionBlock,
+    FunctionNode,
+    IfBranch,
+    ScalarValue,
+    TileInstruction,
+    nodes_of,
+)
+from nki_mlir.waist.reader import Executor, read_function
+
+PRINTER = Executor("is printed as NKI Python", "print the module of the nki level, as captured")
+CONSTANT_ELEMENTS = 4096        # of a constant that is printed
+
+
+class OpenMask(Unprintable):
+    """A mask that no box says while its symbols have no numbers: the loop around it is unrolled."""
+
+
+def constant_text(array: np.ndarray) -> str:
+    """An array as an expression of NumPy."""
+    kind = f"np.{array.dtype.name}"
+    if array.ndim == 2 and np.array_equal(array, np.eye(*array.shape)):
+        return f"np.eye({', '.join(map(str, dict.fromkeys(array.shape)))}, dtype={kind})"
+    if array.size > CONSTANT_ELEMENTS:
+        raise Unprintable(what=f"a constant of {array.size} elements", fix="make it an argument of the kernel")
+    if array.dtype.kind not in "iufb" or not np.isfinite(array).all():
+        raise Unprintable(what=f"a constant of {array.dtype}", fix="make it an argument of the kernel")
+    if array.size and (array == array.flat[0]).all():
+        return f"np.full({shape_text(array.shape)}, {array.flat[0].item()}, dtype={kind})"
+    return f"np.array({array.tolist()}, dtype={kind})"
+
+
+class BodyPrinter:
+    """The body of one function while it is printed; ``tensors`` are the names of its arguments in HBM."""
+
+    def __init__(self, kernel: KernelFunction, out: KernelText, tensors: Sequence[NamedTensor]) -> None:
+        self.kernel, self.out = kernel, out
+        self.body = read_function(kernel.op, PRINTER)
+        arguments = kernel.op.regions[0].blocks[0].arguments
+        self.ids: list[Value | None] = [None] * len(kernel.grid)
+        names = iter(tensors)
+        for value, spec in zip(arguments, kernel.arguments):
+            if spec.kind == "program_id":
+                self.ids[spec.index] = value
+                continue
+            tensor = next(names)
+            if spec.kind == "input" or tensor in out.defined:
+                out.tensors[value] = tensor
+            else:
+                out.allocate(value, tensor)
+        self.results = [arguments[n] for n in kernel.results]
+        self.note_buffers()
+
+    def note_buffers(self) -> None:
+        """Registers of engines, and buffers of which elements are read that nothing writes."""
+        for node in nodes_of(self.body):
+            if isinstance(node, TileInstruction):
+                op = node.instruction
+                self.out.registers.update(t.handle for f, t in op.operands() if f.name in REGISTERS)
+                if FRESH in op.extra:
+                    self.out.zeroed.update(t.handle for _, t in op.operands() if t.on_chip)
+
+    def programs(self, axis: int = 0) -> None:
+        """The body for each program of the grid, axis by axis."""
+        grid = self.kernel.grid
+        if axis == len(grid):
+            self.block(self.body)
+            return
+        self.loop(self.ids[axis], f"program_{axis}", range(grid[axis]), lambda: self.programs(axis + 1))
+
+    def bind(self, value: Value | None, text: IndexText) -> None:
+        if value is not None:
+            self.out.indices.texts[value] = text
+
+    def loop(self, variable: Value | None, wanted: str, span: range, body: Callable[[], None]) -> None:
+        """A loop, or its iterations one after another where a mask needs the number of each."""
+        before = self.out.saved()
+        name = self.out.unique(wanted, "i")
+        bounds = (span.start, span.stop, span.step)
+        shown = bounds[1:2] if span.start == 0 and span.step == 1 else bounds[:2] if span.step == 1 else bounds
+        try:
+            self.bind(variable, IndexText(0, ((name, 1),)))
+            with self.out.block(f"for {name} in range({', '.join(map(str, shown))}):"):
+                body()
+        except OpenMask:
+            if variable is None:
+                raise
+            self.out.restore(before)
+            for number in span:
+                self.bind(variable, IndexText(number))
+                self.out.flush()
+                body()
+                self.out.waiting.clear()
+
+    def one_program(self, name: str, number: int | None) -> None:
+        """The body for a program on a core of its own, whose id has a name, and a number where that is known."""
+        self.out.on_core = True
+        self.bind(self.ids[0], IndexText(0, ((name, 1),)) if number is None else IndexText(number))
+        self.block(self.body)
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+    def block(self, block: FunctionBlock) -> None:
+        """The nodes of a block in order."""
+        for node in block.nodes:
+            try:
+                self.node(node)
+            except NkiMlirError as error:
+                raise error.located(location_of(node.op)) from None
+
+    def node(self, node: FunctionNode) -> None:
+        out = self.out
+        match node:
+            case BufferAllocation():
+                if node.result not in out.registers:
+                    self.allocate(node)
+            case ConstantBuffer():
+                shape, dtype, _ = memref_parts(node.result.type)
+                text = constant_text(global_array(node.op))
+                out.allocate(node.result, NamedTensor("constant", shape, dtype, "", f"nl.shared_constant({text})"))
+            case ScalarValue():
+                out.indices.define(node)
+            case TileInstruction():
+                self.statement(node)
+            case ForLoop():
+                span = node.span
+                if span is None:
+                    raise Unprintable(what="a loop with bounds of the run time", fix="give the bounds as numbers")
+                self.loop(node.variable, "i", span, lambda: self.block(node.body))
+            case IfBranch():
+                condition = out.indices.of(node.condition)
+                with out.block(f"if {condition}:"):
+                    self.block(node.then)
+                if node.otherwise is not None and node.otherwise.nodes:
+                    with out.block("else:"):
+                        self.block(node.otherwise)
+            case _:
+                raise Unprintable(what=f"'{node.op.name}'", fix="print the module of the nki level, as captured")
+
+    def allocate(self, node: BufferAllocation) -> None:
+        shape, dtype, space = memref_parts(node.result.type)
+        wanted = node.op.attributes["nki.name"].value if "nki.name" in node.op.attributes else "tile"
+        self.out.allocate(node.result, NamedTensor(wanted, shape, dtype, REGIONS[space or "hbm"]))
+
+    def statement(self, node: TileInstruction) -> None:
+        """An operation on what its mask leaves."""
+        op = shrink(self.numbered(node.instruction))
+        if op is None:
+            return
+        if op.mask and can_select(op):
+            self.out.comment(node.op)
+            write_selected(self.out, op, write_statement)
+            return
+        if op.mask:
+            symbols = any(c.form.symbols for c in op.mask)
+            raise (OpenMask if symbols else Unprintable)(
+                what="an operation under a mask that is no box", fix="select with nl.where, or split the loop")
+        self.out.comment(node.op)
+        write_statement(self.out, changed(op, lambda tile: tile, limits=()))
+
+    def numbered(self, op: Op) -> Op:
+        """The operation with numbers for the symbols that have one."""
+        values = [self.out.indices.texts.get(s) for s in op.symbols]
+        known = {k: v.number for k, v in enumerate(values) if v is not None and v.number is not None}
+
+        def change(form: Linear) -> Linear:
+            for position, number in known.items():
+                form = form.substitute(position, number)
+            return form
+        return with_forms(op, change) if known else op

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Index values as Python text: linear forms of loop variables and of what is computed from them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nki_mlir.bindings import Value
+from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.attributes import affine_value
+from nki_mlir.printing.errors import Unprintable
+from nki_mlir.waist.function import IndexCast, IndexMap, IndexOperation, ScalarConstant, ScalarValue
+
+COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+OPERATORS = {"floordiv": "//", "mod": "%", "mult": "*", "and": "&", "or": "|", "xor": "^"}
+
+
+@dataclass(frozen=True)
+class IndexText:
+    """``const + sum(c * atom)``: atoms are Python expressions that need no parentheses around them.
+
+    ``text`` replaces the form for truth values, which have no arithmetic.
+    """
+
+    const: int = 0
+    terms: tuple[tuple[str, int], ...] = ()
+    text: str = ""
+
+    def plus(self, other: "IndexText", factor: int = 1) -> "IndexText":
+        """``self + factor * other``."""
+        total = dict(self.terms)
+        for atom, c in other.terms:
+            total[atom] = total.get(atom, 0) + factor * c
+        return IndexText(self.const + factor * other.const, tuple((a, c) for a, c in total.items() if c))
+
+    @property
+    def number(self) -> int | None:
+        """Its value where that is known."""
+        return None if self.terms or self.text else self.const
+
+    def __str__(self) -> str:
+        if self.text:
+            return self.text
+        parts = [f"{c} * {atom}" if abs(c) != 1 else atom if c > 0 else f"-{atom}" for atom, c in self.terms]
+        parts = [f"{atom} * {c}" if c > 1 else part for part, (atom, c) in zip(parts, self.terms)]
+        if self.const or not parts:
+            parts.append(str(self.const))
+        return " + ".join(parts).replace("+ -", "- ")
+
+    @property
+    def atom(self) -> str:
+        """The text as a part of a product."""
+        single = len(self.terms) + bool(self.const) < 2 and all(c == 1 for _, c in self.terms)
+        return str(self) if single else f"({self})"
+
+
+@dataclass
+class IndexValues:
+    """What the SSA values of a function's indices are in the text."""
+
+    texts: dict[Value, IndexText] = field(default_factory=dict)
+
+    def of(self, value: Value) -> IndexText:
+        """The text of a value; ``Unprintable`` for one that is read from memory."""
+        if value not in self.texts:
+            raise Unprintable(what="an index that is read from memory", fix="give the number as an argument")
+        return self.texts[value]
+
+    def form(self, linear: Linear, symbols: Sequence[Value]) -> IndexText:
+        """A linear form of symbols."""
+        total = IndexText(linear.const)
+        for position, c in linear.symbols:
+            total = total.plus(self.of(symbols[position]), c)
+        return total
+
+    def define(self, node: ScalarValue) -> None:
+        """Note what a node computes; nothing is noted where it depends on what has no text."""
+        operands = [self.texts[v] for v in node.operands if v in self.texts]
+        if len(operands) == len(node.operands):
+            computed = _computed(node, operands)
+            if computed is not None:
+                self.texts[node.result] = computed
+
+
+def _computed(node: ScalarValue, operands: list[IndexText]) -> IndexText | None:
+    match node:
+        case ScalarConstant():
+            return IndexText(int(node.number)) if isinstance(node.number, int) else None
+        case IndexCast():
+            return operands[0]
+        case IndexMap():
+            dims = node.mapping.n_dims
+            results = [affine_value(e, operands, dims, IndexText, combined) for e in node.mapping.results]
+            return results[0] if not node.choice else _call(node.choice, results)
+        case IndexOperation():
+            if node.function in ("min", "max"):
+                return _call(node.function, operands)
+            if node.function == "select":
+                condition, left, right = operands
+                return _wrapped(f"({left} if {condition} else {right})")
+            return combined(node.function, *operands)
+    return None
+
+
+def _wrapped(atom: str) -> IndexText:
+    return IndexText(0, ((atom, 1),))
+
+
+def _call(function: str, operands: Sequence[IndexText]) -> IndexText:
+    numbers = [o.number for o in operands]
+    known = [n for n in numbers if n is not None]
+    if len(known) == len(numbers):
+        return IndexText((min if function == "min" else max)(known))
+    return _wrapped(f"{function}({', '.join(map(str, operands))})")
+
+
+def combined(function: str, left: IndexText, right: IndexText) -> IndexText:
+    """The result of integer arithmetic, or of a comparison."""
+    a, b = left.number, right.number
+    match function:
+        case "add":
+            return left.plus(right)
+        case "subtract":
+            return left.plus(right, -1)
+        case "mult" if b is not None:
+            return IndexText().plus(left, b)
+        case "mult" if a is not None:
+            return IndexText().plus(right, a)
+        case "floordiv" if a is not None and b:
+            return IndexText(a // b)
+        case "mod" if a is not None and b:
+            return IndexText(a % b)
+    function = function.removeprefix("u") if function in ("ult", "ule", "ugt", "uge") else function
+    if function in COMPARISONS:
+        return IndexText(text=f"{left} {COMPARISONS[function]} {right}")
+    if function in OPERATORS:
+        sides = [f"({side.text})" if side.text else side.atom for side in (left, right)]
+        return _wrapped(f"({sides[0]} {OPERATORS[function]} {sides[1]})")
+    raise Unprintable(what=f"index arithmetic '{function}'", fix="compute the index by sums and products")

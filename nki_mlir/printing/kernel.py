@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A module of the ``nki`` level as a kernel of the current generation.
+
+    @nki.jit
+    def scale(x):
+        out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+        for i in range(2):
+            # kernel.py:12
+            rows = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=rows, src=x[nl.ds(i * 128, 128), :])
+
+Loops of the module stay loops. Programs of a grid become loops, too, but for those of a grid of two, which are the
+cores of a launch: ``kernel[2](...)``.
+"""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from nki_mlir.bindings import Module, ir
+from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
+from nki_mlir.machine import machine_named
+from nki_mlir.passes.pass_manager import pass_named, run_passes
+from nki_mlir.printing.body import BodyPrinter
+from nki_mlir.printing.errors import Unprintable
+from nki_mlir.printing.kernel_text import KernelText, NamedTensor
+
+IMPORTS = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
+CORES = (2,)                    # the grid of which the programs are the cores of a launch
+
+
+def kernel_text(modules: Sequence[Module], comments: bool = True) -> str:
+    """The text of a kernel, formatted by ``ruff`` where that is installed.
+
+    Arguments:
+        modules: what a capture gave, of the ``nki`` level: one, or one for each core where their programs differ
+        comments: name the line of the source in front of what comes from it
+
+    Errors: ``Unprintable``, at the line of the source, where the current generation has no form of an operation.
+    """
+    copies = [_prepared(module) for module in modules]
+    kernels = [the_kernel(copy) for copy in copies]
+    first = kernels[0]
+    if len(kernels) > 1 and (first.grid != CORES or any(
+            [(a.kind, a.shape, a.dtype) for a in k.arguments] != [(a.kind, a.shape, a.dtype) for a in first.arguments]
+            for k in kernels)):
+        raise Unprintable(what="a grid whose programs differ", fix="print a kernel of one program, or of two cores")
+    out = KernelText(comments, machine_named(first.target))
+    out.names.add(first.name)
+    tensors = [NamedTensor(out.unique(a.name, "x") if a.kind == "input" else a.name, a.shape, a.dtype, "nl.shared_hbm")
+               for a in first.arguments if a.dtype is not None]
+    if first.grid == CORES:
+        name = out.unique("program_id", "program")
+        out.write(f"{name} = nl.program_id(0)")
+    for number, kernel in enumerate(kernels):
+        with kernel.op.context, ir.Location.unknown():
+            printer = BodyPrinter(kernel, out, tensors)
+            if first.grid != CORES:
+                printer.programs()
+            elif len(kernels) == 1:
+                printer.one_program(name, None)
+            else:
+                with out.block(f"if {name} == 0:" if number == 0 else "else:"):
+                    printer.one_program(name, number)
+            out.use(*printer.results)
+    if first.results:
+        places = [n for n, a in enumerate(first.arguments) if a.kind != "program_id"]
+        out.write(f"return {', '.join(tensors[places.index(n)].name for n in first.results)}")
+    return formatted(_file_text(first, out, [t for t, a in zip(tensors, (
+        a for a in first.arguments if a.dtype is not None)) if a.kind == "input"]))
+
+
+def _prepared(module: Module) -> Module:
+    """A copy of the module, whose masks are boxes as far as they can be."""
+    with module.context, ir.Location.unknown():
+        copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
+        run_passes(copy, [pass_named("split-masked-loops", "")])
+        return copy
+
+
+def _file_text(kernel: KernelFunction, out: KernelText, inputs: Sequence[NamedTensor]) -> str:
+    described = ", ".join(f"{t.name} {list(t.shape)} {t.dtype}" for t in inputs) or "Takes no tensors"
+    imports = IMPORTS + "import numpy as np\n" * any("shared_constant(np." in line for line in out.lines)
+    head = [imports, "", "@nki.jit", f"def {kernel.name}({', '.join(t.name for t in inputs)}):",
+            f'    """{described}."""']
+    return "\n".join([*head, *out.lines, ""])
+
+
+def formatted(text: str) -> str:
+    """The text as ``ruff format`` writes it."""
+    command = [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "120", "-"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    return text if done.returncode else done.stdout

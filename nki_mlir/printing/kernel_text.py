@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The text of a kernel: lines and their indentation, names of tensors, allocations where they are first used."""
+
+import builtins
+import keyword
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from nki_mlir.bindings import Operation, Value
+from nki_mlir.diagnostics import Location
+from nki_mlir.dialects.access import Tile, full_tile
+from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.machine import Machine
+from nki_mlir.printing.errors import Unprintable
+from nki_mlir.printing.index_text import IndexValues
+from nki_mlir.printing.tile_text import dtype_text, shape_text, tile_text
+from nki_mlir.scalar.dtypes import DType
+
+AUTOMATIC = re.compile(r"t\d+")                # names that a capture gives to tensors without one
+RESERVED = {*keyword.kwlist, *dir(builtins), "nki", "nl", "nisa"}
+REGIONS = {"sbuf": "nl.sbuf", "psum": "nl.psum", "hbm": "nl.private_hbm"}
+
+
+@dataclass(eq=False)
+class NamedTensor:
+    """A tensor of the text: its name, and what its allocation writes."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    region: str
+    expression: str = ""                  # the expression of one that is no allocation
+
+    @property
+    def definition(self) -> str:
+        arguments = f"{shape_text(self.shape)}, dtype={dtype_text(self.dtype)}, buffer={self.region}"
+        return self.expression or f"nl.ndarray({arguments})"
+
+
+@dataclass
+class KernelText:
+    """Lines that are written so far, and what is known about names.
+
+    ``waiting`` are allocations of the open blocks that nothing has used yet: they are written in front of the first
+    use, so that a function's result can define them. ``zeroed`` are buffers of which operations read elements that a
+    mask left out, which are zeros.
+    """
+
+    comments: bool
+    machine: Machine
+    lines: list[str] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    tensors: dict[Value | NamedTensor, NamedTensor] = field(default_factory=dict)
+    defined: set[NamedTensor] = field(default_factory=set)
+    waiting: dict[Value, NamedTensor] = field(default_factory=dict)
+    zeroed: set[Value] = field(default_factory=set)
+    registers: set[Value] = field(default_factory=set)      # buffers that are registers of an engine
+    indices: IndexValues = field(default_factory=IndexValues)
+    loads: dict[Value, str] = field(default_factory=dict)   # what a register begins the next sum with
+    started: set[Value] = field(default_factory=set)        # registers that an instruction has used
+    depth: int = 1
+    on_core: bool = False                           # programs are the cores of a launch, which may meet
+    numbered: int = 0                               # tensors without a name of the source
+    line: tuple[str, int] | None = None             # of the source, that the last comment names
+
+    # -- lines ---------------------------------------------------------------------------------------------------------
+    def write(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """The lines below a head, which are ``pass`` where there are none."""
+        self.flush()
+        self.write(head)
+        self.depth += 1
+        before = len(self.lines)
+        yield
+        self.waiting.clear()            # those that nothing uses
+        if all(line.lstrip().startswith("#") for line in self.lines[before:]):
+            self.write("pass")
+        self.depth -= 1
+
+    def comment(self, op: Operation) -> None:
+        """Name the line of the source where it is another than that of the lines before."""
+        at = location_of(op)
+        if self.comments and at is not None and (at.file, at.line) != self.line:
+            self.line = at.file, at.line
+            self.write(f"# {source_text(at)}")
+
+    def saved(self) -> "KernelText":
+        """A copy to ``restore``."""
+        return replace(self, lines=[*self.lines], names={*self.names}, tensors={**self.tensors},
+                       defined={*self.defined}, waiting={**self.waiting}, started={*self.started},
+                       loads={**self.loads}, indices=IndexValues({**self.indices.texts}))
+
+    def restore(self, saved: "KernelText") -> None:
+        """As it was then."""
+        vars(self).update(vars(saved.saved()))
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+    def unique(self, wanted: str, otherwise: str) -> str:
+        """A name that nothing else has."""
+        name = re.sub(r"\W+", "_", wanted).strip("_") or otherwise
+        name = f"{otherwise}_{name}" if name[0].isdigit() else name
+        count, chosen = 1, name
+        while chosen in self.names or chosen in RESERVED:
+            count += 1
+            chosen = f"{name}_{count}"
+        self.names.add(chosen)
+        return chosen
+
+    def define(self, tensor: NamedTensor) -> str:
+        """The name of a tensor from here on: captures number tensors without a name, the text does in its own order."""
+        if AUTOMATIC.fullmatch(tensor.name):
+            tensor.name, self.numbered = f"t{self.numbered}", self.numbered + 1
+        tensor.name = self.unique(tensor.name, "tile")
+        self.defined.add(tensor)
+        return tensor.name
+
+    # -- tensors -------------------------------------------------------------------------------------------------------
+    def allocate(self, value: Value, tensor: NamedTensor) -> None:
+        self.tensors[value] = self.waiting[value] = tensor
+
+    def use(self, *values: Value) -> None:
+        """Write the allocations that are still waiting."""
+        for value in values:
+            if (tensor := self.waiting.pop(value, None)) is not None:
+                self.write(f"{self.define(tensor)} = {tensor.definition}")
+                if value in self.zeroed:
+                    self.write(f"nisa.memset(dst={tensor.name}, value=0)")
+
+    def flush(self) -> None:
+        """Write all of them, in front of a block that may use them."""
+        self.use(*list(self.waiting))
+
+    def temporary(self, shape: Sequence[int], dtype: DType, space: str, expression: str = "") -> Tile:
+        """A new tile, all of its tensor; ``expression`` is the expression that defines it."""
+        tensor = NamedTensor("t0", tuple(shape), dtype, REGIONS[space], expression)
+        self.write(f"{self.define(tensor)} = {tensor.definition}")
+        self.tensors[tensor] = tensor
+        return full_tile(tensor, tensor.shape, dtype, space)
+
+    def tile(self, op: Op, tile: Tile, exact: bool = False) -> str:
+        """The text of an operand."""
+        self.use(tile.handle)
+        if tile.handle not in self.tensors:
+            raise Unprintable(what="a tile of the registers of an engine",
+                              fix="begin the sum with reduce_cmd=nisa.reduce_cmd.reset_reduce")
+        return tile_text(tile, self.tensors[tile.handle].name, lambda form: self.indices.form(form, op.symbols),
+                         op.ranges, exact)
+
+    def defines(self, tile: Tile) -> NamedTensor | None:
+        """The tensor that nothing has used yet, of which the tile is all: a function's result can be it."""
+        tensor = self.waiting.get(tile.handle)
+        whole = tensor is not None and tile.shape == tile.base_shape and tile.dtype is tile.base_dtype
+        return tensor if whole and tensor is not None and tensor.region == "nl.sbuf" else None
+
+
+def source_text(at: Location) -> str:
+    """``kernel.py:12``."""
+    return f"{at.file.rsplit('/', 1)[-1]}:{at.line}"

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Instructions as calls of ``nki.isa``, and what operations of the tile language have in common with them."""
+
+import math
+
+from nki_mlir.dialects.access import Tile
+from nki_mlir.dialects.nisa.meeting import Meeting
+from nki_mlir.dialects.op import Elementwise, Op, changed
+from nki_mlir.language.current import language
+from nki_mlir.printing.errors import Unprintable
+from nki_mlir.printing.instruction_forms import ENUMS, OPERATORS, PrintedCall, form_of
+from nki_mlir.printing.kernel_text import KernelText
+from nki_mlir.scalar.alu import ALU
+
+REGISTERS = ("accumulator", "state")            # tiles that no parameter names
+
+
+def with_repeats(op: Op) -> Op:
+    """The operation with smaller sources repeated to the shape of ``dst``."""
+    if not isinstance(op, Elementwise) or not op.broadcasts or op.dialect != "nki":
+        return op                               # instructions have operands of rows besides
+    shape = op.dst.shape
+
+    def repeated(tile: Tile) -> Tile:
+        if tile.shape == shape or len(tile.shape) != len(shape):
+            return tile
+        return tile.patterned(dims=tuple((0, n) if count == 1 and n != 1 else (step, count)
+                                         for (step, count), n in zip(tile.access.dims, shape)))
+    return changed(op, repeated)
+
+
+def operator_text(name: str) -> str:
+    """``nl.add``."""
+    if not hasattr(language, name):
+        raise Unprintable(what=f"the operator '{name}'", fix="use an operator that nki.language has")
+    return f"nl.{name}"
+
+
+def number_text(value: float) -> str:
+    """A number, whole ones as integers unless that loses a sign."""
+    if math.isnan(value) or math.isinf(value):
+        return f'float("{value}")'
+    return repr(value)
+
+
+def value_text(attribute: str, value: object) -> str:
+    """An attribute's value."""
+    match value:
+        case str() if attribute in OPERATORS:
+            return operator_text(value)
+        case str() if attribute in ENUMS:
+            return f"{ENUMS[attribute]}.{value}"
+        case float() if attribute == "base":            # of what is counted
+            return str(round(value))
+        case float():
+            return number_text(value)
+        case bool() | int():
+            return str(value)
+        case tuple():
+            return str(list(value))
+    raise Unprintable(what=f"{attribute} = {value}", fix="write this part of the kernel by hand")
+
+
+def write_instruction(text: KernelText, op: Op) -> None:
+    """Append the call of an instruction."""
+    form = form_of(type(op))
+    if form is None:
+        raise Unprintable(what=f"'{op.full_name()}'", fix="write this part of the kernel by hand")
+    if isinstance(op, Meeting) and not text.on_core:
+        raise Unprintable(what=f"'{op.full_name()}' of programs that are no cores of a launch",
+                          fix="launch the kernel on a grid of two programs")
+    op = adapted(op)
+    registers = getattr(op, "accumulator", None)
+    load = None if registers is None else text.loads.pop(registers.handle, None)
+    if load is not None and (getattr(op, "reduce_cmd", "") != "reduce" or form.initial not in form.parameters):
+        raise Unprintable(what="a value in the registers of an engine", fix="begin the sum with a command of its own")
+    text.started.update(tile.handle for f, tile in op.operands() if f.name in REGISTERS)
+    arguments = [f"{p}={value}" for p in form.parameters if (value := _argument(text, op, form, p, load)) is not None]
+    if form.function == "dma_copy" and op.engine != "unknown":
+        arguments.insert(-1, "dge_mode=nisa.dge_mode.hwdge")        # of the other modes nobody chooses the engine
+    text.write(f"nisa.{form.function}({', '.join(arguments)})")
+
+
+def adapted(op: Op) -> Op:
+    """The operation with what its function takes in place of what the class has."""
+    if type(op).name == "memset" and op.dst.dtype.is_integer and math.isfinite(op.value):    # type: ignore[attr-defined]
+        return changed(op, lambda tile: tile, value=round(op.value))                         # type: ignore[attr-defined]
+    return op
+
+
+def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load: str | None) -> str | None:
+    """The text of an argument; None where the parameter keeps its default. ``load`` is what registers begin with."""
+    if load is not None and parameter in (form.initial, "reduce_cmd"):
+        return load if parameter == form.initial else "nisa.reduce_cmd.load_reduce"
+    if parameter in form.scalars:
+        return _scalar(text, op, *form.scalars[parameter], parameter)
+    tile_name = form.tiles.get(parameter, "dst" if parameter == "dst" else "")
+    if tile_name:
+        tile = getattr(op, tile_name)
+        if tile is None:
+            return None
+        return text.tile(op, column(tile) if tile_name == "bias" else tile, exact=not form.paired)
+    attribute = form.attributes.get(parameter, parameter)
+    if attribute not in type(op).attributes:
+        return None
+    value = getattr(op, attribute)
+    default = form.parameters[parameter].default
+    skipped = (attribute == "engine" and value == "unknown") or (isinstance(value, bool) and default is value) or (
+        default is None and attribute != "accumulate" and value == type(op).defaults.get(attribute))
+    if skipped or (attribute in ("op1", "reverse1") and getattr(op, "op1", "") == "bypass"
+                   and form.function == "tensor_scalar"):
+        return None
+    return value_text(attribute, value)
+
+
+def _scalar(text: KernelText, op: Op, tile_name: str, number: str, parameter: str) -> str | None:
+    """A scalar operand: a tile or a number."""
+    operator = getattr(op, {"operand0": "op0", "operand1": "op1"}.get(parameter, ""), "")
+    if operator == "bypass" and parameter == "operand1":
+        return None
+    if operator in ALU and ALU[operator].arity == 1:
+        return "None" if parameter == "operand0" else None
+    tile = getattr(op, tile_name)
+    return number_text(getattr(op, number)) if tile is None else text.tile(op, column(tile))
+
+
+def column(tile: Tile) -> Tile:
+    """A tile with one value a partition, as [P, 1]: it may be repeated along the free axes."""
+    rows, *free = tile.access.dims
+    if any(step and n > 1 for step, n in free):
+        raise Unprintable(what=f"a scalar operand of shape {list(tile.shape)}", fix="give it one value a partition")
+    return tile.patterned(dims=(rows, *((step, 1) for step, _ in free)))

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Operations of the tile language as statements.
+
+They are instructions, or functions of ``nki.language`` where no instruction computes the same.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile
+from nki_mlir.dialects.nisa.elementwise import AffineSelectOp
+from nki_mlir.dialects.nisa.movement import TensorCopyOp
+from nki_mlir.dialects.nisa.random import RandomSeedOp, RandOp
+from nki_mlir.dialects.nisa.search import MatchReplace8Op
+from nki_mlir.dialects.nki.elementwise import BinaryOp, BinaryScalarOp, SelectOp, UnaryOp
+from nki_mlir.dialects.nki.matmul import MatmulOp
+from nki_mlir.dialects.nki.movement import (
+    Copying,
+    CopyOp,
+    Counting,
+    DevicePrintOp,
+    Filling,
+    MemsetOp,
+    TransposeOp,
+)
+from nki_mlir.dialects.nki.reduction import ReduceOp
+from nki_mlir.dialects.op import Elementwise, Op, changed
+from nki_mlir.language.current.instruction import ACTIVATION_FUNCTIONS
+from nki_mlir.printing.errors import Unprintable
+from nki_mlir.printing.kernel_text import KernelText, NamedTensor
+from nki_mlir.printing.masked import call, is_backwards, placed
+from nki_mlir.printing.statements import column, number_text, operator_text, with_repeats, write_instruction
+from nki_mlir.printing.tile_text import dtype_text, shape_text
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import FLOAT32
+
+
+def write_statement(text: KernelText, op: Op) -> None:
+    """Append the lines that compute what an operation does. It has no mask: tiles are what a mask left."""
+    if _loads_registers(text, op):
+        return
+    op = with_repeats(op)
+    if isinstance(op, CopyOp | TensorCopyOp) and is_row(op.src) and op.src.dtype is op.dst.dtype:
+        _function(text, op, row_text(text, op, op.src))
+        return
+    op = _with_whole_rows(text, op)
+    write = TILE_OPERATIONS.get(op.full_name(), write_instruction)
+    if write is _move or op.queued:
+        write(text, op)
+    else:
+        with placed(text, op) as placed_op:
+            write(text, placed_op)
+
+
+def is_row(tile: Tile) -> bool:
+    """Whether all partitions read one of the buffer: no engine does."""
+    return tile.on_chip and tile.access.dims[0][0] == 0 and tile.shape[0] > 1
+
+
+def row_text(text: KernelText, op: Op, tile: Tile) -> str:
+    """The tile as a new one."""
+    row = tile.patterned(dims=((1, 1), *tile.access.dims[1:]))
+    return f"nl.broadcast_to({text.tile(op, row, exact=True)}, {shape_text(tile.shape)})"
+
+
+def _with_whole_rows(text: KernelText, op: Op) -> Op:
+    """The operation on tiles of as many partitions as it reads."""
+    rows = {id(tile): tile for field, tile in op.operands() if field.reads and not field.writes and is_row(tile)}
+
+    def spread(tile: Tile) -> Tile:
+        if id(tile) not in rows:
+            return tile
+        expression = row_text(text, op, tile)
+        return text.temporary(tile.shape, tile.dtype, SBUF, expression)
+    return changed(op, spread) if rows else op
+
+
+def _loads_registers(text: KernelText, op: Op) -> bool:
+    """Whether an operation writes registers of an engine, which the next instruction then begins its sum with."""
+    if not isinstance(op, Filling | CopyOp | TensorCopyOp) or op.dst.handle not in text.registers:
+        return False
+    register = op.dst.handle
+    if isinstance(op, Filling):
+        if op.value or register in text.started:    # they begin as zeros
+            text.loads[register] = number_text(op.value)
+    else:
+        text.loads[register] = text.tile(op, column(op.src))
+    return True
+
+
+def _function(text: KernelText, op: Elementwise | RandOp, call: str) -> None:
+    """``dst`` = the result of a function, which is a new tile: ``dst`` itself where nothing has used it yet."""
+    tensor = text.defines(op.dst)
+    if tensor is not None:
+        name = text.define(tensor)
+        del text.waiting[op.dst.handle]
+    else:
+        name = text.define(NamedTensor("t0", op.dst.shape, op.dst.dtype, "nl.sbuf"))
+    text.write(f"{name} = {call}")
+    if tensor is None:
+        text.write(f"nisa.tensor_copy(dst={text.tile(op, op.dst)}, src={name})")
+
+
+def _to_sbuf(text: KernelText, op: Op, tile: Tile) -> Tile:
+    """The tile, or a copy of it in SBUF where a transfer does not reach it: it is in PSUM, or steps backwards."""
+    if tile.space != PSUM and not is_backwards(tile):
+        return tile
+    text.use(tile.handle)
+    staged = text.temporary(tile.shape, tile.dtype, SBUF)
+    call(text, op, "tensor_copy", staged, tile)
+    return staged
+
+
+def _forwards(op: Copying) -> Copying:
+    """A transfer whose tile in HBM steps forwards: each axis of both tiles may be walked from either end."""
+    outside = op.dst if op.dst.space == HBM else op.src
+    axes = [axis for axis, (step, _) in enumerate(outside.access.dims) if step < 0]
+
+    def walked(tile: Tile) -> Tile:
+        for axis in axes:
+            count = tile.shape[axis]
+            if axis == 0 and tile.on_chip and count > 1:
+                raise Unprintable(what="a transfer that goes through the partitions backwards",
+                                  fix="transfer the rows one by one")
+            moved = tile.access.moved(axis, Linear(count - 1))
+            dims = tuple((-s, n) if k == axis else (s, n) for k, (s, n) in enumerate(tile.access.dims))
+            tile = tile.patterned(partition=moved.partition, free=moved.free, dims=dims)
+        return tile
+    return changed(op, walked)
+
+
+def _move(text: KernelText, op: Copying) -> None:
+    """A transfer; PSUM, and what steps backwards on chip, is reached through a tile in SBUF."""
+    op = _forwards(op)
+    source = _to_sbuf(text, op, op.src)
+    if op.dst.space == PSUM or is_backwards(op.dst):
+        text.use(op.dst.handle)
+        staged = text.temporary(op.dst.shape, op.dst.dtype, SBUF)
+        call(text, op, "dma_copy", staged, source)
+        call(text, op, "tensor_copy", op.dst, staged)
+    else:
+        call(text, op, "dma_copy", op.dst, source)
+
+
+def _copy(text: KernelText, op: Copying) -> None:
+    call(text, op, "tensor_copy", op.dst, op.src)
+
+
+def _transpose(text: KernelText, op: TransposeOp) -> None:
+    """By the Tensor engine, to PSUM, and from there to the destination."""
+    source = text.tile(op, _to_sbuf(text, op, op.src))
+    if op.dst.space == PSUM and op.dst.dtype is op.src.dtype:
+        text.write(f"nisa.nc_transpose(dst={text.tile(op, op.dst)}, data={source})")
+        return
+    turned = text.temporary(op.src.shape[::-1], op.src.dtype, PSUM)
+    text.write(f"nisa.nc_transpose(dst={text.tile(op, turned)}, data={source})")
+    call(text, op, "tensor_copy", op.dst, turned)
+
+
+def _memset(text: KernelText, op: MemsetOp) -> None:
+    value = op.value
+    whole = op.dst.dtype.is_integer and abs(value) < float("inf") and value == value
+    text.write(f"nisa.memset(dst={text.tile(op, op.dst)}, value={round(value) if whole else number_text(value)})")
+
+
+def affine_arguments(text: KernelText, op: Elementwise, expression: Linear) -> str:
+    """The arguments of an instruction that counts along the axes of its destination."""
+    steps, form = dict(expression.axes), text.indices.form(expression, op.symbols)
+    pattern = [[steps.get(axis, 0), count] for axis, count in enumerate(op.dst.shape)][1:]
+    return f"pattern={pattern}, offset={form}, channel_multiplier={steps.get(0, 0)}"
+
+
+def _iota(text: KernelText, op: Counting) -> None:
+    arguments = affine_arguments(text, op, op.expression)
+    if op.dst.space == SBUF:
+        text.write(f"nisa.iota(dst={text.tile(op, op.dst, exact=True)}, {arguments})")
+        return
+    staged = text.temporary(op.dst.shape, op.dst.dtype, SBUF)
+    text.write(f"nisa.iota(dst={text.tile(op, staged)}, {arguments})")
+    call(text, op, "tensor_copy", op.dst, staged)
+
+
+def _binary(text: KernelText, op: BinaryOp) -> None:
+    floats = ALU[op.op].floats
+    left, right = text.tile(op, op.lhs, exact=not floats), text.tile(op, op.rhs, exact=not floats)
+    if floats:
+        text.write(f"nisa.tensor_tensor(dst={text.tile(op, op.dst)}, data1={left}, data2={right}, "
+                   f"op={operator_text(op.op)})")
+    else:
+        _function(text, op, f"{operator_text(op.op)}({left}, {right}, dtype={dtype_text(op.dst.dtype)})")
+
+
+def _binary_scalar(text: KernelText, op: BinaryScalarOp) -> None:
+    if op.compute is FLOAT32 and ALU[op.op].floats:
+        reverse = ", reverse0=True" if op.reverse else ""
+        source = text.tile(op, op.src)
+        text.write(f"nisa.tensor_scalar(dst={text.tile(op, op.dst)}, data={source}, op0={operator_text(op.op)}, "
+                   f"operand0={number_text(op.scalar)}{reverse})")
+        return
+    number = str(int(op.scalar)) if float(op.scalar).is_integer() else number_text(op.scalar)
+    sides = [text.tile(op, op.src, exact=True), number]
+    left, right = sides[::-1] if op.reverse else sides
+    _function(text, op, f"{operator_text(op.op)}({left}, {right}, dtype={dtype_text(op.dst.dtype)})")
+
+
+def _unary(text: KernelText, op: UnaryOp) -> None:
+    if op.fn in ACTIVATION_FUNCTIONS and op.fn != "prelu":
+        source = text.tile(op, op.src)
+        text.write(f"nisa.activation(dst={text.tile(op, op.dst)}, op={operator_text(op.fn)}, data={source})")
+        return
+    source = text.tile(op, op.src, exact=True)
+    _function(text, op, f"{operator_text(op.fn)}({source}, dtype={dtype_text(op.dst.dtype)})")
+
+
+def _select(text: KernelText, op: SelectOp) -> None:
+    operands = ", ".join(text.tile(op, tile, exact=True) for tile in (op.condition, op.on_true, op.on_false))
+    _function(text, op, f"nl.where({operands}, dtype={dtype_text(op.dst.dtype)})")
+
+
+def _matmul(text: KernelText, op: MatmulOp) -> None:
+    stationary, moving = text.tile(op, op.stationary), text.tile(op, op.moving)
+    text.write(f"nisa.nc_matmul(dst={text.tile(op, op.dst)}, stationary={stationary}, moving={moving}, "
+               f"accumulate={op.accumulate})")
+
+
+def _reduce(text: KernelText, op: ReduceOp) -> None:
+    """The reduced axes are the last: the patterns have their dims in that order."""
+    kept = [axis for axis in range(len(op.src.shape)) if axis not in op.axes]
+
+    def ordered(tile: Tile) -> Tile:
+        return tile.patterned(dims=tuple(tile.access.dims[axis] for axis in (*kept, *op.axes)))
+    op = changed(op, ordered, axes=tuple(range(len(kept), len(op.src.shape))))
+    source = text.tile(op, op.src, exact=True)
+    axes = op.axes[0] if len(op.axes) == 1 else list(op.axes)
+    text.write(f"nisa.tensor_reduce(dst={text.tile(op, op.dst)}, op={operator_text(op.op)}, data={source}, "
+               f"axis={axes})")
+
+
+def _device_print(text: KernelText, op: DevicePrintOp) -> None:
+    text.write(f"nl.device_print({op.prefix!r}, {text.tile(op, op.src, exact=True)})")
+
+
+def _affine_select(text: KernelText, op: AffineSelectOp) -> None:
+    comparison = "equal" if op.equal else "greater_equal"
+    target, source = text.tile(op, op.dst, exact=True), text.tile(op, op.src, exact=True)
+    text.write(f"nisa.affine_select(dst={target}, {affine_arguments(text, op, op.predicate)}, on_true_tile={source}, "
+               f"on_false_value={number_text(op.value)}, cmp_op=nl.{comparison})")
+
+
+def _match_replace(text: KernelText, op: MatchReplace8Op) -> None:
+    """The class serves the values from the first to the last, the function from the last to the first."""
+    reverse = {id(tile) for tile in (op.vals, op.dst_idx)}
+    write_instruction(text, changed(op, lambda tile: _backwards(tile) if id(tile) in reverse else tile))
+
+
+def _backwards(row: Tile) -> Tile:
+    """8 elements of each partition, the last first."""
+    rows, (step, count) = row.access.dims
+    return row.patterned(dims=(rows, (-step, count)), free=row.access.free.plus(Linear(step * (count - 1))))
+
+
+def _rand(text: KernelText, op: RandOp) -> None:
+    text.started.add(op.state.handle)
+    _function(text, op, f"nl.rand({shape_text(op.dst.shape)}, dtype={dtype_text(op.dst.dtype)})")
+
+
+def _random_seed(text: KernelText, op: RandomSeedOp) -> None:
+    text.write(f"nl.random_seed({text.tile(op, op.seed, exact=True)})")
+
+
+TILE_OPERATIONS: dict[str, Callable[[KernelText, Any], None]] = {
+    "nki.load": _move, "nki.store": _move, "nki.copy": _copy, "nki.transpose": _transpose, "nki.memset": _memset,
+    "nki.iota": _iota, "nisa.iota": _iota, "nki.binary": _binary, "nki.binary_scalar": _binary_scalar,
+    "nki.unary": _unary, "nki.select": _select, "nki.matmul": _matmul, "nki.reduce": _reduce,
+    "nki.device_print": _device_print, "nisa.affine_select": _affine_select,
+    "nisa.nc_match_replace8": _match_replace, "nisa.random_seed": _random_seed,
+    "nisa.rand": _rand}

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tiles as Python text: a subscript where the pattern is a box of its tensor, else an access pattern (``.ap``)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from nki_mlir.dialects.access import Linear, Ranges, Tile, dense
+from nki_mlir.printing.index_text import IndexText
+from nki_mlir.scalar.dtypes import BOOL, DType
+
+Form = Callable[[Linear], IndexText]
+Dims = tuple[tuple[int, int], ...]
+
+
+def dtype_text(dtype: DType) -> str:
+    """``nl.float32``."""
+    return "nl.bool_" if dtype is BOOL else f"nl.{dtype.name}"
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """A tuple."""
+    return f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
+
+
+@dataclass(frozen=True)
+class AxisSlice:
+    """What a subscript takes of one axis."""
+
+    start: Linear
+    count: int
+    step: int
+    extent: int
+
+    def text(self, form: Form) -> str:
+        start = form(self.start)
+        span = (self.count - 1) * self.step + 1
+        by = f":{self.step}" if self.step > 1 else ""
+        if start.number is None:
+            if self.step == 1:
+                return f"nl.ds({start}, {self.count})"
+            return f"{start} : {start.plus(IndexText(span))} : {self.step}"
+        if start.number == 0 and self.count == self.extent:
+            return ":"
+        return f"{start.number}:{start.number + span}{by}"
+
+
+def tile_text(tile: Tile, name: str, form: Form, ranges: Ranges, exact: bool) -> str:
+    """The text of a tile of the tensor ``name``. ``exact``: with the tile's own dims, else the same elements in the
+    same order."""
+    base = list(tile.base_shape)
+    source = name
+    if tile.dtype is not tile.base_dtype:
+        source = f"{name}.view({dtype_text(tile.dtype)})"
+        base[-1] = base[-1] * tile.base_dtype.itemsize // tile.dtype.itemsize
+    dims, repeats = _without_repeats(tile.access.dims)
+    slices = _slices(tile, dims, base, ranges)
+    if slices is not None:
+        counts = tuple(s.count for s in slices)
+        whole = all(s.count == s.extent for s in slices)
+        text = source if whole else f"{source}[{', '.join(s.text(form) for s in slices)}]"
+        if repeats:
+            if counts == tuple(n for _, n in dims):
+                return text + "".join(f".broadcast({axis}, {n})" for axis, n in repeats)
+        elif not exact or counts == tile.shape:
+            return text
+        elif whole and (not tile.on_chip or counts[0] == tile.shape[0]) and _is_dense(tile):
+            return f"{text}.reshape({shape_text(tile.shape)})"
+    return f"{source}.ap({pattern_text(tile)}, offset={form(tile.offset)})"
+
+
+def pattern_text(tile: Tile) -> str:
+    """``[[stride, count], ...]`` as ``.ap`` takes it."""
+    return str([[step, count] for step, count in zip(tile.strides, tile.shape)])
+
+
+def _is_dense(tile: Tile) -> bool:
+    first = int(tile.on_chip)
+    steps, counts = tile.strides[first:], tile.shape[first:]
+    return all(n == 1 or a == b for n, a, b in zip(counts, steps, dense(counts)))
+
+
+def _without_repeats(dims: Dims) -> tuple[Dims, list[tuple[int, int]]]:
+    """The dims with a count of 1 where elements repeat, and the axes and counts of those."""
+    repeats = [(k, n) for k, (step, n) in enumerate(dims) if step == 0 and n > 1 and k]
+    return tuple((step, 1 if step == 0 and k else n) for k, (step, n) in enumerate(dims)), repeats
+
+
+def _slices(tile: Tile, dims: Dims, base: Sequence[int], ranges: Ranges) -> list[AxisSlice] | None:
+    """The slice of each axis of the tensor; None where the pattern is no box of it."""
+    access = tile.access
+    if access.partition is None:
+        return _boxed(dims, base, access.free, ranges)
+    (step, rows), *rest = dims
+    if step != 1 and rows > 1:
+        return None
+    first = AxisSlice(access.partition, rows, 1, base[0])
+    others = _boxed(tuple(rest), base[1:], access.free, ranges) if len(base) > 1 else [] if all(
+        n == 1 for _, n in rest) else None
+    return None if others is None or not _inside(first, ranges) else [first, *others]
+
+
+def _inside(part: AxisSlice, ranges: Ranges) -> bool:
+    low, high = part.start.interval(ranges)
+    return low >= 0 and high + (part.count - 1) * part.step < part.extent
+
+
+def _boxed(dims: Dims, extents: Sequence[int], start: Linear, ranges: Ranges) -> list[AxisSlice] | None:
+    pending = list(_merged(dims))
+    parts: list[tuple[int, int]] = []
+    strides = dense(extents)
+    for stride, extent in zip(strides, extents):
+        count, step = 1, 1
+        if pending:
+            s, n = pending[0]
+            if s > 0 and s % stride == 0 and (n - 1) * (s // stride) < extent:
+                count, step = n, s // stride
+                pending.pop(0)
+            elif s > 0 and stride % s == 0 and n % (stride // s) == 0 and 1 < n // (stride // s) <= extent:
+                count = n // (stride // s)
+                pending[0] = s, stride // s
+        parts.append((count, step))
+    if pending:
+        return None
+    slices = [AxisSlice(origin, count, step, extent)
+              for origin, (count, step), extent in zip(_origins(start, strides), parts, extents)]
+    return slices if all(_inside(s, ranges) for s in slices) else None
+
+
+def _merged(dims: Dims) -> Dims:
+    """The dims that step, neighbours that are dense as one."""
+    merged: list[tuple[int, int]] = []
+    for step, count in dims:
+        if count == 1:
+            continue
+        if merged and merged[-1][0] == step * count:
+            merged[-1] = step, merged[-1][1] * count
+        else:
+            merged.append((step, count))
+    return tuple(merged)
+
+
+def _origins(start: Linear, strides: Sequence[int]) -> list[Linear]:
+    """Where the slice of each axis begins: each term goes to the outermost axes that its factor is a multiple of."""
+    consts, terms = [], [[] for _ in strides]         # type: ignore[var-annotated]
+    rest = start.const
+    for stride in strides:
+        quotient, rest = divmod(rest, stride)
+        consts.append(quotient)
+    for position, c in start.symbols:
+        left = abs(c)
+        for k, stride in enumerate(strides):
+            quotient, left = divmod(left, stride)
+            if quotient:
+                terms[k].append((position, quotient if c > 0 else -quotient))
+    return [Linear(const, tuple(of)) for const, of in zip(consts, terms)]

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels of the examples, printed as NKI Python and captured again: equal values, and a text that stays."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nki_mlir.cli.source import run_file
+
+from ..random_programs.comparing import flat
+from .reading import printed, reread
+
+ROOT = Path(__file__).parents[2]
+KERNELS = ("attention", "average_pool2d", "convolution", "current_average_pool2d", "current_cumulative_sum",
+           "current_normalisation", "current_transpose2d", "cumulative_sum", "flash_attention", "giou", "multi_core_add",
+           "normalisation", "rotary", "selective_scan", "softmax", "top_k", "transpose2d")
+
+
+def first_cases(name):
+    """The first case of each kernel of an example."""
+    cases = {}
+    for launched, arguments, *_ in run_file(ROOT / "examples" / f"{name}.py")["cases"]():
+        cases.setdefault(launched.__name__, (launched, arguments))
+    return cases.values()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.filterwarnings("ignore")
+def test_printed_examples_compute_the_same(name):
+    for launched, arguments in first_cases(name):
+        text = printed(launched, arguments)
+        grid = launched.lower(*arguments).specialization.grid
+        arrays = [a for a in arguments if isinstance(a, np.ndarray)]
+        again = reread(text, grid)
+        expected, got = flat([launched.on("interpreter")(*arguments)]), flat([again.on("interpreter")(*arrays)])
+        assert len(expected) == len(got)
+        for one, other in zip(expected, got):
+            np.testing.assert_array_equal(np.asarray(one, np.float64), np.asarray(other, np.float64))
+        second = printed(again, arrays)
+        assert printed(reread(second, grid), arrays) == second
