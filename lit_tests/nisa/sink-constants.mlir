@@ -24,3 +24,30 @@ func.func @constants() {
   "nisa.tensor_copy"(%u, %a) {access = [#tile, #tile], engine = "vector", mask = #all} : (!tile, !tile) -> ()
   return
 }
+
+#upper = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 64], [1, 16]]>
+#lower = #nki.access<f32, affine_map<() -> (64, 0)>, [[1, 64], [1, 16]]>
+#half = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 8]]>
+
+// The halves of %a are written before they are read, so that its constant is dropped. Of %b columns 8 to 15 are read as
+// they were set.
+// CHECK-LABEL: func.func @in_parts(
+// CHECK-NOT:     "nisa.memset"
+// CHECK-COUNT-3: "nisa.tensor_copy"
+// CHECK-NEXT:    "nisa.memset"({{.*}} value = 2.000000e+00
+// CHECK-NOT:     "nisa.memset"
+// CHECK:         return
+func.func @in_parts() {
+  %x = memref.alloc() {nki.name = "x"} : !tile
+  %y = memref.alloc() {nki.name = "y"} : !tile
+  %a = memref.alloc() {nki.name = "a"} : !tile
+  %b = memref.alloc() {nki.name = "b"} : !tile
+  "nisa.memset"(%a) {access = [#tile], engine = "vector", mask = #all, value = 1.0 : f64} : (!tile) -> ()
+  "nisa.memset"(%b) {access = [#tile], engine = "vector", mask = #all, value = 2.0 : f64} : (!tile) -> ()
+  "nisa.tensor_copy"(%a, %x) {access = [#upper, #upper], engine = "vector", mask = #all} : (!tile, !tile) -> ()
+  "nisa.tensor_copy"(%a, %a) {access = [#lower, #upper], engine = "vector", mask = #all} : (!tile, !tile) -> ()
+  "nisa.tensor_copy"(%y, %a) {access = [#tile, #tile], engine = "vector", mask = #all} : (!tile, !tile) -> ()
+  "nisa.tensor_copy"(%b, %x) {access = [#half, #half], engine = "vector", mask = #all} : (!tile, !tile) -> ()
+  "nisa.tensor_copy"(%y, %b) {access = [#tile, #tile], engine = "vector", mask = #all} : (!tile, !tile) -> ()
+  return
+}

@@ -6,11 +6,12 @@ before:  memset p_0 = 0; memset p_1 = 0            after:  p_0  = l.T @ m      (
          p_1 += l.T @ m; copy p_1                          p_1  = l.T @ m; copy p_1
 
 A buffer is then needed from its first use on, so that buffers with one address may take turns. A constant that the next
-operation overwrites unread is dropped, and one that nothing uses any more.
+operations overwrite, before any reads what they have not written, is dropped, and one that nothing uses any more.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any, NamedTuple
 
 from nki_mlir.analysis.dead_code import covers
 from nki_mlir.dialects.access import Tile
@@ -48,20 +49,78 @@ def sink_constants(code: Code) -> None:
 def sunk(block: Block) -> Iterator[object]:
     """The block's nodes, each constant right before the next one that touches its buffer."""
     waiting: dict[DeviceBuffer, list[InstructionStep]] = {}
-    for node in block.nodes:
+    own = set(block.buffers)
+    for at, node in enumerate(block.nodes):
         constant = is_constant(node)
         for buffer in {tile.handle: None for tile in touched(node)} if waiting else ():
             if buffer in waiting and not constant:
                 node, kept = first_use(node, waiting.pop(buffer))
-                yield from kept
+                if kept and not overwritten(buffer, block.nodes[at:], buffer in own):
+                    yield from kept
         if constant:
             waiting.setdefault(node.op.dst.handle, []).append(node)
         else:
             yield node
-    own = set(block.buffers) if waiting else ()
     for buffer, steps in waiting.items():
         if buffer not in own:               # what follows the block may use it
             yield from steps
+
+
+class PartitionBytes(NamedTuple):
+    """Partitions and bytes of each, both from the first to behind the last."""
+
+    first: int
+    behind: int
+    low: int
+    high: int
+
+
+def box_of(tile: Tile, dense: bool) -> PartitionBytes | None:
+    """What a tile is within; None where that is not known, or with ``dense`` where it leaves any of it out."""
+    access, size = tile.access, tile.dtype.itemsize
+    if access.symbols_used() or access.partition is None or access.dims[0][0] not in (0, 1):
+        return None
+    low, high = (end + access.free.const for end in access.reach())
+    if dense and tile.free_elements != high - low + 1:
+        return None
+    first = access.partition.const
+    return PartitionBytes(first, first + (tile.partitions - 1) * access.dims[0][0] + 1, low * size, (high + 1) * size)
+
+
+def within(box: PartitionBytes, boxes: Sequence[PartitionBytes]) -> bool:
+    """Whether boxes together contain a box."""
+    if box.first >= box.behind or box.low >= box.high:
+        return True
+    for k, other in enumerate(boxes):
+        first, behind = max(box.first, other.first), min(box.behind, other.behind)
+        low, high = max(box.low, other.low), min(box.high, other.high)
+        if first < behind and low < high:
+            parts = (box._replace(behind=first), box._replace(first=behind),
+                     PartitionBytes(first, behind, box.low, low), PartitionBytes(first, behind, high, box.high))
+            return all(within(part, boxes[k + 1:]) for part in parts)
+    return False
+
+
+def overwritten(buffer: DeviceBuffer, nodes: Sequence[InstructionStep | Loop], dies: bool) -> bool:
+    """Whether nodes read nothing of a buffer but what they have written themselves, until they have written all of it
+    or, where it ``dies``, to the last of them."""
+    written: list[PartitionBytes] = []
+    whole = PartitionBytes(0, buffer.shape[0], 0, prod(buffer.shape[1:]) * buffer.dtype.itemsize)
+    for node in nodes:
+        if all(tile.handle is not buffer for tile in touched(node)):
+            continue
+        if not isinstance(node, InstructionStep) or node.op.mask or node.op.limits:
+            return False
+        for _, tile in node.op.sources():
+            if tile.handle is buffer:
+                read = box_of(tile, dense=False)
+                if read is None or not within(read, written):
+                    return False
+        targets = [tile for _, tile in node.op.targets() if tile.handle is buffer]
+        written += [box for tile in targets if (box := box_of(tile, dense=True)) is not None]
+        if targets and within(whole, written):
+            return True
+    return dies
 
 
 def is_constant(node: Branch | InstructionStep | Loop) -> bool:
