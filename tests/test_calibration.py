@@ -135,6 +135,7 @@ def test_steps_of_adamw(name, options):
 def test_rotary_embedding():
     x, cos, sin = random(128, 512), random(64, 512), random(64, 512) * 0.5
     exchange = np.roll(np.eye(128, dtype=np.float32), 64, axis=0)
+    exchange[64:] *= -1             # [K, M]: the lower half of x is negated
     expected = np.concatenate([x[:64] * cos - x[64:] * sin, x[64:] * cos + x[:64] * sin])
     close(kernel("variants.py:rope_halves")(x, cos, sin, width=256), expected)
     close(kernel("variants.py:rope_copied")(x, cos, sin, width=256), expected)
@@ -177,7 +178,7 @@ def test_low_rank_products(options):
 def steps_of_adamw():
     """Small steps of AdamW with runs of several lengths, on both sides of 2 KiB, at which the law of trn1 changes."""
     entries_ = []
-    for columns in (256, 304, 512, 608):
+    for columns in (256, 304, 1216, 2432):
         positional, keywords = parse_arguments(["128x9728xf32"] * 4 + [f"columns={columns}"], values=False)
         adamw = load_kernel(str(CALIBRATION / "variants.py:adamw"), "trn1", ())
         spec = adamw.specialize(adamw.bind(tuple(positional), keywords, is_array, describe_array))
@@ -189,7 +190,7 @@ def steps_of_adamw():
 def test_a_fit_recovers_changed_numbers(steps_of_adamw):
     number = next(n for n in fit.numbers_of("trn1") if n.path[-1] == "bytes_per_ns")
     other = fit.with_numbers(machine_named("trn1"), {id(number.number): number.number * 0.95})
-    assert other.costs.dma.bytes_per_ns == pytest.approx(18.36 * 0.95) and other.costs.dma.issue_ns == 320
+    assert other.costs.dma.bytes_per_ns == pytest.approx(18.36 * 0.95) and other.costs.dma.issue_ns == 116
     seen = fit.Sensitivities([e._replace(published_ns=e.model_ns(other)) for e in steps_of_adamw])
     change = dict(zip((n.path[-1] for n in seen.numbers), seen.fit(np.arange(4))))
     assert np.exp(change["bytes_per_ns"]) == pytest.approx(0.95, abs=0.01)      # the prior holds it back a little

@@ -89,27 +89,25 @@ def rope_halves(x, cos, sin, width=512):
 
 @nki.jit
 def rope_copied(x, cos, sin, width=512, exchange=None):
-    """All partitions: the scalar engine swaps the halves, or, with ``exchange`` [128, 128], the tensor engine does; it
-    repeats cosines, and sines with their signs."""
+    """All partitions: the scalar engine swaps the halves and negates one, or, with ``exchange`` [128, 128] of 0, 1 and
+    -1, the tensor engine does; it copies cosines and sines to the other half."""
     half = P // 2
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     if exchange is not None:
         swap = nl.load(exchange)
-    signs = nl.ndarray((2, nl.par_dim(half), 1), dtype=nl.float32, buffer=nl.sbuf)
-    signs[0], signs[1] = nisa.memset((half, 1), -1.0, nl.float32), nisa.memset((half, 1), 1.0, nl.float32)
     for i in nl.affine_range(x.shape[1] // width):
         some = nl.ds(i * width, width)
-        tile, c, s = nl.load(x[:, some]), nl.load(cos[:, some]), nl.load(sin[:, some])
+        tile = nl.load(x[:, some])
         cosines, sines = (nl.ndarray((P, width), dtype=x.dtype, buffer=nl.sbuf) for _ in range(2))
-        for h in nl.affine_range(2):
-            cosines[nl.ds(h * half, half)] = nisa.activation(nl.copy, c)
-            sines[nl.ds(h * half, half)] = nisa.activation(nl.copy, s, scale=signs[h])
+        for both, half_of_both in ((cosines, cos), (sines, sin)):
+            both[0:half] = nl.load(half_of_both[:, some])
+            both[half:P] = nisa.activation(nl.copy, both[0:half])
         if exchange is not None:
             swapped = nisa.nc_matmul(swap, tile)
         else:
             swapped = nl.ndarray((P, width), dtype=x.dtype, buffer=nl.sbuf)
-            for h in nl.affine_range(2):
-                swapped[nl.ds(h * half, half)] = nisa.activation(nl.copy, tile[nl.ds((1 - h) * half, half)])
+            swapped[0:half] = nisa.activation(nl.copy, tile[half:P], scale=-1.0)
+            swapped[half:P] = nisa.activation(nl.copy, tile[0:half])
         nl.store(out[:, some], nisa.tensor_tensor(nisa.tensor_tensor(tile, cosines, np.multiply),
                                                   nisa.tensor_tensor(swapped, sines, np.multiply), np.add))
     return out
