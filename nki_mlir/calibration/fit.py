@@ -13,9 +13,11 @@ import numpy as np
 
 from nki_mlir.calibration.measurements import BadMeasurements, Measurement
 from nki_mlir.machine import Engine, Machine
+from nki_mlir.targets.neuron.codegen.engine_choice import ISSUERS
 
 CHAINS = 4                      # of the kernels called stream, whose instructions are so many times ``reps``
 SHORT = 64                      # elements of a partition of short transfers, at most
+LONG = 4096 * 4                 # bytes of a partition of long transfers
 LANE_BYTES = 128 * 4            # of one element of each partition, float32
 SURE = 2.0                      # standard errors from which on a difference is one
 
@@ -99,9 +101,10 @@ def fit(measurements: Sequence[Measurement], machine: Machine, file: str = "the 
                               float(chain.values[0] - stream.values[0]),
                               float(np.hypot(chain.errors[0], stream.errors[0]))))
     dma, short, long = machine.costs.dma, found["short transfers"], found["long transfers"]
-    constants.append(FittedNumber("transfer issue", "ns", float(dma.issue_ns), float(short.values[1]),
-                              float(short.errors[1])))
-    rate = min(float(dma.hbm_bytes_per_ns), float(dma.bytes_per_ns) * machine.dma_engines)
+    issuers = len(ISSUERS) if machine.generates_descriptors else 1      # as the vendor's compiler spreads them
+    constants.append(FittedNumber("transfer issue", "ns", float(dma.issue_ns), float(short.values[1]) * issuers,
+                              float(short.errors[1]) * issuers))
+    rate = min(machine.hbm_bytes_per_ns(1), LONG / dma.descriptor(LONG) * machine.dma_engines)
     constants.append(FittedNumber("transfer rate of a core", "bytes/ns", rate, float(1 / long.values[1]),
                               float(long.errors[1] / long.values[1] ** 2)))
     return Fit(constants, {kernel: fitted.residual for kernel, fitted in found.items()})

@@ -106,23 +106,50 @@ class EngineCosts:
 class DmaCosts:
     """Transfers: an engine triggers one, the DMA engines move their parts of it side by side.
 
-    A descriptor is a run of bytes that is contiguous on both sides. ``bytes_per_ns`` and ``short_bytes_per_ns`` (of
-    descriptors under ``short_bytes``) are those of one DMA engine, ``hbm_bytes_per_ns`` those of a core's share of HBM.
+    A descriptor is a run of bytes that is contiguous on both sides. One DMA engine moves it at ``bytes_per_ns``. A
+    short run moves at ``short_bytes_per_ns``, but takes no longer than ``short_ns`` for that. Less than ``word_bytes``
+    takes ``word_ns``: the word is read before it is written.
+
+    A run waits ``wait_ns`` for HBM besides, a run of whole packets ``conflict_ns`` instead, because runs that begin and
+    end with packets follow each other on the same channels. A run of less than ``wait_bytes`` waits for that share of
+    it, a run of several ``page_bytes`` at each page. Runs that are multiples of ``bank_bytes`` apart are in one bank of
+    HBM, which gives a DMA engine ``bank_bytes_per_ns``. ``hbm_bytes_per_ns`` is a core's share of HBM while all cores
+    run, ``hbm_stack_bytes_per_ns`` what the stack gives that it shares with others.
     """
 
     issue_ns: Cited                     # the triggering engine is taken
     trigger_ns: Cited                   # from there until the first byte moves
     notify_ns: Cited                    # from the last byte until the semaphore is seen
     descriptor_ns: Cited                # a descriptor never takes less
+    word_bytes: Cited
+    word_ns: Cited
     bytes_per_ns: Cited
-    short_bytes: Cited
     short_bytes_per_ns: Cited
+    short_ns: Cited
+    packet_bytes: Cited
+    wait_bytes: Cited
+    page_bytes: Cited
+    wait_ns: Cited
+    conflict_ns: Cited
+    bank_bytes: Cited
+    bank_bytes_per_ns: Cited
     hbm_bytes_per_ns: Cited
+    hbm_stack_bytes_per_ns: Cited
 
-    def descriptor(self, nbytes: float) -> float:
-        """ns that one DMA engine moves a descriptor of so many bytes."""
-        rate = self.short_bytes_per_ns if nbytes < self.short_bytes else self.bytes_per_ns
-        return max(float(self.descriptor_ns), nbytes / rate)
+    def descriptor(self, nbytes: float, apart: int = 0) -> float:
+        """ns that one DMA engine takes for a descriptor of so many bytes; the next one begins ``apart`` bytes behind
+        it."""
+        if nbytes < self.word_bytes:
+            return float(self.word_ns)
+        moved = max(nbytes / self.bytes_per_ns, min(nbytes / self.short_bytes_per_ns, self.short_ns))
+        in_bank = nbytes / self.bank_bytes_per_ns if apart and apart % self.bank_bytes == 0 else 0.0
+        return max(float(self.descriptor_ns), moved + self.wait(nbytes), in_bank)
+
+    def wait(self, nbytes: float) -> float:
+        """ns of that in which it waits for HBM."""
+        whole = nbytes % self.packet_bytes == 0
+        waits = max(min(1.0, nbytes / self.wait_bytes), nbytes / self.page_bytes)
+        return (self.conflict_ns if whole else self.wait_ns) * waits
 
     def residual(self, what: str) -> float:
         """The relative residual of a part of a transfer's time: ``issue``, ``trigger``, ``moves`` or ``notifies``."""

@@ -57,6 +57,7 @@ class Machine:
     gpsimd_indices_max: int = 4096          # of a gather, for one of its cores
     gpsimd_send_max: int = 256              # elements of a partition that it sends to another core of the chip
     gpsimd_sees_psum: bool = False
+    generates_descriptors: bool = True      # when a transfer is triggered (guide to DGE); else they are in HBM before
     launch_cores: int = 2                   # that one launch of a kernel runs on: those of a logical core
     semaphores: int = 256                   # an assumption: no document has the number
     semaphore_max: int = 65535              # a semaphore's value has 16 bits
@@ -71,6 +72,13 @@ class Machine:
     def cost(self, engine: Engine, work: Work) -> Cost:
         """What the work costs on the engine, in ns."""
         return self.costs.of(engine, work, self.clocks[engine])
+
+    def hbm_bytes_per_ns(self, cores: int) -> float:
+        """What so many cores of a launch get of HBM at most: of the stacks that they share, through their DMA
+        engines."""
+        dma = self.costs.dma
+        stacks = max(float(dma.hbm_stack_bytes_per_ns), dma.hbm_bytes_per_ns * cores)
+        return min(stacks, float(dma.bytes_per_ns) * self.dma_engines * cores)
 
     @classmethod
     def legal_start_partition(cls, start: int, count: int) -> bool:

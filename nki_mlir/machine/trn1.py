@@ -38,14 +38,24 @@ COSTS = Costs(
         Engine.SYNC: EngineCosts(NO_LEAST, NONE, NONE, NONE, {}, documented.ONE_A_CYCLE),
     },
     dma=DmaCosts(
-        issue_ns=Cited(320, "fitted on L298: 600 transfers of 512 bytes take 193 us"),
+        issue_ns=Cited(116, "assumption: two writes of registers of a queue, each as MOVE"),
         trigger_ns=Cited(1000, "guide to DMA: about 2 us in all, divided as measured on trn2"),
         notify_ns=Cited(300, "guide to DMA: about 2 us in all, divided as measured on trn2"),
         descriptor_ns=Cited(12, "assumption: as measured on trn2"),
+        word_bytes=Cited(8, "assumption: a word of memory with its check bits; of L298 runs have 4 bytes"),
+        word_ns=Cited(40, "fitted on L298: 600 transfers of 128 runs of 4 bytes take 193 us"),
         bytes_per_ns=Cited(18.36, "guide to DMA bandwidth: 17; fitted on L219: 8 % more"),
-        short_bytes=Cited(2048, "guide to DMA bandwidth: at least 2 KiB a descriptor"),
-        short_bytes_per_ns=Cited(6.5, "fitted on L041: 160 KiB in rows of 256 bytes and 1 KiB take 1.58 us"),
-        hbm_bytes_per_ns=Cited(410, "architecture guide: 820 GB/s for two cores")),
+        short_bytes_per_ns=Cited(4, "fitted on L041: 160 KiB in rows of 256 bytes and 1 KiB take 1.58 us", 0.2),
+        short_ns=Cited(125, "guide to DMA bandwidth, chart: 149 for 2 KiB; fitted on L041, L245, L248 and L250", 0.15),
+        packet_bytes=Cited(512, "assumption: as on trn2"),
+        wait_bytes=Cited(3000, "assumption: as on trn2"),
+        page_bytes=Cited(8192, "assumption: as on trn2"),
+        wait_ns=NONE,                       # within the two numbers of short runs
+        conflict_ns=NONE,
+        bank_bytes=Cited(1 << 20, "assumption: as on trn2"),
+        bank_bytes_per_ns=Cited(17, "assumption: as on trn2"),
+        hbm_bytes_per_ns=Cited(410, "architecture guide: 820 GB/s for two cores"),
+        hbm_stack_bytes_per_ns=Cited(410, "architecture guide: 820 GB/s of two stacks, a core each")),
     control=ControlCosts(
         event_ns=Cited(9, "performance guide, profile: EVENT_SEMAPHORE"),
         register_ns=Cited(58, "assumption: the cycles that are measured on trn2"),
@@ -68,6 +78,7 @@ MACHINE = Machine(
     sbuf_physical_bytes_per_partition=196608,
     clocks={Engine.TENSOR: 2.8, Engine.VECTOR: 1.12, Engine.SCALAR: 1.4, Engine.GPSIMD: 1.4, Engine.SYNC: 1.4},
     array_parts=(64, 128),
+    generates_descriptors=False,
     launch_cores=1,                     # it has no logical cores of two
     costs=COSTS,
 )

@@ -27,9 +27,10 @@ COSTS = replace(
             "tensor_scalar.bfloat16": TWO_OF_16_BITS, "tensor_scalar.float16": TWO_OF_16_BITS}),
     },
     dma=replace(TRN2.dma,
-                bytes_per_ns=Cited(33, "guide to DMA bandwidth: 528 GB/s of 16 engines"),
-                short_bytes_per_ns=Cited(33, "guide to DMA bandwidth: 528 GB/s of 16 engines"),
-                hbm_bytes_per_ns=Cited(590, "architecture guide: 4.7 TB/s for eight cores")),
+                bytes_per_ns=Cited(38.4, "guide to DMA bandwidth: 38.4 raw, of which 33 are left for long runs"),
+                short_bytes_per_ns=Cited(38.4, "assumption: short runs are no slower, as on trn2"),
+                hbm_bytes_per_ns=Cited(590, "architecture guide: 4.7 TB/s for eight cores"),
+                hbm_stack_bytes_per_ns=Cited(1175, "architecture guide: 4.7 TB/s of four stacks, two cores each")),
 )
 
 MACHINE = Machine(

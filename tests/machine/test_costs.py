@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nki_mlir.diagnostics import InternalError
 from nki_mlir.machine import ENGINES, Cited, Engine, Work, machine_named
@@ -15,7 +17,7 @@ from nki_mlir.machine.cited import DOCUMENT, FITTED, MEASURED, RESIDUALS, combin
 from nki_mlir.machine.costs import ISSUE, NOTHING
 
 TARGETS = ("trn1", "trn2", "trn3")
-SOURCES = re.compile(r"(fitted on L\d{3}|.*fitted on L\d{3}|measured(, L\d{3}| by others)|assumption: |nki\.isa\.|"
+SOURCES = re.compile(r"(.*fitted on [LV]\d{3}|measured(, L\d{3}| by others)|assumption: |nki\.isa\.|"
                      r"reference of |architecture guide|performance guide|guide to |optimization guide|mamba tutorial|"
                      r"profile of |intra-node collectives|nothing to add|results are|the operator's emulation)")
 
@@ -96,10 +98,39 @@ def test_what_work_costs(target: str, engine: Engine, work: Work, busy: float, r
 
 def test_a_descriptor_costs_by_its_length() -> None:
     trn1, trn2 = (machine_named(name).costs.dma for name in ("trn1", "trn2"))
-    assert trn1.descriptor(1024) == pytest.approx(1024 / 6.5)
+    assert trn1.descriptor(4) == 40 and trn2.descriptor(4) == 75                    # less than a word
+    assert trn1.descriptor(8) == trn2.descriptor(8) == 12
+    assert trn1.descriptor(256) == pytest.approx(256 / 4)
+    assert trn1.descriptor(1024) == trn1.descriptor(2044) == trn1.descriptor(2048) == pytest.approx(125)
     assert trn1.descriptor(4096) == pytest.approx(4096 / 18.36)
-    assert trn2.descriptor(8192) == pytest.approx(8192 / 23)
-    assert trn2.descriptor(4) == 12
+    assert trn2.descriptor(1000) == pytest.approx(1000 / 27.2 + 15 * 1000 / 3000)
+    assert trn2.descriptor(4000) == pytest.approx(4000 / 27.2 + 15)
+
+
+def test_runs_of_whole_packets_wait_for_a_channel() -> None:
+    dma = machine_named("trn2").costs.dma
+    assert dma.descriptor(1536) == pytest.approx(1536 / 27.2 + 47 * 1536 / 3000)
+    assert dma.descriptor(4096) == pytest.approx(4096 / 27.2 + 47)
+    assert dma.descriptor(16384) == pytest.approx(16384 / 27.2 + 2 * 47)            # at each page
+    assert dma.descriptor(3072) > dma.descriptor(3076)
+
+
+def test_runs_in_one_bank_are_slow() -> None:
+    dma = machine_named("trn2").costs.dma
+    assert dma.descriptor(8192, 3 << 20) == pytest.approx(8192 / 17)
+    assert dma.descriptor(8192, (1 << 20) + 4096) == dma.descriptor(8192) == pytest.approx(8192 / 27.2 + 47)
+    assert dma.descriptor(512, 1 << 20) == pytest.approx(512 / 17)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@given(st.integers(2, 1 << 14), st.integers(1, 1 << 14))
+def test_more_bytes_never_take_less(target: str, few: int, more: int) -> None:
+    """Of words, among runs of whole packets and among others."""
+    dma = machine_named(target).costs.dma
+    packet = int(dma.packet_bytes)
+    assert dma.descriptor(packet * few) <= dma.descriptor(packet * (few + more))
+    odd, longer = (n * 4 if n * 4 % packet else n * 4 + 4 for n in (few, few + more))
+    assert dma.descriptor(odd) <= dma.descriptor(longer)
 
 
 def test_work_that_an_engine_has_no_law_for_is_a_defect() -> None:

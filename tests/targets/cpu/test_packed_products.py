@@ -130,8 +130,7 @@ def operand_of_before(a_t, b):
 
 @pytest.mark.parametrize("module, name, rows", [
     ("matmul", "matmul_tiled", 384), ("matmul", "matmul_blocked", 256), ("matmul_walk", "transposed", 384),
-    ("matmul_walk", "loaded_once", 384), ("matmul_walk", "large_transfers", 384),
-    ("matmul_walk", "larger_transfers", 384)])
+    ("matmul_walk", "loaded_once", 384), ("matmul_walk", "large_transfers", 384)])
 def test_a_product_in_tiles__is_packed(example, module, name, rows):
     kernel, a = example(module, name), A[:, :rows]
     assert is_packed(kernel, a, B)
@@ -153,7 +152,7 @@ def test_a_factor_that_is_read_by_columns(example):
 
 
 @pytest.mark.parametrize("pairs", [True, False])
-@pytest.mark.parametrize("module, name", [("matmul", "matmul_tiled"), ("matmul_walk", "larger_transfers")])
+@pytest.mark.parametrize("module, name", [("matmul", "matmul_tiled"), ("matmul_walk", "large_transfers")])
 def test_factors_of_fewer_bits(example, monkeypatch, module, name, pairs):
     """Two at a time where the host has an instruction for it, else as float32."""
     set_options(monkeypatch, "form-products", pairs=int(pairs))

@@ -83,6 +83,7 @@ class Emission:
     issuers: bool = True        # transfers for which it names none are triggered by any engine that can
     loads: bool = True          # data that stays unchanged is loaded once where memory allows
     spill: bool = True          # tiles that do not fit leave SBUF and PSUM; else they are an error
+    vendor: bool = False        # engines are chosen as the vendor's compiler evidently does
     level: int = 1
     observation: Observation = field(default_factory=Observation, repr=False, compare=False)
 
@@ -90,7 +91,7 @@ class Emission:
     def as_written(cls, level: int = 1) -> "Emission":
         """As the vendor's compiler evidently treats a kernel: its own loads, engines and order of loops stay, and loops
         are written out."""
-        return cls(unroll_limit=WRITTEN_OUT, fuse=False, issuers=False, loads=False, level=level)
+        return cls(unroll_limit=WRITTEN_OUT, fuse=False, loads=False, vendor=True, level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
@@ -135,7 +136,7 @@ def emit_code(code: Code, options: Emission) -> Program:
     """The program of a kernel's records."""
     reorder = options.reorder and options.level > 0
     choice = partial(EngineChoice, code.machine, options.engines and options.level > 0,
-                     options.issuers and options.level > 0)
+                     options.issuers and options.level > 0, options.vendor)
     if options.fuse and options.level > 0:
         code = replace(code, body=copied(code.body))
         options.observation.step("fuse-instructions", code, lambda: fuse_instructions(code))

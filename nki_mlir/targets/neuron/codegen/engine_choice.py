@@ -18,10 +18,15 @@ ISSUERS = (Engine.SYNC, Engine.GPSIMD, Engine.SCALAR)
 
 class EngineChoice:
     """``balanced``: instructions may go to any engine that has them; ``issued``: transfers, too. Without, each has its
-    class's first. The engines of each form of instruction are worked out once, and its ``costs``."""
+    class's first. ``written``: as the vendor's compiler evidently chooses, which gives the GpSimd engine nothing that
+    the kernel does not, and has several engines trigger transfers only where that takes an engine long. The engines of
+    each form of instruction are worked out once, and its ``costs``."""
 
-    def __init__(self, machine: Machine, balanced: bool = True, issued: bool = True) -> None:
-        self.machine, self.balanced, self.issued = machine, balanced, issued
+    def __init__(self, machine: Machine, balanced: bool = True, issued: bool = True,
+                 written: bool = False) -> None:
+        self.machine, self.balanced = machine, balanced
+        self.issued = issued and (machine.generates_descriptors or not written)
+        self.gpsimd = not written and not machine.costs.sbuf_port_shared
         self.known: dict[object, tuple[Engine, ...]] = {}
         self.costs: dict[object, Any] = {}      # by form: what the step is on each of its engines
 
@@ -44,7 +49,7 @@ class EngineChoice:
         """Whether the instruction is the same there. What newer documents alone take from the target counts as had;
         where two engines share a port, work that goes from one to the other gains nothing."""
         assert isinstance(op, NisaOp)
-        if not op.same_on(engine) or (engine is Engine.GPSIMD and self.machine.costs.sbuf_port_shared):
+        if not op.same_on(engine) or (engine is Engine.GPSIMD and not self.gpsimd):
             return False
         there = on_engine(op, engine)
         try:

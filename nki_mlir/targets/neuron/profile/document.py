@@ -318,4 +318,4 @@ def ceilings(machine: Machine, cores: int) -> dict[str, float]:
         least = min(machine.cost(engine, Work(law, 2 * LONG)).busy - machine.cost(engine, Work(law, LONG)).busy
                     for law in laws)
         found[engine.value] = machine.partitions * LONG / least * cores
-    return {**found, "hbm_bytes_per_ns": float(machine.costs.dma.hbm_bytes_per_ns) * cores}
+    return {**found, "hbm_bytes_per_ns": machine.hbm_bytes_per_ns(cores)}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Transfers: how long each DMA engine has its part of one, and when it gets to it.
 
-DMA engine k moves partitions 8k to 8k + 7 of the tile on chip; what is in HBM on both sides is divided evenly. Each
-engine does its parts in the order in which transfers were triggered, which stands for the round robin between queues,
-and then adds one to the semaphore. All together get no more than the core's share of HBM, those
-of several cores no more than their shares together.
+The DMA engines divide the partitions of the tile on chip evenly; where that is not possible, engine k moves partitions
+8k to 8k + 7. What is in HBM on both sides is divided evenly, too. Each engine does its parts in the order in which
+transfers were triggered, which stands for the round robin between queues, and then adds one to the semaphore. All cores
+of a launch together get no more than HBM gives them.
 """
 
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ class Transfers:
             return TimedTransfer((0.0,) * machine.dma_engines, hbm, loads, op.transfer_ns(machine))
         chip = [t for _, t in op.targets() if t.on_chip] or [t for _, t in op.sources() if t.on_chip]
         runs, nbytes = descriptors(op) or self.rows(tiles, chip)
-        each = machine.costs.dma.descriptor(nbytes)
+        each = machine.costs.dma.descriptor(nbytes, self.apart(tiles))
         if chip and chip[0].access.dims[0][0]:
             partitions, first = chip[0].partitions, chip[0].access.partition
             rows = rows_served(first.const if first is not None else 0, partitions, machine.dma_engines,
@@ -77,6 +77,12 @@ class Transfers:
         return TimedTransfer(parts, hbm, loads)
 
     @staticmethod
+    def apart(tiles: list[Tile]) -> int:
+        """Bytes in HBM from what one partition gets to what the next one does; 0 where partitions do not say."""
+        steps = [t.access.dims[0][0] * t.dtype.itemsize for t in tiles if not t.on_chip and t.access.dims[0][1] > 1]
+        return abs(steps[0]) if steps else 0
+
+    @staticmethod
     def rows(tiles: list[Tile], chip: list[Tile]) -> tuple[int, int]:
         """Runs and their bytes of a transfer that is no copy: what each partition gets is one run."""
         largest = max((prod(t.shape) * t.dtype.itemsize for t in chip or tiles), default=0)
@@ -86,7 +92,9 @@ class Transfers:
 
 @lru_cache
 def rows_served(first: int, count: int, engines: int, partitions: int) -> list[int]:
-    """How many of a tile's partitions each DMA engine serves."""
+    """How many of a tile's partitions each DMA engine serves: equally many where that is possible."""
+    if count % engines == 0:
+        return [count // engines] * engines
     served = partitions // engines
     return [max(0, min(first + count, (k + 1) * served) - max(first, k * served)) for k in range(engines)]
 
@@ -97,11 +105,10 @@ Moved = tuple[float, float, list[tuple[float, int]], int]
 
 
 class Hbm:
-    """HBM of the cores of a launch: until when it is taken. Together they get no more than the shares of all, so that
-    one of them gets what the others leave."""
+    """HBM of the cores of a launch: until when it is taken. One of them gets what the others leave."""
 
     def __init__(self, machine: Machine, cores: int) -> None:
-        self.bytes_per_ns = float(machine.costs.dma.hbm_bytes_per_ns) * cores
+        self.bytes_per_ns = machine.hbm_bytes_per_ns(cores)
         self.free = 0.0
 
 

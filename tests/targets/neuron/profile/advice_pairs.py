@@ -48,11 +48,11 @@ def rows(x):
 # -- one-issuer --------------------------------------------------------------------------------------------------------
 @nki.jit
 def many_small(x):
-    """x [128, N], loaded in tiles of 128 columns."""
+    """x [128, N], loaded in tiles of 64 columns."""
     out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
     whole = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
-    for i in nl.affine_range(x.shape[1] // 128):
-        whole[:, nl.ds(i * 128, 128)] = nl.load(x[:, nl.ds(i * 128, 128)])
+    for i in nl.affine_range(x.shape[1] // 64):
+        whole[:, nl.ds(i * 64, 64)] = nl.load(x[:, nl.ds(i * 64, 64)])
     nl.store(out, nl.max(whole, axis=1, keepdims=True))
     return out
 
@@ -189,7 +189,7 @@ def products(a_t, b):
 # -- partitions --------------------------------------------------------------------------------------------------------
 @nki.jit
 def few_partitions(x):
-    """x [16, 8 N]: eight times as many columns on 16 partitions."""
+    """x [8, 16 N]: sixteen times as many columns on 8 partitions."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(x.shape[1] // 2048):
         nl.store(out[:, nl.ds(i * 2048, 2048)], nl.exp(nl.load(x[:, nl.ds(i * 2048, 2048)])))
@@ -198,10 +198,10 @@ def few_partitions(x):
 
 @nki.jit
 def all_partitions(x):
-    """x [16, 8 N], eight pieces of a row on partitions of their own."""
+    """x [8, 16 N], sixteen pieces of a row on partitions of their own."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    pieces, results = x.reshape((128, x.shape[1] // 8)), out.reshape((128, x.shape[1] // 8))
-    for i in nl.affine_range(x.shape[1] // 8 // 2048):
+    pieces, results = x.reshape((128, x.shape[1] // 16)), out.reshape((128, x.shape[1] // 16))
+    for i in nl.affine_range(x.shape[1] // 16 // 2048):
         nl.store(results[:, nl.ds(i * 2048, 2048)], nl.exp(nl.load(pieces[:, nl.ds(i * 2048, 2048)])))
     return out
 

@@ -18,7 +18,7 @@ FILE = "tests/targets/neuron/profile/advice_pairs.py:"
 PAIRS = {
     "repeated-loads": ("same = nl.load(y)", "added_repeatedly", ("2048x2048xf32", "128x2048xf32"), "added_once", None),
     "short-runs": ("nl.load(x[i * 512 + i_f, i_p])", "columns", ("2048x128xf32",), "rows", ("128x2048xf32",)),
-    "one-issuer": ("nl.load(x[:, nl.ds(i * 128, 128)])", "many_small", ("128x8192xf32",), "few_large", None),
+    "one-issuer": ("nl.load(x[:, nl.ds(i * 64, 64)])", "many_small", ("128x8192xf32",), "few_large", None),
     "imbalance": ("nisa.tensor_scalar(part", "one_engine", ("128x8192xf32",), "two_engines", None),
     "psum-eviction": ("nisa.tensor_copy(total", "evicted_by_one", ("128x128xbf16", "128x8192xbf16"), "evicted_by_two",
                       None),
@@ -27,7 +27,7 @@ PAIRS = {
                      ("128x128xbf16", "128x8192xbf16"), "wide", None),
     "dtype": ("total += nisa.nc_matmul(left, right)", "products", ("2048x128xf32", "2048x512xf32"), "products",
               ("2048x128xbf16", "2048x512xbf16")),
-    "partitions": ("nl.exp(nl.load(x", "few_partitions", ("16x65536xf32",), "all_partitions", None),
+    "partitions": ("nl.exp(nl.load(x", "few_partitions", ("8x131072xf32",), "all_partitions", None),
     "fuse-activation": ("nisa.tensor_scalar(tile, nl.multiply, 0.5", "scaled_before", ("128x2048xf32",), "scaled_within",
                         None),
     "fuse-activation in place": ("nisa.tensor_scalar(tile, nl.multiply, 0.5", "scaled_in_place", ("128x2048xf32",),
@@ -85,7 +85,7 @@ def test_every_rule_has_a_pair():
 def small(rule):
     rng = np.random.default_rng(1)
     shapes = {"repeated-loads": [(256, 64), (128, 64)], "weight-loads": [(128, 128), (128, 512)],
-              "psum-eviction": [(128, 128), (128, 8192)], "imbalance": [(128, 8192)], "partitions": [(16, 16384)],
+              "psum-eviction": [(128, 128), (128, 8192)], "imbalance": [(128, 8192)], "partitions": [(8, 32768)],
               "one-issuer": [(128, 1024)], "no-overlap": [(128, 2048)], "fuse-activation": [(128, 64)],
               "fuse-activation in place": [(128, 64)], "table-loads": [(128, 64)]}
     dtype = ml_dtypes.bfloat16 if rule in ("weight-loads", "psum-eviction") else np.float32

@@ -128,18 +128,17 @@ def test_on_trn1_the_vector_and_the_gpsimd_engine_take_turns_on_sbuf():
 def test_a_transfer_takes_its_issue_its_way_and_its_bytes():
     dma = TRN2.costs.dma
     machine = ran({"sp": [load()], "dve": [copy(0x3000, 0x0, waits="S[4] (qSyncIO0)>=16")]})
-    moved = 8 * 2048 / dma.bytes_per_ns             # of one DMA engine: 8 partitions
-    through_hbm = 128 * 2048 / dma.hbm_bytes_per_ns
+    moved = 8 * dma.descriptor(2048)                # of one DMA engine: 8 partitions
     assert ends(machine, "sp") == near([dma.issue_ns])
-    assert starts(machine, "dve") == near([dma.trigger_ns + max(moved, through_hbm) + dma.notify_ns])
+    assert starts(machine, "dve") == near([dma.trigger_ns + moved + dma.notify_ns])
     assert machine.cores[0].hbm_bytes == 128 * 2048
     assert machine.cores[0].dma.busy == near(moved)
 
 
 def test_short_descriptors_cost_more():
-    wide, narrow = (ran({"sp": [load(columns=n)]}, "trn1").cores[0].dma.busy for n in (1024, 256))
+    wide, narrow = (ran({"sp": [load(columns=n)]}, "trn1").cores[0].dma.busy for n in (1024, 64))
     assert wide == near(8 * 4096 / TRN1.costs.dma.bytes_per_ns)
-    assert narrow == near(8 * 1024 / TRN1.costs.dma.short_bytes_per_ns)
+    assert narrow == near(8 * 256 / TRN1.costs.dma.short_bytes_per_ns)
 
 
 def test_transfers_share_the_dma_engines():
@@ -153,10 +152,15 @@ def test_transfers_share_the_dma_engines():
 def test_few_rows_are_the_work_of_few_engines():
     """89 rows are on 12 engines, of which the last has one row; the others are free for what comes next."""
     machine = ran({"sp": [load(rows=89)]})
-    each = 2048 / TRN2.costs.dma.bytes_per_ns
+    each = TRN2.costs.dma.descriptor(2048)
     assert machine.cores[0].dma.busy == near((11 * 8 + 1) * each / 16)
-    machine = ran({"sp": [load(rows=64, columns=8192)] * 2})                # the same 8 engines
+    machine = ran({"sp": [load(rows=40, columns=8192)] * 2})                # the same 5 engines
     assert machine.record.movements[1].behind == 0
+
+
+def test_rows_that_all_engines_can_share_are_divided_evenly():
+    machine = ran({"sp": [load(rows=64)]})
+    assert machine.cores[0].dma.busy == near(4 * TRN2.costs.dma.descriptor(2048))
 
 
 def test_one_engine_triggers_its_transfers_one_after_the_other_two_do_so_at_once():
