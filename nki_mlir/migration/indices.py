@@ -2,6 +2,7 @@
 """Arithmetic of index vectors, the masks that their comparisons are, and comprehensions."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import libcst as cst
 
@@ -135,6 +136,8 @@ class Indices(Expressions):
         self.prelude.append([])
         element = self.rewritten(node.elt)
         fact = self.fact(element)
+        if isinstance(fact, TensorFact):
+            fact = outside(fact, terms.names(self.code(loop.target)))
         text = self.text(element)
         statements = self.prelude.pop()
         header = f"for {self.code(loop.target)} in {self.text(iterated)}"
@@ -179,3 +182,11 @@ class Indices(Expressions):
                 parts = [fact if isinstance(fact, Unknown) else Fact()] * count
             for element, part in zip(target.elements, parts):
                 self.bind_target(element.value, part)
+
+
+def outside(tensor: TensorFact, variables: set[str]) -> TensorFact:
+    """What is known of a comprehension's element where the variables of the comprehension are unknown."""
+    def depends(text: str) -> bool:
+        return text.strip() not in ("", "?") and not variables.isdisjoint(terms.names(text))
+    shape = tensor.shape and tuple("?" if depends(extent) else extent for extent in tensor.shape)
+    return replace(tensor, shape=shape, dtype="" if depends(tensor.dtype) else tensor.dtype)
