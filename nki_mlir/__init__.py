@@ -14,6 +14,7 @@ A kernel is a function under ``@nki.jit`` of either generation. Called, it runs;
     lowered.profile().write("folder")   # timeline, roofline, memory, advice; shown in a notebook as a page
     lowered.cost                        # arithmetic, bytes, instructions
     nki_mlir.opt(module, "nki-to-linalg,linalg-to-nisa")            # passes on a module or a text, as nki-opt runs them
+    nki_mlir.check(kernel, *arguments)                              # what is wrong with a kernel, as nki-run --check
     nki_mlir.score(candidate, reference)                            # the verdict on a candidate kernel, as nki-score
     nki_mlir.tune(kernel, space, arguments)                         # the fastest of its parameters, as nki-tune
 

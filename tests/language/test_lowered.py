@@ -133,9 +133,9 @@ def test_importing_the_package__loads_neither_mlir_nor_numpy():
 def test_help__shows_the_way():
     assert nki_mlir.__doc__ is not None
     for way in ("kernel.lower(", "as_text", ".streams", ".time()", ".profile()", ".cost", "nki_mlir.opt(", "nki_mlir.spec(",
-                "nki_mlir.score(", "nki_mlir.tune("):
+                "nki_mlir.check(", "nki_mlir.score(", "nki_mlir.tune("):
         assert way in nki_mlir.__doc__
-    assert dir(nki_mlir) == ["__version__", "load_ipython_extension", "opt", "score", "spec", "tune"]
+    assert dir(nki_mlir) == ["__version__", "check", "load_ipython_extension", "opt", "score", "spec", "tune"]
 
 
 # -- displays ----------------------------------------------------------------------------------------------------------

@@ -168,7 +168,7 @@ def test_factors_of_fewer_bits(example, monkeypatch, module, name, pairs):
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.float8_e4m3, ml_dtypes.float8_e5m2])
 def test_factors_that_float32_or_bfloat16_hold_exactly(example, monkeypatch, dtype, pairs):
     set_options(monkeypatch, "form-products", pairs=pairs)
-    kernel, a, b = example("matmul_walk", "larger_transfers"), WHOLE_A.astype(dtype), WHOLE_B.astype(dtype)
+    kernel, a, b = example("matmul_walk", "large_transfers"), WHOLE_A.astype(dtype), WHOLE_B.astype(dtype)
     assert is_packed(kernel, a, b)
     expected = (WHOLE_A.T @ WHOLE_B).astype(np.asarray(kernel.on("jit")(a, b)).dtype)
     np.testing.assert_array_equal(kernel.on("jit")(a, b), expected)
