@@ -175,6 +175,23 @@ def test_masked_arrays_are_refused(on):
     assert error.value.headline == "a masked array is passed to a kernel, which would not see its mask"
 
 
+@current_nki.jit
+def current_total(a, b):
+    out = current_nl.ndarray(a.shape, dtype=a.dtype, buffer=current_nl.shared_hbm)
+    current_nl.store(out, current_nl.add(current_nl.load(a), current_nl.load(b)))
+    return out
+
+
+@pytest.mark.parametrize("on", [*ALL, "simulate"])
+def test_masked_arrays_are_refused_by_the_current_generation(on):
+    kernel = current_nki.simulate(current_total) if on == "simulate" else current_total.on(on)
+    x = np.ones((8, 8), np.float32)
+    np.testing.assert_array_equal(kernel(x, x), x + x)
+    with pytest.raises(TypeError) as error:
+        kernel(x, np.ma.masked_array(x, np.eye(8)))
+    assert error.value.headline == "a masked array is passed to a kernel, which would not see its mask"
+
+
 @pytest.mark.parametrize("on", ALL)
 def test_read_only_arrays_are_not_written(on):
     x = np.ones((8, 8), np.float32).T

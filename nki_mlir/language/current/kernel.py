@@ -21,6 +21,7 @@ from nki_mlir.environment import EnvironmentVariable
 from nki_mlir.files import write_file
 from nki_mlir.language.arguments import (
     Bound,
+    MaskedArgument,
     framework_of,
     leaves_of,
     map_leaves,
@@ -171,6 +172,8 @@ class Kernel(CoreKernel):
     @staticmethod
     def describe(value: object) -> tuple[tuple[int, ...], DType]:
         """Shape and dtype of an array argument."""
+        if isinstance(value, np.ma.MaskedArray):
+            raise MaskedArgument().here()
         array = simulator.to_numpy(value)
         try:
             return tuple(array.shape), dtype_of(array.dtype)
