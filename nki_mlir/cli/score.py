@@ -25,6 +25,17 @@ class ScoreFile(NkiMlirError):
     fix = "name another file"
 
 
+def add_judging(p: argparse.ArgumentParser) -> None:
+    """Options of commands whose workers judge candidates: target, limits, workers, store."""
+    p.add_argument("--target", help="trn1, trn2 or trn3 (default: TARGET of the reference)")
+    p.add_argument("--seconds", type=float, default=60.0, metavar="S", help="that a candidate may take (60)")
+    p.add_argument("--megabytes", type=int, default=4096, metavar="MB", help="of memory that it may take (4096)")
+    p.add_argument("--jobs", type=int, default=1, metavar="N", help="workers on this machine (1)")
+    p.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler whose workers judge, tcp://HOST:8786")
+    p.add_argument("--store", metavar="FILE.db", help="keep verdicts in an SQLite file, and judge nothing twice")
+    p.add_argument("--page", metavar="FILE.html", help="write a page of the store: Pareto front, history, profiles")
+
+
 def parser() -> argparse.ArgumentParser:
     p = CommandParser(prog="nki-score", description="Judge candidate kernels: are they right, would the device take "
                       "them, how fast would they be. Times are of a model of the machine.")
@@ -33,13 +44,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--json", action="store_true", help="print the verdicts as JSON, one a line")
     p.add_argument("--compare", action="store_true", help="rank the candidates, and say where it cannot be told")
     p.add_argument("--kernel", metavar="NAME", help="the kernel in each file (default: ENTRY of the reference)")
-    p.add_argument("--target", help="trn1, trn2 or trn3 (default: TARGET of the reference)")
-    p.add_argument("--seconds", type=float, default=60.0, metavar="S", help="that a candidate may take (60)")
-    p.add_argument("--megabytes", type=int, default=4096, metavar="MB", help="of memory that it may take (4096)")
-    p.add_argument("--jobs", type=int, default=1, metavar="N", help="workers on this machine (1)")
-    p.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler whose workers judge, tcp://HOST:8786")
-    p.add_argument("--store", metavar="FILE.db", help="keep verdicts in an SQLite file, and judge nothing twice")
-    p.add_argument("--page", metavar="FILE.html", help="write a page of the store: Pareto front, history, profiles")
+    add_judging(p)
     p.add_argument("--serve", action="store_true", help="answer requests in lines of JSON on standard input")
     add_common(p)
     return p

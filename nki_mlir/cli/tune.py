@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nki_mlir.cli.command import CommandParser, add_common, command_line, exit_status
-from nki_mlir.cli.score import ScoreFile, workers_of
+from nki_mlir.cli.score import ScoreFile, add_judging, workers_of
 
 if TYPE_CHECKING:
     from nki_mlir.tuning.search import TuningResult
@@ -30,13 +30,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("-o", "--output", metavar="FILE.py", help="write the kernel with the best choice")
     p.add_argument("--json", action="store_true", help="print the best and all attempts as one JSON object")
     p.add_argument("--kernel", metavar="NAME", help="the kernel in the file (default: ENTRY of the reference)")
-    p.add_argument("--target", help="trn1, trn2 or trn3 (default: TARGET of the reference)")
-    p.add_argument("--seconds", type=float, default=60.0, metavar="S", help="that a candidate may take (60)")
-    p.add_argument("--megabytes", type=int, default=4096, metavar="MB", help="of memory that it may take (4096)")
-    p.add_argument("--jobs", type=int, default=1, metavar="N", help="workers on this machine (1)")
-    p.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler whose workers judge, tcp://HOST:8786")
-    p.add_argument("--store", metavar="FILE.db", help="keep verdicts in an SQLite file, and judge nothing twice")
-    p.add_argument("--page", metavar="FILE.html", help="write a page of the store: Pareto front, history, profiles")
+    add_judging(p)
     add_common(p)
     return p
 
