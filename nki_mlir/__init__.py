@@ -67,7 +67,7 @@ def spec(shape: tuple[int, ...], dtype: object = "float32") -> "Spec":
         lowered = nki.jit(double).lower(nki_mlir.spec((128, 64), "bfloat16"))
         assert "memref<128x64xbf16" in lowered.as_text()
     """
-    from nki_mlir.language.lowered import Spec  # start-up: needed where it is asked for
+    from nki_mlir.language.lowered import Spec  # start-up: imported on first use
     return Spec(shape, dtype)
 
 
@@ -98,7 +98,7 @@ def check(kernel: "Kernel", *arguments: object, **keywords: object) -> "KernelRe
         report = nki_mlir.check(nki.jit(half), np.ones((128, 64), np.float32))
         assert not report.sound and report.findings[0].kind == "unwritten-output"
     """
-    from nki_mlir.checking.kernel_check import check_kernel  # start-up: needed where it is asked for
+    from nki_mlir.checking.kernel_check import check_kernel  # start-up: imported on first use
     return check_kernel(kernel, arguments, keywords)
 
 
@@ -157,7 +157,7 @@ def score(candidate: str, reference: str, kernel: str = "", target: str = "", se
         verdict = nki_mlir.score("candidate.py", "reference.py")
         assert not verdict.right and verdict["reason"]["code"] == "NKI-SCORE-VALUES"
     """
-    from nki_mlir.scoring.client import shared_scorer  # start-up: needed where it is asked for
+    from nki_mlir.scoring.client import shared_scorer  # start-up: imported on first use
     return shared_scorer().score({"candidate": candidate, "reference": reference, "kernel": kernel, "target": target,
                                   "seconds": seconds, "megabytes": megabytes})
 
@@ -193,7 +193,7 @@ def tune(kernel: object, space: "Mapping[str, Sequence[object]]", args: "Sequenc
         result = nki_mlir.tune(nki.jit(scaled), {"columns": [8, 16, 64]}, [x], lambda x: x * 2)
         assert result.best == {"columns": 64} and result.speedup > 1
     """
-    from nki_mlir.tuning.kernels import tune_kernel  # start-up: needed where it is asked for
+    from nki_mlir.tuning.kernels import tune_kernel  # start-up: imported on first use
     return tune_kernel(kernel, space, args, reference, tolerance or {}, trials, seed)
 
 
@@ -212,5 +212,5 @@ def load_ipython_extension(shell: object) -> None:
     Example:
         nki_mlir.load_ipython_extension(None)       # what %load_ext nki_mlir does in a notebook
     """
-    from nki_mlir import display  # start-up: needed where it is asked for
+    from nki_mlir import display  # start-up: imported on first use
     display.register()

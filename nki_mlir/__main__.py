@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
         return 2
     install(torch_xla=options["--torch-xla"], override=options["--override"])
     if options["--neuron-device"]:
-        # start-up: needed where it is asked for
+        # start-up: imported on first use
         from nki_mlir.frameworks.torch_device import install as install_device
         install_device()
     try:

@@ -67,7 +67,7 @@ def load(module: str) -> list[Extension]:
 
     Its operations come too late once a kernel was captured.
     """
-    from nki_mlir import extensions  # start-up: needed where it is asked for
+    from nki_mlir import extensions  # start-up: imported on first use
     from nki_mlir.dialects import catalogue
     found = extensions.add(module)
     for one in found:

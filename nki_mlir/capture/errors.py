@@ -212,7 +212,7 @@ def unknown(owner: str, name: str, names: Iterable[str], instead: Mapping[str, s
     """The error; ``instead`` says of some names what to use for them. Python itself asks for names with underscores."""
     if name.startswith("_"):
         return AttributeError(f"{owner} has no attribute '{name}'")
-    from difflib import get_close_matches  # start-up: needed where it is asked for
+    from difflib import get_close_matches  # start-up: imported on first use
     near = get_close_matches(name, [n for n in names if not n.startswith("_")], 1, ALIKE)
     meant = instead.get(name) or (f"did you mean {near[0]}?" if near else "")
     made = UnknownName(owner=owner, missing=name, meant=f"; {meant}" if meant else "")

@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         from nki_mlir.calibration.prediction import predicted  # start-up: loads MLIR
         print("\n".join(csv_lines(predicted(options.predict, options.target))))
     else:
-        from nki_mlir.cli.source import display_name, read_bytes  # start-up: needed where it is asked for
+        from nki_mlir.cli.source import display_name, read_bytes  # start-up: imported on first use
         name = display_name(options.csv)
         found = fit(read_measurements(read_bytes(options.csv).decode(errors="replace").splitlines(), name), machine,
                     name)

@@ -207,7 +207,7 @@ def fail(error: NkiMlirError) -> int:
 
 def raised_at(error: Exception) -> Location | None:
     """The user's line that raised an exception, itself or in a library; None where our own code raised it."""
-    from nki_mlir.capture import locations  # start-up: needed where it is asked for
+    from nki_mlir.capture import locations  # start-up: imported on first use
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     known = [file for file in files if locations.is_own(file) or not locations.is_passed[file]]
     return None if known and locations.is_own(known[-1]) else locations.raised_at(error.__traceback__)

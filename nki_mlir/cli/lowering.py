@@ -88,7 +88,7 @@ def lowered(module: Module, options: argparse.Namespace, report: "PassReport") -
 
 def lower_to_isa(module: Module, form: str, observer: PassObserver, level: int = 1) -> str | bytes:
     """Streams as assembly text, isa module or binary container. A module at the isa level is written as it is."""
-    from nki_mlir.targets import neuron  # start-up: needed where it is asked for
+    from nki_mlir.targets import neuron  # start-up: imported on first use
     if any(op.operation.name == "isa.program" for op in module.body.operations):
         return neuron.write([neuron.program_of_module(module)], form)
     run_passes(module, passes_to("nisa", module), observer)
@@ -97,7 +97,7 @@ def lower_to_isa(module: Module, form: str, observer: PassObserver, level: int =
 
 def lower_to_cpu(level: str, module: Module, observer: PassObserver, passes: str | None) -> str:
     """The program that the JIT compiles a module to, with its routines at the level ``vector`` or ``llvm``."""
-    from nki_mlir.targets import cpu  # start-up: needed where it is asked for
+    from nki_mlir.targets import cpu  # start-up: imported on first use
     if is_graph(module):
         run_passes(module, [pass_named(name) for name in GRAPH_ON_CPU], observer)
     return cpu.lower_to(level, module, observer, passes)

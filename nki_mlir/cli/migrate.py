@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Migrate, report, check and write; nothing is written where a file cannot be read."""
-    from nki_mlir.cli.arguments import parse_grid  # start-up: needed where it is asked for
+    from nki_mlir.cli.arguments import parse_grid  # start-up: imported on first use
     from nki_mlir.cli.source import SourceError, write_output
     try:
         from nki_mlir.migration import files  # start-up: loads the syntax library, which may be missing

@@ -127,10 +127,10 @@ def refuse(given: argparse.ArgumentParser, options: argparse.Namespace) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run, print, save and compare as the options say."""
     if options.time:
-        from nki_mlir.cli.timing import time_all  # start-up: needed where it is asked for
+        from nki_mlir.cli.timing import time_all  # start-up: imported on first use
         return time_all(options)
     source, = options.source
-    from nki_mlir.cli.runnable import asked_for, check_executor  # start-up: needed where it is asked for
+    from nki_mlir.cli.runnable import asked_for, check_executor  # start-up: imported on first use
     one = asked_for(source, options)
     if options.check:
         return print_report(one, options.json)
@@ -149,7 +149,7 @@ def run(options: argparse.Namespace) -> int:
 
 def print_report(one: "Runnable", as_json: bool) -> int:
     """Print what a check of a kernel finds."""
-    import json  # start-up: needed where it is asked for
+    import json  # start-up: imported on first use
     report = one.report()
     print(json.dumps(report.json(), indent=2, default=str) if as_json else report)
     return int(not report.sound)
@@ -176,7 +176,7 @@ def timed(one: "Runnable", options: argparse.Namespace) -> "Results":
 
 def save(file: str, results: list[tuple[str, Any]]) -> None:
     """Write them as the arrays of an ``.npz`` file."""
-    import numpy as np  # start-up: needed where it is asked for
+    import numpy as np  # start-up: imported on first use
 
     from nki_mlir.cli.source import write_output
     buffer = io.BytesIO()
@@ -186,7 +186,7 @@ def save(file: str, results: list[tuple[str, Any]]) -> None:
 
 def error_of(first: object, second: object) -> float:
     """The largest difference, relative to max(1, |value|); NaN equals NaN, infinities equal themselves."""
-    import numpy as np  # start-up: needed where it is asked for
+    import numpy as np  # start-up: imported on first use
     a, b = (np.asarray(x).astype(np.float64) for x in (first, second))
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     if same.all():

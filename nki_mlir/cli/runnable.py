@@ -129,7 +129,7 @@ def runnable(source: str, positional: list[object], keywords: dict[str, object],
 
 def programs_of(data: bytes, name: str) -> "list[Program]":
     """The programs of a binary, of assembly or of modules at the isa level, one a core; none in anything else."""
-    from nki_mlir.targets import neuron  # start-up: needed where it is asked for
+    from nki_mlir.targets import neuron  # start-up: imported on first use
     if neuron.is_binary(data):
         return [neuron.program_of_binary(data)]
     if neuron.is_artifact(data):
@@ -163,11 +163,11 @@ class KernelSource(Runnable):
         return [(f"result {k}", r) for k, r in enumerate(several)]
 
     def report(self) -> "KernelReport":
-        from nki_mlir.checking.kernel_check import check_kernel  # start-up: needed where it is asked for
+        from nki_mlir.checking.kernel_check import check_kernel  # start-up: imported on first use
         return check_kernel(self.kernel, self.positional, self.keywords)
 
     def streams(self, options: "Emission") -> "list[Program]":
-        from nki_mlir.targets import neuron  # start-up: needed where it is asked for
+        from nki_mlir.targets import neuron  # start-up: imported on first use
         spec, _ = specialized(self.kernel, self.positional, self.keywords)
         return neuron.streams(spec.captured, spec.grid, options, spec.cores)
 
@@ -194,7 +194,7 @@ class ModuleSource(Runnable):
         return run_module(self.kernel_module, self.inputs, on)
 
     def streams(self, options: "Emission") -> "list[Program]":
-        from nki_mlir.targets import neuron  # start-up: needed where it is asked for
+        from nki_mlir.targets import neuron  # start-up: imported on first use
         return neuron.streams_of_module(self.kernel_module, options)
 
     def module(self) -> "tuple[Module, list[np.ndarray]]":
@@ -234,7 +234,7 @@ class StreamsSource(Runnable):
                                  positional, keywords)
 
     def run(self, on: str) -> Results:
-        from nki_mlir.targets import neuron  # start-up: needed where it is asked for
+        from nki_mlir.targets import neuron  # start-up: imported on first use
         inputs, outputs = copied(self.inputs), self.programs[0].of_kind("output")
         made = [np.zeros(v.shape, v.dtype.numpy) for v in outputs]
         neuron.simulate(self.programs, inputs, made)
@@ -246,7 +246,7 @@ class StreamsSource(Runnable):
         return self.programs
 
     def check(self) -> None:
-        from nki_mlir.cli.stream_check import require_sound  # start-up: needed where it is asked for
+        from nki_mlir.cli.stream_check import require_sound  # start-up: imported on first use
         require_sound(self.programs)
 
 
@@ -298,7 +298,7 @@ def copied(values: Sequence[object]) -> list[Any]:
 def specialized(kernel: "Kernel", positional: list[object],
                 keywords: dict[str, object]) -> "tuple[Specialization, list[np.ndarray]]":
     """A kernel for these arguments, and the tensors among them."""
-    from nki_mlir.language.kernel import describe_array, is_array  # start-up: needed where it is asked for
+    from nki_mlir.language.kernel import describe_array, is_array  # start-up: imported on first use
     bound = kernel.bind(tuple(positional), keywords, is_array, describe_array)
     return kernel.specialize(bound), bound.tensors
 

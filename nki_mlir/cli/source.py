@@ -39,7 +39,7 @@ class WhichKernel(NkiMlirError):
 def load_libraries(files: list[str]) -> None:
     """Load libraries of custom operators: what a module names is not loaded by itself."""
     if files:
-        from nki_mlir import customop  # start-up: needed where it is asked for
+        from nki_mlir import customop  # start-up: imported on first use
         for file in files:
             customop.load_library(file)
 
@@ -174,7 +174,7 @@ def load_kernel(source: str, target: str | None = None, grid: tuple[object, ...]
 
     The vendor's module names are made importable before its file is run.
     """
-    from nki_mlir.language.kernel import Kernel, unwrap  # start-up: needed where it is asked for
+    from nki_mlir.language.kernel import Kernel, unwrap  # start-up: imported on first use
     from nki_mlir.machine import machine_named
     file, _, name = source.rpartition(":") if not source.endswith(".py") else (source, "", "")
     found = run_file(Path(file or source))
@@ -193,7 +193,7 @@ def load_kernel(source: str, target: str | None = None, grid: tuple[object, ...]
 
 def run_file(file: Path) -> dict[str, object]:
     """The names that a Python file defines, run as a module of its name."""
-    from nki_mlir.compat import install  # start-up: needed where it is asked for
+    from nki_mlir.compat import install  # start-up: imported on first use
     if not file.is_file():
         raise SourceError(f"cannot read {file}: no such file")
     install(executables=False)

@@ -62,7 +62,7 @@ def profile(options: argparse.Namespace) -> int:
     folder = check_folder(options.profile)                      # before what takes long
     made = profile_of(streams(options.source[0], options), neuron.mode(options.as_written))
     if options.format == "neuron-explorer":
-        from nki_mlir.targets.neuron.profile.vendor_tables import write_tables  # start-up: needed where it is asked for
+        from nki_mlir.targets.neuron.profile.vendor_tables import write_tables  # start-up: imported on first use
         written = write_tables(made, folder)
     else:
         written = write_profile(made, folder)

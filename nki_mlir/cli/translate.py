@@ -48,14 +48,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Translate, and write the result."""
-    from nki_mlir.cli.source import write_output  # start-up: needed where it is asked for
+    from nki_mlir.cli.source import write_output  # start-up: imported on first use
     write_output(options.output, translate(options))
     return 0
 
 
 def translate(options: argparse.Namespace) -> str | bytes:
     """What the source is in the other form."""
-    from nki_mlir.cli import opt, source  # start-up: needed where it is asked for
+    from nki_mlir.cli import opt, source  # start-up: imported on first use
     from nki_mlir.targets import neuron
     if options.assemble:
         return assembled(source.read_text(options.source), source.display_name(options.source), options.check_streams)
@@ -67,7 +67,7 @@ def translate(options: argparse.Namespace) -> str | bytes:
     if options.import_python:
         return "// -----\n".join(str(lowering.process(m, command)) for m in lowering.captured_modules(command))
     if options.to_nki_python:
-        from nki_mlir.printing.kernel import kernel_text  # start-up: needed where it is asked for
+        from nki_mlir.printing.kernel import kernel_text  # start-up: imported on first use
         modules = lowering.captured_modules(command) if source.is_kernel(options.source) else [
             source.read_module(source.read_text(options.source), source.display_name(options.source))]
         return kernel_text(modules)
@@ -78,7 +78,7 @@ def translate(options: argparse.Namespace) -> str | bytes:
 
 def assembled(text: str, name: str, check: bool) -> str | bytes:
     """The binary of one program."""
-    from nki_mlir.cli.stream_check import require_sound  # start-up: needed where it is asked for
+    from nki_mlir.cli.stream_check import require_sound  # start-up: imported on first use
     from nki_mlir.targets import neuron
     if not check:
         return neuron.assemble(text, name)

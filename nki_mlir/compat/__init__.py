@@ -184,7 +184,7 @@ def install(torch_xla: bool = False, override: bool = False, executables: bool =
         for name in [n for n in sys.modules if n in names]:
             del sys.modules[name]
     if executables:
-        from nki_mlir.compat.executables import put_on_path  # start-up: needed where it is asked for
+        from nki_mlir.compat.executables import put_on_path  # start-up: imported on first use
         put_on_path()
 
 

@@ -201,7 +201,7 @@ class Kernel(Derived):
         Arguments may be arrays of any framework, ``jax.ShapeDtypeStruct``, tensors without values or
         ``nki_mlir.spec(shape, dtype)``; anything else is a constant, as in a call.
         """
-        from nki_mlir.language.lowered import lower  # start-up: needed where it is asked for
+        from nki_mlir.language.lowered import lower  # start-up: imported on first use
         return lower(self, arguments, keywords)
 
     # -- copies and pickles --------------------------------------------------------------------------------------------
@@ -338,14 +338,14 @@ class Kernel(Derived):
         memory = ArgumentMemory(bound.tensors, [s.name for s in bound.specs])
         inputs = memory.arrays
         if on == "eager":
-            from nki_mlir.language.eager_run import run_eager  # start-up: needed where it is asked for
+            from nki_mlir.language.eager_run import run_eager  # start-up: imported on first use
             return run_eager(self, bound, memory)
         call = self.cached_call(bound)
         spec = call.capture
         changed = [r.input for r in spec.results if r.input is not None]
         memory.check(changed)
         if on in TRACKS and spec.captured.verdict.undecided and checked():
-            from nki_mlir.language.eager_run import check_run  # start-up: needed where it is asked for
+            from nki_mlir.language.eager_run import check_run  # start-up: imported on first use
             check_run(self, bound, inputs)
         shared = [make(s.shape, s.dtype.numpy) for s, make in zip(spec.shared, spec.makers)]
         if on not in TRACKS:
@@ -355,7 +355,7 @@ class Kernel(Derived):
             if on == "jit" and spec.repeats and (way := self.way()) not in call.runs:
                 call.runs[way] = ArrayRun(spec)
         else:
-            from nki_mlir.targets.interpreter.unwritten import tracked  # start-up: needed where it is asked for
+            from nki_mlir.targets.interpreter.unwritten import tracked  # start-up: imported on first use
             seen = [tracked(a, s.name) for a, s in zip(shared, spec.shared)]
             spec.program(on)(inputs, seen)
             report_missing([(seen[r.shared], r.name, r.at) for r in spec.results if r.shared is not None])
@@ -366,7 +366,7 @@ class Kernel(Derived):
 
     def eager_program(self) -> Callable[..., "EagerBuilder"]:
         """What a program of an eager run runs on, which is given its place in the grid."""
-        from nki_mlir.capture.eager import EagerBuilder  # start-up: needed where it is asked for
+        from nki_mlir.capture.eager import EagerBuilder  # start-up: imported on first use
         return functools.partial(EagerBuilder, target=self.platform)
 
     @property
@@ -374,7 +374,7 @@ class Kernel(Derived):
         """Its function as builders run it."""
         if not self.rolls:
             return self.func
-        from nki_mlir.capture import tracing  # start-up: needed where it is asked for
+        from nki_mlir.capture import tracing  # start-up: imported on first use
         return wrap(self.func, True, tracing)
 
     # -- inside another kernel -----------------------------------------------------------------------------------------

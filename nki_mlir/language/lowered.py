@@ -164,11 +164,11 @@ class Profile:
             assert [file.name for file in files] == ["profile.json", "trace.json.gz", "profile.html"]
             assert all(file.exists() for file in files)
         """
-        from nki_mlir.targets.neuron.profile import write_profile  # start-up: needed where it is asked for
+        from nki_mlir.targets.neuron.profile import write_profile  # start-up: imported on first use
         return write_profile(self.document, folder)
 
     def __str__(self) -> str:
-        import io  # start-up: needed where it is asked for
+        import io  # start-up: imported on first use
 
         from nki_mlir.targets.neuron.profile.summary import show
         out = io.StringIO()
@@ -176,7 +176,7 @@ class Profile:
         return out.getvalue()
 
     def _repr_html_(self) -> str:
-        from nki_mlir.targets.neuron.profile import page  # start-up: needed where it is asked for
+        from nki_mlir.targets.neuron.profile import page  # start-up: imported on first use
         return display.frame(page(self.document))
 
 
@@ -217,7 +217,7 @@ class Lowered:
             assert "nki.load" in lowered.as_text() and "linalg.generic" in lowered.as_text("waist")
             assert "nisa.tensor_scalar" in lowered.as_text("nisa") and "TENSOR_SCALAR" in lowered.as_text("isa")
         """
-        from nki_mlir.targets import neuron  # start-up: needed where it is asked for
+        from nki_mlir.targets import neuron  # start-up: imported on first use
         if level == "isa":
             return str(neuron.write(self.streams, "asm"))
         return neuron.SEPARATOR.join(f"{module}\n" for module in self._modules(level))

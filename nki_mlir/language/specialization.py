@@ -84,7 +84,7 @@ class Specialization:
     @made_alone
     def profile(self) -> dict[str, Any]:
         """Where their time goes, as JSON has it."""
-        from nki_mlir.targets.neuron.profile import profile_of  # start-up: needed where it is asked for
+        from nki_mlir.targets.neuron.profile import profile_of  # start-up: imported on first use
         return profile_of(self.streams)
 
     @made_alone
@@ -135,11 +135,11 @@ def executor(on: str) -> "Callable[[Captured, tuple[int, ...]], Run]":
     """How a captured kernel becomes a program: looked up by name, imported when it is first used."""
     match on:
         case "interpreter":
-            from nki_mlir.targets.interpreter import load  # start-up: needed where it is asked for
+            from nki_mlir.targets.interpreter import load  # start-up: imported on first use
         case "jit":
-            from nki_mlir.targets.cpu import load  # start-up: needed where it is asked for
+            from nki_mlir.targets.cpu import load  # start-up: imported on first use
         case "isa":
-            from nki_mlir.targets.neuron import load  # start-up: needed where it is asked for
+            from nki_mlir.targets.neuron import load  # start-up: imported on first use
         case _:
             check_executor(on)
             load = extensions.load(extensions.of("executors")[on])

@@ -43,5 +43,5 @@ class TensorObject:
         """The same for a notebook: a row for each partition."""
         rows = None if value is None or not value.size else value.reshape(value.shape[0] if value.ndim else 1, -1)
         header = self._text(memory, None)
-        from nki_mlir import display  # start-up: needed where it is asked for
+        from nki_mlir import display  # start-up: imported on first use
         return display.tile(header, rows, rows.shape) if rows is not None else display.tile(header, [], (0, 0))

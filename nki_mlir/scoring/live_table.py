@@ -23,7 +23,7 @@ class LiveTable:
         self.began = time.monotonic()
         self.live = None
         if sys.stderr.isatty() if shown is None else shown:
-            from rich.console import Console  # start-up: needed where it is asked for
+            from rich.console import Console  # start-up: imported on first use
             from rich.live import Live
             self.live = Live(console=Console(stderr=True), refresh_per_second=4)
 
@@ -42,7 +42,7 @@ class LiveTable:
         return f"{judged} judged ({', '.join(f'{n} {word}' for word, n in self.counts.items())}), {rate:.0f} a minute"
 
     def table(self) -> "Table":
-        from rich.table import Table  # start-up: needed where it is asked for
+        from rich.table import Table  # start-up: imported on first use
         made = Table(title=self.summary())
         for name in ("candidate", "us", "interval", "SBUF KiB", "HBM / least", "advice"):
             made.add_column(name, overflow="fold")

@@ -64,7 +64,7 @@ class Description(str):
         return made
 
     def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
-        from nki_mlir.language.documentation.page import description  # start-up: needed where it is asked for
+        from nki_mlir.language.documentation.page import description  # start-up: imported on first use
         return (description(self.record, self.sentence) or str.__str__(self)).expandtabs(tabsize)
 
     def below(self, heading: str) -> "Description":
@@ -80,7 +80,7 @@ class Contents(str):
         return made
 
     def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
-        from nki_mlir.language.documentation.page import contents  # start-up: needed where it is asked for
+        from nki_mlir.language.documentation.page import contents  # start-up: imported on first use
         return f"{str.__str__(self)}\n\n{contents(**self.__dict__)}".expandtabs(tabsize)
 
 
@@ -304,7 +304,7 @@ class Function:
         for keyword in keywords:
             if keyword in self.parameters or table.is_ignored(self.name, keyword) or table.same(self.name, keyword):
                 continue
-            from difflib import get_close_matches  # start-up: needed where it is asked for
+            from difflib import get_close_matches  # start-up: imported on first use
             near = [keyword] if keyword in names else get_close_matches(keyword, names, 1, 0.5)
             text = f"{self.title}() got an unexpected keyword argument '{keyword}'"
             if not near:

@@ -29,12 +29,12 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]
     Programs that meet are run from Python, on a thread each.
     What cannot be compiled but can be interpreted is interpreted, with a warning that says why.
     """
-    from nki_mlir.targets.cpu.kernel import NativeKernel  # start-up: needed where it is asked for
+    from nki_mlir.targets.cpu.kernel import NativeKernel  # start-up: imported on first use
     try:
         kernel = NativeKernel(captured, grid)
         return kernel.on_threads if kernel.meets else kernel
     except Unsupported as error:
-        from nki_mlir.targets import interpreter  # start-up: needed where it is asked for
+        from nki_mlir.targets import interpreter  # start-up: imported on first use
         program = interpreter.load(captured, grid)
         warnings.warn(f"the kernel runs in the interpreter: {error.headline}", RuntimeWarning, stacklevel=2)
         return program
@@ -44,5 +44,5 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]
 def lower_to(level: str, module: "Module", observer: "PassObserver | None" = None, passes: str | None = None) -> str:
     """The program that the JIT compiles a module to, in comments, and its routines as vector code (``vector``) or in
     the LLVM dialect (``llvm``). ``passes`` on records are others than ``pipeline.py`` has."""
-    from nki_mlir.targets.cpu.lowering import listing  # start-up: needed where it is asked for
+    from nki_mlir.targets.cpu.lowering import listing  # start-up: imported on first use
     return listing(module, level == "vector", observer, passes)

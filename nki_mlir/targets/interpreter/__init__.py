@@ -24,7 +24,7 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]) -> Run:
 @alone
 def load_with(captured: CapturedKernel, grid: tuple[int, ...], freedom: "Freedom | None" = None) -> Run:
     """As above, with the choices that a device is free to make."""
-    from nki_mlir.dialects.kernel_function import the_kernel  # start-up: needed where it is asked for
+    from nki_mlir.dialects.kernel_function import the_kernel  # start-up: imported on first use
     from nki_mlir.targets.interpreter.module import MEETINGS, USUAL, compile_function, run_grid
     chosen = USUAL if freedom is None else freedom
     programs = {v.module: compile_function(the_kernel(v.module), chosen) for v in captured.variants.values()}

@@ -58,14 +58,14 @@ def streams(captured: CapturedKernel, grid: tuple[int, ...], options: "Emission 
             cores: Sequence[int] = ()) -> list[Program]:
     """The programs of a captured kernel, one for each core that it takes. ``cores`` has that of each program of the
     grid; without them one core runs all, unless they meet."""
-    from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores  # start-up: needed where it is asked for
+    from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores  # start-up: imported on first use
     return emit_cores(lowered(captured), grid, options or Emission(), cores)
 
 
 def emission(as_written: bool = False, level: int = 1) -> "Emission":
     """How streams are made; ``as_written``: as the vendor's compiler treats a kernel; ``level``: how long a good order
     is searched for (0: program order; 1; 3)."""
-    from nki_mlir.targets.neuron.codegen.emission import Emission  # start-up: needed where it is asked for
+    from nki_mlir.targets.neuron.codegen.emission import Emission  # start-up: imported on first use
     return Emission.as_written(level) if as_written else Emission(level=level)
 
 
@@ -78,7 +78,7 @@ def streams_of_module(module: "Module", options: "Emission") -> list[Program]:
 @alone
 def timed(programs: Sequence[Program], as_written: bool = False) -> "Timing":
     """How long programs take that run together, a core each: on the timed machine, without values."""
-    from nki_mlir.targets.neuron.timing import time_programs  # start-up: needed where it is asked for
+    from nki_mlir.targets.neuron.timing import time_programs  # start-up: imported on first use
     return time_programs(programs, mode=mode(as_written))
 
 
@@ -112,7 +112,7 @@ def emit(module: "Module", form: str = "asm", observer: "PassObserver | None" = 
 
     ``level``: as of ``emission``.
     """
-    from nki_mlir.targets.neuron.codegen.emission import (  # start-up: needed where it is asked for
+    from nki_mlir.targets.neuron.codegen.emission import (  # start-up: imported on first use
         Emission,
         Observation,
         emit_each,
@@ -124,21 +124,21 @@ def emit(module: "Module", form: str = "asm", observer: "PassObserver | None" = 
 def write(programs: Sequence[Program], form: str) -> str | bytes:
     """Programs in one of the forms of ``emit``; those of several cores are texts one after the other."""
     if form == "bin":
-        from nki_mlir.targets.neuron.format.container import encode_program  # start-up: needed where it is asked for
+        from nki_mlir.targets.neuron.format.container import encode_program  # start-up: imported on first use
         if len(programs) > 1:
             raise Unsupported(feature="a binary of several cores", instead="write assembly, and assemble each program")
         return encode_program(programs[0])
     if form == "mlir":
         from nki_mlir.dialects.isa.module import program_text  # start-up: loads MLIR
         return SEPARATOR.join(map(program_text, programs))
-    from nki_mlir.targets.neuron.format.assembly import print_program  # start-up: needed where it is asked for
+    from nki_mlir.targets.neuron.format.assembly import print_program  # start-up: imported on first use
     return SEPARATOR.join(map(print_program, programs))
 
 
 @alone
 def program_of_module(module: "Module") -> Program:
     """The program of an isa-level module, checked like one that comes from a file."""
-    from nki_mlir.dialects.attributes import MalformedAttribute  # start-up: needed where it is asked for
+    from nki_mlir.dialects.attributes import MalformedAttribute  # start-up: imported on first use
     from nki_mlir.dialects.isa.module import NotAProgram, read_program
     from nki_mlir.targets.neuron.validate import check_program
     try:
@@ -150,25 +150,25 @@ def program_of_module(module: "Module") -> Program:
 
 def is_binary(data: bytes) -> bool:
     """Whether a file's content is a binary container."""
-    from nki_mlir.targets.neuron.format.container import MAGIC  # start-up: needed where it is asked for
+    from nki_mlir.targets.neuron.format.container import MAGIC  # start-up: imported on first use
     return data.startswith(MAGIC)
 
 
 def program_of_binary(data: bytes) -> Program:
     """The program of a binary container."""
-    from nki_mlir.targets.neuron.format.container import decode_program  # start-up: needed where it is asked for
+    from nki_mlir.targets.neuron.format.container import decode_program  # start-up: imported on first use
     return decode_program(data)
 
 
 def is_artifact(data: bytes) -> bool:
     """Whether a file's content is a compiled kernel as ``nki.baremetal`` leaves it, or a trace of one."""
-    from nki_mlir.targets.neuron.format.artifacts import is_artifact  # start-up: needed where it is asked for
+    from nki_mlir.targets.neuron.format.artifacts import is_artifact  # start-up: imported on first use
     return is_artifact(data)
 
 
 def programs_of_artifact(data: bytes, name: str) -> list[Program]:
     """The program of each core of a compiled kernel; errors name the file."""
-    from nki_mlir.targets.neuron.format.artifacts import unpack_kernel  # start-up: needed where it is asked for
+    from nki_mlir.targets.neuron.format.artifacts import unpack_kernel  # start-up: imported on first use
     return unpack_kernel(data, name).programs
 
 
@@ -181,7 +181,7 @@ def is_assembly(data: bytes) -> bool:
 @alone
 def programs_of_assembly(text: str, file: str = "<assembly>") -> list[Program]:
     """The program of each core; errors name the file, line and column."""
-    from nki_mlir.targets.neuron.format.assembly import parse_program  # start-up: needed where it is asked for
+    from nki_mlir.targets.neuron.format.assembly import parse_program  # start-up: imported on first use
     found, lines = [], 0
     for part in text.split(SEPARATOR):
         found.append(parse_program("\n" * lines + part, file))
@@ -192,20 +192,20 @@ def programs_of_assembly(text: str, file: str = "<assembly>") -> list[Program]:
 def checked(programs: Sequence[Program]) -> "StreamReport":
     """What the checker of streams finds: accesses that nothing orders, reads of what nothing wrote, rules that
     instructions break."""
-    from nki_mlir.targets.neuron.checker import check_streams  # start-up: needed where it is asked for
+    from nki_mlir.targets.neuron.checker import check_streams  # start-up: imported on first use
     return check_streams(programs)
 
 
 def simulate(programs: Sequence[Program], inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
     """Run a program on each core; updated inputs and all outputs are written in place."""
-    from nki_mlir.targets.neuron.simulator import simulate_cores  # start-up: needed where it is asked for
+    from nki_mlir.targets.neuron.simulator import simulate_cores  # start-up: imported on first use
     simulate_cores(programs, inputs, outputs)
 
 
 @alone
 def assemble(text: str, file: str = "<assembly>") -> bytes:
     """Assembly text as a binary container; errors name the file, line and column."""
-    from nki_mlir.targets.neuron.format.assembly import parse_program  # start-up: needed where it is asked for
+    from nki_mlir.targets.neuron.format.assembly import parse_program  # start-up: imported on first use
     from nki_mlir.targets.neuron.format.container import encode_program
     return encode_program(parse_program(text, file))
 
@@ -213,6 +213,6 @@ def assemble(text: str, file: str = "<assembly>") -> bytes:
 @alone
 def disassemble(data: bytes) -> str:
     """A binary container as the text that assembles to it."""
-    from nki_mlir.targets.neuron.format.assembly import print_program  # start-up: needed where it is asked for
+    from nki_mlir.targets.neuron.format.assembly import print_program  # start-up: imported on first use
     from nki_mlir.targets.neuron.format.container import decode_program
     return print_program(decode_program(data))
