@@ -35,7 +35,7 @@ COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_e
 LOGIC = {"bitwise_and": "minimum", "bitwise_or": "maximum", "bitwise_xor": "not_equal"}        # of truth values
 EXACT = ("add", "subtract", "multiply", "negative", "abs", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift",
          "right_shift", "arith_shift_right")
-HALFWAY = 12582912.0            # 1.5 * 2^23: adding it rounds a float32 to an integer
+WHOLE = 8388608.0               # 2^23: from here on each float32 is whole; adding it rounds those below to an integer
 LEAST = -(1 << 31)
 
 
@@ -247,14 +247,23 @@ def floating(name: str, x: list[Node]) -> Node:
     """A function of float32 values that engines have no instruction for."""
     one = numbers(1, FLOAT32)
     match name:
-        case "log1p":
-            return Activation(FLOAT32, "log", alu("add", x[0], one))
-        case "expm1":
-            return alu("subtract", Activation(FLOAT32, "exp", x[0]), one)
+        case "log1p":           # the quotient makes up for what the sum lost
+            total = alu("add", x[0], one)
+            kept, log = alu("subtract", total, one), Activation(FLOAT32, "log", total)
+            near = alu("multiply", log, alu("divide", x[0], kept))
+            return chosen(alu("equal", total, one), x[0], chosen(alu("equal", kept, x[0]), log, near))
+        case "expm1":           # the same, where the result is small
+            power = Activation(FLOAT32, "exp", x[0])
+            less = alu("subtract", power, one)
+            inside = alu("minimum", alu("maximum", power, numbers(0.25, FLOAT32)), numbers(4, FLOAT32))
+            near = alu("multiply", less, alu("divide", x[0], Activation(FLOAT32, "log", inside)))
+            small = alu("less", alu("abs", x[0]), one)
+            return chosen(alu("equal", power, one), x[0], chosen(small, near, less))
         case "roundeven":
-            halfway = numbers(HALFWAY, FLOAT32)
-            return chosen(alu("less", alu("abs", x[0]), numbers(2.0 ** 22, FLOAT32)),
-                          alu("subtract", alu("add", x[0], halfway), halfway), x[0])
+            size, whole = alu("abs", x[0]), numbers(WHOLE, FLOAT32)
+            rounded = alu("subtract", alu("add", size, whole), whole)
+            signed = chosen(alu("less", x[0], numbers(0, FLOAT32)), alu("negative", rounded), rounded)
+            return chosen(alu("less", size, whole), signed, x[0])
         case "round":
             return away_from_zero(x[0], Activation(FLOAT32, "trunc", x[0]))
         case "copysign":

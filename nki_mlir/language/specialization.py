@@ -15,6 +15,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.arguments import TensorSpec
 from nki_mlir.language.results import warn_left_out
 from nki_mlir.scalar.dtypes import DType
+from nki_mlir.scalar.sums import in_device_order
 
 if TYPE_CHECKING:
     from nki_mlir.capture.attempts import Captured
@@ -133,6 +134,8 @@ class Specialization:
 
 def executor(on: str) -> "Callable[[Captured, tuple[int, ...]], Run]":
     """How a captured kernel becomes a program: looked up by name, imported when it is first used."""
+    if on == "jit" and in_device_order():           # native code adds in lanes
+        on = "interpreter"
     match on:
         case "interpreter":
             from nki_mlir.targets.interpreter import load  # start-up: imported on first use

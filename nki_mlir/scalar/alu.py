@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nki_mlir.scalar.dtypes import BOOL, DType, Encoding
+from nki_mlir.scalar.sums import ordered, reduced_in_order
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Value
@@ -336,6 +337,8 @@ def reduced(op: str, array: np.ndarray, axes: tuple[int, ...], of_integers: bool
     """The array reduced by an ALU operation; ``of_integers``: what is in it was computed from integers alone."""
     reduce = ALU[op].reduce
     assert reduce is not None
+    if array.dtype == np.float32 and ordered(op):
+        return reduced_in_order(op, flatten(array, axes))
     if not of_integers or array.dtype != np.float32:
         return reduce(array, axes)
     with np.errstate(all="ignore"):

@@ -118,6 +118,14 @@ def test_logarithms_and_exponentials__are_accurate_near_zero():
         assert np.signbit(got[4]) and got[4] == 0
 
 
+def test_functions_of_graphs__are_accurate_on_instruction_streams():
+    x = np.float32([1e-10, -3e-8, 1e-5, 0.3, -0.4, -0.9, 1.09, 30, 2.0**22 + 0.5, 2.0**22 + 1.5, -2.5, 2.0**30])
+    program = LinkedProgram(jax.jit(lambda x: (jnp.log1p(jnp.maximum(x, -0.95)), jnp.expm1(jnp.minimum(x, 80)), jnp.round(x))).lower(x).as_text(), "isa")
+    exact = np.log1p(np.maximum(x, -0.95).astype(np.float64)), np.expm1(np.minimum(x, 80).astype(np.float64)), np.rint(x)
+    for got, wanted in zip(program(x), exact):
+        np.testing.assert_allclose(got, wanted, rtol=5e-7)
+
+
 def test_kernels_read_what_was_there_when_they_are_called():
     """Not what the graph later makes in the same buffer."""
     @jax.custom_vjp

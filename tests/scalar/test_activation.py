@@ -11,64 +11,10 @@ from nki_mlir.scalar.activation import ACTIVATIONS, ActivationFunction
 from nki_mlir.scalar.dtypes import FLOAT32
 
 from .conftest import VECTOR, Loops
+from .exact import EXACT
 from .samples import EDGES, NUMPY_ULP, assert_same, random_bits, ulp_error
 
 NAN, INF = np.nan, np.inf
-
-_erf, _erfc = np.vectorize(math.erf), np.vectorize(math.erfc)
-
-
-def _logistic(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
-
-
-def _normal(x: np.ndarray) -> np.ndarray:
-    return 0.5 * _erfc(-x * math.sqrt(0.5))
-
-
-def _above(x: np.ndarray) -> np.ndarray:
-    """x without what lies so far below 0 that a function has reached its limit."""
-    return np.maximum(x, -300)
-
-
-def _inside(x: np.ndarray) -> np.ndarray:
-    return np.clip(x, -300, 300)
-
-
-def _gelu_tanh(x: np.ndarray) -> np.ndarray:
-    # By its definition below, near 0; the tail in the equivalent form that does not cancel.
-    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
-    return np.where(np.abs(x) < 1, 0.5 * x * (1 + np.tanh(inner)), x * _logistic(2 * inner))
-
-
-def _mish(x: np.ndarray) -> np.ndarray:
-    return x * np.tanh(np.logaddexp(0, x))
-
-
-def _density(x: np.ndarray) -> np.ndarray:
-    return np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
-
-
-EXACT = {
-    "copy": lambda x: x, "identity": lambda x: x, "negative": lambda x: -x, "abs": np.abs, "sign": np.sign,
-    "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "relu": lambda x: np.maximum(x, 0),
-    "square": lambda x: x * x,
-    "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": lambda x: 1 / x, "exp": np.exp, "log": np.log,
-    "sin": np.sin, "sin_reduced": np.sin, "cos": np.cos, "tan": np.tan, "arctan": np.arctan, "tanh": np.tanh,
-    "sigmoid": _logistic,
-    "silu": lambda x: _above(x) * _logistic(_above(x)),
-    "silu_dx": lambda x: _logistic(_inside(x)) * (1 + _inside(x) * _logistic(-_inside(x))),
-    "softplus": lambda x: np.logaddexp(0, x),
-    "mish": lambda x: _mish(_above(x)),
-    "erf": _erf,
-    "erf_dx": lambda x: 2 / math.sqrt(math.pi) * np.exp(-x * x),
-    "gelu": lambda x: _above(x) * _normal(_above(x)),
-    "gelu_dx": lambda x: _normal(x) + _inside(x) * _density(_inside(x)),
-    "gelu_apprx_tanh": lambda x: _gelu_tanh(_above(x)),
-    "gelu_apprx_sigmoid": lambda x: _above(x) * _logistic(1.702 * _above(x)),
-    "gelu_apprx_sigmoid_dx": lambda x: EXACT["silu_dx"](1.702 * x),
-}
-
 
 @pytest.fixture(scope="module")
 def loops() -> Loops:

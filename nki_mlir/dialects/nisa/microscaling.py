@@ -17,6 +17,7 @@ from nki_mlir.dialects.op import In, InOut, Out
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E8M0FNU, FLOAT16, FLOAT32, UINT8
+from nki_mlir.scalar.sums import in_device_order, product
 
 FORMATS = {"float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2,
            "float4_e2m1fn": ml_dtypes.float4_e2m1fn}
@@ -147,8 +148,11 @@ class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,),
         k = stationary.shape[0]
         left = scaled(stationary.reshape(k, -1), scale_bits(stationary_scale), self.stationary_element)
         right = scaled(moving.reshape(k, -1), scale_bits(moving_scale), self.moving_element)
-        product = np.einsum("kmq,knq->mn", left, right, optimize=True).astype(np.float32)
-        return dst[0].astype(np.float32) + product if dst else product
+        if in_device_order():
+            made = product(*(np.moveaxis(a, 2, 1).reshape(-1, a.shape[1]).astype(np.float32) for a in (left, right)))
+        else:
+            made = np.einsum("kmq,knq->mn", left, right, optimize=True).astype(np.float32)
+        return dst[0].astype(np.float32) + made if dst else made
 
     def work(self) -> Work:
         return Work("product.mx", self.moving.free_elements)

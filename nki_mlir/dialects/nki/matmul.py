@@ -9,6 +9,7 @@ from nki_mlir.dialects.op import In, InOut, Iteration, LoweringBuilder, NkiOp, O
 from nki_mlir.dialects.verifier import PSUM_BANK_BYTES, Check, PsumBank, WrongDtype
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.scalar.sums import product
 
 
 class MatrixProduct(Op):
@@ -61,9 +62,9 @@ class MatrixProduct(Op):
     def reference(self, *sources: np.ndarray) -> np.ndarray:
         *dst, stationary, moving = sources
         k = stationary.shape[0]
-        product = stationary.reshape(k, -1).T @ moving.reshape(k, -1)
-        product = product.reshape(*stationary.shape[1:], *moving.shape[1:])
-        return dst[0] + product if dst else product
+        made = product(stationary.reshape(k, -1), moving.reshape(k, -1))
+        made = made.reshape(*stationary.shape[1:], *moving.shape[1:])
+        return dst[0] + made if dst else made
 
     def lower(self, b: LoweringBuilder) -> None:
         b.contraction(self, accumulate=self.accumulate)

@@ -15,6 +15,7 @@ import numpy as np
 
 from nki_mlir.bindings import ir
 from nki_mlir.scalar.alu import ALU, reduced
+from nki_mlir.scalar.sums import product as multiplied
 from nki_mlir.targets.interpreter.execute import active_part, check_limits
 from nki_mlir.targets.interpreter.scalars import function_of
 from nki_mlir.targets.interpreter.windows import IterationWindow
@@ -205,7 +206,7 @@ def _multiply(values: list[np.ndarray], product: BodyContraction, counts: Sequen
         size = int(np.prod([counts[a] for a in product.summed], dtype=np.int64))
         sides.append(array.transpose([*product.summed, *own, *others]).reshape(size, -1))
     kept = [*product.rows, *product.columns]
-    result = (sides[0].T @ sides[1]).reshape([counts[a] for a in kept])
+    result = multiplied(*sides).reshape([counts[a] for a in kept])
     return result.transpose(np.argsort(kept)) if kept != sorted(kept) else result
 
 

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Writes ``docs/numerics.md``: how far each scalar function and conversion is from the exact value, per executor.
+
+The figures are those of ``bench/numeric_errors.json``, which ``make numerics`` measures. ``--check`` writes nothing and
+exits with status 1 where the page differs.
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nki_mlir.scalar.activation import ACTIVATIONS
+from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.mathematics import MATH
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "numeric_errors.json"
+PAGE = ROOT / "docs" / "numerics.md"
+EXECUTORS = ("eager", "interpreter", "jit", "isa")
+# NumPy's own functions of float32, which eager, interpreter and simulator compute with, lie within so much.
+OF_NUMPY = 4.0
+
+Errors = Mapping[str, float | None]
+
+HEAD = """# Numbers
+
+Written by `tools/numerics.py` (`make docs`) from `bench/numeric_errors.json`, which `make numerics` measures anew: some
+20 minutes. Errors are in units in the last place (ulp) of the result's dtype, against formulas in float64; 0.5 is a
+correctly rounded result, 0 an exact one. {values:,} values of float32 (edges, random bits, numbers of usual sizes) and
+all values of the narrower dtypes; of functions of two numbers all pairs of 8 bits. Beyond the largest value lies
+infinity, as far away as the next value would be; NaN has to be where the formula has it. The sign of a zero does not
+count.
+
+One figure is that of all four executors; four are `eager`, `interpreter`, `jit`, `isa`. The first two and the simulator
+compute with NumPy, `jit` with the library's own expansions. Measured with NumPy {numpy} on {machine}{simd}: NumPy
+chooses among several forms of a function by the processor.
+"""
+ORDER = """
+## The order of sums
+
+By default products of matrices and sums are added in the order that is fastest on the host: blocks and lanes of
+vectors. Two executors then differ by what rounding makes of another order. `NKI_MLIR_SUMS=device`, set before the
+process runs kernels, gives the order of the device where it is documented:
+
+- a sum, product, difference or mean along the free dimension takes the elements of a lane one after the other, in
+  float32;
+- `nc_matmul` instructions that accumulate add their results in PSUM one after the other, in the order of the tensor
+  engine's stream, each result a float32;
+- within one instruction the documents name no order. Here it is that of the rows of the array: partition 0 first, each
+  product rounded to float32 before it is added.
+
+All executors then give the same bits. Native code adds in lanes: with the option kernels of the executor `jit` run on
+the interpreter, and calls within programs of JAX and PyTorch on the CPU stay as they are.
+"""
+
+
+def text_of(number: float | None) -> str:
+    if number is None:
+        return "refused"
+    return f"{number:.3g}" if number < 1000 else f"{number:.2g}"
+
+
+def cell(errors: Errors | None) -> str:
+    """One figure where the executors agree, else one for each."""
+    if errors is None:
+        return ""
+    texts = [text_of(errors[on]) for on in EXECUTORS if on in errors]
+    return texts[0] if len(set(texts)) == 1 else " · ".join(texts)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in lines) + "\n"
+
+
+def bound(name: str) -> str:
+    """What the library promises of its expansion."""
+    entry = ACTIVATIONS.get(name) or ALU.get(name) or MATH[name]
+    allowed = getattr(entry, "absolute", 0.0)
+    ulp = entry.ulp if not (name in ALU and name not in ACTIVATIONS and entry.ulp == 0) else 0.5
+    return f"{ulp:g}" + (f" + {allowed:.1e}" if allowed else "")
+
+
+def functions(found: Mapping[str, Mapping[str, Errors]]) -> str:
+    """The functions of one group, with a column for each dtype."""
+    dtypes = list(dict.fromkeys(d for by in found.values() for d in by))
+    return table(["function", "bound", *dtypes],
+                 [[f"`{name}`", bound(name), *(cell(by.get(d)) for d in dtypes)] for name, by in found.items()])
+
+
+def bits(found: Mapping[str, Mapping[str, Errors]]) -> str:
+    """The functions of bits: what they differ by from the exact integers."""
+    dtypes = list(dict.fromkeys(d for by in found.values() for d in by))
+    return table(["function", *dtypes],
+                 [[f"`{name}`", *(cell(by.get(d)) for d in dtypes)] for name, by in found.items()])
+
+
+def conversions(found: Mapping[str, Mapping[str, Errors]]) -> str:
+    """A row for each dtype that is converted from."""
+    dtypes = list(dict.fromkeys(d for by in found.values() for d in by))
+    return table(["from \\ to", *found], [[f"`{d}`", *(cell(by.get(d)) for by in found.values())] for d in dtypes])
+
+
+def page() -> str:
+    document: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
+    errors, host = document["errors"], document["host"]
+    simd = " with AVX-512" if host["avx512"] else ""
+    parts = [HEAD.format(values=document["values"], numpy=host["numpy"], machine=host["machine"], simd=simd), ORDER]
+    parts.append(f"""
+## Functions of one number
+
+"Bound" is what the library promises of its expansion, in float32; a second number is taken off each distance near zeros
+of a function that float32 does not hold. NumPy's own functions lie within {OF_NUMPY:g}. A tile of a narrower dtype is
+computed in float32 and rounded once more.
+
+{functions(errors["one"])}
+`average` is half of the sum as it is rounded.
+
+## Functions of two numbers, and selection
+
+{functions(errors["two"])}
+## Functions of bits
+
+Compared with integers: 0 is equal.
+
+{bits(errors["bits"])}
+## Functions that only graphs have
+
+Those of JAX and PyTorch programs, on float32; on instruction streams each is several instructions. `copysign` is exact,
+`quotient` divides integers and drops the remainder.
+
+{table(["function", "bound", "jit", "isa"],
+       [[f"`{name}`", bound(name), *(text_of(by[on]) for on in ("jit", "isa"))]
+        for name, by in document["graphs"].items()])}
+## Conversions
+
+To integers errors are in ones: 0.5 is rounded to nearest. Integers that a float dtype does not hold are rounded to
+float32 first, as the engines do, so that a bfloat16 may be slightly more than half a unit off.
+
+{conversions(errors["conversions"])}""")
+    return "".join(parts)
+
+
+def main() -> None:
+    made = page()
+    if "--check" in sys.argv[1:]:
+        sys.exit(int(made != PAGE.read_text(encoding="utf-8")))
+    PAGE.write_text(made, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
