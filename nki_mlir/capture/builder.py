@@ -329,6 +329,9 @@ class Builder:
         """A rule of the device that the kernel breaks where it stands."""
         report(error, self.rules, user_location(), contested)
 
+    def reshaping_copy(self, op: str, dst: Sequence[int], src: Sequence[int]) -> None:
+        """A DMA moves a tensor into one of as many elements and of another shape."""
+
     def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
         """The operation, which was performed last, writes a tensor in HBM."""
         if buffer not in self.first_writes:

@@ -17,7 +17,7 @@ from nki_mlir.capture.races.overlaps import happens, masks_of
 from nki_mlir.capture.races.touches import LoopRun, Touch, Turn
 from nki_mlir.capture.races.verdicts import Verdict
 from nki_mlir.capture.tensor import Buffer, View
-from nki_mlir.diagnostics import DeviceRules, KernelError, Location
+from nki_mlir.diagnostics import DeviceRules, KernelError, Location, NkiMlirError
 from nki_mlir.dialects.access import HBM, values_of
 from nki_mlir.dialects.nki.movement import DevicePrintOp
 from nki_mlir.dialects.op import Op
@@ -56,6 +56,12 @@ class Observer(Protocol):
     def perform(self, op: Op, views: Sequence[View], run: Callable[[], None]) -> None:
         """Call ``run``, which performs the operation."""
 
+    def broken_rule(self, error: NkiMlirError, at: Location | None, contested: bool) -> None:
+        """The kernel breaks a rule of the device; ``contested``: documents differ on it."""
+
+    def reshaping_copy(self, op: str, dst: Sequence[int], src: Sequence[int]) -> None:
+        """A DMA moves a tensor into one of as many elements and of another shape."""
+
 
 class EagerBuilder(Builder):
     """One program of a grid; ``fill`` gives what fresh memory of a dtype holds."""
@@ -71,6 +77,16 @@ class EagerBuilder(Builder):
         self.branches: list[Turn | None] = []       # where each open branch is
         self.deeds = 0                      # equal for programs that do the same
         self.touches.meant = elements_meant
+
+    def report(self, error: NkiMlirError, contested: bool = True) -> None:
+        if self.observer is None or self.considering:
+            super().report(error, contested)
+        else:
+            self.observer.broken_rule(error, user_location(), contested)
+
+    def reshaping_copy(self, op: str, dst: Sequence[int], src: Sequence[int]) -> None:
+        if self.observer is not None:
+            self.observer.reshaping_copy(op, dst, src)
 
     def program_id(self, axis: int) -> int:
         return self.point[axis]

@@ -184,6 +184,11 @@ class BadReshape(KernelError):
     fix = "keep the partition dimension and the number of elements; copy the tile first where its elements are strided"
 
 
+class BadBroadcast(BadReshape):
+    message = "shape {shape} does not broadcast to {wanted}"
+    fix = "give both one shape, or extents of 1 where elements repeat"
+
+
 class BadStep(KernelError):
     code = "NKI-SLICE-STEP"
     message = "a slice has step {step}; steps are positive"

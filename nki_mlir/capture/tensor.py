@@ -14,7 +14,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nki_mlir.capture import strides
-from nki_mlir.capture.errors import BadReshape, BlockTensorNotTile, MaskedView, MixedIndexing, RankTooSmall
+from nki_mlir.capture.errors import (
+    BadBroadcast,
+    BadReshape,
+    BlockTensorNotTile,
+    MaskedView,
+    MixedIndexing,
+    RankTooSmall,
+)
 from nki_mlir.capture.index import DynamicSlice, Index, Mask, Symbol, broadcast_shape, check_placed
 from nki_mlir.capture.strides import ONE_MORE, ZERO, Dim, Limit, Shape, from_front, numbers_of, slice_span, substitute
 from nki_mlir.diagnostics import Location
@@ -264,7 +271,7 @@ class View:
             return self
         dims = (ONE_MORE,) * (len(shape) - self.ndim) + self.dims
         if len(dims) != len(shape) or any(d.count not in (1, n) for d, n in zip(dims, shape)):
-            raise BadReshape(what=f"shape {self.shape} does not broadcast to {shape}")
+            raise BadBroadcast(shape=tuple(self.shape), wanted=tuple(shape))
         made = tuple(d if d.count == n else Dim(0, 0, n) for d, n in zip(dims, shape))
         return self.remapped(made, lambda index: index.spread(shape))
 

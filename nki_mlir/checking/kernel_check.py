@@ -17,6 +17,7 @@ from nki_mlir.capture.races.verdicts import ProgramsRepeat, RaceWarning
 from nki_mlir.checking.observer import OperationObserver
 from nki_mlir.checking.report import ERROR, NOTE, WARNING, CheckFinding, KernelReport
 from nki_mlir.diagnostics import DeviceRules, DeviceRuleWarning, Location, NkiMlirError
+from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.language import eager_run
 from nki_mlir.language.argument_memory import ArgumentMemory
 from nki_mlir.language.arguments import Bound
@@ -30,21 +31,36 @@ if TYPE_CHECKING:
     from nki_mlir.targets.neuron.checker import StreamReport
 
 KINDS_OF = {DeviceRuleWarning: "device-rule", UnwrittenRead: "unwritten-read", RaceWarning: "race"}
+KINDS_BY_CODE = {"err_tensor_access_out_of_bound": "out-of-bounds", "NKI-INDEX": "out-of-bounds",
+                 "err_local_variable_used_out_of_scope": "lifetime", "NKI-ADDRESS": "lifetime",
+                 "err_unexpected_output_dependencies": "race",
+                 "err_cannot_update_immutable_parameter": "overwritten-input",
+                 "err_mutable_parameter_not_returned": "overwritten-input"}
+INITIALIZE = "write all of it first, for example with nl.zeros or nisa.memset"
+
+
+class NotDecorated(NkiMlirError, TypeError):
+    code = "NKI-CHECK-KERNEL"
+    message = "{found} is not a kernel"
+    fix = "decorate the function with nki.jit, or check nki.jit(function)"
 
 
 def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str, object]) -> KernelReport:
     """The report; the arguments stay as they are."""
+    if not isinstance(kernel, Kernel):
+        raise NotDecorated(found=getattr(kernel, "__name__", repr(kernel))).here()
     bound = kernel.bind(tuple(arguments), keywords, is_array, describe_array)
     report, observer = KernelReport(kernel.__name__), OperationObserver()
     before, diagnostics.shown = diagnostics.shown, {}          # warnings that came earlier count again
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            run_observed(kernel, bound, observer, report)
-            check_compiled(kernel, bound, report)
+            has_ended = run_observed(kernel, bound, observer, report)
+            report.findings += observer.findings
+            if has_ended:
+                check_compiled(kernel, bound, report)
     finally:
         diagnostics.shown = before
-    report.findings += observer.findings
     report.precision = observer.errors()
     told = {f.location.line for f in report.of("overwritten-input") if f.location}
     for warning in caught:
@@ -52,14 +68,15 @@ def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str
         repeated = issubclass(category, ElementsLeftOut) or (issubclass(category, NkiWarning) and line in told)
         if issubclass(category, UserWarning) and not repeated:
             kind = next((kind for known, kind in KINDS_OF.items() if issubclass(category, known)), "warning")
-            report.findings.append(CheckFinding(kind, WARNING, str(warning.message),
-                                                Location(warning.filename, line, 0)))
+            certain = kind == "unwritten-read"
+            report.findings.append(CheckFinding(kind, ERROR if certain else WARNING, str(warning.message),
+                                                Location(warning.filename, line, 0), INITIALIZE if certain else ""))
     report.findings = unrepeated(report.findings)
     return report
 
 
-def run_observed(kernel: Kernel, bound: Bound, observer: OperationObserver, report: KernelReport) -> None:
-    """Run the kernel's own Python, and look at each operation and at what is left when it has ended."""
+def run_observed(kernel: Kernel, bound: Bound, observer: OperationObserver, report: KernelReport) -> bool:
+    """Run the kernel's own Python, look at each operation and at what is left when it has ended. Whether it has."""
     builders: list[EagerBuilder] = []
     arrays = [np.array(a) for a in ArgumentMemory(bound.tensors, [s.name for s in bound.specs]).arrays]
     originals = [a.copy() for a in arrays]
@@ -67,7 +84,7 @@ def run_observed(kernel: Kernel, bound: Bound, observer: OperationObserver, repo
 
     def observed(*place: Any, **options: Any) -> EagerBuilder:
         builder = program(*place, **options)
-        builder.observer, builder.rules = observer, DeviceRules.WARN
+        builder.observer, builder.rules = observer, DeviceRules.WARN        # all of them are looked at, none raises
         builders.append(builder)
         return builder
 
@@ -78,8 +95,8 @@ def run_observed(kernel: Kernel, bound: Bound, observer: OperationObserver, repo
         structure, values = eager_run.results(kernel, bound, arrays, observed, judge)
     except NkiMlirError as error:
         report.findings.append(finding("failed", error))
-        return
-    observer.end()
+        return False
+    observer.end(any(builder.properties.get("idle_loops") for builder in builders))
     first = {b.name: at for builder in builders for b, at in builder.first_writes.items()}
     for array, original, spec in zip(arrays, originals, bound.specs):
         if structure is not None and not np.array_equal(array, original) and not any(v is array for v in values):
@@ -93,12 +110,11 @@ def run_observed(kernel: Kernel, bound: Bound, observer: OperationObserver, repo
             report.findings.append(CheckFinding(
                 "unwritten-output", ERROR, f"{missing[0]} elements of the output {value.label} are not written, the "
                 f"first at {missing[1]}", first.get(value.label), "store to all of the output"))
+    return True
 
 
 def check_compiled(kernel: Kernel, bound: Bound, report: KernelReport) -> None:
     """Compile the kernel for the device, and check its streams."""
-    if any(f.kind == "failed" for f in report.findings):
-        return
     try:
         spec = kernel.specialize(bound)
         streams: StreamReport = neuron.checked(neuron.streams(spec.captured, spec.grid, cores=spec.cores))
@@ -112,11 +128,16 @@ def check_compiled(kernel: Kernel, bound: Bound, report: KernelReport) -> None:
 
 def finding(kind: str, error: NkiMlirError, severity: str = ERROR) -> CheckFinding:
     """An error as a finding."""
+    if kind == "failed":
+        kind = "device-rule" if isinstance(error, TargetRule) else KINDS_BY_CODE.get(error.code, kind)
     return CheckFinding(kind, severity, error.headline, error.at, error.advice[1], error.code)
 
 
 def unrepeated(findings: Sequence[CheckFinding]) -> list[CheckFinding]:
-    """Eager runs and capture find some things both."""
-    return list({(f.kind, f.location and f.location[:2], f.message): f for f in findings}.values())
-
-
+    """Eager runs and capture find some things both; a warning has its code and its fix in its text."""
+    kept: list[CheckFinding] = []
+    for f in findings:
+        same = (k for k in kept if (k.location and k.location[:2]) == (f.location and f.location[:2]))
+        if not any(f.message == k.message or f.message.startswith(f"{k.message} [{k.code}]") for k in same):
+            kept.append(f)
+    return kept

@@ -10,14 +10,17 @@ import numpy as np
 
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.tensor import Buffer, View
+from nki_mlir.checking.dead_stores import DeadStores
 from nki_mlir.checking.report import ERROR, WARNING, CheckFinding, StatementError
-from nki_mlir.diagnostics import Location
+from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.op import Op
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.execute import Pattern
 
 SHOWN = 4                       # operands whose values a message has
+ADDS = {"add", "subtract"}      # what accumulates
+COPIES = {"copy", "load", "store", "tensor_copy", "dma_copy"}       # whose values are those of their source
 
 
 class OperationObserver:
@@ -27,71 +30,99 @@ class OperationObserver:
         self.findings: list[CheckFinding] = []
         self.rounding: dict[tuple[Location | None, str], float] = {}
         self.reported: set[tuple[str, Location | None]] = set()
-        self.read: set[Buffer] = set()
-        self.unread: dict[Buffer, tuple[Location | None, str]] = {}     # buffers that are written and not read since
+        self.stores = DeadStores()
+        self.narrow_sums: dict[tuple[Location | None, Buffer], int] = {}
 
     def perform(self, op: Op, views: Sequence[View], run: Callable[[], None]) -> None:
         """Run an operation, and look at it."""
         at = user_location()
         if op.mask or op.limits:                    # its tiles may reach beyond what it touches
+            self.perform_masked(op, run, at)
+        else:
+            before = {name: np.array(values(tile)) for name, tile in op.sources()}
             run()
-            self.note_uses(op, views, at)
-            return
-        before = {name: np.array(values(tile)) for name, tile in op.sources()}
-        run()
-        self.note_uses(op, views, at)
-        for _, tile in op.targets():
-            if tile.dtype.is_float:
-                self.look(op, tile, before, at)
-        self.compare(op, before, at)
+            for _, tile in op.targets():
+                if tile.dtype.is_float:
+                    self.look(op, tile, before, at)
+            self.compare(op, before, at)
+        self.stores.note(op, views, (at, described(op)))
+        self.note_sum(op, views, at)
 
-    # -- dead stores ---------------------------------------------------------------------------------------------------
-    def note_uses(self, op: Op, views: Sequence[View], at: Location | None) -> None:
+    def perform_masked(self, op: Op, run: Callable[[], None], at: Location | None) -> None:
+        """Look at the memory of the targets, of which a mask chooses elements."""
+        whole = {name: np.asarray(tile.handle) for name, tile in (*op.sources(), *op.targets()) if tile.dtype.is_float}
+        before = {name: numbers(whole[name]) for name, _ in op.targets() if name in whole}
+        sources = {name: numbers(whole[name]) for name, _ in op.sources() if name in whole}
+        run()
+        for name, old in before.items():
+            result = numbers(whole[name])
+            if any(not np.isfinite(s).all() for s in sources.values()):
+                continue
+            if (bad := ~np.isfinite(result) & np.isfinite(old)).any():
+                self.tell_origin(op, result, bad, sources, at)
+
+    def broken_rule(self, error: NkiMlirError, at: Location | None, contested: bool) -> None:
+        """A rule of the device that the kernel breaks."""
+        self.findings.append(CheckFinding("device-rule", WARNING if contested else ERROR, error.headline,
+                                          error.at or at, error.advice[1], error.code))
+
+    def reshaping_copy(self, op: str, dst: Sequence[int], src: Sequence[int]) -> None:
+        """A DMA pairs elements of tensors that differ in their shapes."""
+        self.report("dma-shape", WARNING, f"{op} moves a tensor of shape {list(src)} into one of shape {list(dst)}: "
+                    f"elements are paired in the order of their rows", user_location(),
+                    f"give both the same shape, for example with src.reshape({tuple(dst)}), where that order is meant")
+
+    def note_sum(self, op: Op, views: Sequence[View], at: Location | None) -> None:
+        """Sums that are rounded to 16 bits or fewer each time that a number is added."""
         read = {name for name, _ in op.sources()}
         operands = list(zip(op.operands(), views))
-        for (field, _), view in operands:
-            if field.name in read:
-                self.unread.pop(view.buffer, None)
-                self.read.add(view.buffer)
-        targets = [(tile, view) for (field, tile), view in operands if field.writes and field.name not in read]
-        for tile, view in targets if len(targets) == 1 and not op.acts_outside else ():
-            if view.buffer.role == "local":
-                last = self.unread.get(view.buffer)
-                if last is not None and tile.layout.form.is_whole and not op.mask and not op.limits:
-                    self.report("dead-store", WARNING, f"what {last[1]} writes to {view.buffer.name} is overwritten at "
-                                f"line {at.line if at else '?'} before anything reads it", last[0],
-                                "remove the statement, or read its result")
-                self.unread[view.buffer] = at, described(op)
+        sources = {view.buffer for (field, _), view in operands if field.name in read}
+        adds = bool(ADDS & {op.name, *map(str, op.attribute_values().values())})
+        for (field, tile), view in operands if adds else ():
+            if field.writes and view.buffer in sources and tile.dtype.is_float and tile.dtype.itemsize < 4:
+                self.narrow_sums[at, view.buffer] = count = self.narrow_sums.get((at, view.buffer), 0) + 1
+                if count == 2:
+                    self.report("precision", WARNING, f"{described(op)} adds to {view.buffer.name}, which is "
+                                f"{tile.dtype}, again and again: each sum is rounded", at,
+                                "accumulate in float32, and convert once at the end")
 
-    def end(self) -> None:
-        """The run has ended."""
-        for buffer, (at, name) in self.unread.items():
-            if buffer not in self.read:             # in a loop the last iteration may leave what the others need
-                self.report("dead-store", WARNING, f"nothing reads what {name} writes to {buffer.name}", at,
-                            "remove the statement, or use its result")
-        self.unread.clear()
+    def end(self, has_idle_loops: bool) -> None:
+        """The run has ended. Loops whose bodies did not run may read what nothing else does."""
+        self.findings += self.stores.findings(has_idle_loops)
 
     # -- values --------------------------------------------------------------------------------------------------------
     def look(self, op: Op, tile: Tile, before: dict[str, np.ndarray], at: Location | None) -> None:
-        """Report the first element that stops being finite here."""
+        """Report the first element that stops being finite here: NaN of no NaN, infinity of finite operands."""
         result = numbers(values(tile))
         bad = ~np.isfinite(result)
-        if not bad.any() or any(not np.isfinite(numbers(b)).all() for b in before.values()):
+        if not bad.any():
             return
-        index = tuple(int(k) for k in np.argwhere(bad)[0])
-        value = "NaN" if np.isnan(result[index]) else f"{result[index]}"
-        source = next(iter(before.values())) if len(before) == 1 else None
-        operands = ", ".join(f"{name} = {shown(b, index, result.shape)}" for name, b in list(before.items())[:SHOWN])
-        kind, severity = "not-finite", ERROR if np.isnan(result[index]) else WARNING
+        operands = {name: numbers(b) for name, b in before.items()}
+        bad &= ~tainted(operands, result.shape, lambda b: ~np.isfinite(b)) | (
+            np.isnan(result) & ~tainted(operands, result.shape, np.isnan))
+        if not bad.any():
+            return
+        index = first_of(bad)
+        source = next(iter(operands.values())) if len(operands) == 1 else None
         wide = self.in_float64(op, before)
         if wide is None and source is not None and source.shape == result.shape:
-            wide = numbers(source)                  # a copy converts
+            wide = source                           # a copy converts
         if wide is not None and wide.shape == result.shape and np.isfinite(wide[index]):
             self.report("range", WARNING, f"{described(op)} gives {wide[index]:.6g} at {list(index)}, which "
-                        f"{tile.dtype} cannot hold: it becomes {value}", at, "scale the values, or use a wider dtype")
+                        f"{tile.dtype} cannot hold: it becomes {shown_number(result[index])}", at,
+                        "scale the values, or use a wider dtype")
             return
-        self.report(kind, severity, f"{described(op)} makes the first {value}, at {list(index)}"
-                    + (f", of {operands}" if operands else ""), at, "keep the operands within the function's domain")
+        self.tell_origin(op, result, bad, operands, at)
+
+    def tell_origin(self, op: Op, result: np.ndarray, bad: np.ndarray, operands: dict[str, np.ndarray],
+                    at: Location | None) -> None:
+        """The first NaN or infinity of a statement, with the operands that it is made of."""
+        nan = bad & np.isnan(result)
+        index = first_of(nan if nan.any() else bad)
+        said = ", ".join(f"{name} = {shown(b, index, result.shape)}" for name, b in list(operands.items())[:SHOWN])
+        self.report("not-finite", ERROR if nan.any() else WARNING, f"{described(op)} makes the first "
+                    f"{shown_number(result[index])}, at {list(index)}" + (f", of {said}" if said else ""), at,
+                    "keep the operands within the function's domain")
 
     def compare(self, op: Op, before: dict[str, np.ndarray], at: Location | None) -> None:
         """How far the rounding of this operation alone is from float64."""
@@ -101,6 +132,8 @@ class OperationObserver:
         wide = self.in_float64(op, before)
         dtype = targets[0].dtype
         result = numbers(values(targets[0]))
+        if wide is None and len(before) == 1 and op.name in COPIES:
+            wide, = (numbers(b) for b in before.values())
         if wide is None or wide.shape != result.shape:
             return
         if dtype.is_integer:
@@ -159,6 +192,25 @@ def values(tile: Tile) -> np.ndarray:
 
 def numbers(array: np.ndarray) -> np.ndarray:
     return np.asarray(array).astype(np.float64)
+
+
+def tainted(operands: dict[str, np.ndarray], shape: tuple[int, ...], bad: Callable[[np.ndarray], np.ndarray]
+            ) -> np.ndarray:
+    """The elements of a result that have such operands; those of another shape may be part of any."""
+    found = np.zeros(shape, np.bool_)
+    for operand in operands.values():
+        here = bad(operand)
+        found |= here if operand.shape == shape else here.any()
+    return found
+
+
+def first_of(chosen: np.ndarray) -> tuple[int, ...]:
+    """The index of the first of some elements."""
+    return tuple(int(k) for k in np.unravel_index(int(np.argmax(chosen)), chosen.shape))
+
+
+def shown_number(value: float) -> str:
+    return "NaN" if np.isnan(value) else f"{value}"
 
 
 def shown(array: np.ndarray, index: tuple[int, ...], shape: tuple[int, ...]) -> str:

@@ -9,8 +9,8 @@ from nki_mlir.diagnostics import Location
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
-KINDS = ("failed", "race", "unwritten-read", "device-rule", "streams", "not-finite", "range", "unwritten-output",
-         "overwritten-input", "dead-store", "warning")
+KINDS = ("failed", "out-of-bounds", "lifetime", "race", "unwritten-read", "device-rule", "streams", "not-finite",
+         "range", "precision", "unwritten-output", "overwritten-input", "dma-shape", "dead-store", "warning")
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,21 @@ class KernelReport:
 
     def json(self) -> dict[str, Any]:
         """A map that is JSON."""
-        return {"kernel": self.kernel, "sound": self.sound, "findings": [asdict(f) for f in self.ordered()],
-                "precision": [asdict(p) for p in self.precision]}
+        return {"kernel": self.kernel, "sound": self.sound, "findings": [as_map(f) for f in self.ordered()],
+                "precision": [as_map(p) for p in self.precision]}
 
     def ordered(self) -> list[CheckFinding]:
         """Errors first, then in the order of the kernel's lines."""
-        return sorted(self.findings, key=lambda f: (SEVERITIES.index(f.severity), f.location or Location("", 0, 0)))
+        return sorted(self.findings, key=lambda f: (SEVERITIES.index(f.severity), *(f.location or ("", 0, 0))[:3]))
 
     def __str__(self) -> str:
         lines = [str(f) for f in self.ordered()] or [f"{self.kernel}: nothing was found"]
         if self.precision:
             lines.append("rounding, by statement: " + "; ".join(map(str, self.precision[:5])))
         return "\n".join(lines)
+
+
+def as_map(entry: CheckFinding | StatementError) -> dict[str, Any]:
+    """Its fields; the location as file, line and column from 1, as they are printed."""
+    at = entry.location
+    return asdict(entry) | {"location": at and {"file": at.file, "line": at.line, "column": at.column + 1}}

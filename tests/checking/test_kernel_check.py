@@ -13,6 +13,7 @@ import pytest
 import nki_mlir
 from nki_mlir.checking.report import KernelReport
 from nki_mlir.compat import install
+from nki_mlir.diagnostics import NkiMlirError
 
 install()
 
@@ -95,8 +96,15 @@ def test_a_race__is_an_error():
 
 
 def test_a_run_that_fails__is_a_finding():
-    failed, = nki_mlir.check(beyond, x).of("failed")
+    failed, = nki_mlir.check(beyond, x).of("out-of-bounds")
     assert failed.code == "err_tensor_access_out_of_bound"
+
+
+def test_a_function_that_is_no_kernel__is_an_error():
+    with pytest.raises(NkiMlirError) as caught:
+        nki_mlir.check(len, x)
+    assert str(caught.value).splitlines()[0].endswith("error: len is not a kernel [NKI-CHECK-KERNEL]")
+    assert caught.value.advice[1] == "decorate the function with nki.jit, or check nki.jit(function)"
 
 
 def test_rounding__is_ranked_by_statement():
@@ -110,7 +118,8 @@ def test_rounding__is_ranked_by_statement():
     assert first.location.line < second.location.line and first.relative > 1e-3 > 1e-6 > second.relative
 
 
-@pytest.mark.parametrize("name", ["softmax", "matmul", "transpose2d", "top_k", "current_gather_scatter"])
+@pytest.mark.parametrize("name", ["softmax", "matmul", "transpose2d", "top_k", "current_gather_scatter",
+                                  "current_dynamic_add"])
 def test_examples__have_no_errors(name, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     for kernel, arguments, *_ in importlib.import_module(name).cases():

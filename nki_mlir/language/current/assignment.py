@@ -3,6 +3,7 @@
 
 from typing import Any
 
+from nki_mlir.capture.builder import active
 from nki_mlir.language import creation
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current import write_history
@@ -46,6 +47,9 @@ def fill(target: NkiTensor, value: float) -> None:
 def dma(dst: NkiTensor, src: NkiTensor, *, mode: str = "error", op: str = "dma_copy", engine: str = "unknown") -> None:
     """dst = src, either of them in HBM or SBUF, either addressed at run time. The engine triggers what is not."""
     low.check_dma(dst, src, op)
+    moved, kept = low.moved_shape(src), low.moved_shape(dst)
+    if [n for n in moved if n != 1] != [n for n in kept if n != 1]:
+        active().reshaping_copy(op, kept, moved)
     if src.buffer is psum:
         older(f"{op} src is in PSUM, which DMA cannot access; copy it to SBUF first")
         src = low.copied(src, src.dtype, op=op)

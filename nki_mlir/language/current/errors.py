@@ -50,8 +50,8 @@ def invalid(text: str, why: str = "", fix: str = "") -> NoReturn:
     raise NkiValidationError(text, why, fix).here()
 
 
-def out_of_range(text: str) -> NoReturn:
-    raise NkiIndexError(text).here()
+def out_of_range(text: str, fix: str = "") -> NoReturn:
+    raise NkiIndexError(text, fix=fix).here()
 
 
 def require(holds: object, text: str, why: str = "", fix: str = "") -> None:

@@ -39,10 +39,11 @@ def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
     """The view. On chip dimension 0 stays, and so does one free dimension."""
     items = key if isinstance(key, tuple) else (key,)
     if sum(i is Ellipsis for i in items) > 1:
-        invalid("an index has at most one ...")
+        invalid("an index has at most one ...", fix="write : for the other dimensions")
     given = sum(i is not Ellipsis for i in items)
     if given > tensor.ndim:
-        out_of_range("too many indexes for shape")
+        out_of_range(f"too many indexes for shape {list(tensor.shape)}: {given}",
+                     "give at most one subscript a dimension")
     items = expand_ellipsis(items, tensor.ndim)
     if any(isinstance(i, Index) for i in items):
         return picked(tensor, items)
@@ -79,19 +80,21 @@ def _pick(view: NkiTensor, dim: int, item: object) -> tuple[NkiTensor, bool]:
         case RegisterSlice():
             return _dynamic(view, dim, item.start, item.size), False
         case bool() | np.bool_():
-            invalid("a bool is no index")
+            invalid("a bool is no index", fix="use an integer; elements are chosen with nl.where")
         case int() | np.integer():
             place = int(item) + extent if item < 0 else int(item)
             if not 0 <= place < extent:
                 out_of_range(f"index {item} of dimension {dim} with size {extent}: "
-                             "index out of range of tensor dimension")
+                             "index out of range of tensor dimension", f"use -{extent} to {extent - 1}")
             return view.slice(dim, place, place + 1), True
         case tuple() | list():
-            invalid("nested tuple/list indexes not supported")
+            invalid("nested tuple/list indexes not supported", fix="give each dimension an integer, a slice or a tile")
         case NkiTensor():
-            require(item.dtype.is_integer, f"an index is an integer, a tensor of {item.dtype} is none")
+            require(item.dtype.is_integer, f"an index is an integer, a tensor of {item.dtype} is none",
+                    fix="make its tile with dtype=nl.int32")
             return (_dynamic(view, dim, item, 1), True) if item.size == 1 else (_rows(view, dim, item), False)
-    invalid(f"a {type(item).__name__} is no index")
+    invalid(f"a {type(item).__name__} is no index",
+            fix="use integers, slices, nl.ds, nl.arange or nl.mgrid, a register or a tile of integers")
 
 
 def _bounds(item: slice, extent: int) -> tuple[int, int, int]:
@@ -102,7 +105,9 @@ def _bounds(item: slice, extent: int) -> tuple[int, int, int]:
     if step < 1:
         invalid("slice step cannot be zero or negative", fix=BACKWARDS)
     if start < 0 or stop > extent or start > stop:
-        out_of_range(f"slice {start}:{stop} of a dimension with size {extent}: index out of range of tensor dimension")
+        out_of_range(f"slice {start}:{stop} of a dimension with size {extent}: index out of range of tensor dimension",
+                     f"end the slice at {extent}, for example with min(stop, {extent})" if stop > extent else
+                     "start the slice at 0 or more, and before its end")
     return start, stop, step
 
 
@@ -145,7 +150,7 @@ def _picked(tensor: NkiTensor, items: Sequence[object]) -> NkiTensor:
         low, high = index.interval()
         if low < 0 or high >= extent:
             out_of_range(f"indices {low} to {high} of dimension {dim} with size {extent}: "
-                         "index out of range of tensor dimension")
+                         "index out of range of tensor dimension", f"keep the indices below {extent}")
         indices.append(index)
         shape = broadcast_shape(shape, index.shape)
     spread = [index.spread(shape) for index in indices]

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Statements of an eager run whose results nothing reads, or that others overwrite before anything reads them.
+
+A statement of a loop runs many times: it is dead where all of its results are.
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+from nki_mlir.capture.tensor import Buffer, View
+from nki_mlir.checking.report import WARNING, CheckFinding
+from nki_mlir.diagnostics import Location
+from nki_mlir.dialects.access import Tile
+from nki_mlir.dialects.op import Op
+
+Statement = tuple[Location | None, str]             # where it is, and what it does
+Part = tuple[object, ...]                           # of a buffer: its access pattern
+WHOLE: Part = ()
+
+
+class DeadStores:
+    """Which writes are not read yet; programs of a grid share it."""
+
+    def __init__(self) -> None:
+        self.unread: dict[Buffer, dict[Part, Statement]] = {}
+        self.live: set[Statement] = set()                       # statements of which something was read
+        self.overwritten: dict[Statement, CheckFinding] = {}
+        self.last: Statement = (None, "")
+
+    def note(self, op: Op, views: Sequence[View], statement: Statement) -> None:
+        """An operation has run."""
+        (at, name), self.last = self.last, statement
+        if at and statement[0] and (at[:2], name) == (statement[0][:2], statement[1]):     # once more, into its target
+            self.live.add((at, name))
+        read = {name for name, _ in op.sources()}
+        operands = list(zip(op.operands(), views))
+        for (field, _), view in operands:
+            if field.name in read:
+                self.live.update(self.unread.pop(view.buffer, {}).values())
+        targets = [(tile, view) for (field, tile), view in operands if field.writes and field.name not in read]
+        if len(targets) == 1 and not op.acts_outside and not targets[0][1].mask:
+            self.note_write(op, *targets[0], statement)
+
+    def note_write(self, op: Op, tile: Tile, view: View, statement: Statement) -> None:
+        """A tile is written, and not read by the same operation."""
+        whole = tile.layout.form.is_whole and not op.mask and not op.limits
+        part = WHOLE if whole else (view.partition, view.free, view.dims, op.mask, op.limits)
+        earlier = self.unread.setdefault(view.buffer, {})
+        for last in list(earlier.values()) if whole else [earlier[part]] if part in earlier else []:
+            self.overwritten.setdefault(last, CheckFinding(
+                "dead-store", WARNING, f"what {last[1]} writes to {view.buffer.name} is overwritten at line "
+                f"{statement[0].line if statement[0] else '?'} before anything reads it", last[0],
+                "remove the statement, or read its result"))
+        if whole:
+            earlier.clear()
+        earlier[part] = statement
+
+    def findings(self, has_idle_loops: bool) -> list[CheckFinding]:
+        """The run has ended: outputs are read by the caller, others perhaps by the bodies of loops that did not run."""
+        unused: dict[Statement, CheckFinding] = {}
+        for buffer, parts in () if has_idle_loops else self.unread.items():
+            for at, name in parts.values():
+                if buffer.role == "local" and not is_register(buffer):
+                    unused[at, name] = CheckFinding(
+                        "dead-store", WARNING, f"nothing reads what {name} writes to {buffer.name}", at,
+                        "remove the statement, or use its result")
+                else:
+                    self.live.add((at, name))
+        return [f for statement, f in (self.overwritten | unused).items() if statement not in self.live]
+
+
+def is_register(buffer: Buffer) -> bool:
+    """Whether it may be a register: loops and subscripts read those."""
+    return buffer.dtype.is_integer and prod(buffer.shape) == 1

@@ -1,0 +1,470 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Each kind of mistake that ``nki_mlir.check`` looks for, in a kernel of each generation.
+
+A line of a kernel that ends with ``# KIND`` is where the finding of that kind is; a kernel without such a line has none.
+Among them are the mistakes that users of block languages make first (a block that leaves the tensor at its edge, a sum
+that starts from unwritten memory, programs that write one block, subscripts in the wrong order, a sum in a narrow
+dtype), and what a simulator may accept and the device does not.
+"""
+
+import json
+import re
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import nki_mlir
+from nki_mlir.checking.report import KINDS
+from nki_mlir.compat import install
+
+install()
+
+import neuronxcc.nki as beta  # noqa: E402
+import neuronxcc.nki.isa as nisa  # noqa: E402
+import neuronxcc.nki.language as nl  # noqa: E402
+import neuronxcc.nki.typing as nt  # noqa: E402
+import nki  # noqa: E402
+import nki.isa as isa  # noqa: E402
+import nki.language as nlc  # noqa: E402
+
+LINES = Path(__file__).read_text().splitlines()
+F32 = np.float32
+
+
+class Case(NamedTuple):
+    kernel: Any
+    severity: str
+    said: str                           # a pattern of the message
+    fix: str                            # the fix begins with it
+    shape: tuple[int, ...] = (128, 64)
+    grid: tuple[int, ...] = ()
+
+
+CASES: dict[str, Case] = {}
+
+
+def case(severity: str, said: str, fix: str, shape: tuple[int, ...] = (128, 64), grid: tuple[int, ...] = ()) -> Any:
+    """A kernel of one tensor, whose values go from -1 to 5."""
+    def register(kernel: Any) -> Any:
+        CASES[kernel.__name__] = Case(
+            kernel, severity, said, fix, shape, grid)
+        return kernel
+    return register
+
+
+def tile(shape: tuple[int, ...], dtype: Any = F32, **settings: Any) -> Any:
+    return nlc.ndarray(shape, dtype=dtype, buffer=nlc.sbuf, **settings)
+
+
+def block(rows: int, columns: int) -> Any:
+    return nl.arange(rows)[:, None], nl.arange(columns)[None, :]
+
+
+# -- races -------------------------------------------------------------------------------------------------------------
+@case("error", r"out\[0, 0\] is written by program 0 here, and written by program 1 at",
+      "let each program write a part of its own", grid=(2,))
+@beta.jit
+def beta_programs_write_one_block(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.multiply(nl.load(x), 1.0 + nl.program_id(0)))              # race
+    return out
+
+
+@case("error", r"t0\[0, 0\] is written by program 0 here, and written by program 1 at",
+      "let each program write a part of its own", grid=(2,))
+@nki.jit
+def current_programs_write_one_block(x):
+    out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    t = tile((128, 64))
+    isa.dma_copy(dst=t, src=x)
+    isa.tensor_scalar(dst=t, data=t, op0=nlc.multiply, operand0=1.0 + nlc.program_id(0))
+    isa.dma_copy(dst=out, src=t)                                                # race
+    return out
+
+
+@case("error", "Unexpected output dependencies, missing indices in the dst access: k", "index total with k")
+@beta.jit
+def beta_sum_in_a_parallel_loop(x):
+    out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.load(x)
+    total = nl.zeros((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+    for k in nl.affine_range(4):
+        i, j = block(128, 16)
+        total[...] = nl.add(total, nl.sum(t[i, k * 16 + j], axis=1, keepdims=True))      # race
+    nl.store(out, total)
+    return out
+
+
+@case("error", r"out\[0, 0\] is written by the program with program_id\(0\) 0 and program_id\(1\) 0 here",
+      "let each program write a part of its own", (128, 128), (2, 4))
+@beta.jit
+def beta_subscripts_in_the_wrong_order(x):
+    out = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.shared_hbm)
+    i, j = nl.program_id(0), nl.program_id(1)
+    p, f = block(64, 32)
+    nl.store(out[i * 64 + p, i * 32 + f], nl.load(x[i * 64 + p, j * 32 + f]))   # race
+    return out
+
+
+# -- memory that nothing has written -----------------------------------------------------------------------------------
+@case("error", r"element \[0, 0\] of total, made at line \d+, is read, and nothing has written it", "write all of it first")
+@beta.jit
+def beta_sum_from_unwritten_memory(x):
+    out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.load(x)
+    total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+    for k in nl.sequential_range(4):
+        i, j = block(128, 16)
+        total[...] = nl.add(total, nl.sum(t[i, k * 16 + j], axis=1, keepdims=True))      # unwritten-read
+    nl.store(out, total)
+    return out
+
+
+@case("error", r"element \[0, 0\] of t\d, made at line \d+, is read, and nothing has written it", "write all of it first")
+@nki.jit
+def current_sum_from_unwritten_memory(x):
+    out = nlc.ndarray((128, 1), dtype=x.dtype, buffer=nlc.shared_hbm)
+    total, t, part = tile((128, 1)), tile((128, 64)), tile((128, 1))
+    isa.dma_copy(dst=t, src=x)
+    for k in range(4):
+        isa.tensor_reduce(dst=part, data=t[:, k * 16:k * 16 + 16], op=nlc.add, axis=1)
+        isa.tensor_tensor(dst=total, data1=total, data2=part, op=nlc.add)       # unwritten-read
+    isa.dma_copy(dst=out, src=total)
+    return out
+
+
+@case("error", r"4096 elements of the output out are not written, the first at \[0, 32\]", "store to all of the output")
+@beta.jit
+def beta_output_in_part(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out[:, 0:32], nl.load(x[:, 0:32]))                                 # unwritten-output
+    return out
+
+
+@case("error", r"12288 elements of the output t0 are not written, the first at \[0, 32\]", "store to all of the output",
+      (128, 128), (2,))
+@nki.jit
+def current_subscripts_in_the_wrong_order(x):
+    out = nlc.ndarray((128, 128), dtype=x.dtype, buffer=nlc.shared_hbm)
+    i = nlc.program_id(0)
+    for j in range(4):
+        t = tile((64, 32))
+        isa.dma_copy(dst=t, src=x[i * 64:i * 64 + 64, j * 32:j * 32 + 32])
+        isa.dma_copy(dst=out[i * 64:i * 64 + 64, i * 32:i * 32 + 32], src=t)    # unwritten-output
+    return out
+
+
+# -- subscripts and lifetimes ------------------------------------------------------------------------------------------
+@case("error", r"Out-of-bound access for tensor `x` on dimension 0: index range \[128, 255\] exceed dimension size of 200",
+      "shorten the range, or pass mask=", (200, 64))
+@beta.jit
+def beta_block_at_the_edge_without_mask(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for k in nl.affine_range(2):
+        p, f = block(128, 64)
+        nl.store(out[k * 128 + p, f], nl.load(x[k * 128 + p, f]))               # out-of-bounds
+    return out
+
+
+@case("error", "slice 128:256 of a dimension with size 200", "end the slice at 200", (200, 64))
+@nki.jit
+def current_block_at_the_edge(x):
+    out = nlc.ndarray(x.shape, dtype=x.dtype, buffer=nlc.shared_hbm)
+    for k in range(2):
+        t = tile((128, 64))
+        isa.dma_copy(dst=t, src=x[k * 128:(k + 1) * 128, :])                    # out-of-bounds
+        isa.dma_copy(dst=out[k * 128:(k + 1) * 128, :], src=t)
+    return out
+
+
+@case("error", "Out-of-bound access for tensor `x` on dimension 0: index range .* exceed dimension size of 128", "shorten the range, or pass mask=", grid=(1, 2))
+@beta.jit
+def beta_grid_in_the_wrong_order(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    i, j = nl.program_id(0), nl.program_id(1)
+    p, f = block(128, 32)
+    nl.store(out[j * 128 + p, i * 32 + f], nl.load(x[j * 128 + p, i * 32 + f]))     # out-of-bounds
+    return out
+
+
+@case("error", "tensor t was created inside a loop or branch that has ended", "create it before the loop")
+@beta.jit
+def beta_tile_of_an_ended_loop(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    for _ in nl.affine_range(2):
+        t = nl.load(x)
+    nl.store(out, t)                                                            # lifetime
+    return out
+
+
+@case("error", "t1 and t2 have addresses that overlap in SBUF, and t1 is still used when t2 is", "choose addresses")
+@nki.jit
+def current_tiles_at_one_address(x):
+    out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    a = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.sbuf, address=(0, 0))
+    b = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.sbuf, address=(0, 0))      # lifetime
+    isa.dma_copy(dst=a, src=x)
+    isa.memset(b, 0.0)
+    isa.tensor_tensor(dst=b, data1=a, data2=b, op=nlc.add)
+    isa.dma_copy(dst=out, src=b)
+    return out
+
+
+# -- what a simulator may accept, and the device does not --------------------------------------------------------------
+@case("error", "operand 'src' of 'tensor_copy' begins at partition 16 and has 32 partitions", "lay the tile out")
+@beta.jit
+def beta_start_partition(x):
+    out = nl.ndarray((32, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.load(x)
+    nl.store(out, nisa.tensor_copy(t[16:48, :]))                                # device-rule
+    return out
+
+
+@case("error", "operand 'src' of 'tensor_copy' begins at partition 16 and has 32 partitions", "lay the tile out")
+@nki.jit
+def current_start_partition(x):
+    out = nlc.ndarray((32, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    t, part = tile((128, 64)), tile((32, 64))
+    isa.dma_copy(dst=t, src=x)
+    isa.tensor_copy(dst=part, src=t[16:48, :])                                  # device-rule
+    isa.dma_copy(dst=out, src=part)
+    return out
+
+
+@case("warning", "'tensor_tensor': divide is not in the documents' table of operators", "divide by multiplying")
+@nki.jit
+def current_operator_of_no_engine(x):
+    out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    t = tile((128, 64))
+    isa.dma_copy(dst=t, src=x)
+    isa.tensor_scalar(dst=t, data=t, op0=nlc.add, operand0=2.0)
+    isa.tensor_tensor(dst=t, data1=t, data2=t, op=nlc.divide)                   # device-rule
+    isa.dma_copy(dst=out, src=t)
+    return out
+
+
+@case("error", r"the partition dimension 128 of \(128, 64\) is not kept in \(64, 128\)", "keep the partition dimension", (2, 128, 64))
+@beta.jit
+def beta_reshape_across_partitions(x):
+    out = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.load(x[0]).reshape((64, 128))                                        # failed
+    nl.store(out[0:64], t)
+    return out
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+@case("error", r"unary \(sqrt\) makes the first NaN, at \[0, 0\], of src = -1", "keep the operands within")
+@beta.jit
+def beta_root_of_a_negative(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.add(nl.sqrt(nl.load(x)), 1.0))                             # not-finite
+    return out
+
+
+@case("error", r"activation \(sqrt\) makes the first NaN, at \[0, 0\], of src = -1", "keep the operands within")
+@nki.jit
+def current_root_of_a_negative(x):
+    out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    t = tile((128, 64))
+    isa.dma_copy(dst=t, src=x)
+    isa.activation(dst=t, op=nlc.sqrt, data=t)                                  # not-finite
+    isa.dma_copy(dst=out, src=t)
+    return out
+
+
+@case("error", r"binary \(divide\) makes the first NaN, at \[40, 17\], of lhs = inf, rhs = inf", "keep the operands within")
+@beta.jit
+def beta_infinity_by_infinity(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    power = nl.exp(nl.multiply(nl.load(x), 100.0))
+    nl.store(out, nl.divide(power, power))                                      # not-finite
+    return out
+
+
+@case("error", r"unary \(sqrt\) makes the first NaN, at \[0, 0\], of src = -1", "keep the operands within")
+@beta.jit
+def beta_root_under_a_mask(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.load(x)
+    p, f = block(128, 64)
+    nl.store(out, nl.sqrt(t[p, f], mask=(f < 32)))                              # not-finite
+    return out
+
+
+@case("warning", r"activation \(exp\) gives 3.56059e\+38 at \[40, 17\], which float32 cannot hold: it becomes inf",
+      "scale the values")
+@nki.jit
+def current_exponential_too_large(x):
+    out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    t = tile((128, 64))
+    isa.dma_copy(dst=t, src=x)
+    isa.activation(dst=t, op=nlc.exp, data=t, scale=100.0)                      # range
+    isa.dma_copy(dst=out, src=t)
+    return out
+
+
+@case("warning", r"copy gives -1000 at \[0, 0\], which int8 cannot hold: it becomes -128", "use a wider dtype")
+@beta.jit
+def beta_integer_too_large(x):
+    out = nl.ndarray((128, 64), dtype=nl.int8, buffer=nl.shared_hbm)
+    nl.store(out, nl.copy(nl.multiply(nl.load(x), 1000.0), dtype=nl.int8))      # range
+    return out
+
+
+@case("warning", r"tensor_scalar gives -1000 at \[0, 0\], which int8 cannot hold: it becomes -128", "use a wider dtype")
+@nki.jit
+def current_integer_too_large(x):
+    out = nlc.ndarray((128, 64), dtype=nlc.int8, buffer=nlc.shared_hbm)
+    t, narrow = tile((128, 64)), tile((128, 64), nlc.int8)
+    isa.dma_copy(dst=t, src=x)
+    isa.tensor_scalar(dst=narrow, data=t, op0=nlc.multiply, operand0=1000.0)    # range
+    isa.dma_copy(dst=out, src=narrow)
+    return out
+
+
+@case("warning", r"binary \(add\) adds to total, which is bfloat16, again and again: each sum is rounded",
+      "accumulate in float32")
+@beta.jit
+def beta_sum_in_bfloat16(x):
+    out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    t = nl.load(x)
+    total = nl.zeros((128, 1), dtype=nl.bfloat16, buffer=nl.sbuf)
+    for k in nl.sequential_range(4):
+        i, j = block(128, 16)
+        total[...] = nl.add(total, nl.sum(t[i, k * 16 + j], axis=1, keepdims=True))      # precision
+    nl.store(out, total)
+    return out
+
+
+@case("warning", r"tensor_tensor \(add\) adds to t\d, which is bfloat16, again and again", "accumulate in float32")
+@nki.jit
+def current_sum_in_bfloat16(x):
+    out = nlc.ndarray((128, 1), dtype=nlc.float32, buffer=nlc.shared_hbm)
+    total, t, part, wide = tile((128, 1), nlc.bfloat16), tile((128, 64)), tile((128, 1)), tile((128, 1))
+    isa.memset(total, 0.0)
+    isa.dma_copy(dst=t, src=x)
+    for k in range(4):
+        isa.tensor_reduce(dst=part, data=t[:, k * 16:k * 16 + 16], op=nlc.add, axis=1)
+        isa.tensor_tensor(dst=total, data1=total, data2=part, op=nlc.add)       # precision
+    isa.tensor_copy(dst=wide, src=total)
+    isa.dma_copy(dst=out, src=wide)
+    return out
+
+
+# -- stores ------------------------------------------------------------------------------------------------------------
+@case("error", "the input tensor x is written, but it is immutable", "write to a tensor made with nl.ndarray")
+@beta.jit
+def beta_input_overwritten(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.load(x)
+    nl.store(x, t)                                                              # overwritten-input
+    nl.store(out, t)
+    return out
+
+
+@case("error", "the mutable parameter x is written, but not returned", "return it with")
+@beta.jit
+def beta_mutable_input_not_returned(x: nt.mutable_tensor):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.load(x)
+    nl.store(x, nl.add(t, 1.0))                                                 # overwritten-input
+    nl.store(out, t)
+    return out
+
+
+@case("warning", "the kernel overwrites its argument x, and does not return it", "swap the operands")
+@nki.jit
+def current_input_overwritten(x):
+    out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    t = tile((128, 64))
+    isa.memset(t, 1.0)
+    isa.dma_copy(dst=x, src=t)                                                  # overwritten-input
+    isa.dma_copy(dst=out, src=t)
+    return out
+
+
+@case("warning", r"what memset writes to z is overwritten at line \d+ before anything reads it", "remove the statement")
+@beta.jit
+def beta_tile_written_twice(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    z = nl.zeros((128, 64), nl.float32, buffer=nl.sbuf)                         # dead-store
+    z[...] = nl.exp(nl.load(x))
+    nl.store(out, z)
+    return out
+
+
+@case("warning", r"what dma_copy writes to t0 is overwritten at line \d+ before anything reads it", "remove the statement")
+@nki.jit
+def current_output_written_twice(x):
+    out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    t = tile((128, 64))
+    isa.dma_copy(dst=t, src=x)
+    isa.dma_copy(dst=out, src=t)                                                # dead-store
+    isa.tensor_scalar(dst=t, data=t, op0=nlc.add, operand0=1.0)
+    isa.dma_copy(dst=out, src=t)
+    return out
+
+
+@case("warning", r"nothing reads what binary_scalar \(multiply\) writes to twice", "remove the statement")
+@beta.jit
+def beta_result_unused(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    for k in nl.affine_range(2):
+        t = nl.load(x[k * 64:k * 64 + 64, :])
+        twice = nl.multiply(t, 2.0)                                             # dead-store
+        nl.store(out[k * 64:k * 64 + 64, :], t)
+    return out
+
+
+@case("warning", r"dma_copy moves a tensor of shape \[128, 64\] into one of shape \[64, 128\]", "give both the same shape")
+@nki.jit
+def current_copy_of_another_shape(x):
+    out = nlc.ndarray((64, 128), dtype=x.dtype, buffer=nlc.shared_hbm)
+    isa.dma_copy(dst=out, src=x)                                                # dma-shape
+    return out
+
+
+@case("error", r"shape \(128, 64\) does not broadcast to \(64, 128\)", "give both one shape")
+@beta.jit
+def beta_copy_of_another_shape(x):
+    out = nl.ndarray((64, 128), dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=x)                                               # failed
+    return out
+
+
+def marked(kernel: Any) -> tuple[str, int]:
+    """The kind and the line that a kernel's comment names."""
+    first = kernel.func.__code__.co_firstlineno
+    for number in range(first, first + 20):
+        if found := re.search(r"# ([a-z-]+)( # noqa: \w+)?$", LINES[number - 1]):
+            return found[1], number
+    raise AssertionError(kernel)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_mistake__is_told_at_its_line_with_a_fix(name):
+    one = CASES[name]
+    kind, line = marked(one.kernel)
+    x = np.linspace(-1, 5, int(np.prod(one.shape)), dtype=F32).reshape(one.shape)
+    before = x.copy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")                      # what is found is in the report alone
+        report = nki_mlir.check(one.kernel[one.grid] if one.grid else one.kernel, x)
+    assert np.array_equal(x, before)
+    told = [f for f in report.of(kind) if f.location and f.location.line == line and re.match(one.said, f.message)]
+    assert len(told) == 1 and told[0].severity == one.severity and told[0].fix.startswith(one.fix), report.findings
+    assert report.sound == all(f.severity != "error" for f in report.findings)
+    assert f"{Path(__file__).name}:{line}: {one.severity}: {told[0].message}" in str(report)
+    document = json.loads(json.dumps(report.json()))
+    assert {"file": __file__, "line": line} in [{k: f["location"][k] for k in ("file", "line")} for f in document["findings"]
+                                                if f["kind"] == kind and f["message"] == told[0].message]
+
+
+def test_both_generations__have_cases():
+    kinds = {prefix: {marked(c.kernel)[0] for name, c in CASES.items() if name.startswith(prefix)}
+             for prefix in ("beta_", "current_")}
+    assert kinds["beta_"] - {"failed"} == kinds["current_"] - {"dma-shape"}          # which beta's runs refuse
+    assert kinds["current_"] | kinds["beta_"] == set(KINDS) - {"streams", "warning"}
