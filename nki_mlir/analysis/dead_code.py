@@ -33,10 +33,10 @@ def erase_dead_code(function: Operation) -> None:
 def _erase_memsets(function: Operation) -> bool:
     """Erase those that nobody reads; whether there were any."""
     memsets = operations_of(function, lambda name: name == MEMSET)
-    found = [op for op in memsets if _overwritten(op) or _only_set(op.operands[0])]
-    for op in found:
+    overwritten = [op for op in memsets if _overwritten(op) or _only_set(op.operands[0])]
+    for op in overwritten:
         op.erase()
-    return bool(found)
+    return bool(overwritten)
 
 
 def _only_set(buffer: Value) -> bool:

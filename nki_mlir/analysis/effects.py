@@ -45,16 +45,16 @@ def memory_of(value: Value) -> Value:
 
 def own_effects(op: Operation) -> Effects:
     """Those of an operation alone, without what is inside it."""
-    found = Effects()
-    _add(op, found)
-    return found
+    effects = Effects()
+    _add(op, effects)
+    return effects
 
 
 def effects_of(op: Operation) -> Effects:
-    found = Effects()
+    effects = Effects()
     for inner in operations_of(op, lambda name: True):
-        _add(inner, found)
-    return found
+        _add(inner, effects)
+    return effects
 
 
 def _add(op: Operation, found: Effects) -> None:
@@ -92,14 +92,14 @@ def has_uses(value: ir.Value) -> bool:
 
 def users_through_views(value: Value) -> list[Operation]:
     """The operations that use a buffer, or a view of it, as anything but a view."""
-    found: list[Operation] = []
+    users: list[Operation] = []
     for use in value.uses:
         op = use.owner.operation
         if op.name in VIEWS:
-            found += users_through_views(op.results[0])
-        elif op not in found:
-            found.append(op)
-    return found
+            users += users_through_views(op.results[0])
+        elif op not in users:
+            users.append(op)
+    return users
 
 
 # -- arguments of a kernel ---------------------------------------------------------------------------------------------
@@ -124,17 +124,17 @@ def argument_effects(kernel: KernelFunction) -> list[ArgumentEffects]:
         if is_tile_op(operation):
             op = read_op(operation)
             for field, tile in op.operands():
-                place = argument_number(tile.handle, block)
-                if place is not None:
-                    effects = found[place]
+                number = argument_number(tile.handle, block)
+                if number is not None:
+                    effects = found[number]
                     effects.reads |= field.reads
                     effects.writes |= field.writes
                     effects.covered |= field.writes and covers(operation, op, tile)
             continue
         for value in operation.operands:        # an operation that is no tile operation may do anything with a buffer
-            place = argument_number(value, block)
-            if place is not None and isinstance(value.type, ir.MemRefType):
-                found[place].reads = found[place].writes = True
+            number = argument_number(value, block)
+            if number is not None and isinstance(value.type, ir.MemRefType):
+                found[number].reads = found[number].writes = True
     return found
 
 

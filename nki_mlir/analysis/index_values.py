@@ -34,10 +34,10 @@ def span_of(value: Value, pinned: Mapping[Value, Span] = EMPTY) -> Span:
     op = defining(value)
     if op is None or op.name != "affine.apply" or not pinned:
         return symbol_range(value)
-    found = affine_range(op.attributes["map"].value, [span_of(v, pinned) for v in op.operands])
-    if found is None:
+    span = affine_range(op.attributes["map"].value, [span_of(v, pinned) for v in op.operands])
+    if span is None:
         raise UnknownSymbol(op="affine.apply")
-    return found
+    return span
 
 
 def roots(value: Value) -> list[Value]:

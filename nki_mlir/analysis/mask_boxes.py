@@ -184,9 +184,9 @@ def in_box(op: O, box: Box, limits: Mask = ()) -> O:
                                         for name, kind in op.attributes.items() if kind is Linear}
     for field, tile in op.operands():
         axes = iteration.axes[field.name]
-        kept = [axis in iteration.reduced and count == 1 for axis, count in zip(axes, tile.shape)]
-        starts = [0 if keep else box.starts[axis] for keep, axis in zip(kept, axes)]
-        counts = [1 if keep else box.counts[axis] for keep, axis in zip(kept, axes)]
+        whole_axes = [axis in iteration.reduced and count == 1 for axis, count in zip(axes, tile.shape)]
+        starts = [0 if keep else box.starts[axis] for keep, axis in zip(whole_axes, axes)]
+        counts = [1 if keep else box.counts[axis] for keep, axis in zip(whole_axes, axes)]
         fields[field.name] = replace(tile, access=tile.access.box(starts, counts))
     return changed(op, lambda tile: tile, mask=box.rest, limits=limits, **fields)
 
@@ -207,11 +207,11 @@ def with_used_symbols(op: Op) -> Op:
     used = sorted({s for form in _forms(op) for s, _ in form.symbols} - set(fixed))
     if len(used) == len(op.symbols):
         return op
-    place = {s: k for k, s in enumerate(used)}
+    position_of = {s: k for k, s in enumerate(used)}
 
     def put(form: Linear) -> Linear:
         const = form.const + sum(c * fixed[s] for s, c in form.symbols if s in fixed)
-        return Linear(const, tuple((place[s], c) for s, c in form.symbols if s in place), form.axes)
+        return Linear(const, tuple((position_of[s], c) for s, c in form.symbols if s in position_of), form.axes)
 
     return with_forms(op, put, symbols=tuple(op.symbols[s] for s in used), ranges=tuple(op.ranges[s] for s in used))
 
@@ -244,14 +244,14 @@ class RowGroup:
 
     def positions(self, axes: Sequence[int], tile: Tile) -> np.ndarray:
         """Where the elements of that shape are in the operand: ``[its dims, elements]``."""
-        kept = [axis for axis in axes if axis not in self.free[1:]]
-        found = []
+        dims = [axis for axis in axes if axis not in self.free[1:]]
+        coordinates = []
         for axis, extent in zip(axes, tile.shape):
             values = self.rows if axis == 0 else self.offsets[self.free.index(axis)] if axis in self.free else (
                 np.arange(extent))
-            dim = kept.index(self.free[0] if axis in self.free else axis)
-            found.append(values.reshape([-1 if d == dim else 1 for d in range(len(kept))]))
-        return np.stack([v.ravel() for v in np.broadcast_arrays(*found)])
+            dim = dims.index(self.free[0] if axis in self.free else axis)
+            coordinates.append(values.reshape([-1 if d == dim else 1 for d in range(len(dims))]))
+        return np.stack([v.ravel() for v in np.broadcast_arrays(*coordinates)])
 
     def runs(self) -> Iterator[tuple[int, int, int, tuple[int, ...], int]]:
         """Boxes of it: (row, place among the rows, rows, place, and place among the elements, elements)."""
@@ -266,9 +266,9 @@ def row_groups(op: Op, active: np.ndarray) -> list[RowGroup]:
     free = tuple(a for a in range(1, len(iteration.extents)) if a not in iteration.reduced)
     flags = active[tuple(slice(None) if a == 0 or a in free else 0 for a in range(active.ndim))]
     rows: dict[bytes, list[int]] = {}
-    for row, own in enumerate(flags):
-        if own.any():
-            rows.setdefault(own.tobytes(), []).append(row)
+    for row, flagged in enumerate(flags):
+        if flagged.any():
+            rows.setdefault(flagged.tobytes(), []).append(row)
     return [RowGroup(np.array(members), np.argwhere(flags[members[0]]).T, free) for members in rows.values()]
 
 

@@ -93,16 +93,16 @@ def capture(function: Callable[..., object], body: Body, grid: tuple[int, ...] =
             fixed = tuple(zip(axes, ids))
             attempts += 1
             try:
-                made = _attempt(wrapped, body, grid, plan, dict(fixed), target, verdict)
+                outcome = _attempt(wrapped, body, grid, plan, dict(fixed), target, verdict)
             except UnrollLimit as error:
                 raise failure or error from None
-            if isinstance(made, Again):
-                plan.reasons.update(made.requests)
-                failure = made.error or failure
+            if isinstance(outcome, Again):
+                plan.reasons.update(outcome.requests)
+                failure = outcome.error or failure
                 break
             # Programs with equal text share one module, so that it is compiled once.
-            variants[fixed] = texts.setdefault(str(made[0].module), made[0]) if axes else made[0]
-            programs.append(replace(made[1], identity=id(variants[fixed])))
+            variants[fixed] = texts.setdefault(str(outcome[0].module), outcome[0]) if axes else outcome[0]
+            programs.append(replace(outcome[1], identity=id(variants[fixed])))
         else:
             left = frozenset[int]().union(*(v.open for v in variants.values())).difference(
                 *(v.certain for v in variants.values()))
@@ -141,7 +141,7 @@ def _attempt(wrapped: Callable[..., object], body: Body, grid: tuple[int, ...], 
             raise
         finally:
             current.reset(token)
-        made = [KernelOutput(b.name, b.handle.value.arg_number, b.shape, b.dtype, b.created_at) for b in outputs]
+        results = [KernelOutput(b.name, b.handle.value.arg_number, b.shape, b.dtype, b.created_at) for b in outputs]
         judge_loops(builder.touches, builder.programs.values(), verdict)
-        variant = Variant(module, made, structure, builder.unproved, *builder.output_writes.known(outputs))
+        variant = Variant(module, results, structure, builder.unproved, *builder.output_writes.known(outputs))
         return variant, program_of(builder)

@@ -179,10 +179,10 @@ class Builder:
         as ``Index`` over the operation's axes.
         """
         try:
-            if mask is None and (found := self._known_operation(cls, views, attributes)) is not None:
-                return self._perform(*found)
-            given = {name: v for name, v in views.items() if v is not None}
-            return self._emit(cls, given, plain_mask(mask), attributes)
+            if mask is None and (known := self._known_operation(cls, views, attributes)) is not None:
+                return self._perform(*known)
+            operands = {name: v for name, v in views.items() if v is not None}
+            return self._emit(cls, operands, plain_mask(mask), attributes)
         except KernelError as error:
             raise error.here() from None
 
@@ -211,14 +211,14 @@ class Builder:
             symbolic |= bool(view.partition.symbols or view.free.symbols)
             restricted |= bool(view.limits) or view.mask is not None
         symbols: list[Symbol] = []
-        place: dict[Symbol, int] = {}
+        position_of: dict[Symbol, int] = {}
         if symbolic:
             indices = [i for view in used for i in (view.partition, view.free) if i.symbols]
             linear = {name: v for name, v in attributes.items() if isinstance(v, Index)}
             symbols = self.symbols_of([*indices, *linear.values()])
-            place = {s: k for k, s in enumerate(symbols)}
-            attributes = attributes | {name: v.linear(place) for name, v in linear.items()}
-        operands = [(f, tile_of(view, place)) for f, view in zip(present, used)]
+            position_of = {s: k for k, s in enumerate(symbols)}
+            attributes = attributes | {name: v.linear(position_of) for name, v in linear.items()}
+        operands = [(f, tile_of(view, position_of)) for f, view in zip(present, used)]
         fields: dict[str, Any] = {f.name: tile for f, tile in operands}
         op = cls(**attributes, **fields)
         key = outline_of(cls, operands, attributes)
@@ -230,7 +230,7 @@ class Builder:
             known = self.known[key] = {"form": self.forms.setdefault(form, {}),
                                        "fields": op.__dict__ | dict.fromkeys(fields)}
         if restricted:
-            if not self._restrict(op, dict(zip([f.name for f in present], used)), mask, symbols, place, piece):
+            if not self._restrict(op, dict(zip([f.name for f in present], used)), mask, symbols, position_of, piece):
                 return None
             verify_mask(op, operands)
         elif "apart" not in known["form"]:
@@ -263,9 +263,9 @@ class Builder:
         if known is None or "apart" not in known["form"]:
             return None
         op = object.__new__(cls)
-        op.__dict__ = own = known["fields"].copy()
+        op.__dict__ = fields = known["fields"].copy()
         for field, tile in operands:
-            own[field.name] = tile
+            fields[field.name] = tile
         return op, operands, used, (), known
 
     def _perform(self, op: Op, operands: Operands, used: list[View], symbols: Sequence[Symbol], known: Known
@@ -300,10 +300,10 @@ class Builder:
             key: object = op.ranges, bool(op.mask or op.limits)
         else:
             key = "findings"
-        found = known.get(key)
-        if found is None:
-            found = known[key] = findings(op, self.machine)
-        for finding in found:
+        reported = known.get(key)
+        if reported is None:
+            reported = known[key] = findings(op, self.machine)
+        for finding in reported:
             self.report(finding.error, finding.contested and not (finding.settled and self.settles))
         return not self.considering
 
@@ -318,8 +318,8 @@ class Builder:
         """The kernel has ended: what it held at once, and where."""
         if self.rules is DeviceRules.OFF:
             return
-        for finding, place in self.memory.findings():
-            report(finding.error, self.rules, place, finding.contested)
+        for finding, location in self.memory.findings():
+            report(finding.error, self.rules, location, finding.contested)
 
     def consider(self, cls: type[Op], views: Views, target: View, mask: object, attributes: dict[str, object]) -> None:
         """An operation whose result is copied to a target may come to write there itself, where the kernel is

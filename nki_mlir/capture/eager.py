@@ -104,14 +104,14 @@ class EagerBuilder(Builder):
                  partition_dim: int = 0, name: str = "", attributes: Marks | None = None,
                  at: Location | None = None) -> Buffer:
         private = self.new_private() if space == HBM and not shared else None
-        made = self.allocated(shape, dtype, space, shared or private in self.launch.results, partition_dim, name)
+        buffer = self.allocated(shape, dtype, space, shared or private in self.launch.results, partition_dim, name)
         at = at or user_location(2)
         if space != HBM:
-            made.unwritten = made.origin = FreshTile(made.name, at)
-        self.track(made, attributes, at)
+            buffer.unwritten = buffer.origin = FreshTile(buffer.name, at)
+        self.track(buffer, attributes, at)
         if private is not None:
-            self.private[made] = private
-        return made
+            self.private[buffer] = private
+        return buffer
 
     def allocated(self, shape: tuple[int, ...], dtype: DType, space: str, shared: bool, partition_dim: int,
                   name: str) -> Buffer:
@@ -148,9 +148,9 @@ class EagerBuilder(Builder):
         return Buffer(shape, dtype, "sbuf", name, handle=np.zeros(shape, dtype.numpy))
 
     def constant(self, array: np.ndarray, dtype: DType) -> Buffer:
-        made = Buffer(tuple(array.shape), dtype, "hbm", self.new_name(), handle=np.ascontiguousarray(array))
-        self.touches.constant(made, array)
-        return made
+        buffer = Buffer(tuple(array.shape), dtype, "hbm", self.new_name(), handle=np.ascontiguousarray(array))
+        self.touches.constant(buffer, array)
+        return buffer
 
     def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
         if happens(masks_of(op, symbols)) is not False:

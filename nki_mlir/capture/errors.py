@@ -220,6 +220,6 @@ def unknown(owner: str, name: str, names: Iterable[str], instead: Mapping[str, s
     from difflib import get_close_matches  # start-up: imported on first use
     near = get_close_matches(name, [n for n in names if not n.startswith("_")], 1, ALIKE)
     meant = instead.get(name) or (f"did you mean {near[0]}?" if near else "")
-    made = UnknownName(owner=owner, missing=name, meant=f"; {meant}" if meant else "")
-    made.here()
-    return made
+    error = UnknownName(owner=owner, missing=name, meant=f"; {meant}" if meant else "")
+    error.here()
+    return error

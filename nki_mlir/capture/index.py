@@ -299,8 +299,8 @@ class Index:
         items = subscript if isinstance(subscript, tuple) else (subscript,)
         at = next((k for k, i in enumerate(items) if i is Ellipsis), None)
         if at is not None:
-            given = sum(i is not None and i is not Ellipsis for i in items)
-            items = (*items[:at], *[slice(None)] * (len(self.shape) - given), *items[at + 1:])
+            indexed = sum(i is not None and i is not Ellipsis for i in items)
+            items = (*items[:at], *[slice(None)] * (len(self.shape) - indexed), *items[at + 1:])
         const, axes, shape, left = self.const, [], [], iter(zip(self.axes, self.shape))
         for item in items:
             if item is None:
@@ -323,12 +323,12 @@ class Index:
 
     def reshape(self, *shape: Any) -> "Index":
         """Insert or drop axes of extent 1."""
-        wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else tuple(shape)
-        kept = [(c, n) for c, n in zip(self.axes, self.shape) if n != 1]
-        if [n for n in wanted if n != 1] != [n for _, n in kept]:
-            raise NotAffine(what=f"an index tensor of shape {self.shape} is reshaped to {wanted}")
-        coefficients = iter(c for c, _ in kept)
-        return Index(self.const, self.symbols, tuple(0 if n == 1 else next(coefficients) for n in wanted), wanted)
+        new_shape = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else tuple(shape)
+        moving = [(c, n) for c, n in zip(self.axes, self.shape) if n != 1]
+        if [n for n in new_shape if n != 1] != [n for _, n in moving]:
+            raise NotAffine(what=f"an index tensor of shape {self.shape} is reshaped to {new_shape}")
+        coefficients = iter(c for c, _ in moving)
+        return Index(self.const, self.symbols, tuple(0 if n == 1 else next(coefficients) for n in new_shape), new_shape)
 
     def spread(self, shape: tuple[int, ...]) -> "Index":
         """The same values, broadcast to ``shape``."""
@@ -462,14 +462,14 @@ class MGridResult(tuple[object, ...]):
 class _MGrid:
     def __getitem__(self, slices: tuple[slice, ...]) -> MGridResult:
         slices = slices if isinstance(slices, tuple) else (slices,)
-        rank, made = len(slices), []
+        rank, ranges = len(slices), []
         for k, s in enumerate(slices):
             start, step = Index.of(s.start or 0) if not isinstance(s.start, Index) else s.start, s.step or 1
             length = (Index.of(s.stop) - start).as_int("the extent of nl.mgrid depends on it")
             count = max(0, -(-length // step))
-            made.append(start.with_axes(tuple(step if a == k else 0 for a in range(rank)),
+            ranges.append(start.with_axes(tuple(step if a == k else 0 for a in range(rank)),
                                         tuple(count if a == k else 1 for a in range(rank))))
-        return MGridResult(made)
+        return MGridResult(ranges)
 
 
 mgrid = _MGrid()

@@ -56,16 +56,16 @@ def definition(code: CodeType, scope: dict[str, object]) -> Definition | None:
     ``scope`` are the function's globals, by which sources in archives are found. The ``def`` is the caller's to change.
     """
     linecache.lazycache(code.co_filename, scope)
-    place = code.co_firstlineno, code.co_name
+    key = code.co_firstlineno, code.co_name
     source = source_of(code.co_filename)
-    found, now = source.definitions.get(place), "".join(source.lines)
+    known, now = source.definitions.get(key), "".join(source.lines)
     earlier = [text for text in _earlier.get(code.co_filename, ()) if text != now]
-    if found is None or not _is_of(found.function, code) or (earlier and not compiles_to(now, code)):
+    if known is None or not _is_of(known.function, code) or (earlier and not compiles_to(now, code)):
         text = next((t for t in earlier if compiles_to(t, code)), None) or text_of(code)
-        found = None if text is None else _parsed(text).get(place)
-    if found is None:
+        known = None if text is None else _parsed(text).get(key)
+    if known is None:
         return None
-    return Definition(copy.deepcopy(found.function), found.inside)
+    return Definition(copy.deepcopy(known.function), known.inside)
 
 
 @cache
@@ -109,8 +109,8 @@ def _definitions(tree: ast.AST, inside: str | None) -> Iterator[tuple[tuple[int,
 
 def _is_of(node: ast.FunctionDef, code: CodeType) -> bool:
     """Whether the definition has the code's parameters and variables. (Test runners add variables named ``@...``.)"""
-    given = node.args
-    names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    parameters = node.args
+    names = [a.arg for a in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)]
     if tuple(names) != code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]:
         return False
     known = {name for inner in ast.walk(node) for name in _bound(inner)}
@@ -226,8 +226,8 @@ def compiled(module: ast.Module, file: str, flags: int) -> CodeType:
     """The module's code, whose instructions have places."""
     if sys.version_info >= (3, 11):
         return compile(module, file, "exec", dont_inherit=True, flags=flags)
-    found = _number(module)
-    return _with_lines(compile(module, file, "exec", dont_inherit=True, flags=flags), found)
+    positions = _number(module)
+    return _with_lines(compile(module, file, "exec", dont_inherit=True, flags=flags), positions)
 
 
 def positions_of(code: CodeType) -> list[Position]:
@@ -236,13 +236,13 @@ def positions_of(code: CodeType) -> list[Position]:
         return list(code.co_positions())
     if id(code) in _known:
         return _known[id(code)][1]
-    found: list[Position] = [(n, n, None, None) for start, end, n in code.co_lines() for _ in range(start, end, 2)]
+    positions: list[Position] = [(n, n, None, None) for start, end, n in code.co_lines() for _ in range(start, end, 2)]
     for other in _compiled_again(code.co_filename):
         if _outline(other) == _outline(code):
-            for own, others in zip(_acting(code), _acting(other)):
-                found[own] = _known[id(other)][1][others]
+            for mine, others in zip(_acting(code), _acting(other)):
+                positions[mine] = _known[id(other)][1][others]
             break
-    return found
+    return positions
 
 
 NO_LINE = -128                  # in a table of lines: the instructions belong to none
@@ -252,15 +252,15 @@ _known: dict[int, tuple[CodeType, list[Position]]] = {}        # by ``id``: code
 
 def _number(module: ast.Module) -> list[Position]:
     """Give each node a line of its own, from 2, and the result its place, after the module's."""
-    found: list[Position] = [(1, 1, 0, 0)]
+    positions: list[Position] = [(1, 1, 0, 0)]
     nodes: list[Any] = list({id(node): node for node in ast.walk(module) if hasattr(node, "lineno")}.values())
     for node in nodes:
-        found.append((node.lineno, node.end_lineno, node.col_offset, node.end_col_offset))
-        node.lineno = node.end_lineno = len(found)
+        positions.append((node.lineno, node.end_lineno, node.col_offset, node.end_col_offset))
+        node.lineno = node.end_lineno = len(positions)
     for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             node.func.end_lineno = node.lineno      # by which 3.10 says where a method is called
-    return found
+    return positions
 
 
 def _with_lines(code: CodeType, found: list[Position]) -> CodeType:
@@ -269,12 +269,12 @@ def _with_lines(code: CodeType, found: list[Position]) -> CodeType:
     table: list[tuple[int, int]] = []               # bytes of code, and how many lines further they are
     of_instructions: list[Position] = []
     for start, end, number in code.co_lines():
-        place = found[number - 1] if number else (None, None, None, None)
-        of_instructions += [place] * ((end - start) // 2)
-        if place[0] is None:
+        position = found[number - 1] if number else (None, None, None, None)
+        of_instructions += [position] * ((end - start) // 2)
+        if position[0] is None:
             table += [(size, NO_LINE) for size in _sizes(end - start)]
             continue
-        step, line = place[0] - line, place[0]
+        step, line = position[0] - line, position[0]
         while abs(step) > 127:
             part = max(-127, min(step, 127))
             table.append((0, part))
@@ -412,8 +412,8 @@ def user_location(skip: int = 1) -> Location:
         return Location("<unknown>", 0, 0)
     code, instruction = frame.f_code, frame.f_lasti
     known = _positions.get(id(code))
-    found = None if known is None else known.found.get(instruction)
-    return _position(code, instruction) if found is None else found
+    location = None if known is None else known.found.get(instruction)
+    return _position(code, instruction) if location is None else location
 
 
 diagnostics.kernel_line = user_location

@@ -73,13 +73,13 @@ class Mask:
 
     def pieces(self) -> list["Mask"]:
         """Conjunctions of which exactly one holds where the mask, a negation, does."""
-        made: list[Mask] = []
+        parts: list[Mask] = []
         holding: tuple[tuple[Index, bool], ...] = ()
         for expression, equal in self.terms:
             fails = (expression - 1, -expression - 1) if equal else (-expression - 1,)
-            made += [Mask((*holding, (e, False))) for e in fails]
+            parts += [Mask((*holding, (e, False))) for e in fails]
             holding += ((expression, equal),)
-        return made
+        return parts
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -128,7 +128,7 @@ class Mask:
         bound = [_reduced(e, equal, axis) for e, equal in self.terms if e.axes[axis]]
         if not bound:
             return self
-        made = [(e, equal) for e, equal in self.terms if not e.axes[axis]]
+        terms = [(e, equal) for e, equal in self.terms if not e.axes[axis]]
         first = bound[0][1] * 0
         last = first + self.shape[axis] - 1
         solved = next(((c, rest) for c, rest, equal in bound if equal and abs(c) == 1), None)
@@ -136,13 +136,13 @@ class Mask:
         upper = [(1, last), *((-c, rest) for c, rest, _ in bound if c < 0)]
         if solved is not None:
             position = -solved[1] * solved[0]
-            made += [(position, False), (last - position, False)]
-            made += [(position * c + rest, equal) for c, rest, equal in bound]
+            terms += [(position, False), (last - position, False)]
+            terms += [(position * c + rest, equal) for c, rest, equal in bound]
         elif any(equal for *_, equal in bound) or min(max(c for c, _ in side) for side in (lower, upper)) > 1:
             raise UnsupportedMask(what="which results nothing goes into is no conjunction of comparisons")
         else:
-            made += [(low * b + high * a, False) for a, low in lower for b, high in upper]
-        return Mask(tuple((e, equal) for e, equal in made if not Mask(((e, equal),)).known()))
+            terms += [(low * b + high * a, False) for a, low in lower for b, high in upper]
+        return Mask(tuple((e, equal) for e, equal in terms if not Mask(((e, equal),)).known()))
 
     def constraints(self, place: "dict[Symbol, int]") -> tuple[Constraint, ...]:
         """Its terms over an operation's symbols and the axes they have."""
@@ -162,9 +162,9 @@ def _reduced(index: "Index", equal: bool, axis: int) -> tuple[int, "Index", bool
 
 def placed(index: "Index", shape: Sequence[int]) -> "Index":
     """An index tensor on tiles of ``shape``: its first axis is the tile's first, or, as in NumPy, its last the last."""
-    own, shape = index.shape, tuple(shape)
-    for offset in (0, len(shape) - len(own)):
-        if len(own) <= len(shape) and all(n in (1, shape[k + offset]) for k, n in enumerate(own)):
-            behind = len(shape) - len(own) - offset
+    mask_shape, shape = index.shape, tuple(shape)
+    for offset in (0, len(shape) - len(mask_shape)):
+        if len(mask_shape) <= len(shape) and all(n in (1, shape[k + offset]) for k, n in enumerate(mask_shape)):
+            behind = len(shape) - len(mask_shape) - offset
             return index.with_axes((0,) * offset + index.axes + (0,) * behind, shape)
-    raise UnsupportedMask(what=f"the mask has shape {own}, the operation's tiles {shape}")
+    raise UnsupportedMask(what=f"the mask has shape {mask_shape}, the operation's tiles {shape}")

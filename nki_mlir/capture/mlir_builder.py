@@ -124,11 +124,11 @@ class MlirBuilder(Builder):
 
     def left_open(self) -> dict[tuple[object, ...], str]:
         """Requests for what Python left before its end and went on: loops by a jump, branches by an exception."""
-        found = dict(self.abandoned)
+        reasons = dict(self.abandoned)
         for scope in self.scopes[1:]:
             for symbol in (s for e in scope.condition for s in e.symbols):
-                found |= {s.key: "an exception left an if statement half way" for s in symbol.roots()}
-        return found
+                reasons |= {s.key: "an exception left an if statement half way" for s in symbol.roots()}
+        return reasons
 
     def requests_after(self, error: Exception) -> dict[tuple[object, ...], str]:
         """Requests that may make the kernel pass after all.
@@ -136,12 +136,12 @@ class MlirBuilder(Builder):
         Both branches of a symbolic ``if`` have run, a symbol's text was used, or Python took a symbol for what it is
         not.
         """
-        found, symbols = dict(self.hints), [s for scope in self.scopes for e in scope.condition for s in e.symbols]
+        reasons, symbols = dict(self.hints), [s for scope in self.scopes for e in scope.condition for s in e.symbols]
         if not isinstance(error, NkiMlirError):
             symbols += [s.symbol for s in self.scopes if s.symbol is not None] + list(self.programs.values())
         for symbol in symbols:
-            found |= {s.key: f"{type(error).__name__}: {error}" for s in symbol.roots()}
-        return found
+            reasons |= {s.key: f"{type(error).__name__}: {error}" for s in symbol.roots()}
+        return reasons
 
     def iteration(self, site: Site) -> None:
         if (performed := self.performed()) == self.counted:         # Python's own loops may be as long as they like
@@ -185,9 +185,9 @@ class MlirBuilder(Builder):
         if attributes:
             named = named | {k: self.make.value(v) for k, v in attributes.items()}
         self.emit_waiting()
-        self.waiting = WaitingResult(buffer, named, place := at or user_location(2), at, not self.replaying)
+        self.waiting = WaitingResult(buffer, named, location := at or user_location(2), at, not self.replaying)
         if not self.replaying:
-            self.track(buffer, attributes, place)
+            self.track(buffer, attributes, location)
         return buffer
 
     def emit_waiting(self) -> None:
@@ -251,9 +251,9 @@ class MlirBuilder(Builder):
                 "constant": ir.UnitAttr.get(), "sym_visibility": ir.StringAttr.get("private")})
         name = self.cache[key]
         op = self._op("memref.get_global", results=[kind], attributes={"name": ir.FlatSymbolRefAttr.get(name)})
-        made = Buffer(flat.shape, dtype, "hbm", name, handle=LateValue(op.results[0]), scope=self.scopes[-1])
-        self.touches.constant(made, flat)
-        return made
+        buffer = Buffer(flat.shape, dtype, "hbm", name, handle=LateValue(op.results[0]), scope=self.scopes[-1])
+        self.touches.constant(buffer, flat)
+        return buffer
 
     def program_id(self, axis: int) -> Index | int:
         if axis in self.point:

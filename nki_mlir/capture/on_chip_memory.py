@@ -105,15 +105,15 @@ class OnChipMemory:
         kind = self.kinds.get(key)
         if kind is None:
             kind = self.kinds[key] = self.kind_of(buffer)
-        buffer.held = held = Held(kind, buffer.name, self.now, place)
-        self.tiles.append(held)
+        buffer.held = tile = Held(kind, buffer.name, self.now, place)
+        self.tiles.append(tile)
         self.total[kind.space] += kind.bytes
         if attributes:
-            held.blocks = self.addresses(attributes)
-            self.placed |= bool(held.blocks)
+            tile.blocks = self.addresses(attributes)
+            self.placed |= bool(tile.blocks)
         if kind.broken is not None:
             return Finding(kind.broken)
-        return self.outside(held) if held.blocks else None
+        return self.outside(tile) if tile.blocks else None
 
     def kind_of(self, buffer: Buffer) -> TileFootprint:
         physical, blocks = buffer.physical_shape, max(1, prod(buffer.shape[:buffer.partition_dim]))
@@ -136,19 +136,19 @@ class OnChipMemory:
 
     def forget(self, buffer: Buffer) -> None:
         """An operation was taken back, and its result with it."""
-        held = buffer.held
-        if held is not None:
-            self.total[held.kind.space] -= held.kind.bytes
-            held.kind, held.blocks = NO_ROOM[held.kind.space], ()
+        tile = buffer.held
+        if tile is not None:
+            self.total[tile.kind.space] -= tile.kind.bytes
+            tile.kind, tile.blocks = NO_ROOM[tile.kind.space], ()
 
     def use(self, views: Sequence[View]) -> None:
         """One more operation."""
         self.now = now = self.now + 1
         for view in views:
-            if (held := view.buffer.held) is not None:
-                held.last = now
-                if not held.first:
-                    held.first = now
+            if (tile := view.buffer.held) is not None:
+                tile.last = now
+                if not tile.first:
+                    tile.first = now
 
     def begin(self) -> int:
         """A loop begins, which counts as an operation: its number."""
@@ -173,16 +173,16 @@ class OnChipMemory:
     # -- parts -------------------------------------------------------------------------------------------------------
     def addresses(self, attributes: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
         """(partition, byte) of each block; in PSUM the first generation gives (bank, partition, byte)."""
-        given = attributes.get("nki.addresses") or ([a] if (a := attributes.get("nki.address")) else [])
+        attribute = attributes.get("nki.addresses") or ([a] if (a := attributes.get("nki.address")) else [])
         bank = self.machine.psum_bank_bytes
-        return tuple((a[-2], a[-1] + (a[0] * bank if len(a) == 3 else 0)) for a in given)
+        return tuple((a[-2], a[-1] + (a[0] * bank if len(a) == 3 else 0)) for a in attribute)
 
     def extend(self) -> None:
         """Tiles that a loop uses and did not make are held as long as it runs."""
-        for held in self.tiles:
+        for tile in self.tiles:
             for began, ended in self.loops:
-                if held.created < began and held.first and held.first <= ended and held.last > began:
-                    held.first, held.last = min(held.first, began), max(held.last, ended)
+                if tile.created < began and tile.first and tile.first <= ended and tile.last > began:
+                    tile.first, tile.last = min(tile.first, began), max(tile.last, ended)
 
     def peak(self, space: str) -> Iterator[tuple[Finding, Location | None]]:
         tiles = [held for held in self.tiles if held.kind.space == space and held.first]

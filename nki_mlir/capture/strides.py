@@ -67,32 +67,32 @@ def expand_ellipsis(items: tuple[object, ...], rank: int) -> tuple[Any, ...]:
     if len(items) == rank and not any([i is Ellipsis for i in items]):
         return items
     at = next((k for k, i in enumerate(items) if i is Ellipsis), len(items))
-    given = [i for i in items if i is not Ellipsis]
-    if len(given) > rank:
-        raise TooManySubscripts(given=len(given), rank=rank)
-    return (*given[:at], *[slice(None)] * (rank - len(given)), *given[at:])
+    indices = [i for i in items if i is not Ellipsis]
+    if len(indices) > rank:
+        raise TooManySubscripts(given=len(indices), rank=rank)
+    return (*indices[:at], *[slice(None)] * (rank - len(indices)), *indices[at:])
 
 
 def numbers_of(items: tuple[object, ...]) -> tuple[object, ...] | None:
     """Subscripts that are numbers, slices of numbers and ``...``, as what can be looked up; None where others are among
     them. ``True`` is no number: it is a condition."""
-    found: list[object] = []
+    numbers: list[object] = []
     for item in items:
         if type(item) is slice:
             start, stop, step = span = item.start, item.stop, item.step
             if not ((start is None or type(start) is int) and (stop is None or type(stop) is int)
                     and (step is None or type(step) is int)):
                 return None
-            found.append(span)
+            numbers.append(span)
         elif type(item) is DynamicSlice:
             if type(item.start) is not int or type(item.size) is not int:
                 return None
-            found.append((item.start, item.size))
+            numbers.append((item.start, item.size))
         elif type(item) is int or item is Ellipsis:
-            found.append(item)
+            numbers.append(item)
         else:
             return None
-    return tuple(found)
+    return tuple(numbers)
 
 
 def subscript_index(item: Any) -> Index:
@@ -142,16 +142,16 @@ def reshaped(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]
             blocks[-1] = [blocks[-1][0] * n, step]
         else:
             blocks.append([n, step])
-    made: list[int] = []
+    steps: list[int] = []
     left, step = blocks.pop() if blocks else (1, 1)
     for n in reversed(wanted):
         if left == 1 and n != 1 and blocks:
             left, step = blocks.pop()
         if left % n:
             return None
-        made.append(step)
+        steps.append(step)
         step, left = step * n, left // n
-    return tuple(reversed(made)) if left == 1 and not blocks else None
+    return tuple(reversed(steps)) if left == 1 and not blocks else None
 
 
 def regrouped(dims: Sequence[Dim], shape: Sequence[int]) -> list[Dim] | None:

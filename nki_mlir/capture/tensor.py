@@ -109,12 +109,12 @@ class View:
     @classmethod
     def operand(cls, buffer: Buffer, base_shape: tuple[int, ...], pattern: "OperandPattern") -> "Self":
         """A part of a buffer, together with the tile that it is."""
-        made = object.__new__(cls)
-        made.partition, made.free, made.dims, made.shape, made.dtype, access, layout = pattern
-        made.buffer, made.limits, made.mask = buffer, (), None
-        made._tile = tile = Tile(buffer.handle, buffer.space, base_shape, buffer.dtype, access, buffer.name)
+        view = object.__new__(cls)
+        view.partition, view.free, view.dims, view.shape, view.dtype, access, layout = pattern
+        view.buffer, view.limits, view.mask = buffer, (), None
+        view._tile = tile = Tile(buffer.handle, buffer.space, base_shape, buffer.dtype, access, buffer.name)
         tile._layout = layout
-        return made
+        return view
 
     @classmethod
     def whole_tile(cls, buffer: Buffer) -> "Self":
@@ -136,11 +136,11 @@ class View:
     def remapped(self, dims: Sequence[Dim], change: Change, partition: Index | None = None,
                  free: Index | None = None, limits: Sequence[Limit] = ()) -> "Self":
         """Other axes: ``change`` carries indices over the old ones to the new ones."""
-        kept = [l._replace(index=change(l.index)) for l in self.limits]
+        changed = [l._replace(index=change(l.index)) for l in self.limits]
         mask = self.mask
         if mask is not None:
             mask = Mask(tuple((change(e), equal) for e, equal in mask.terms), mask.negated)
-        return self.like(partition=partition, free=free, dims=tuple(dims), limits=(*kept, *limits), mask=mask)
+        return self.like(partition=partition, free=free, dims=tuple(dims), limits=(*changed, *limits), mask=mask)
 
     @property
     def ndim(self) -> int:
@@ -171,23 +171,23 @@ class View:
         items = items if isinstance(items, tuple) else (items,)
         if self.limits or self.mask is not None or (numbers := numbers_of(items)) is None:
             return None
-        own = self._tile
-        key: tuple[object, ...] = (self.dims, self.buffer.on_chip, numbers) if own is None else (
-            own._layout or own.layout, numbers)
+        plain = self._tile
+        key: tuple[object, ...] = (self.dims, self.buffer.on_chip, numbers) if plain is None else (
+            plain._layout or plain.layout, numbers)
         known = _parts.get(key)
         if known is None or known[0] != self.dims:
             part = self._basic(strides.expand_ellipsis(items, self.ndim))
             if not part.limits:                 # what is out of bounds is left to the operation that uses it
                 if len(_parts) >= MOST_PARTS:
                     _parts.clear()
-                tile = part.plain_tile() if own is not None else None
+                tile = part.plain_tile() if plain is not None else None
                 _parts[key] = (self.dims, part.partition.const - self.partition.const,
                                part.free.const - self.free.const, part.dims,
                                None if tile is None else part.pattern(tile))
             return part
         _, by_partition, by_free, dims, pattern = known
-        if own is not None and pattern is not None:
-            return self.operand(self.buffer, own.base_shape, pattern)
+        if plain is not None and pattern is not None:
+            return self.operand(self.buffer, plain.base_shape, pattern)
         return type(self)(self.buffer, self.partition.plus(by_partition), self.free.plus(by_free), dims, self.dtype)
 
     def _advanced(self, items: Sequence[object]) -> "Self":
@@ -204,22 +204,22 @@ class View:
 
     def _basic(self, items: Sequence[object]) -> "Self":
         # An integer removes its dimension, except the partition of a tile: a tile keeps its axis 0.
-        kept = self.partition_axis() if self.buffer.on_chip else None
+        partition_axis = self.partition_axis() if self.buffer.on_chip else None
         partition, free, limits = self.partition, self.free, []
         dims: list[Dim] = []
         spans: list[tuple[Index, int]] = []         # start and step of each old dimension
-        places: list[int | None] = []               # and its new axis
+        new_axes: list[int | None] = []               # and its new axis
         for k, (item, (by_partition, by_free, extent)) in enumerate(zip(items, self.dims)):
             if isinstance(item, (slice, DynamicSlice)):
                 start, step, count = slice_span(item, extent)
             else:
                 start, step, count = from_front(item, extent), 1, 1
             spans.append((start, step))
-            places.append(len(dims))
-            if isinstance(item, (slice, DynamicSlice)) or k == kept:
+            new_axes.append(len(dims))
+            if isinstance(item, (slice, DynamicSlice)) or k == partition_axis:
                 dims.append(Dim(by_partition * step, by_free * step, count))
             else:
-                places[-1] = None
+                new_axes[-1] = None
             if start.const or start.symbols:
                 if by_partition:
                     partition = partition + start * by_partition
@@ -233,8 +233,8 @@ class View:
         shape = tuple([d.count for d in dims])
         if not (limits or self.limits or self.mask is not None):
             return self.like(partition=partition, free=free, dims=tuple(dims))
-        picked = [start.with_axes([step if axis == place else 0 for axis in range(len(dims))], shape)
-                  for (start, step), place in zip(spans, places)]
+        picked = [start.with_axes([step if axis == new_axis else 0 for axis in range(len(dims))], shape)
+                  for (start, step), new_axis in zip(spans, new_axes)]
         return self.remapped(dims, lambda index: substitute(index, picked).spread(shape), partition, free,
                              [Limit(picked[k], k, self.dims[k].count) for k in limits])
 
@@ -272,20 +272,20 @@ class View:
         dims = (ONE_MORE,) * (len(shape) - self.ndim) + self.dims
         if len(dims) != len(shape) or any(d.count not in (1, n) for d, n in zip(dims, shape)):
             raise BadBroadcast(shape=tuple(self.shape), wanted=tuple(shape))
-        made = tuple(d if d.count == n else Dim(0, 0, n) for d, n in zip(dims, shape))
-        return self.remapped(made, lambda index: index.spread(shape))
+        spread = tuple(d if d.count == n else Dim(0, 0, n) for d, n in zip(dims, shape))
+        return self.remapped(spread, lambda index: index.spread(shape))
 
     def with_unit_dims(self, axes: Sequence[int], rank: int) -> "Self":
         """Dimensions of extent 1 put in at ``axes`` of the result, which has ``rank`` dimensions."""
-        places = [k for k in range(rank) if k not in axes]
+        old_axes = [k for k in range(rank) if k not in axes]
         dims = [ONE_MORE] * rank
-        for k, dim in zip(places, self.dims):
+        for k, dim in zip(old_axes, self.dims):
             dims[k] = dim
         shape = tuple(d.count for d in dims)
 
         def change(index: Index) -> Index:
             moved = [0] * rank
-            for k, c in zip(places, index.axes):
+            for k, c in zip(old_axes, index.axes):
                 moved[k] = c
             return index.with_axes(moved, shape)
         return self.remapped(dims, change)
@@ -301,19 +301,19 @@ class View:
         shape = tuple(shape)
         if math.prod(shape) != math.prod(self.shape):
             raise BadReshape(what=f"{math.prod(self.shape)} elements of shape {self.shape} do not reshape to {shape}")
-        own = next((k for k, d in enumerate(self.dims) if d.partition), None)
-        if not self.buffer.on_chip or own is None:
-            made = strides.regrouped(self.dims, shape)
+        lanes = next((k for k, d in enumerate(self.dims) if d.partition), None)
+        if not self.buffer.on_chip or lanes is None:
+            new_dims = strides.regrouped(self.dims, shape)
         else:
-            at = own if partition_dim is None else partition_dim
-            if at >= len(shape) or shape[at] != self.dims[own].count:
-                raise BadReshape(what=f"the partition dimension {self.dims[own].count} of {self.shape} is not kept "
+            at = lanes if partition_dim is None else partition_dim
+            if at >= len(shape) or shape[at] != self.dims[lanes].count:
+                raise BadReshape(what=f"the partition dimension {self.dims[lanes].count} of {self.shape} is not kept "
                                       f"in {shape}")
-            free = strides.regrouped(self.dims[:own] + self.dims[own + 1:], shape[:at] + shape[at + 1:])
-            made = None if free is None else [*free[:at], self.dims[own], *free[at:]]
-        if made is None:
+            free = strides.regrouped(self.dims[:lanes] + self.dims[lanes + 1:], shape[:at] + shape[at + 1:])
+            new_dims = None if free is None else [*free[:at], self.dims[lanes], *free[at:]]
+        if new_dims is None:
             raise BadReshape(what=f"a strided view of shape {self.shape} does not reshape to {shape} without a copy")
-        return self.settled("reshaped").like(dims=tuple(made))
+        return self.settled("reshaped").like(dims=tuple(new_dims))
 
     def reinterpreted(self, dtype: DType) -> "Self":
         """The same bytes as another dtype; the last dimension scales with the sizes."""
@@ -389,7 +389,7 @@ class View:
         related fact the interval is exact, so failing it is an error here and now; with one it is an upper estimate. A
         flat HBM offset cannot show that one dimension was overrun, hence the list.
         """
-        found = []
+        indices = []
         for limit in self.limits:
             index, extent = lift(limit.index), limit.extent
             low, high = index.interval()
@@ -402,8 +402,8 @@ class View:
                         symbol.ask("a bound depends on its quotient or remainder")
                 self.out_of_bounds(limit)
             low, high = index.interval_given(related)
-            found += [index] * (low < 0) + [extent - 1 - index] * (high >= extent)
-        return found
+            indices += [index] * (low < 0) + [extent - 1 - index] * (high >= extent)
+        return indices
 
     def out_of_bounds(self, limit: Limit) -> None:
         low, high = limit.index.interval()

@@ -84,7 +84,7 @@ def annotated(value: object, annotation: Callable[[], object]) -> object:
 
 def named(value: object, name: str) -> object:
     """A tensor that has no name of its own gets that of the variable it is assigned to."""
-    if isinstance(value, View) and (own := value.buffer.name)[:1] == "t" and own[1:].isdigit():
+    if isinstance(value, View) and (automatic := value.buffer.name)[:1] == "t" and automatic[1:].isdigit():
         builder = current.get()
         if builder is not None:
             builder.rename(value.buffer, name)

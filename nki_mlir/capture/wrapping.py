@@ -143,17 +143,17 @@ class LogicWrapper(ast.NodeTransformer):
         self.generic_visit(node)
         if self.is_plain:
             return node
-        made, *others = node.values
+        left, *others = node.values
         for other in others:
-            made = ast.copy_location(self.joined(isinstance(node.op, ast.And), made, other), node)
-        return made
+            left = ast.copy_location(self.joined(isinstance(node.op, ast.And), left, other), node)
+        return left
 
     def joined(self, is_and: bool, first: ast.expr, second: ast.expr) -> ast.expr:
         """``both(held, second) if (held := operand(first)) else held``; of ``or`` with the test negated."""
-        kept = self.keep(ast.copy_location(_call("operand", first, ast.Constant(is_and)), first))
-        held = ast.Name(kept.target.id, ast.Load())
-        test = kept if is_and else ast.UnaryOp(ast.Not(), kept)
-        return ast.IfExp(test, _call("both" if is_and else "either", held, second), held)
+        walrus = self.keep(ast.copy_location(_call("operand", first, ast.Constant(is_and)), first))
+        again = ast.Name(walrus.target.id, ast.Load())
+        test = walrus if is_and else ast.UnaryOp(ast.Not(), walrus)
+        return ast.IfExp(test, _call("both" if is_and else "either", again, second), again)
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         """``a < b < c`` is ``a < b and b < c``, with one evaluation of b."""
@@ -164,9 +164,9 @@ class LogicWrapper(ast.NodeTransformer):
         left = node.left
         for k, (op, right) in enumerate(zip(node.ops, node.comparators)):
             last = k == len(node.ops) - 1
-            kept = right if last else self.keep(right)
-            pairs.append(ast.copy_location(ast.Compare(left, [op], [kept]), node))
-            left = right if last else ast.Name(kept.target.id, ast.Load())      # type: ignore[attr-defined]
+            compared = right if last else self.keep(right)
+            pairs.append(ast.copy_location(ast.Compare(left, [op], [compared]), node))
+            left = right if last else ast.Name(compared.target.id, ast.Load())      # type: ignore[attr-defined]
         joined: ast.AST = self.visit(ast.copy_location(ast.BoolOp(ast.And(), pairs), node))
         return joined
 
@@ -278,10 +278,10 @@ def _wrapped_code(code: CodeType, is_kernel: bool, scope: dict[str, object]) -> 
     key = code.co_filename, code, is_kernel         # equal code of two files is equal as an object
     if key not in _codes:
         generates = bool(code.co_flags & inspect.CO_GENERATOR)
-        found = None if generates else definition(code, scope)
-        if found is None and not generates:
+        source = None if generates else definition(code, scope)
+        if source is None and not generates:
             warn_of_lost_checks(code, is_kernel)
-        _codes[key] = None if found is None else _compiled(found, code, is_kernel)
+        _codes[key] = None if source is None else _compiled(source, code, is_kernel)
     return _codes[key]
 
 
@@ -311,7 +311,7 @@ def _compiled(found: Definition, code: CodeType, is_kernel: bool) -> CodeType:
     function.decorator_list = []
     wrapped = ConstructWrapper(function, is_kernel).visit(function)
     # What calls itself by a global name finds that, not a name of the outer function.
-    own = [ast.Global([function.name])] if inside is None and function.name not in code.co_freevars else []
+    globals_first = [ast.Global([function.name])] if inside is None and function.name not in code.co_freevars else []
     # A class around a method gives its names ``__x`` the form they have inside of it (to which underscores in front of
     # the class's name do not count); an outer function makes the free names free again, so that the compiler emits
     # cell accesses for them.
@@ -323,7 +323,7 @@ def _compiled(found: Definition, code: CodeType, is_kernel: bool) -> CodeType:
     outer = ast.parse("def outer(): pass").body[0]
     assert isinstance(outer, ast.FunctionDef)
     outer.args.args = [ast.arg(name) for name in (*code.co_freevars, RUNTIME)]
-    outer.body = [*own, wrapped]
+    outer.body = [*globals_first, wrapped]
     module = ast.fix_missing_locations(ast.Module([outer], []))
     whole = compiled(module, code.co_filename, code.co_flags & FUTURES)
     names = "outer", *([wrapped.name] if isinstance(wrapped, ast.ClassDef) else []), function.name

@@ -114,11 +114,11 @@ def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: "list[Scope]") -> bo
     loops = [scope.symbol for scope in inner if scope.symbol is not None]
     if len(loops) < len(inner) or tile.partitions != tile.base_shape[0]:
         return False                                # under an if, or on some partitions only
-    place = {id(handle): k for k, handle in enumerate(op.symbols)}
+    position_of = {id(handle): k for k, handle in enumerate(op.symbols)}
     steps = [(abs(step), count) for step, count in tile.access.free_dims if count > 1]
     coefficients, first = dict(tile.access.free.symbols), tile.access.free.const
     for symbol in loops:
-        position = place.get(id(symbol.value))
+        position = position_of.get(id(symbol.value))
         if position in coefficients:
             c = coefficients.pop(position)
             first += c * symbol.first

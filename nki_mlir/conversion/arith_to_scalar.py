@@ -45,30 +45,30 @@ STRUCTURED = ("linalg.generic", "linalg.fill", "linalg.yield", "linalg.index")
 class ArithToScalar(Pass, name="arith-to-scalar"):
     def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
-            found = upstream_operations(module)
-            if any(op.name.startswith("linalg.") for op in found):
+            operations = upstream_operations(module)
+            if any(op.name.startswith("linalg.") for op in operations):
                 load("passmanager").PassManager.parse("builtin.module(linalg-generalize-named-ops)").run(
                     module.operation)
-                found = upstream_operations(module)
+                operations = upstream_operations(module)
             bodies: dict[object, _BodyRewriter] = {}
-            for op in found:
+            for op in operations:
                 bodies.setdefault(op.block, _BodyRewriter()).rewrite(op)
 
 
 def upstream_operations(root: Operation | Module) -> list[Operation]:
     """The named structured operations, and the arithmetic on elements, that are not the waist's."""
-    found: list[Operation] = []
+    operations: list[Operation] = []
 
     def visit(op: Operation) -> object:
         if op.name.startswith(("arith.", "math.")):
             if op.name not in OF_THE_WAIST and is_of_elements(op):
-                found.append(op)
+                operations.append(op)
         elif op.name.startswith("linalg.") and op.name not in STRUCTURED:
-            found.append(op)
+            operations.append(op)
             return ir.WalkResult.SKIP
         return ir.WalkResult.ADVANCE
     root.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
+    return operations
 
 
 def is_of_elements(op: Operation) -> bool:
@@ -99,8 +99,8 @@ class _BodyRewriter:
 
     def rewrite(self, op: Operation) -> None:
         with ir.InsertionPoint(op), op.location:
-            made = self.scalar(op)
-        op.results[0].replace_all_uses_with(made)
+            value = self.scalar(op)
+        op.results[0].replace_all_uses_with(value)
         op.erase()
 
     # -- values --------------------------------------------------------------------------------------------------------
@@ -161,15 +161,15 @@ class _BodyRewriter:
             compute = unsigned(frm)
         values = [change(v, compute) for v in values]
         if name in ACTIVATION_OF:
-            made = self.scalars.activation(ACTIVATION_OF[name], values[0])
+            value = self.scalars.activation(ACTIVATION_OF[name], values[0])
         elif name in MATH_OF:
-            made = self.create("scalar.math", values, [values[-1].type], {"fn": self.make.value(MATH_OF[name])}
+            value = self.create("scalar.math", values, [values[-1].type], {"fn": self.make.value(MATH_OF[name])}
                                ).results[0]
         elif name in ALU_OF:
-            made = self.alu(OF_TRUTHS.get(name, ALU_OF[name]) if frm is BOOL else ALU_OF[name], *values)
+            value = self.alu(OF_TRUTHS.get(name, ALU_OF[name]) if frm is BOOL else ALU_OF[name], *values)
         else:
             raise refused(op, f"'{name}'")
-        return change(made, to)
+        return change(value, to)
 
     def floats(self, op: Operation, frm: DType, a: Value, b: Value) -> Value:
         """A comparison of floats, 1 or 0 in float32."""

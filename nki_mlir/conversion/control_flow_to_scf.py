@@ -30,24 +30,24 @@ def convert(op: Operation) -> None:
     with ir.InsertionPoint(op), op.location:
         match op.name:
             case "stablehlo.while":
-                made = ir.Operation.create("scf.while", results=types, operands=list(op.operands), regions=2)
+                new = ir.Operation.create("scf.while", results=types, operands=list(op.operands), regions=2)
                 regions = [(0, 0), (1, 1)]
             case "stablehlo.if":
                 condition = extract(op.operands[0], ir.IntegerType.get_signless(1))
-                made = ir.Operation.create("scf.if", results=types, operands=[condition], regions=2)
+                new = ir.Operation.create("scf.if", results=types, operands=[condition], regions=2)
                 regions = [(0, 0), (1, 1)]
             case _:             # the last branch runs for every number that names no other
                 number = extract(op.operands[0], ir.IntegerType.get_signless(32))
                 index = value_of("arith.index_cast", ir.IndexType.get(), number)
                 last = len(op.regions) - 1
-                made = ir.Operation.create("scf.index_switch", results=types, operands=[index], regions=last + 1,
+                new = ir.Operation.create("scf.index_switch", results=types, operands=[index], regions=last + 1,
                                            attributes={"cases": ir.DenseI64ArrayAttr.get(range(last))})
                 regions = [(last, 0), *((k, k + 1) for k in range(last))]
     for source, target in regions:
         for block in list(op.regions[source].blocks):
-            block.append_to(made.regions[target])
-        terminate(made.regions[target].blocks[0], is_condition=op.name == "stablehlo.while" and target == 0)
-    exchange(op, made.results)
+            block.append_to(new.regions[target])
+        terminate(new.regions[target].blocks[0], is_condition=op.name == "stablehlo.while" and target == 0)
+    exchange(op, new.results)
 
 
 def keep_whole(module: Module) -> None:

@@ -126,11 +126,11 @@ class _Block:
         self.done.append(operation)
 
     def structured(self) -> None:
-        places = [k for k, op in enumerate(self.operations) if op.name in ("linalg.generic", "linalg.fill")]
+        numbers = [k for k, op in enumerate(self.operations) if op.name in ("linalg.generic", "linalg.fill")]
         start = None               # the operation that wrote the start value of the fold that follows
-        taken: set[int] = set()
-        for k in places:
-            if k in taken:
+        folded: set[int] = set()
+        for k in numbers:
+            if k in folded:
                 continue
             op = self.operations[k]
             self.done.append(op)
@@ -152,21 +152,21 @@ class _Block:
                         symbols = reader.symbols
                     self.emitter.at(op, symbols, reader.ranges_of(symbols), extra)
                     if finish is not None and following is not None:
-                        taken.add(following)        # its buffer may be made after the fold
+                        folded.add(following)        # its buffer may be made after the fold
                         self.emitter.insertion_point = ir.InsertionPoint(self.operations[following])
                     interval = SymbolValues(op, symbols).interval
                     Selector(self.emitter, interval, self.pieces).select(nest, start is not None)
                     start = None
                     if like is not None and self.templates is not None and not isinstance(nest.body, Constant):
                         self.templates[like[0]] = Template(like[1], self.emitter.emitted)
-        self.done += [self.operations[k] for k in sorted(taken)]
+        self.done += [self.operations[k] for k in sorted(folded)]
 
     def next(self, k: int) -> int | None:
         """The next structured operation, if nothing that touches memory comes before it."""
-        for place in range(k + 1, len(self.operations)):
-            name = self.operations[place].name
+        for number in range(k + 1, len(self.operations)):
+            name = self.operations[number].name
             if name == "linalg.generic":
-                return place
+                return number
             if not name.startswith(BETWEEN):
                 return None
         return None
@@ -216,11 +216,11 @@ def likeness(op: Operation) -> tuple[Hashable, list[Value]] | None:
     structure = structure_key(op, operands, list(op.regions[0].blocks[0].operations))
     if structure is None:
         return None
-    views = [made for made in map(defining, operands) if made is not None and made.name == "nki.view"]
+    views = [view for view in map(defining, operands) if view is not None and view.name == "nki.view"]
     if len(views) < len(operands) or any(len(view.operands) > 1 for view in views):
         return None
     buffers = [view.operands[0] for view in views]
-    if any((made := defining(buffer)) is not None and made.name != "memref.alloc" for buffer in buffers):
+    if any((definition := defining(buffer)) is not None and definition.name != "memref.alloc" for buffer in buffers):
         return None
     seen = [(*view.attributes.items(), buffer.type, buffers.index(buffer)) for view, buffer in zip(views, buffers)]
     return (structure, *seen), buffers
@@ -243,20 +243,20 @@ def _output_through(fold: TileNest, after: TileNest) -> TileOperand | None:
     def way(operand: TileOperand, axis: int) -> tuple[bool, int]:
         return axis == operand.lanes, operand.strides[axis]
     ways = {way(source, a): a for a, n in enumerate(after.extents) if n > 1}
-    place: dict[int, int] = {}
+    axis_of: dict[int, int] = {}
     for axis, n in enumerate(fold.extents):
         if n > 1 and axis not in fold.reduced:
             other = ways.pop(way(fold.output, axis), None)
             if other is None or after.extents[other] != n:
                 return None
-            place[axis] = other
+            axis_of[axis] = other
     if ways or source.partition != fold.output.partition or source.free != fold.output.free:
         return None
     target = after.output
-    lanes = next((a for a, b in place.items() if b == target.lanes), None)
+    lanes = next((a for a, b in axis_of.items() if b == target.lanes), None)
     if lanes is None and fold.output.lanes is not None and fold.extents[fold.output.lanes] == 1:
         lanes = fold.output.lanes
     if target.on_chip and lanes is None and target.lanes is not None and after.extents[target.lanes] > 1:
         return None
-    strides = tuple(target.strides[place[a]] if a in place else 0 for a in range(len(fold.extents)))
+    strides = tuple(target.strides[axis_of[a]] if a in axis_of else 0 for a in range(len(fold.extents)))
     return replace(target, strides=strides, lanes=lanes if target.on_chip else None)

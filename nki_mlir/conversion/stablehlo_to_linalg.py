@@ -112,13 +112,13 @@ def inline_calls(module: Module) -> None:
 def make_signless(module: Module) -> None:
     """Start values of kernels' results as the upstream passes leave the graph's integers: without a sign."""
     for get in operations_of(module, lambda name: name == "memref.get_global"):
-        held = named(module, get.attributes["name"].value).attributes
-        kind = ir.MemRefType(held["type"].value)
+        attributes = named(module, get.attributes["name"].value).attributes
+        kind = ir.MemRefType(attributes["type"].value)
         element = kind.element_type
         if isinstance(element, ir.IntegerType) and element.is_unsigned:
             plain = ir.IntegerType.get_signless(element.width)
-            held["type"] = ir.TypeAttr.get(buffer_type(kind, plain))
-            held["initial_value"] = ir.DenseElementsAttr.get_splat(
+            attributes["type"] = ir.TypeAttr.get(buffer_type(kind, plain))
+            attributes["initial_value"] = ir.DenseElementsAttr.get_splat(
                 ir.RankedTensorType.get(kind.shape, plain), ir.IntegerAttr.get(plain, 0))
 
 

@@ -44,9 +44,9 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
                 for op in operations_of(kernel.op, lambda name: name == "memref.load"):
                     if has_uses(op.results[0]) and in_hbm(op) and not op.parent.name.startswith("linalg."):
                         load_on_chip(op, placement.tiles)
-                found = operations_of(kernel.op, lambda name: name in ("linalg.generic", "linalg.fill"))
+                nests = operations_of(kernel.op, lambda name: name in ("linalg.generic", "linalg.fill"))
                 done: list[Operation] = []
-                for op in found:
+                for op in nests:
                     if op not in done and in_hbm(op) and "nki.mask" not in op.attributes:
                         write_on_tiles(op, placement, done)
                 for op in done:

@@ -57,8 +57,8 @@ class CallForm:
     @property
     def aliases(self) -> dict[int, int]:
         """operand number -> result number, for inputs that are updated in place."""
-        return {k: self.results.index(("input", place)) for k, place in enumerate(self.operands)
-                if ("input", place) in self.results}
+        return {k: self.results.index(("input", number)) for k, number in enumerate(self.operands)
+                if ("input", number) in self.results}
 
     def source(self, slot: Slot) -> Slot:
         """Where the memory of one of the kernel's buffers comes from: ("result", n) or ("operand", n)."""
@@ -114,7 +114,7 @@ class KernelRecord:
 
     @property
     def operands(self) -> list[ArgumentSpec]:
-        return [self.inputs[place] for place in self.form.operands]
+        return [self.inputs[number] for number in self.form.operands]
 
     @property
     def results(self) -> list[ArgumentSpec]:
@@ -175,16 +175,16 @@ class KernelRecord:
 @alone
 def effects_of(modules: list[Module]) -> dict[Slot, ArgumentEffects]:
     """What variants of one kernel do to its buffers. With several, no buffer counts as covered by one of them."""
-    found: dict[Slot, ArgumentEffects] = {}
+    effects_by_slot: dict[Slot, ArgumentEffects] = {}
     distinct = list(dict.fromkeys(modules))
     for kernel in map(the_kernel, distinct):
         for argument, effects in zip(kernel.arguments, argument_effects(kernel)):
             if argument.kind != "program_id":
-                total = found.setdefault((argument.kind, argument.index), ArgumentEffects())
+                total = effects_by_slot.setdefault((argument.kind, argument.index), ArgumentEffects())
                 total.reads |= effects.reads
                 total.writes |= effects.writes
                 total.covered = effects.covered and len(distinct) == 1
-    return found
+    return effects_by_slot
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -196,13 +196,13 @@ def read_record(config: str) -> KernelRecord:
         if "custom_op" in fields:
             named: KernelRecord = operator_record(fields["custom_op"])
             return named
-        own = fields["nki_mlir"]
-        if own["version"] != CONFIG_VERSION:
-            raise BadConfig(what=f"it has version {own['version']}, and this nki_mlir reads {CONFIG_VERSION}")
-        variants = tuple((tuple((int(a), int(n)) for a, n in m["fixed"]), str(m["text"])) for m in own["modules"])
-        form = CallForm(tuple(map(int, own["operands"])), tuple((str(k), int(n)) for k, n in own["results"]),
-                        tuple(map(int, own["returned"])))
-        record = KernelRecord(str(fields["func_name"]), tuple(map(int, fields["grid"])), str(own["structure"]),
+        ours = fields["nki_mlir"]
+        if ours["version"] != CONFIG_VERSION:
+            raise BadConfig(what=f"it has version {ours['version']}, and this nki_mlir reads {CONFIG_VERSION}")
+        variants = tuple((tuple((int(a), int(n)) for a, n in m["fixed"]), str(m["text"])) for m in ours["modules"])
+        form = CallForm(tuple(map(int, ours["operands"])), tuple((str(k), int(n)) for k, n in ours["results"]),
+                        tuple(map(int, ours["returned"])))
+        record = KernelRecord(str(fields["func_name"]), tuple(map(int, fields["grid"])), str(ours["structure"]),
                               variants, form, tuple(map(str, fields["output_names"])))
     except NkiMlirError:
         raise
@@ -212,7 +212,7 @@ def read_record(config: str) -> KernelRecord:
         raise BadConfig(what=f"it has no {error}") from None
     except (TypeError, ValueError) as error:
         raise BadConfig(what=f"one of its fields is malformed: {error}") from None
-    if record.key != own["key"]:
+    if record.key != ours["key"]:
         raise BadConfig(what="its modules do not have the key it states")
     _check_form(record)
     return record
@@ -220,7 +220,7 @@ def read_record(config: str) -> KernelRecord:
 
 def _check_form(record: KernelRecord) -> None:
     """The call form fits the signature: every buffer comes from somewhere, none from two places."""
-    operands = {("input", place) for place in record.form.operands}
+    operands = {("input", number) for number in record.form.operands}
     if operands | set(record.form.results) != set(record.slots) or len(operands) != len(record.form.operands) or len(
             set(record.form.results)) != len(record.form.results):
         raise BadConfig(what="its operands and results are not the buffers of the kernel")

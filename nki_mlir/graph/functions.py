@@ -145,17 +145,17 @@ def insert(program: Operation, call: Operation) -> None:
 
 def as_buffers(arguments: Sequence[Value], values: list[Value]) -> list[Value]:
     """The operands of a call as the kernel takes them: buffers, of its element types."""
-    taken = []
+    buffers = []
     for argument, value in zip(arguments, values):
         if isinstance(value.type, ir.MemRefType):
             value = whole_buffer(value) or copied(value)
-            wanted, origin = ir.MemRefType(argument.type), defining(value)
+            kind_wanted, origin = ir.MemRefType(argument.type), defining(value)
             if origin is not None and origin.name == "nki.reinterpret":
                 value = origin.operands[0]
-            if wanted.element_type != ir.MemRefType(value.type).element_type:      # a graph's integers have no sign
-                value = value_of("nki.reinterpret", wanted, value)
-        taken.append(value)
-    return taken
+            if kind_wanted.element_type != ir.MemRefType(value.type).element_type:  # a graph's integers have no sign
+                value = value_of("nki.reinterpret", kind_wanted, value)
+        buffers.append(value)
+    return buffers
 
 
 def copied(value: ir.Value) -> ir.Value:
@@ -184,26 +184,26 @@ def keep_in_buffers(function: Operation) -> None:
 
 def buffers(op: ir.Operation) -> list[Value]:
     """A new buffer for each result."""
-    made = []
+    allocations = []
     for result in op.results:
         kind = ir.MemRefType(result.type) if isinstance(result.type, ir.MemRefType) else None
         if kind is None or kind.get_strides_and_offset() != (list(dense(kind.shape)), 0):
             raise Unsupported(feature=f"'{op.name}' that carries a {result.type}", instead="keep it in a whole buffer"
                               ).located(location_of(op))
-        made.append(allocated(kind))
-    return made
+        allocations.append(allocated(kind))
+    return allocations
 
 
 def put(values: Sequence[Value], targets: Sequence[Value]) -> None:
     """Copy values to buffers, all of them as they were before."""
     moved = [(v, t) for v, t in zip(values, targets) if v != t]
     if any(memory_of(v) in targets for v, _ in moved):
-        held = []
+        copies = []
         for value, target in moved:
             between = allocated(target.type)
             copy(value, between)
-            held.append((between, target))
-        moved = held
+            copies.append((between, target))
+        moved = copies
     for value, target in moved:
         copy(value, target)
 
@@ -234,8 +234,8 @@ def _for(op: Operation, targets: Sequence[Value]) -> None:
     block = op.regions[0].blocks[0]
     for argument, target in zip(list(block.arguments)[1:], targets):
         argument.replace_all_uses_with(target)
-    made = ir.Operation.create("scf.for", operands=list(op.operands)[:3], regions=1)
-    new = moved(block, made.regions[0], [ir.IndexType.get()])
+    loop = ir.Operation.create("scf.for", operands=list(op.operands)[:3], regions=1)
+    new = moved(block, loop.regions[0], [ir.IndexType.get()])
     block.arguments[0].replace_all_uses_with(new.arguments[0])
     ended(new, targets)
 
@@ -249,17 +249,17 @@ def _while(op: Operation, targets: Sequence[Value]) -> None:
     for block in (before, after):
         for argument, target in zip(block.arguments, targets):
             argument.replace_all_uses_with(target)
-    made = ir.Operation.create("scf.while", regions=2)
-    for block, region in zip((before, after), made.regions):
+    loop = ir.Operation.create("scf.while", regions=2)
+    for block, region in zip((before, after), loop.regions):
         moved(block, region, [])
-    condition = made.regions[0].blocks[0]
+    condition = loop.regions[0].blocks[0]
     ended(condition, targets, "scf.condition", [terminator(condition).operands[0]])
-    ended(made.regions[1].blocks[0], targets)
+    ended(loop.regions[1].blocks[0], targets)
 
 
 def _if(op: Operation, targets: Sequence[Value]) -> None:
-    made = ir.Operation.create("scf.if", operands=[op.operands[0]], regions=2)
-    for source, region in zip(op.regions, made.regions):
+    branch = ir.Operation.create("scf.if", operands=[op.operands[0]], regions=2)
+    for source, region in zip(op.regions, branch.regions):
         ended(moved(source.blocks[0], region, []), targets)
 
 
@@ -271,12 +271,12 @@ def _choice(op: Operation, targets: Sequence[Value], cases: Sequence[tuple[int, 
     """The first case or one of the others, at the insertion point."""
     (number, case), *others = cases
     same = emit.compared(emit.EQUAL, op.operands[0], emit.constant(case))
-    made = ir.Operation.create("scf.if", operands=[same], regions=2)
-    ended(moved(op.regions[number].blocks[0], made.regions[0], []), targets)
+    branch = ir.Operation.create("scf.if", operands=[same], regions=2)
+    ended(moved(op.regions[number].blocks[0], branch.regions[0], []), targets)
     if not others:
-        ended(moved(op.regions[0].blocks[0], made.regions[1], []), targets)
+        ended(moved(op.regions[0].blocks[0], branch.regions[1], []), targets)
         return
-    with ir.InsertionPoint(made.regions[1].blocks.append()):
+    with ir.InsertionPoint(branch.regions[1].blocks.append()):
         _choice(op, targets, others)
         ir.Operation.create("scf.yield")
 

@@ -47,10 +47,10 @@ def count(module: Module) -> None:
     for op in operations_of(module, lambda name: name == "tensor.extract"):
         kind = op.results[0].type
         if len(op.operands) == 1 and isinstance(kind, ir.IntegerType):
-            found = counting.element(op.operands[0])
-            if found is not None:
+            number = counting.element(op.operands[0])
+            if number is not None:
                 with op.context, ir.InsertionPoint(op), op.location:
-                    op.results[0].replace_all_uses_with(counting.integer(found, kind))
+                    op.results[0].replace_all_uses_with(counting.integer(number, kind))
     for op in operations_of(module, lambda name: name == "tensor.from_elements"):
         if not ir.RankedTensorType(op.results[0].type).rank and not op.parent.name.startswith("linalg."):
             with op.context, ir.InsertionPoint(op), op.location:
@@ -89,9 +89,9 @@ class _Counting:
             case "linalg.generic" if len(op.results) == 1:
                 block = op.regions[0].blocks[0]
                 inputs = op.attributes["operandSegmentSizes"][0]
-                given: dict[Value, Value] = {block.arguments[k]: op.operands[k] for k in range(inputs)}
+                value_of: dict[Value, Value] = {block.arguments[k]: op.operands[k] for k in range(inputs)}
                 with op.context, ir.InsertionPoint(op), op.location:
-                    return self.scalar(terminator(block).operands[0], given)
+                    return self.scalar(terminator(block).operands[0], value_of)
         return None
 
     def scalar(self, value: Value, given: dict[Value, Value]) -> Number | None:
@@ -115,8 +115,8 @@ class _Counting:
             return self.chosen(*operands)
         if None in operands:
             return None
-        made = self.computed(op, *operands)                             # type: ignore[arg-type]
-        return made if made is not None and fits(made.span, value.type) else None
+        counted = self.computed(op, *operands)                             # type: ignore[arg-type]
+        return counted if counted is not None and fits(counted.span, value.type) else None
 
     # -- making numbers ------------------------------------------------------------------------------------------------
     def computed(self, op: Operation, a: Number, b: Number | None = None) -> Number | None:
@@ -192,8 +192,8 @@ class _Counting:
     def integer(self, number: Number, kind: ir.Type) -> Value:
         """The number as a scalar of an integer type, at the insertion point."""
         if number.value is None:
-            held = number.span[0] if kind.width > 1 else int(number.span[0] != 0)
-            return emit.constant(held, kind)
+            constant = number.span[0] if kind.width > 1 else int(number.span[0] != 0)
+            return emit.constant(constant, kind)
         if kind.width > 1:
             return value_of("arith.index_cast", kind, number.value)
         return emit.compared(emit.NOT_EQUAL, number.value, emit.constant(0))

@@ -53,12 +53,12 @@ def tiled_product(nest: TileNest) -> TiledProduct | None:
     a, b = (merged.inputs[k] for k in product.inputs)
     axes = [x for x, n in enumerate(merged.extents) if n > 1]
     summed = [x for x in axes if x in merged.reduced]
-    kept = [x for x in axes if x not in merged.reduced]
-    rows = [x for x in kept if a.moves(x) and not b.moves(x)]
-    columns = [x for x in kept if b.moves(x) and not a.moves(x)]
-    both = [x for x in kept if a.moves(x) and b.moves(x)]
-    proper = all(a.moves(x) and b.moves(x) for x in summed) and all(merged.output.moves(x) for x in kept)
-    if not summed or not proper or len(rows) + len(columns) + len(both) != len(kept) or (
+    parallel = [x for x in axes if x not in merged.reduced]
+    rows = [x for x in parallel if a.moves(x) and not b.moves(x)]
+    columns = [x for x in parallel if b.moves(x) and not a.moves(x)]
+    both = [x for x in parallel if a.moves(x) and b.moves(x)]
+    proper = all(a.moves(x) and b.moves(x) for x in summed) and all(merged.output.moves(x) for x in parallel)
+    if not summed or not proper or len(rows) + len(columns) + len(both) != len(parallel) or (
             a.dtype.is_integer or b.dtype.is_integer):
         return None
 
@@ -72,17 +72,17 @@ def write_product(tiles: Tiles, machine: Machine, product: TiledProduct, start: 
     width = machine.psum_free_max if not lies_across(product.nest.inputs[product.right], product.inner,
                                                      product.columns) else machine.partitions
     for strip in product.nest.windows(product.rows, machine.partitions):
-        kept: dict[int, Tile] = {}
+        lefts: dict[int, Tile] = {}
         for part in strip.windows(product.columns, min(width, machine.moving_free_max)):
             total = tiles.buffer((part.extents[product.rows], part.extents[product.columns]), FLOAT32, PSUM)
             for k, piece in enumerate(pieces(part, product.inner, machine.partitions)):
-                if k not in kept:
+                if k not in lefts:
                     left = factor(tiles, piece, product.left, product.inner, product.rows)
-                    kept |= {k: left} if k < MOST_KEPT else {}
+                    lefts |= {k: left} if k < MOST_KEPT else {}
                 right = factor(tiles, piece, product.right, product.inner, product.columns)
                 if k == 0:
                     tiles.fill(total, 0, (1, 2))
-                multiply(tiles, total, kept.get(k, left), right)
+                multiply(tiles, total, lefts.get(k, left), right)
             finish(tiles, part, product, total, start)
 
 
@@ -128,9 +128,9 @@ def finish(tiles: Tiles, nest: TileNest, product: TiledProduct, total: Tile, sta
         inputs = [(total, (0, 1))]
         before: Node = Constant(FLOAT32, float(start or 0))
         if start is None:
-            held = tiles.buffer(counts, nest.output.dtype)
-            tiles.copy(held, nest.output.tile(counts, axes))
-            inputs.append((held, (0, 1)))
+            tile = tiles.buffer(counts, nest.output.dtype)
+            tiles.copy(tile, nest.output.tile(counts, axes))
+            inputs.append((tile, (0, 1)))
             before = converted(Input(nest.output.dtype, 1), FLOAT32)
         body = converted(alu("add", before, Input(FLOAT32, 0)), nest.output.dtype)
         tiles.compute(counts, frozenset(), inputs, result, (0, 1), body)
@@ -222,8 +222,8 @@ class Placement:
 
     def elementwise(self, nest: TileNest) -> None:
         if reads_output(nest.body):
-            place = len(nest.inputs)
-            body = rebuilt(nest.body, lambda node: Input(node.dtype, place) if isinstance(node, Output) else None)
+            number = len(nest.inputs)
+            body = rebuilt(nest.body, lambda node: Input(node.dtype, number) if isinstance(node, Output) else None)
             nest = replace(nest, inputs=(*nest.inputs, nest.output)).with_body(body)
         for whole in self.arranged(nest):
             for part in whole.boxes(enumerate(self.sizes(whole, whole.body))):
@@ -239,10 +239,10 @@ class Placement:
         merged = nest.arranged(None)
         if not merged.reduced:                      # of one element each
             return self.elementwise(merged if start is None else merged.with_body(_with_old(merged.body, start)))
-        kept = [a for a, n in enumerate(merged.extents) if a not in merged.reduced and n > 1]
+        parallel = [a for a, n in enumerate(merged.extents) if a not in merged.reduced and n > 1]
         axis = max(merged.reduced, key=lambda a: merged.extents[a])
         rows = largest_divisor(merged.extents[axis], self.machine.partitions)
-        if kept or rows == 1 or prod(merged.extents) <= self.machine.partitions:
+        if parallel or rows == 1 or prod(merged.extents) <= self.machine.partitions:
             for whole in self.arranged(nest):
                 self.fold(whole, start)
             return None
@@ -268,28 +268,28 @@ class Placement:
         """A fold with its partitions along axis 0."""
         fold = folded(nest)
         sizes = self.sizes(nest, nest.expression(fold.value))
-        kept = tuple(a for a in range(len(nest.extents)) if a not in nest.reduced)
+        parallel = tuple(a for a in range(len(nest.extents)) if a not in nest.reduced)
         outer = [n if a in nest.reduced else sizes[a] for a, n in enumerate(nest.extents)]
         for box in nest.boxes(enumerate(outer)):
-            counts = [box.extents[a] for a in kept]
+            counts = [box.extents[a] for a in parallel]
             total = self.tiles.buffer(counts, fold.dtype)
             if start is None:
-                self.tiles.copy(total, box.output.tile(counts, kept))
+                self.tiles.copy(total, box.output.tile(counts, parallel))
             for k, part in enumerate(box.boxes(enumerate(sizes))):
                 inputs = [self.tiles.load(operand, part.extents) for operand in part.inputs]
                 if k == 0 and start is not None:
-                    self.tiles.fill(total, start, kept)
+                    self.tiles.fill(total, start, parallel)
                 if fold.dtype.is_integer and ALU[fold.fn].group != "bitwise":
-                    self.halve(part, fold, inputs, total, kept)
+                    self.halve(part, fold, inputs, total, parallel)
                 else:
                     element = part.expression(fold.value)
                     step = alu(fold.fn, Output(fold.dtype), element)
-                    self.tiles.compute(part.extents, part.reduced, inputs, total, kept, step)
+                    self.tiles.compute(part.extents, part.reduced, inputs, total, parallel, step)
             result = total
             if box.output.dtype is not fold.dtype:
                 result = self.tiles.buffer(counts, box.output.dtype)
                 self.tiles.copy(result, total)
-            self.tiles.store(box.output, result, kept)
+            self.tiles.store(box.output, result, parallel)
 
     def halve(self, nest: TileNest, fold: Fold, inputs: Sequence[tuple[Tile, tuple[int, ...]]], total: Tile,
               kept: tuple[int, ...]) -> None:
@@ -310,8 +310,8 @@ class Placement:
         line = self.tiles.buffer([nest.extents[a] for a in kept], fold.dtype)
         self.tiles.copy(line, last.patterned(dims=tuple(last.access.dims[a] for a in axes if a in kept)))
         sizes = [nest.extents[a] for a in kept]
-        own = tuple(range(len(kept)))
-        self.tiles.compute(sizes, frozenset(), [(total, own), (line, own)], total, own, both)
+        all_axes = tuple(range(len(kept)))
+        self.tiles.compute(sizes, frozenset(), [(total, all_axes), (line, all_axes)], total, all_axes, both)
 
     # -- products ------------------------------------------------------------------------------------------------------
     def product(self, product: TiledProduct, start: float | int | None) -> None:

@@ -78,10 +78,10 @@ def _extreme(op: Operation) -> str | None:
     for inner in block.operations:
         operation = inner.operation
         if operation.name == "stablehlo.compare":
-            places = tuple(ir.BlockArgument(v).arg_number if isinstance(v.owner, ir.Block) else -1
+            numbers = tuple(ir.BlockArgument(v).arg_number if isinstance(v.owner, ir.Block) else -1
                            for v in operation.operands)
             text = str(operation.attributes["comparison_direction"])
-            directions[places, next(d for d in ("EQ", "NE", "GE", "GT", "LE", "LT") if d in text)] = True
+            directions[numbers, next(d for d in ("EQ", "NE", "GE", "GT", "LE", "LT") if d in text)] = True
         elif operation.name not in ("stablehlo.select", "stablehlo.or", "stablehlo.and", "stablehlo.return"):
             return None
     if ((1, 3), "LT") not in directions or ((0, 2), "EQ") not in directions:
@@ -119,20 +119,20 @@ def _number(value: Value) -> int | None:
 def _counters(op: Operation) -> dict[int, Counter]:
     """The integers that a loop counts, by their places among what it carries."""
     body = op.regions[1].blocks[0]
-    found: dict[int, Counter] = {}
-    for place, (before, after) in enumerate(zip(op.operands, terminator(body).operands)):
-        first, made, argument = _number(before), defining(after), body.arguments[place]
-        if first is None or made is None or made.name not in ("stablehlo.add", "stablehlo.subtract"):
+    counters: dict[int, Counter] = {}
+    for number, (before, after) in enumerate(zip(op.operands, terminator(body).operands)):
+        first, stepped, argument = _number(before), defining(after), body.arguments[number]
+        if first is None or stepped is None or stepped.name not in ("stablehlo.add", "stablehlo.subtract"):
             continue
         if not ir.RankedTensorType(before.type).element_type.is_signless:
             continue
-        a, b = made.operands
-        if made.name == "stablehlo.add" and a != argument:
+        a, b = stepped.operands
+        if stepped.name == "stablehlo.add" and a != argument:
             a, b = b, a
         step = _number(b)
         if a == argument and step is not None:
-            found[place] = Counter(first, step if made.name == "stablehlo.add" else -step)
-    return found
+            counters[number] = Counter(first, step if stepped.name == "stablehlo.add" else -step)
+    return counters
 
 
 def _iterations(op: Operation, counters: dict[int, Counter]) -> int | None:
@@ -168,19 +168,19 @@ def _as_for(op: Operation, iterations: int, counters: dict[int, Counter]) -> Non
     bounds = [constant(n) for n in (0, iterations, 1)]
     others = [k for k in range(len(op.operands)) if k not in counters]
     inits = [op.operands[k] for k in others]
-    made = ir.Operation.create("scf.for", results=[v.type for v in inits], operands=[*bounds, *inits], regions=1)
+    loop = ir.Operation.create("scf.for", results=[v.type for v in inits], operands=[*bounds, *inits], regions=1)
     block, kinds = op.regions[1].blocks[0], [index, *(v.type for v in inits)]
-    new = made.regions[0].blocks.append(*kinds, arg_locs=[op.location] * len(kinds))
+    new = loop.regions[0].blocks.append(*kinds, arg_locs=[op.location] * len(kinds))
     with ir.InsertionPoint(new):
-        held = {k: _value(new.arguments[0], c, op.operands[k].type) for k, c in counters.items()}
+        counted = {k: _value(new.arguments[0], c, op.operands[k].type) for k, c in counters.items()}
         inner = [one.operation for one in block.operations]
         end = ir.Operation.create("scf.yield", operands=[inner[-1].operands[k] for k in others])
     for one in inner[:-1]:
         one.move_before(end)
-    for k, value in held.items():
+    for k, value in counted.items():
         block.arguments[k].replace_all_uses_with(value)
         op.results[k].replace_all_uses_with(_last(counters[k], iterations, op.operands[k].type))
-    for k, argument, result in zip(others, list(new.arguments)[1:], made.results):
+    for k, argument, result in zip(others, list(new.arguments)[1:], loop.results):
         block.arguments[k].replace_all_uses_with(argument)
         op.results[k].replace_all_uses_with(result)
     op.erase()

@@ -21,8 +21,8 @@ from nki_mlir.graph.upstream import exchange_for_call
 
 def rewrite_sequential(module: Module) -> None:
     """Replace all of them."""
-    found = operations_of(module, lambda name: name in ("stablehlo.sort", "stablehlo.scatter"))
-    for number, op in enumerate(found):
+    operations = operations_of(module, lambda name: name in ("stablehlo.sort", "stablehlo.scatter"))
+    for number, op in enumerate(operations):
         if not all(ir.RankedTensorType(v.type).has_static_shape for v in op.operands):
             continue
         make = sort_text if op.name == "stablehlo.sort" else scatter_text
@@ -140,9 +140,9 @@ def merge(text: Lines, width: int, extent: int, source: list[str], target: list[
                  f"%b{k} = tensor.extract {source[k]}[{at('%jc')}] : {kinds[k]}",
                  f"%ta{k} = tensor.from_elements %a{k} : tensor<{elements[k]}>",
                  f"%tb{k} = tensor.from_elements %b{k} : tensor<{elements[k]}>")
-    given = ", ".join(f"%tb{k}, %ta{k}" for k in range(count))
+    operands = ", ".join(f"%tb{k}, %ta{k}" for k in range(count))
     pairs = ", ".join(f"tensor<{e}>, tensor<{e}>" for e in elements)
-    text.add(f'%tl = func.call @"{step}"({given}) : ({pairs}) -> tensor<i1>',
+    text.add(f'%tl = func.call @"{step}"({operands}) : ({pairs}) -> tensor<i1>',
              "%less = tensor.extract %tl[] : tensor<i1>", "%none = arith.cmpi sge, %i, %mid : index",
              "%more = arith.cmpi slt, %j, %hi : index", "%both = arith.andi %more, %less : i1",
              "%right = arith.ori %none, %both : i1", f"%i1 = arith.addi %i, {text.index(1)} : index",
@@ -165,13 +165,13 @@ def scatter_text(op: Operation, name: str, step: str) -> str | None:
         return None
     target, updates = (ir.RankedTensorType(op.operands[k].type) for k in (0, 2))
     kinds, element, text = [str(v.type) for v in op.operands], str(target.element_type), Lines()
-    given, inner = "%x", "%x"
+    carried, inner = "%x", "%x"
     for d in range(updates.rank):
         inner = f"%w{d}"
-        text.opened(f"%d{d}", updates.shape[d], f"%r{d}", [inner], [given], [kinds[0]])
-        given = inner
-    places, inside = scattered_to(op, text)
-    where, scalar = ", ".join(places), f"tensor<{element}>"
+        text.opened(f"%d{d}", updates.shape[d], f"%r{d}", [inner], [carried], [kinds[0]])
+        carried = inner
+    indices, inside = scattered_to(op, text)
+    where, scalar = ", ".join(indices), f"tensor<{element}>"
     update = ", ".join(f"%d{d}" for d in range(updates.rank))
     text.add(f"%new = scf.if {inside} -> ({kinds[0]}) {{", f"%o = tensor.extract {inner}[{where}] : {kinds[0]}",
              f"%v = tensor.extract %u[{update}] : {kinds[2]}", f"%to = tensor.from_elements %o : {scalar}",
@@ -191,7 +191,7 @@ def scatter_text(op: Operation, name: str, step: str) -> str | None:
 def scattered_to(op: Operation, text: Lines) -> tuple[list[str], str]:
     """Where the update of loops ``%d0``, ``%d1``, ... goes: its index in each dim, and whether all are in bounds."""
     parts = index_parts(op, text)
-    places, inside = [], "%always"
+    indices, inside = [], "%always"
     text.add("%always = arith.constant true")
     for d, extent in enumerate(ir.RankedTensorType(op.operands[0].type).shape):
         total = parts[d][0] if parts[d] else text.index(0)
@@ -200,9 +200,9 @@ def scattered_to(op: Operation, text: Lines) -> tuple[list[str], str]:
             total = f"%f{d}_{k}"
         text.add(f"%c{d} = arith.cmpi ult, {total}, {text.index(extent)} : index",
                  f"%all{d} = arith.andi %c{d}, {inside} : i1")
-        places.append(total)
+        indices.append(total)
         inside = f"%all{d}"
-    return places, inside
+    return indices, inside
 
 
 def index_parts(op: Operation, text: Lines) -> list[list[str]]:
@@ -211,16 +211,16 @@ def index_parts(op: Operation, text: Lines) -> list[list[str]]:
     target, indices, updates = (ir.RankedTensorType(v.type) for v in op.operands)
     windows, vector = list(numbers.update_window_dims), numbers.index_vector_dim
     outer = [d for d in range(updates.rank) if d not in windows]
-    places = [d for d in range(indices.rank) if d != vector]            # a dim of indices -> the loop that walks it
-    walk = {place: f"%d{d}" for place, d in zip(places, outer)}
+    dims = [d for d in range(indices.rank) if d != vector]            # a dim of indices -> the loop that walks it
+    walk = {dim: f"%d{d}" for dim, d in zip(dims, outer)}
     parts: list[list[str]] = [[] for _ in range(target.rank)]
     for c, d in enumerate(numbers.scattered_dims_to_operand_dims):
         at = ", ".join(text.index(c) if k == vector else walk[k] for k in range(indices.rank))
         text.add(f"%s{c} = tensor.extract %i[{at}] : {indices}",
                  f"%p{c} = arith.index_cast %s{c} : {indices.element_type} to index")
         parts[d].append(f"%p{c}")
-    for d, place in zip(numbers.input_batching_dims, numbers.scatter_indices_batching_dims):
-        parts[d].append(walk[place])
+    for d, dim in zip(numbers.input_batching_dims, numbers.scatter_indices_batching_dims):
+        parts[d].append(walk[dim])
     fixed = [*numbers.inserted_window_dims, *numbers.input_batching_dims]
     for d, window in zip([d for d in range(target.rank) if d not in fixed], windows):
         parts[d].append(f"%d{window}")

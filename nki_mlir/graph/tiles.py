@@ -95,17 +95,17 @@ class TileCache:
 
     def forget(self, buffer: Value) -> None:
         memory = memory_of(buffer)
-        self.tiles = {have: tile for have, tile in self.tiles.items() if have.buffer != memory}
+        self.tiles = {elements: tile for elements, tile in self.tiles.items() if elements.buffer != memory}
 
     def find(self, wanted: Elements) -> Tile | None:
-        found = self.tiles.pop(wanted, None)
-        if found is not None:
-            self.tiles[wanted] = found
-        return found
+        tile = self.tiles.pop(wanted, None)
+        if tile is not None:
+            self.tiles[wanted] = tile
+        return tile
 
     def stored(self, elements: Elements, tile: Tile) -> None:
         """A tile was written to elements, which others may have, too."""
-        self.tiles = {have: other for have, other in self.tiles.items() if not have.may_meet(elements)}
+        self.tiles = {known: other for known, other in self.tiles.items() if not known.may_meet(elements)}
         self.keep(elements, tile)
 
     def keep(self, elements: Elements, tile: Tile) -> None:
@@ -192,7 +192,7 @@ class Tiles:
         """output = body, over axes of these extents. Fold with the output where the body reads it."""
         body = with_exact_extremes(body)
         loops = IterationSpace(len(extents), reduced, (), (), self.symbols)
-        views = [self.view(tile, own) for tile, own in inputs]
+        views = [self.view(tile, axes_of) for tile, axes_of in inputs]
         kept = tuple(a for a in axes if a not in reduced)
         target = self.writer.view(output, axes, self.symbols, reduced) if reduced else self.view(output, kept)
         self.writer.generic(loops, views, [target], body.dtype,

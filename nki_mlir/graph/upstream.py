@@ -82,11 +82,11 @@ def empties_apart(module: Module | Operation) -> None:
 
 def refuse_leftovers(module: Module | Operation) -> None:
     """Operations that the passes to linalg do not know."""
-    found = operations_of(module, lambda name: name.startswith(("stablehlo.", "chlo.")))
-    if found:
-        raise Unsupported(feature=f"'{found[0].name}' in a linked module",
+    leftovers = operations_of(module, lambda name: name.startswith(("stablehlo.", "chlo.")))
+    if leftovers:
+        raise Unsupported(feature=f"'{leftovers[0].name}' in a linked module",
                           instead="run this program with jax.jit, where XLA compiles what is around the kernels"
-                          ).located(location_of(found[0]))
+                          ).located(location_of(leftovers[0]))
 
 
 def public_function(module: Module) -> Operation:
@@ -114,6 +114,6 @@ def exchange(op: Operation, values: Iterable[Value]) -> None:
 def exchange_for_call(op: Operation, name: str, operands: Sequence[Value] | None = None) -> None:
     """A call of a function of that name in place of an operation; of all its operands where none are given."""
     with op.context, ir.InsertionPoint(op), op.location:
-        made = ir.Operation.create("func.call", results=[r.type for r in op.results], attributes={
+        call = ir.Operation.create("func.call", results=[r.type for r in op.results], attributes={
             "callee": ir.FlatSymbolRefAttr.get(name)}, operands=list(op.operands if operands is None else operands))
-    exchange(op, made.results)
+    exchange(op, call.results)

@@ -113,9 +113,9 @@ def offset_of(place: Start) -> Value | int:
 
 def whole_buffer(value: Value) -> Value | None:
     """The buffer that a value is all of, in order; None where it is a part or has another order."""
-    place, kind = start_in_buffer(value), ir.MemRefType(value.type)
+    start, kind = start_in_buffer(value), ir.MemRefType(value.type)
     strides, _ = kind.get_strides_and_offset()
-    base = ir.MemRefType(place.buffer.type)
-    if place.offset or place.terms or tuple(strides) != dense(kind.shape) or prod(kind.shape) != prod(base.shape):
+    base = ir.MemRefType(start.buffer.type)
+    if start.offset or start.terms or tuple(strides) != dense(kind.shape) or prod(kind.shape) != prod(base.shape):
         return None
-    return place.buffer
+    return start.buffer

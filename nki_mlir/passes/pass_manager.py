@@ -59,12 +59,12 @@ class Pass:
 
 def file_names(only: str = "") -> dict[str, str]:
     """Pass name -> module, of one or of all, by looking at the files of the registered packages."""
-    found: dict[str, str] = {}
+    modules: dict[str, str] = {}
     for module, file in packages.files():
         name = file.stem.replace("_", "-")
-        if only in ("", name) and f'name="{name}"' in file.read_text() and found.setdefault(name, module) != module:
-            raise extensions.SameName(what="pass", name=name, one=found[name], other=module)
-    return found
+        if only in ("", name) and f'name="{name}"' in file.read_text() and modules.setdefault(name, module) != module:
+            raise extensions.SameName(what="pass", name=name, one=modules[name], other=module)
+    return modules
 
 
 def passes_named(name: str, options: str = "") -> "list[Pass]":

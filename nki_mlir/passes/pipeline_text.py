@@ -14,16 +14,16 @@ def split_pipeline(text: str) -> list[tuple[str, str]]:
     A nest on another operation, ``func.func(cse)``, is a pass of MLIR's of that name.
     """
     inner = re.fullmatch(r"\s*builtin\.module\((.*)\)\s*", text, re.DOTALL)
-    found = []
+    passes = []
     for part in commas(inner[1] if inner else text, text):
         named = NAMED.fullmatch(part)
         if named:
-            found.append((named[1], named[2] or ""))
+            passes.append((named[1], named[2] or ""))
         elif NESTED.fullmatch(part):
-            found.append((part, ""))
+            passes.append((part, ""))
         else:
             raise not_a_pipeline(text)
-    return found
+    return passes
 
 
 def commas(text: str, whole: str) -> list[str]:

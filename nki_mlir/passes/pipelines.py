@@ -27,8 +27,8 @@ def level_of(module: Module) -> Level:
 
 def is_graph(module: Module) -> bool:
     """Whether a module is a StableHLO graph: it has its operations, or functions of tensors."""
-    found = operations_of(module, lambda name: name.startswith(("stablehlo.", "chlo.", "func.func")))
-    return any(op.name != "func.func" or "tensor<" in str(op.attributes["function_type"]) for op in found)
+    operations = operations_of(module, lambda name: name.startswith(("stablehlo.", "chlo.", "func.func")))
+    return any(op.name != "func.func" or "tensor<" in str(op.attributes["function_type"]) for op in operations)
 
 
 def passes_to(goal: str, module: Module) -> list[Pass]:

@@ -93,9 +93,9 @@ def fold_truth(ufunc: np.ufunc) -> Callable[[np.ndarray, Axes], np.ndarray]:
 
 def flatten(array: np.ndarray, axes: Axes) -> np.ndarray:
     """``array`` with ``axes`` moved to the end and joined into one, in C order."""
-    kept = [i for i in range(array.ndim) if i not in {a % array.ndim for a in axes}]
+    parallel = [i for i in range(array.ndim) if i not in {a % array.ndim for a in axes}]
     last = sorted(a % array.ndim for a in axes)
-    return array.transpose(kept + last).reshape(*(array.shape[i] for i in kept), -1)
+    return array.transpose(parallel + last).reshape(*(array.shape[i] for i in parallel), -1)
 
 
 # -- sums and products

@@ -72,8 +72,8 @@ def from_float32(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
 def rounded_to(e: "ScalarEmitter", value: "Value", to: DType) -> "Value":
     """An f32 rounded to a float type ``to``, as f32: what ``to_float32`` of ``from_float32`` gives, in fewer steps."""
     if to is BFLOAT16:
-        kept = e.bitcast(e.and_(_above(e, value), 0xFFFF0000), "f32")
-        return e.select(e.is_nan(value), value, kept)
+        cut = e.bitcast(e.and_(_above(e, value), 0xFFFF0000), "f32")
+        return e.select(e.is_nan(value), value, cut)
     if to in _FLOAT8:
         return _rounded_to_float8(e, value, to)
     return to_float32(e, from_float32(e, value, to), to)

@@ -252,18 +252,18 @@ class Cover:
             return self.emitter.emit(AffineSelectOp, GPSIMD, dst=dst, src=self.read(on_true, FLOAT32, axes),
                                      predicate=form, equal=equal, value=on_false.value)
         predicate = self.predicate(condition, axes)
-        taken, other = (self.read(value, node.dtype, axes) for value in (on_true, on_false))
-        reverse = taken.handle == dst.handle
+        chosen, other = (self.read(value, node.dtype, axes) for value in (on_true, on_false))
+        reverse = chosen.handle == dst.handle
         if reverse:
-            taken, other, on_true, on_false = other, taken, on_false, on_true
-        if node.dtype is FLOAT32 and select_compute(predicate.dtype, dst.dtype, taken.dtype) is not FLOAT32:
-            taken = self.read(on_true, FLOAT32, axes, widened=True)     # integers would not be rounded
+            chosen, other, on_true, on_false = other, chosen, on_false, on_true
+        if node.dtype is FLOAT32 and select_compute(predicate.dtype, dst.dtype, chosen.dtype) is not FLOAT32:
+            chosen = self.read(on_true, FLOAT32, axes, widened=True)     # integers would not be rounded
         result = dst
-        if any(t.handle == dst.handle for t in (taken, predicate)) or (
+        if any(t.handle == dst.handle for t in (chosen, predicate)) or (
                 other.handle == dst.handle and other.access != dst.access):
             result = self.emitter.buffer(dst.shape, dst.dtype)
         self.assign(converted(on_false, dst.dtype), result, axes)
-        self.emitter.emit(TensorCopyPredicatedOp, VECTOR, dst=result, src=taken, predicate=predicate,
+        self.emitter.emit(TensorCopyPredicatedOp, VECTOR, dst=result, src=chosen, predicate=predicate,
                           reverse_pred=reverse)
         return self.emitter.copy(dst, result)
 

@@ -123,16 +123,16 @@ class Emitter:
         iteration = op.iteration()
         extents, reduced = iteration.extents, iteration.reduced
         free = [a for a in range(1, len(extents)) if extents[a] > 1]
-        kept = [a for a in free if a not in reduced]
+        parallel = [a for a in free if a not in reduced]
         crowded = max(0, len(free) - self.machine.free_dims_max)
-        sizes = [1 if a in kept[:crowded] else n for a, n in enumerate(extents)]
-        for axis in kept[crowded:]:
+        sizes = [1 if a in parallel[:crowded] else n for a, n in enumerate(extents)]
+        for axis in parallel[crowded:]:
             sizes[axis] = min(extents[axis], max(1, self.room(op, axis, sizes)))
         if sizes == list(extents):
             yield op
             return
-        if crowded > len(kept):
-            raise Unsupported(feature=f"'{op.full_name()}' over {len(free)} free dims of which {len(kept)} are kept",
+        if crowded > len(parallel):
+            raise Unsupported(feature=f"'{op.full_name()}' over {len(free)} free dims ({len(parallel)} parallel)",
                               instead="copy the operand so that fewer steps describe it")
         for starts in product(*(range(0, n, size) for n, size in zip(extents, sizes))):
             counts = tuple(min(size, n - s) for size, n, s in zip(sizes, extents, starts))
@@ -218,8 +218,8 @@ class Emitter:
         copied = source if self.reachable(source) else self.from_first_partition(source)
         target = self.buffer_like(copied, tile.dtype)
         self.copy(target, copied)
-        own = target.patterned(dims=(tile.access.dims[0], *target.access.dims[1:]))
-        return own if copied is source else own.patterned(partition=tile.access.partition)
+        view = target.patterned(dims=(tile.access.dims[0], *target.access.dims[1:]))
+        return view if copied is source else view.patterned(partition=tile.access.partition)
 
     def finish(self, tile: Tile, value: Tile) -> None:
         """Copy a result to where the engine could not write it."""
@@ -229,8 +229,8 @@ class Emitter:
         everything = self.from_first_partition(tile)
         changed = self.buffer_like(everything, tile.dtype)
         self.copy(changed, everything)
-        own = changed.patterned(partition=tile.access.partition, dims=(tile.access.dims[0], *changed.access.dims[1:]))
-        self.copy(own, value)
+        view = changed.patterned(partition=tile.access.partition, dims=(tile.access.dims[0], *changed.access.dims[1:]))
+        self.copy(view, value)
         return self.copy(everything, changed)
 
     def from_first_partition(self, tile: Tile) -> Tile:

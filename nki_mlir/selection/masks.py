@@ -121,16 +121,16 @@ def in_boxes(emitter: Emitter, mask: Mask, extents: Sequence[int], limit: int,
     """
     planned, left = [], limit
     for values, known in cases(emitter.ranges, mask):
-        found = list(itertools.islice(_boxes(known, extents, limit, last), left + 1))
-        left -= len(found)
+        boxes = list(itertools.islice(_boxes(known, extents, limit, last), left + 1))
+        left -= len(boxes)
         if left < 0:
             raise Unsupported(feature=f"a transfer or product under a mask of more than {limit} boxes",
                               instead="raise pieces= of linalg-to-nisa, or select on chip")
-        if found:
-            planned.append((values, found))
-    for values, found in planned:
+        if boxes:
+            planned.append((values, boxes))
+    for values, boxes in planned:
         with emitter.where(values):
-            for starts, counts in found:
+            for starts, counts in boxes:
                 emit(starts, counts)
 
 
@@ -138,8 +138,8 @@ def cases(ranges: Ranges, mask: Mask) -> Iterator[tuple[dict[int, int], Mask]]:
     """Values of the symbols in a mask, with the mask as it is for them."""
     symbols = sorted({s for form in forms_of(mask) for s, _ in form.symbols})
     for values in itertools.product(*(range(low, high + 1) for low, high in (ranges[s] for s in symbols))):
-        given = dict(zip(symbols, values))
-        yield given, tuple(Constraint(Linear(c.form.at(given), (), c.form.axes), c.equal) for c in mask)
+        symbol_values = dict(zip(symbols, values))
+        yield symbol_values, tuple(Constraint(Linear(c.form.at(symbol_values), (), c.form.axes), c.equal) for c in mask)
 
 
 def _boxes(mask: Mask, extents: Sequence[int], limit: int, last: int) -> Iterator[Corner]:
@@ -252,21 +252,21 @@ class MaskedInstruction:
         def buffer(name: str, tile: Tile, shape: tuple[int, ...]) -> Tile:
             space = HBM if tile.space == HBM else SBUF
             return replace(self.emitter.buffer(shape, tile.dtype, space), label=tile.label)
-        made = on_group(op, group, buffer)
+        part = on_group(op, group, buffer)
         read = {name for name, _ in op.sources()}
         for field, tile in op.operands():
             if field.name in read:
-                self.moved(group, axes[field.name], getattr(made, field.name), tile, inwards=True)
-        self.plain(made)
+                self.moved(group, axes[field.name], getattr(part, field.name), tile, inwards=True)
+        self.plain(part)
         for field, tile in op.operands():
             if field.writes:
-                self.moved(group, axes[field.name], getattr(made, field.name), tile, inwards=False)
+                self.moved(group, axes[field.name], getattr(part, field.name), tile, inwards=False)
 
     def moved(self, group: RowGroup, axes: Sequence[int], own: Tile, tile: Tile, inwards: bool) -> None:
         """Copies between an operand and the buffer that has the group's part of it."""
         done = set()
-        for row, first, rows, (start, *places), count in group.runs():
-            element = dict(zip(group.free, places))
+        for row, first, rows, (start, *indices), count in group.runs():
+            element = dict(zip(group.free, indices))
             starts = tuple(row if a == 0 else element.get(a, 0) for a in axes)
             counts = tuple(rows if a == 0 else count if a == group.free[-1] else 1 if a in group.free else n
                            for a, n in zip(axes, tile.shape))

@@ -180,13 +180,13 @@ def _assignment(selector: Selector, nest: TileNest) -> None:
     nest = nest.arranged(partition_axis(nest))
     emitter = selector.emitter
     emitter.bound(nest.extents, nest.limits)
-    kept = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
+    counts = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
     flags = touched(selector, nest) if nest.mask else None
-    single = replace(nest, extents=kept, reduced=frozenset(), mask=())
+    single = replace(nest, extents=counts, reduced=frozenset(), mask=())
     if flags is None:
         return selector.elementwise(single)
     cover = selector.cover(single)
-    return masks.write_where(emitter, nest.output.tile(kept), cover.value(nest.body).tile(kept), flags)
+    return masks.write_where(emitter, nest.output.tile(counts), cover.value(nest.body).tile(counts), flags)
 
 
 # -- reductions --------------------------------------------------------------------------------------------------------
@@ -197,30 +197,30 @@ def _reduction(selector: Selector, nest: TileNest, fresh: bool) -> None:
     fn, element = fold.fn, nest.expression(fold.value)
     emitter, flags = selector.emitter, None
     everything = frozenset(range(1, len(nest.extents)))
-    kept = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
+    counts = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
     if nest.mask:
         emitter.bound((), ())                               # for the active elements alone limits would have to hold
         cover, flags = masks.cover(selector, nest), touched(selector, nest)
-        given = element
+        operand = element
         if fn == "add" and isinstance(element, Convert) and element.value.dtype.is_integer:
-            given = element.value                             # a sum of integers is exact, one of float32 is not
-        filled = cover.buffer(given.dtype, everything)
-        cover.assign(given, filled.tile(nest.extents), everything)
-        identity = ALU[fn].identity(given.dtype)
+            operand = element.value                             # a sum of integers is exact, one of float32 is not
+        filled = cover.buffer(operand.dtype, everything)
+        cover.assign(operand, filled.tile(nest.extents), everything)
+        identity = ALU[fn].identity(operand.dtype)
         assert identity is not None
         src = masks.replaced(selector, nest, filled.tile(nest.extents), float(identity))
     else:
         emitter.bound(nest.extents, nest.limits)
         src = selector.cover(nest).read(element, element.dtype, everything, widened=ALU[fn].group == "bitwise")
-    dst = nest.output.tile(kept)
+    dst = nest.output.tile(counts)
     if fresh and nest.output.on_chip and flags is None:
         return reduce_tile(selector, nest, fn, src, dst, element.dtype)
-    result = emitter.buffer(kept, dst.dtype if fresh else element.dtype)
+    result = emitter.buffer(counts, dst.dtype if fresh else element.dtype)
     reduce_tile(selector, nest, fn, src, result, element.dtype)
     if not fresh:
-        total = dst if nest.output.on_chip and flags is None else emitter.buffer(kept, dst.dtype)
-        emitter.emit(TensorTensorOp, VECTOR, dst=total, lhs=selector.brought(nest.output, nest).tile(kept), rhs=result,
-                     op=fn)
+        total = dst if nest.output.on_chip and flags is None else emitter.buffer(counts, dst.dtype)
+        emitter.emit(TensorTensorOp, VECTOR, dst=total, lhs=selector.brought(nest.output, nest).tile(counts),
+                     rhs=result, op=fn)
         result = total
     return emitter.copy(dst, result) if flags is None else masks.write_where(emitter, dst, result, flags)
 
@@ -245,11 +245,11 @@ def reduce_tile(selector: Selector, nest: TileNest, fn: str, src: Tile, dst: Til
 
 def touched(selector: Selector, nest: TileNest) -> Tile | None:
     """Flags of the results of a masked fold that some active element goes into; None where that is all of them."""
-    kept = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
+    counts = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
     if not any(f.symbols for f in masks.forms_of(nest.mask)):
         if active_elements(nest.mask, nest.extents).any(axis=tuple(nest.reduced)).all():
             return None
-    flags = selector.emitter.buffer(kept, UINT8)
+    flags = selector.emitter.buffer(counts, UINT8)
     reduce_tile(selector, nest, "maximum", masks.predicate(selector, nest).tile(nest.extents), flags, FLOAT32)
     return flags
 

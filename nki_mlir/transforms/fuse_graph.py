@@ -48,11 +48,11 @@ class _Graph:
     def fuse(self) -> bool:
         """Make one change; whether there was one to make."""
         for number, op in enumerate(self.operations):
-            found = structured(op)
-            if found is not None and found.pointwise and all(
+            nest = structured(op)
+            if nest is not None and nest.pointwise and all(
                     whole_buffer(v) is not None and ir.MemRefType(v.type).memory_space == self.hbm
-                    for v in (*found.inputs, found.output) if isinstance(v.type, ir.MemRefType)):
-                if self.into_loads(number, found) or self.into_stores(number, found):
+                    for v in (*nest.inputs, nest.output) if isinstance(v.type, ir.MemRefType)):
+                if self.into_loads(number, nest) or self.into_stores(number, nest):
                     return True
         return False
 
@@ -91,10 +91,10 @@ class _Graph:
         for op, view in uses:
             consumer = structured(op)
             assert consumer is not None
-            place = list(op.operands).index(view)
+            operand = list(op.operands).index(view)
             with ir.InsertionPoint(op), op.location:
-                inputs = [(part_of(v, view), consumer.maps[place]) for v in producer.inputs]
-                fused(producer, consumer, place, inputs, list(op.operands))
+                inputs = [(part_of(v, view), consumer.maps[operand]) for v in producer.inputs]
+                fused(producer, consumer, operand, inputs, list(op.operands))
             op.erase()
         producer.op.erase()
         return True
@@ -118,8 +118,8 @@ class _Graph:
     # -- what comes after a kernel -------------------------------------------------------------------------------------
     def into_stores(self, number: int, consumer: GenericOperation) -> bool:
         """Compute a graph's operation where a kernel writes what it reads."""
-        for place, value in enumerate(consumer.inputs):
-            if isinstance(value.type, ir.MemRefType) and self.into_stores_of(number, consumer, place):
+        for operand, value in enumerate(consumer.inputs):
+            if isinstance(value.type, ir.MemRefType) and self.into_stores_of(number, consumer, operand):
                 return True
         return False
 
@@ -175,8 +175,8 @@ class _Graph:
             mapping if isinstance(v.type, ir.MemRefType) else ir.AffineMap.get(mapping.n_dims, 0, [])
             for v in (*consumer.inputs, consumer.output)))
         operands = [part_of(v, store.output) for v in (*consumer.inputs, consumer.output)]
-        made = fused(store, moved, place, list(zip(store.inputs, store.maps)), operands)
-        made.attributes["iterator_types"] = store.op.attributes["iterator_types"]
+        nest = fused(store, moved, place, list(zip(store.inputs, store.maps)), operands)
+        nest.attributes["iterator_types"] = store.op.attributes["iterator_types"]
 
 
 def element_type(value: Value) -> Type:
@@ -232,8 +232,8 @@ def enclosing_loops(op: ir.Operation) -> list[tuple[Value, range]] | None:
 
 def offset_of(view: Value, variables: Sequence[Value]) -> Linear | None:
     """The start of a view as a form of loop variables, None where it depends on something else."""
-    place, numbering = start_in_buffer(view), Numbering(variables)
-    total = Linear(place.offset)
-    for value, factor in place.terms:
+    start, numbering = start_in_buffer(view), Numbering(variables)
+    total = Linear(start.offset)
+    for value, factor in start.terms:
         total = total.plus(linear_of(value, numbering), factor)
     return total if len(numbering.values) == len(variables) else None

@@ -139,10 +139,10 @@ class _FunctionFusion:
                 continue
             sources = {memory_of(v) for v in producer.inputs if isinstance(v.type, ir.MemRefType)}
             target = memory_of(consumer.output)
-            place = list(user.operands).index(producer.output)
-            through = inputs_through(producer, consumer, place)
+            operand = list(user.operands).index(producer.output)
+            through = inputs_through(producer, consumer, operand)
             if len({*through, *zip(consumer.inputs, consumer.maps)}) > MOST_INPUTS + 1 or not keeps_extents(
-                    consumer, place, [m for v, m in through if isinstance(v.type, ir.MemRefType)]):
+                    consumer, operand, [m for v, m in through if isinstance(v.type, ir.MemRefType)]):
                 continue
             if any(self.is_written_between(buffer, number, last) for buffer in sources) or (
                     self.memory_key(target) in map(self.memory_key, sources)):
@@ -175,8 +175,8 @@ class _FunctionFusion:
                 one.op.erase()
 
     def short_fold(self, op: Operation | None) -> GenericOperation | None:
-        found = structured(op) if op is not None and self.wanted(op) else None
-        return found if found is not None and not found.parallel and 2 * work(found.body) <= MOST_JOINED else None
+        nest = structured(op) if op is not None and self.wanted(op) else None
+        return nest if nest is not None and not nest.parallel and 2 * work(nest.body) <= MOST_JOINED else None
 
     def can_wait(self, fold: GenericOperation, number: int, until: int, written: Value) -> bool:
         """Whether a fold may be done with ``written``: nothing before needs its result, or writes what it reads."""
@@ -202,8 +202,8 @@ class _FunctionFusion:
     def is_written_between(self, buffer: Value, first: int, last: int) -> bool:
         """Whether a buffer is written between two operations."""
         at = self.writes.get(self.memory_key(buffer), [])
-        place = bisect_right(at, first)
-        return place < len(at) and at[place] < last
+        following = bisect_right(at, first)
+        return following < len(at) and at[following] < last
 
 
 def can_fuse(producer: GenericOperation, consumer: GenericOperation) -> bool:
@@ -252,13 +252,13 @@ def _is_counted(view: Value) -> bool:
 
 def fuse(producer: GenericOperation, consumer: GenericOperation) -> Operation:
     """One operation that computes the producer's elements where the consumer reads them; both are erased."""
-    place = list(consumer.op.operands).index(producer.output)
-    inputs = inputs_through(producer, consumer, place)
+    operand = list(consumer.op.operands).index(producer.output)
+    inputs = inputs_through(producer, consumer, operand)
     with ir.InsertionPoint(consumer.op), consumer.op.location:
-        made = fused(producer, consumer, place, inputs, list(consumer.op.operands))
+        nest = fused(producer, consumer, operand, inputs, list(consumer.op.operands))
     consumer.op.erase()
     producer.op.erase()
-    return made
+    return nest
 
 
 def inputs_through(producer: GenericOperation, consumer: GenericOperation, place: int

@@ -94,11 +94,11 @@ class Linker:
 
     def insert_program(self, text: str, name: str, parts: list[str], place: ir.Location) -> str:
         """The functions and globals of a kernel's module, under names of their own; the name of the kernel's."""
-        own = ir.Module.parse(text, self.module.context)
+        linked = ir.Module.parse(text, self.module.context)
         program = ""
         renamed: dict[str, str] = {}
         with self.module.context:
-            for op in own.body.operations:
+            for op in linked.body.operations:
                 old = op.operation.attributes["sym_name"].value
                 kernel = op.operation.name == "func.func" and not program
                 renamed[old] = self.fresh(name if kernel else f"{name}.{old}")
@@ -106,12 +106,12 @@ class Linker:
                 op.operation.attributes["sym_name"] = ir.StringAttr.get(renamed[old])
                 if op.operation.name == "func.func":
                     op.operation.attributes["sym_visibility"] = ir.StringAttr.get("private")
-            relocate(own, place)
-            for inner in operations_of(own, lambda name: name in ("memref.get_global", "func.call")):
+            relocate(linked, place)
+            for inner in operations_of(linked, lambda name: name in ("memref.get_global", "func.call")):
                 attribute = "name" if inner.name == "memref.get_global" else "callee"
                 symbol = renamed[inner.attributes[attribute].value]
                 inner.attributes[attribute] = ir.FlatSymbolRefAttr.get(symbol)
-        parts += self.append(own)
+        parts += self.append(linked)
         return program
 
     def append(self, other: Module) -> list[str]:
@@ -139,11 +139,11 @@ def config_of(call: Operation) -> str:
     """The config in any of the forms that lowerings produce; raises ``BadConfig``."""
     for name in ("mhlo.backend_config", "backend_config"):
         if name in call.attributes:
-            found = call.attributes[name]
-            if isinstance(found, ir.DictAttr) and "kernel_record" in found:
-                return str(found["kernel_record"].value)
-            if isinstance(found, ir.StringAttr) and found.value:
-                return found.value
+            attribute = call.attributes[name]
+            if isinstance(attribute, ir.DictAttr) and "kernel_record" in attribute:
+                return str(attribute["kernel_record"].value)
+            if isinstance(attribute, ir.StringAttr) and attribute.value:
+                return attribute.value
     raise BadConfig(what="it has no kernel in its backend_config")
 
 
@@ -151,9 +151,9 @@ def check_types(call: Operation, record: KernelRecord) -> None:
     """The operands and results are tensors of the kernel's shapes and element types."""
     pairs = ("operands", call.operands, record.operands), ("results", call.results, record.results)
     for kind, values, specs in pairs:
-        found, expected = ", ".join(str(v.type) for v in values), ", ".join(map(tensor_type, specs))
-        if found != expected:
-            raise BadConfig(what=f"the call's {kind} are ({found}), the kernel's are ({expected})")
+        actual, expected = ", ".join(str(v.type) for v in values), ", ".join(map(tensor_type, specs))
+        if actual != expected:
+            raise BadConfig(what=f"the call's {kind} are ({actual}), the kernel's are ({expected})")
 
 
 def body_type(spec: ArgumentSpec) -> str:

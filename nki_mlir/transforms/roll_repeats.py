@@ -97,7 +97,7 @@ class _BlockRepeats:
 
     def runs(self, least: int) -> list[Repetition]:
         """From front to back, each as long as it goes. The last equal, and the last alike operation give periods."""
-        found: list[Repetition] = []
+        repetitions: list[Repetition] = []
         latest: dict[object, int] = {}
         compared: dict[int, int] = {}           # by period, how far
         at = begin = 0
@@ -112,13 +112,13 @@ class _BlockRepeats:
                     continue
                 run = self.repetition(first, at - first, steps, end)
                 if (run.count - 1) * run.period >= least:
-                    found.append(run)
+                    repetitions.append(run)
                     at = begin = run.end
                     break
             else:
                 latest |= dict.fromkeys(keys, at)
                 at += 1
-        return found
+        return repetitions
 
     def goes_on(self, first: int, at: int) -> bool:
         """Whether a third operation follows the two as the second does the first: most that are alike do not repeat."""

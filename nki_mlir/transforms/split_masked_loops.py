@@ -108,10 +108,10 @@ class _FunctionSplit:
         with before.location:
             with ir.InsertionPoint(before):
                 inside = compared(SGE, self.constant(part[-1]), value)
-                made = ir.Operation.create("scf.if", operands=[inside], regions=2)
-            for region in made.regions:
+                branch = ir.Operation.create("scf.if", operands=[inside], regions=2)
+            for region in branch.regions:
                 ir.Operation.create("scf.yield", ip=ir.InsertionPoint(region.blocks.append()))
-        return made
+        return branch
 
     def pin(self, value: Value, part: range, operations: list[Operation]) -> None:
         """Put in the number where a part is one value."""
@@ -169,13 +169,13 @@ class _FunctionSplit:
 
     def branch(self, op: Operation, executes: bool) -> None:
         """An ``if`` of the kernel; where its condition is decided, only the branch that is taken."""
-        taken = truth_of(op.operands[0])
+        truth = truth_of(op.operands[0])
         blocks = [b for r in op.regions for b in r.blocks]
-        if taken is None or op.results:
+        if truth is None or op.results:
             for block in blocks:
                 self.operations(contents(block), False)
             return
-        operations = contents(blocks[0 if taken else 1]) if taken or len(blocks) > 1 else []
+        operations = contents(blocks[0 if truth else 1]) if truth or len(blocks) > 1 else []
         for inner in operations:
             inner.move_before(op)
         op.erase()
@@ -205,16 +205,16 @@ class _FunctionSplit:
 
     def conditions(self, variable: Value, operations: list[Operation]) -> "list[Condition]":
         """The distinct conditions in these operations that the variable is in."""
-        found: dict[tuple[object, ...], Condition] = {}
+        by_key: dict[tuple[object, ...], Condition] = {}
         for op in below(operations):
             if is_tile_op(op) and is_masked(op):
                 read = read_op(op)
                 if any(variable in roots(s) for s in read.symbols):
-                    found |= self.conditions_of(op, read, variable)
-        return list(found.values())
+                    by_key |= self.conditions_of(op, read, variable)
+        return list(by_key.values())
 
     def conditions_of(self, operation: Operation, op: Op, variable: Value) -> "dict[tuple[object, ...], Condition]":
-        values, extents, found = SymbolValues(operation, op.symbols), op.iteration().extents, {}
+        values, extents, by_key = SymbolValues(operation, op.symbols), op.iteration().extents, {}
         for constraint, mask, must in (*((c, (), False) for c in op.mask), *((c, op.mask, True) for c in op.limits)):
             form, forms = constraint.form, [constraint.form, *(c.form for c in mask)]
             symbols = [op.symbols[s] for s in sorted({s for f in forms for s, _ in f.symbols})]
@@ -232,8 +232,8 @@ class _FunctionSplit:
                 return (0, 0) if box is None else extremes(form.moved(box.starts), box.counts, interval)
             peel = fixed and (single or must or any(r not in self.outer for r in others))
             key = (form, mask, constraint.equal, must, extents if form.axes else (), *values.values, *values.facts)
-            found[key] = Condition(bounds, constraint.equal, monotone, peel, must)
-        return found
+            by_key[key] = Condition(bounds, constraint.equal, monotone, peel, must)
+        return by_key
 
     def constant(self, value: int) -> Value:
         if value not in self.constants:         # at the function's head, so that every block sees it

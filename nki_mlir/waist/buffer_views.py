@@ -95,8 +95,8 @@ class TileReader:
         match op:
             case Operation(name="nki.view"):
                 tile, dims = read_view(op)
-                given = [self.form(v) for v in list(op.operands)[1:]]
-                access = tile.access.over(lambda form: _with_symbols(form, given))
+                symbols = [self.form(v) for v in list(op.operands)[1:]]
+                access = tile.access.over(lambda form: _with_symbols(form, symbols))
                 return BufferView(replace(whole_buffer(tile.handle), access=access), dims)
             case Operation(name="memref.reinterpret_cast"):
                 return self.reinterpreted(op)
@@ -112,10 +112,10 @@ class TileReader:
         sizes, steps, starts = (list(op.attributes[f"static_{n}"]) for n in ("sizes", "strides", "offsets"))
         if DYNAMIC in sizes or DYNAMIC in steps or len(kind.shape) != len(sizes):
             raise Unsupported(feature=f"the view {kind}", instead="use static sizes and strides, and keep the rank")
-        given = iter(list(op.operands)[1:])
+        offsets = iter(list(op.operands)[1:])
         access, dims = base.tile.access, list(base.tile.access.dims)
         for d, start, step, size in zip(base.dims, starts, steps, sizes):
-            access = access.moved(d, self.form(next(given)) if start == DYNAMIC else Linear(start))
+            access = access.moved(d, self.form(next(offsets)) if start == DYNAMIC else Linear(start))
             dims[d] = dims[d][0] * step, size
         return BufferView(replace(base.tile, access=replace(access, dims=tuple(dims))), base.dims)
 

@@ -116,8 +116,8 @@ class StructuredBuilder:
             work.fill(rows_name, total, fold.start)
 
             def body(s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> list[Value]:
-                made = value(s, ins)
-                return [s.convert(made, work.compute, dst.dtype), fold.add(s, outs[1], made)]
+                result = value(s, ins)
+                return [s.convert(result, work.compute, dst.dtype), fold.add(s, outs[1], result)]
             self.writer.generic(work.nest, work.inputs(), [work.operand(name, target), work.folded(rows_name, total)],
                                 work.compute, body, op.index_forms(), op.extra)
         if target is not dst:
@@ -205,9 +205,9 @@ class _Work:
     # -- expressions ---------------------------------------------------------------------------------------------------
     def expression(self, s: ScalarBody, sources: Sequence[tuple[str, Tile]], values: Sequence[Value]) -> Value:
         """The op's body on the values of its sources, in the dtype it computes in."""
-        given = values if self.op.compute is None else [
+        operands = values if self.op.compute is None else [
             s.convert(v, t.dtype, self.compute) for v, (_, t) in zip(values, sources)]
-        value: Value = self.op.body(s, *given, *map(s.position, self.op.index_forms()))     # type: ignore[attr-defined]
+        value: Value = self.op.body(s, *operands, *map(s.position, self.op.index_forms()))  # type: ignore[attr-defined]
         return value
 
     def value(self, s: ScalarBody, read: Sequence[tuple[str, Tile]], ins: Sequence[Value], out: Value,
@@ -241,8 +241,8 @@ class _Work:
         order = self.order()
 
         def element(s: ScalarBody, value: Value, *first: Value) -> Value:
-            place = s.position(order)
-            behind = s.alu("not_equal", place, first[0]) if first else place
+            position = s.position(order)
+            behind = s.alu("not_equal", position, first[0]) if first else position
             return s.alu("select", behind, s.alu("negative", value), value)
         return Reduction("add", 0, element, (lambda s, total, *first: s.alu("negative", total)) if negate else None,
                          Reduction("minimum", float("inf"), lambda s, value: s.position(order)) if masked else None)
@@ -294,19 +294,19 @@ class _Work:
 
     def _copy_folded(self, name: str, source: Tile, target: Tile, change: Expression, known: Sequence[Tile] = ()
                      ) -> None:
-        given, out = [self.folded(name, t) for t in (source, *known)], self.folded(name, target)
+        folded, out = [self.folded(name, t) for t in (source, *known)], self.folded(name, target)
         nest, inputs = self.nest, list[OperandView]()
         if nest.mask:
             inputs = self.inputs()
         else:                                       # a loop over the result alone
             place = {axis: k for k, axis in enumerate(out.axes)}
-            *given, out = (OperandView(o.value, o.dtype, tuple(place[a] for a in o.axes)) for o in (*given, out))
+            *folded, out = (OperandView(o.value, o.dtype, tuple(place[a] for a in o.axes)) for o in (*folded, out))
             nest = IterationSpace(len(place))
 
         def body(s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> list[Value]:
-            value = change(s, s.convert(ins[0], source.dtype, self.compute), *ins[1:len(given)])
+            value = change(s, s.convert(ins[0], source.dtype, self.compute), *ins[1:len(folded)])
             return [s.convert(value, self.compute, target.dtype)]
-        self.writer.generic(nest, [*given, *inputs], [out], self.compute, body)
+        self.writer.generic(nest, [*folded, *inputs], [out], self.compute, body)
 
 
 def _signed(s: ScalarBody, value: Value, negate: bool) -> Value:
@@ -315,12 +315,12 @@ def _signed(s: ScalarBody, value: Value, negate: bool) -> Value:
 
 def lower_operations(module: Module, dialect: str) -> None:
     """Convert every tile operation of a dialect."""
-    found = operations_of(module, lambda name: name in REGISTRY and name.startswith(f"{dialect}."))
+    operations = operations_of(module, lambda name: name in REGISTRY and name.startswith(f"{dialect}."))
     with module.context, ir.Location.unknown():
         builder = StructuredBuilder(frozenset(
             value for kernel in kernel_functions(module) if kernel.may_alias
             for value, spec in zip(kernel.op.regions[0].blocks[0].arguments, kernel.arguments) if spec.kind == "input"))
-        for operation in found:
+        for operation in operations:
             builder.convert(operation)
 
 
@@ -336,13 +336,13 @@ class Template:
 
     def __init__(self, operands: Sequence[Value], written: Sequence[Operation]) -> None:
         """``written`` uses ``operands``, which are values, and its own results."""
-        place = {value: k for k, value in enumerate(operands)}
+        number_of = {value: k for k, value in enumerate(operands)}
         total = len(operands)
         self.steps: list[tuple[Operation, list[int]]] = []        # an operation, where its operands are found
         for op in written:
-            self.steps.append((op, [place[value] for value in op.operands]))
+            self.steps.append((op, [number_of[value] for value in op.operands]))
             for result in op.results:
-                place[result] = total
+                number_of[result] = total
                 total += 1
 
     def write(self, operands: Sequence[Value], location: ir.Location, at: ir.InsertionPoint) -> None:
@@ -350,9 +350,9 @@ class Template:
         for op, sources in self.steps:
             copy = op.clone(at)
             copy.location = location
-            own = copy.operands
+            copied = copy.operands
             for k, source in enumerate(sources):
-                own[k] = values[source]
+                copied[k] = values[source]
             values += copy.results
 
 
@@ -382,26 +382,26 @@ class Rows:
         return self.writer.buffer((self.partitions, 1), FLOAT32, SBUF)
 
     def constant(self, value: float) -> Tile:
-        made = self.buffer()
-        self.writer.fill(self.row(made), value)
-        return made
+        row = self.buffer()
+        self.writer.fill(self.row(row), value)
+        return row
 
     def assign(self, dst: Tile, value: Expression, rows: Sequence[Tile]) -> None:
         """dst [P, 1] = the value of each partition."""
-        given, out = [self.row(t) for t in rows], self.row(dst)
-        self.writer.generic(IterationSpace(1), given, [out], FLOAT32, lambda s, ins, outs: [
-            s.convert(value(s, *converted(s, ins, given)), FLOAT32, dst.dtype)])
+        inputs, out = [self.row(t) for t in rows], self.row(dst)
+        self.writer.generic(IterationSpace(1), inputs, [out], FLOAT32, lambda s, ins, outs: [
+            s.convert(value(s, *converted(s, ins, inputs)), FLOAT32, dst.dtype)])
 
     def each(self, value: Expression, *rows: Tile) -> Tile:
-        made = self.buffer()
-        self.assign(made, value, rows)
-        return made
+        row = self.buffer()
+        self.assign(row, value, rows)
+        return row
 
     def sum(self, value: Expression, elements: Sequence[Tile], *rows: Tile) -> Tile:
         total, rank = self.constant(0.0), len(elements[0].shape)
-        given = [*map(self.view, elements), *map(self.row, rows)]
-        self.writer.generic(IterationSpace(rank, frozenset(range(1, rank))), given, [self.row(total)], FLOAT32,
-                            lambda s, ins, outs: [s.alu("add", outs[0], value(s, *converted(s, ins, given)))])
+        inputs = [*map(self.view, elements), *map(self.row, rows)]
+        self.writer.generic(IterationSpace(rank, frozenset(range(1, rank))), inputs, [self.row(total)], FLOAT32,
+                            lambda s, ins, outs: [s.alu("add", outs[0], value(s, *converted(s, ins, inputs)))])
         return total
 
     def write(self, dst: Tile, columns: Sequence[Tile]) -> None:
@@ -433,13 +433,13 @@ def recurrence(rows: Rows, op: Recurrence, ranges: tuple[tuple[int, int], tuple[
     carry = rows.each(lambda s, x: x, op.initial) if op.initial is not None else rows.constant(op.imm)
     overlaps = any(may_overlap(dst, t, ranges) for t in (op.data0, op.data1) if not same_place(t, dst))
     target = writer.temporary(dst, dst.dtype) if overlaps else dst
-    given, rank = [rows.view(op.data0), rows.view(op.data1)], len(dst.shape)
+    inputs, rank = [rows.view(op.data0), rows.view(op.data1)], len(dst.shape)
     in_order = IterationSpace(rank, frozenset(range(1, rank)))
 
     def body(s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> list[Value]:
-        made = op.next(s, outs[1], *converted(s, ins, given))
-        return [s.convert(made, FLOAT32, dst.dtype), made]
-    writer.generic(in_order, given, [rows.view(target), rows.row(carry)], FLOAT32, body)
+        following = op.next(s, outs[1], *converted(s, ins, inputs))
+        return [s.convert(following, FLOAT32, dst.dtype), following]
+    writer.generic(in_order, inputs, [rows.view(target), rows.row(carry)], FLOAT32, body)
     if target is not dst:
         writer.generic(IterationSpace(rank), [rows.view(target)], [rows.view(dst)], dst.dtype,
                        lambda s, ins, outs: [ins[0]])

@@ -56,11 +56,11 @@ class GenericOperation:
     @property
     def extents(self) -> dict[int, int]:
         """By axis."""
-        found: dict[int, int] = {}
+        extent_of: dict[int, int] = {}
         for value, mapping in zip((*self.inputs, self.output), self.maps):
             if isinstance(value.type, ir.MemRefType):
-                found |= zip(axes_of(mapping), ir.MemRefType(value.type).shape)
-        return found
+                extent_of |= zip(axes_of(mapping), ir.MemRefType(value.type).shape)
+        return extent_of
 
     @property
     def points(self) -> int:
@@ -113,28 +113,29 @@ def fused(first: GenericOperation, second: GenericOperation, place: int,
 
     ``first_inputs`` are values and maps over the axes of ``second``; ``second_operands`` are what it works on now.
     """
-    given: dict[tuple[Value, ir.AffineMap], int] = {}
+    slots: dict[tuple[Value, ir.AffineMap], int] = {}
     for value, mapping in [*first_inputs, *((v, m) for k, (v, m) in enumerate(zip(second_operands[:-1], second.maps))
                                             if k != place)]:
-        given.setdefault((value, mapping), len(given))
-    values = [v for v, _ in given] + [second_operands[-1]]
-    maps = [m for _, m in given] + [second.maps[-1]]
+        slots.setdefault((value, mapping), len(slots))
+    values = [v for v, _ in slots] + [second_operands[-1]]
+    maps = [m for _, m in slots] + [second.maps[-1]]
 
     def body(arguments: list[Value]) -> Value:
-        own: dict[Value, Value] = {a: arguments[given[key]] for a, key in zip(first.block.arguments, first_inputs)}
-        value = clone(first.body, own)
-        own = {second.block.arguments[place]: value, second.block.arguments[len(second.inputs)]: arguments[-1]}
+        value_of: dict[Value, Value] = {a: arguments[slots[key]]
+                                        for a, key in zip(first.block.arguments, first_inputs)}
+        value = clone(first.body, value_of)
+        value_of = {second.block.arguments[place]: value, second.block.arguments[len(second.inputs)]: arguments[-1]}
         for k, (v, m) in enumerate(zip(second_operands[:-1], second.maps)):
             if k != place:
-                own[second.block.arguments[k]] = arguments[given[v, m]]
-        return clone(second.body, own)
+                value_of[second.block.arguments[k]] = arguments[slots[v, m]]
+        return clone(second.body, value_of)
     return structured_operation(values, maps, second.op.attributes["iterator_types"], body)
 
 
 def joined(first: GenericOperation, second: GenericOperation) -> Operation:
     """Both in one walk over the same axes, with an output each, before the insertion point."""
     read = dict.fromkeys([*zip(first.inputs, first.maps), *zip(second.inputs, second.maps)])
-    place = {operand: k for k, operand in enumerate(read)}
+    number_of = {operand: k for k, operand in enumerate(read)}
     values = [*(v for v, _ in read), first.output, second.output]
     maps = [*(m for _, m in read), first.maps[-1], second.maps[-1]]
     op = ir.Operation.create("linalg.generic", operands=values, regions=1, attributes={
@@ -146,8 +147,8 @@ def joined(first: GenericOperation, second: GenericOperation) -> Operation:
     with ir.InsertionPoint(op.regions[0].blocks[0]):
         results = []
         for one, old in ((first, arguments[-2]), (second, arguments[-1])):
-            given = [arguments[place[operand]] for operand in zip(one.inputs, one.maps)]
-            results.append(clone(one.body, dict(zip(one.block.arguments, [*given, old]))))
+            passed = [arguments[number_of[operand]] for operand in zip(one.inputs, one.maps)]
+            results.append(clone(one.body, dict(zip(one.block.arguments, [*passed, old]))))
         ir.Operation.create("linalg.yield", operands=results)
     return op
 

@@ -286,15 +286,15 @@ class Nest(Generic[AnyOperand]):
 
         Neither has forms.
         """
-        own, further = len(self.inputs), len(other.inputs)
-        ends = own + further, own + further + len(self.outputs)
+        count, further = len(self.inputs), len(other.inputs)
+        ends = count + further, count + further + len(self.outputs)
 
         def moved(nest: "Nest[AnyOperand]", value: int) -> int:
             """The number that a value of one of the two has in both."""
             first, step = nest.first_output, nest.first_step
             if nest is self:
                 return value + further * (value >= first) + len(other.outputs) * (value >= step)
-            return value + (own if value < first else ends[1] - first if value < step else
+            return value + (count if value < first else ends[1] - first if value < step else
                             ends[1] + len(other.outputs) + len(self.steps) - step)
         steps = [replace(s, operands=tuple([moved(n, v) for v in s.operands])) for n in (self, other) for s in n.steps]
         return replace(self, inputs=(*self.inputs, *other.inputs), outputs=(*self.outputs, *other.outputs),

@@ -202,8 +202,8 @@ def _identity(extents: Sequence[int]) -> Subscripts:
 def _structured(extents: tuple[int, ...], reduced: frozenset[int], body: "_BodyReader", outputs: Sequence[Value],
                 subscripts: Sequence[Subscripts], mask: Mask = (), limits: Mask = ()) -> Structured:
     values = (*(value for value, _ in body.inputs), *outputs)
-    forms = (*(own for _, own in body.inputs), *subscripts)
-    operands, starts = zip(*[_operand(v, own, len(extents)) for v, own in zip(values, forms)])
+    forms = (*(form for _, form in body.inputs), *subscripts)
+    operands, starts = zip(*[_operand(v, form, len(extents)) for v, form in zip(values, forms)])
     first = len(body.inputs)
     steps, results = body.finish(len(outputs))
     nest = Nest(extents, reduced, operands[:first], len(body.symbols), operands[first:], steps, results, mask, limits)
@@ -379,13 +379,13 @@ def structure_key(op: Operation, operands: Sequence[Value], inner: Sequence[Oper
     types = [value.type for value in operands]
     if not all([isinstance(kind, ir.MemRefType) for kind in types]):
         return None
-    place: dict[Value, int] = {argument: k for k, argument in enumerate(op.regions[0].blocks[0].arguments)}
+    number_of: dict[Value, int] = {argument: k for k, argument in enumerate(op.regions[0].blocks[0].arguments)}
     body: list[object] = []
 
     for one in inner:
-        body.append((one.name, *one.attributes.items(), *[place.get(value) for value in one.operands]))
+        body.append((one.name, *one.attributes.items(), *[number_of.get(value) for value in one.operands]))
         for result in one.results:
-            place[result] = len(place)
+            number_of[result] = len(number_of)
             body.append(result.type)
     if any([None in step for step in body if type(step) is tuple]):
         return None

@@ -41,8 +41,8 @@ class ScalarBody:
         if number >= 1 << 63:
             return self.alu("invert", self.constant((1 << 64) - 1 - int(number)))
         wide = self.make.type(INT64)
-        held = self._value("arith.constant", [], wide, {"value": ir.IntegerAttr.get(wide, int(number))})
-        return self.convert(held, INT64, dtype)
+        signless = self._value("arith.constant", [], wide, {"value": ir.IntegerAttr.get(wide, int(number))})
+        return self.convert(signless, INT64, dtype)
 
     def alu(self, name: str, *values: Value) -> Value:
         return self._value("scalar.alu", values, values[-1].type, {"fn": self.make.value(name)})
@@ -60,9 +60,9 @@ class ScalarBody:
         index = self.make.index
         operands = [self._value("linalg.index", [], index, {"dim": self.make.value(axis)}) for axis in axes]
         operands += [self.symbols[position] for position in used]
-        own = Linear(form.const, tuple((k, c) for k, (_, c) in enumerate(form.symbols)),
+        dims_form = Linear(form.const, tuple((k, c) for k, (_, c) in enumerate(form.symbols)),
                      tuple((k, c) for k, (_, c) in enumerate(form.axes)))
-        mapping = ir.AffineMapAttr.get(ir.AffineMap.get(len(axes), len(used), [expression(own)]))
+        mapping = ir.AffineMapAttr.get(ir.AffineMap.get(len(axes), len(used), [expression(dims_form)]))
         value = self._value("affine.apply", operands, index, {"map": mapping})
         return self.convert(self._value("arith.index_cast", [value], self.make.type(INT32)), INT32, self.compute)
 
@@ -157,8 +157,8 @@ class Writer:
 
     def _view_parts(self, tile: Tile, used: list[int],
                     dims: tuple[int, ...]) -> tuple[ir.Type, dict[str, ir.Attribute | AccessAttr]]:
-        place = {position: k for k, position in enumerate(used)}
-        access = tile.access.over(lambda form: _renumbered(form, place))
+        position_of = {position: k for k, position in enumerate(used)}
+        access = tile.access.over(lambda form: _renumbered(form, position_of))
         attributes = {"access": self.make.access(access, len(used))}
         if len(dims) < len(tile.shape):
             attributes["dims"] = ir.DenseI64ArrayAttr.get(dims)
@@ -183,14 +183,14 @@ class Writer:
         """One ``linalg.generic``. Its last inputs are the symbols that the mask, the limits and ``forms`` need."""
         used = nest.used(forms)
         symbols = [nest.symbols[position] for position in used]
-        place = {position: k for k, position in enumerate(used)}
+        position_of = {position: k for k, position in enumerate(used)}
         axes = [o.axes for o in inputs] + [()] * len(symbols) + [o.axes for o in outputs]
         attributes = {"indexing_maps": self._maps(nest.rank, axes), "iterator_types": self._iterators(nest),
                       "operandSegmentSizes": self._segments(len(inputs) + len(symbols), len(outputs)), **(extra or {})}
         for name, mask in (("nki.mask", nest.mask), ("nki.limits", nest.limits)):
             if mask:
-                own = tuple([replace(c, form=_renumbered(c.form, place)) for c in mask])
-                attributes[name] = self.make.mask(own, nest.rank, len(symbols))
+                renumbered = tuple([replace(c, form=_renumbered(c.form, position_of)) for c in mask])
+                attributes[name] = self.make.mask(renumbered, nest.rank, len(symbols))
         op = self.create("linalg.generic", [*(o.value for o in inputs), *symbols, *(o.value for o in outputs)], [],
                          attributes, 1)
         kinds = [*(self.make.type(o.dtype) for o in inputs), *(self.make.index for _ in symbols),

@@ -52,10 +52,10 @@ def judge_loops(touches: Touches, programs: Iterable[Symbol], verdict: Verdict) 
     for loop in touches.loops:
         for buffer, listed in loop.touches.items():
             if any(t.writes for t in listed):
-                found = iterations_that_meet(loop, buffer, listed, set(programs), verdict)
-                if found is not None:
-                    verdict.found(IterationsMeet(loop=loop.name, first=found.first, second=found.second,
-                                                 **found.texts(buffer)), found.one.at)
+                pair = iterations_that_meet(loop, buffer, listed, set(programs), verdict)
+                if pair is not None:
+                    verdict.found(IterationsMeet(loop=loop.name, first=pair.first, second=pair.second,
+                                                 **pair.texts(buffer)), pair.one.at)
 
 
 def iterations_that_meet(loop: LoopRun, buffer: Buffer, listed: Sequence[Touch], programs: set[Symbol],
@@ -68,9 +68,9 @@ def iterations_that_meet(loop: LoopRun, buffer: Buffer, listed: Sequence[Touch],
     if any(root in shared for touch in listed for root in deciding(touch)):
         def differ(a: Touch, b: Touch) -> bool:
             return a.number_in(loop) != b.number_in(loop)
-        found = first_pair(listed, Apart(None, 2, shared), differ, verdict)
-        return None if found is None else found._replace(first=found.one.number_in(loop),
-                                                         second=found.other.number_in(loop))
+        pair = first_pair(listed, Apart(None, 2, shared), differ, verdict)
+        return None if pair is None else pair._replace(first=pair.one.number_in(loop),
+                                                         second=pair.other.number_in(loop))
     return first_element(buffer, [(t, t.number_in(loop)) for t in listed], verdict)
 
 
@@ -125,12 +125,12 @@ def point_text(point: dict[int, int], dimensions: int) -> str:
 def shared_touches(touches: Touches) -> dict[Hashable, tuple[Buffer, list[Touch]]]:
     """Those of the memory of all programs, which is known by the order it was made in."""
     counts: dict[str, int] = {}
-    found: dict[Hashable, tuple[Buffer, list[Touch]]] = {}
+    shared: dict[Hashable, tuple[Buffer, list[Touch]]] = {}
     for buffer in touches.shared:
         counts[buffer.role] = counts.get(buffer.role, 0) + 1
         if buffer in touches.programs:
-            found[buffer.role, counts[buffer.role]] = buffer, touches.programs[buffer]
-    return found
+            shared[buffer.role, counts[buffer.role]] = buffer, touches.programs[buffer]
+    return shared
 
 
 def judge_programs(programs: Sequence[ProgramTouches], dimensions: int, verdict: Verdict) -> None:
@@ -157,10 +157,10 @@ def judge_axis(program: ProgramTouches, axis: int, extent: int, symbol: Symbol |
         return
     for buffer, listed in program.touches.values():
         if any(t.writes for t in listed):
-            found = first_pair(listed, Apart(symbol, extent), unordered, verdict)
-            if found is not None:
-                names = [f"program {n}{along}" for n in (found.first, found.second)]
-                programs_meet(found, buffer, names, verdict)
+            pair = first_pair(listed, Apart(symbol, extent), unordered, verdict)
+            if pair is not None:
+                names = [f"program {n}{along}" for n in (pair.first, pair.second)]
+                programs_meet(pair, buffer, names, verdict)
 
 
 def judge_repeated(program: ProgramTouches, count: int, what: str, names: Sequence[str], verdict: Verdict) -> None:
@@ -174,9 +174,9 @@ def judge_repeated(program: ProgramTouches, count: int, what: str, names: Sequen
 
         def compared(a: Touch, b: Touch, pairs: tuple[set[int], ...] = pairs) -> bool:
             return id(a) in pairs[0] and id(b) in pairs[1] and unordered(a, b)
-        found = first_pair([*writes, *inputs], Apart(None, 2), compared, verdict) if inputs else None
-        if found is not None:
-            programs_meet(found, buffer, names, verdict)
+        pair = first_pair([*writes, *inputs], Apart(None, 2), compared, verdict) if inputs else None
+        if pair is not None:
+            programs_meet(pair, buffer, names, verdict)
             continue
         repeated = next((t for t in writes if not t.accumulates), None)
         if repeated is not None:
@@ -185,15 +185,15 @@ def judge_repeated(program: ProgramTouches, count: int, what: str, names: Sequen
 
 def exposed(listed: Sequence[Touch]) -> list[Touch]:
     """The reads of what the program has not itself written before."""
-    own: set[Hashable] = set()
-    found = []
+    overwritten: set[Hashable] = set()
+    reads = []
     for touch in listed:
-        place = written_at(touch.view)
+        written = written_at(touch.view)
         if touch.writes:
-            own.add(place)
-        elif place not in own and not touch.accumulates:
-            found.append(touch)
-    return found
+            overwritten.add(written)
+        elif written not in overwritten and not touch.accumulates:
+            reads.append(touch)
+    return reads
 
 
 def judge_different(programs: Sequence[ProgramTouches], verdict: Verdict) -> None:
@@ -209,10 +209,10 @@ def judge_different(programs: Sequence[ProgramTouches], verdict: Verdict) -> Non
             repeats(len(sharing), buffer, "the program id", sharing[0][0], verdict)
             continue
         for epoch in sorted({t.epoch for t, _ in listed}):
-            found = first_element(buffer, [(t, n) for t, n in listed if t.epoch == epoch and not meets(t)], verdict)
-            if found is not None:
-                names = programs[found.first].point, programs[found.second].point
-                programs_meet(found, buffer, names, verdict)
+            pair = first_element(buffer, [(t, n) for t, n in listed if t.epoch == epoch and not meets(t)], verdict)
+            if pair is not None:
+                names = programs[pair.first].point, programs[pair.second].point
+                programs_meet(pair, buffer, names, verdict)
                 break
         inside = [t for t, _ in listed if meets(t)]
         if inside:
@@ -221,14 +221,14 @@ def judge_different(programs: Sequence[ProgramTouches], verdict: Verdict) -> Non
 
 def all_write_the_same(listed: Sequence[Sequence[Touch]]) -> bool:
     """Whether programs make the same writes to a tensor, in the same order, and read nothing that these change."""
-    made = []
+    sequences = []
     for touches in listed:
         writes = [t for t in touches if t.writes]
         if any(t.accumulates or t.value is None for t in writes) or exposed(touches):
             return False
-        made.append([(t.value, written_at(t.view), t.epoch) for t in writes])
-    once = all(len(set(w)) == len(w) for w in made) or all(t.writes for touches in listed for t in touches)
-    return once and all(w == made[0] for w in made)
+        sequences.append([(t.value, written_at(t.view), t.epoch) for t in writes])
+    once = all(len(set(w)) == len(w) for w in sequences) or all(t.writes for touches in listed for t in touches)
+    return once and all(w == sequences[0] for w in sequences)
 
 
 def repeats(count: int, buffer: Buffer, what: str, touch: Touch, verdict: Verdict) -> None:
@@ -291,14 +291,14 @@ def first_pair(listed: Sequence[Touch], apart: Apart, compared: Callable[[Touch,
 
 def distinct(listed: Sequence[Touch], numbers: dict[int, object]) -> list[Touch]:
     """Touches of which no two are the same in all that decides whether they meet others."""
-    found: dict[Hashable, Touch] = {}
+    first_of: dict[Hashable, Touch] = {}
     for touch in listed:
         key: Hashable = touch
         if form_of(touch) is not None:
             key = (written_at(touch.view), touch.writes, touch.accumulates, touch.exact, touch.epoch, touch.turn,
                    numbers.get(id(touch)))
-        found.setdefault(key, touch)
-    return list(found.values())
+        first_of.setdefault(key, touch)
+    return list(first_of.values())
 
 
 def form_of(touch: Touch) -> Hashable:
@@ -320,14 +320,14 @@ def first_element(buffer: Buffer, listed: Sequence[tuple[Touch, object]], verdic
 
         def differ(a: Touch, b: Touch) -> bool:
             return numbers[id(a)] != numbers[id(b)]
-        found = first_pair([t for t, _ in listed], Apart(None, 2), differ, verdict, numbers)
-        return None if found is None else found._replace(first=numbers[id(found.one)], second=numbers[id(found.other)])
+        pair = first_pair([t for t, _ in listed], Apart(None, 2), differ, verdict, numbers)
+        return None if pair is None else pair._replace(first=numbers[id(pair.one)], second=numbers[id(pair.other)])
     try:
-        found = by_elements(buffer, exact)
+        pair = by_elements(buffer, exact)
         vague = next((t for t, _ in listed if not t.exact), None)
-        if found is None and vague is not None and by_elements(buffer, listed) is not None:
+        if pair is None and vague is not None and by_elements(buffer, listed) is not None:
             verdict.undecided.append((vague, vague))
-        return found
+        return pair
     except TooManyPoints:
         verdict.undecided.append((listed[0][0], listed[-1][0]))
         return None
@@ -358,12 +358,12 @@ class CaptureDependences:
 
     def check(self, op: Op, views: Sequence[View], symbols: Sequence[Symbol], scopes: "Sequence[Scope]",
               programs: Sequence[tuple[int, Symbol | None]]) -> None:
-        if self.of_loops is None and (found := dependence(op, views, symbols, scopes, programs)) is not None:
-            found.here()
-            if found.programs:
-                self.of_programs.append(found)
+        if self.of_loops is None and (error := dependence(op, views, symbols, scopes, programs)) is not None:
+            error.here()
+            if error.programs:
+                self.of_programs.append(error)
             else:
-                self.of_loops = found
+                self.of_loops = error
 
     def violation(self, ignored: Iterable[int]) -> UnexpectedOutputDependencies | None:
         """The error, if there is one. Programs whose ids the kernel ignores write the same, which is none."""
@@ -394,17 +394,17 @@ def dependence(op: Op, views: Sequence[View], symbols: Sequence[Symbol], scopes:
         axes = tuple(axis for axis, symbol in shared if symbol is None or symbol not in used)
         if missing or axes:
             names = [*missing, *(f"program_id({axis})" for axis in axes)]
-            found = UnexpectedOutputDependencies(missing=", ".join(names), name=buffer.name)
-            found.programs = () if missing else axes
-            return found
+            error = UnexpectedOutputDependencies(missing=", ".join(names), name=buffer.name)
+            error.programs = () if missing else axes
+            return error
     return None
 
 
 def origins(symbols: Iterable[Symbol]) -> set[Symbol]:
     """The symbols with those that they are derived from."""
-    found: set[Symbol] = set()
+    roots: set[Symbol] = set()
     for symbol in symbols:
-        found.add(symbol)
+        roots.add(symbol)
         if symbol.parents:
-            found |= origins(symbol.parents)
-    return found
+            roots |= origins(symbol.parents)
+    return roots

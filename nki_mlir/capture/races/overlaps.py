@@ -220,8 +220,8 @@ class System:
         numbers = values[self.start], values[self.start] + values[self.more]
         if self.apart.symbol is not None:
             numbers = tuple(self.apart.symbol.first + n * self.apart.symbol.step for n in numbers)  # type: ignore[assignment]
-        place = [const + sum(c * values[v] for v, c in terms.items()) for const, terms in (partition, free)]
-        return CommonElement(element(a.view.buffer, place[0], place[1] * unit), *numbers)
+        coordinates = [const + sum(c * values[v] for v, c in terms.items()) for const, terms in (partition, free)]
+        return CommonElement(element(a.view.buffer, coordinates[0], coordinates[1] * unit), *numbers)
 
     def nearest(self, values: tuple[int, ...]) -> tuple[int, ...]:
         """A solution at neighbours, the first two if possible: it is the easiest to follow."""
@@ -229,16 +229,16 @@ class System:
             spans = list(self.spans)
             spans[self.start], spans[self.more] = start, (1, 1)
             try:
-                found = solution(tuple(spans), tuple(self.rows))
+                answer = solution(tuple(spans), tuple(self.rows))
             except SearchTooLong:
                 continue
-            if found is not None:
-                return found
+            if answer is not None:
+                return answer
         return values
 
     def side(self, side: int, touch: Touch, units: int) -> tuple[Form, Form]:
         """(partition, free offset) of an element of the touch, in units of which its elements have so many."""
-        view, given = touch.view, touch.restriction
+        view, restriction = touch.view, touch.restriction
         axes = [self.variable(0, d.count - 1) for d in view.dims]
         steps = [d.partition for d in view.dims], [d.free for d in view.dims]
         partition, free = (self.form(side, start.with_axes(along, view.shape), axes)
@@ -246,11 +246,12 @@ class System:
         free = free[0] * units, {v: c * units for v, c in free[1].items()}
         if units > 1:
             free[1][self.variable(0, units - 1)] = 1
-        if given is not None:
-            by_axis = {axis: v for axis, v, d in zip(given.axes, axes, view.dims) if d.count == given.extents[axis]}
-            every = [by_axis[k] if k in by_axis else self.variable(0, n - 1) for k, n in enumerate(given.extents)]
-            for constraint in given.mask:
-                index = index_of(constraint.form, touch.symbols, given.extents)
+        if restriction is not None:
+            by_axis = {axis: v for axis, v, d in zip(restriction.axes, axes, view.dims)
+                       if d.count == restriction.extents[axis]}
+            every = [by_axis[k] if k in by_axis else self.variable(0, n - 1) for k, n in enumerate(restriction.extents)]
+            for constraint in restriction.mask:
+                index = index_of(constraint.form, touch.symbols, restriction.extents)
                 self.row(self.form(side, index, every), constraint.equal)
         return partition, free
 
@@ -265,11 +266,11 @@ def plus(a: Form, b: Form, factor: int = 1) -> Form:
 def element(buffer: Buffer, partition: int, offset: int) -> tuple[int, ...]:
     """The place of an element in its tensor; ``offset`` is in bytes of a partition, or of all in HBM."""
     at, shape = offset // buffer.dtype.itemsize, buffer.physical_shape
-    found = []
+    indices = []
     for extent in reversed(shape[1:] if buffer.on_chip else shape):
-        found.append(at % extent)
+        indices.append(at % extent)
         at //= extent
     if not buffer.on_chip:
-        return tuple(reversed(found))
-    inner = list(reversed(found))
+        return tuple(reversed(indices))
+    inner = list(reversed(indices))
     return (*inner[:buffer.partition_dim], partition, *inner[buffer.partition_dim:])

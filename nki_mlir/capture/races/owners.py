@@ -89,17 +89,17 @@ class Owners:
 
     def chosen(self, touch: Touch, terms: Sequence[tuple[Index, bool]]) -> "Chosen":
         """The elements of a touch under conditions, by trying every point."""
-        view, given, scale = touch.view, touch.restriction, touch.view.dtype.itemsize // self.unit
+        view, restriction, scale = touch.view, touch.restriction, touch.view.dtype.itemsize // self.unit
         masks, axes, extents = [Mask(((e, equal),)) for e, equal in terms], list(range(len(view.dims))), []
-        if given is None:
+        if restriction is None:
             extents = [d.count for d in view.dims]
         else:
-            extents, axes = list(given.extents), list(given.axes)
+            extents, axes = list(restriction.extents), list(restriction.axes)
             for k, d in enumerate(view.dims):
                 if d.count != extents[axes[k]]:
                     axes[k] = len(extents)
                     extents.append(d.count)
-            masks += [Mask(((index_of(c.form, touch.symbols, tuple(extents)), c.equal),)) for c in given.mask]
+            masks += [Mask(((index_of(c.form, touch.symbols, tuple(extents)), c.equal),)) for c in restriction.mask]
         roots = roots_of([view.partition, view.free, *(e for m in masks for e, _ in m.terms)])
         spans = spans_of(extents, roots)
         if prod(map(len, spans)) > MOST_POINTS:
@@ -112,10 +112,10 @@ class Owners:
         for axis, d in zip(axes, view.dims):
             flat = flat + points.axes[axis] * (d.partition * self.row + d.free * scale)
         holds, flat = np.broadcast_arrays(holds, flat)
-        found = np.unique(flat[holds])
-        if len(found) and (found[0] < 0 or found[-1] + scale > self.size):
+        bytes_read = np.unique(flat[holds])
+        if len(bytes_read) and (bytes_read[0] < 0 or bytes_read[-1] + scale > self.size):
             raise TooManyPoints               # what leaves its tensor is reported by whoever runs it
-        return Chosen((found[:, None] + np.arange(scale)).reshape(-1) if scale > 1 else found)
+        return Chosen((bytes_read[:, None] + np.arange(scale)).reshape(-1) if scale > 1 else bytes_read)
 
     def spread(self, elements: np.ndarray, touch: Touch) -> "Chosen":
         """Flat elements of the touch's dtype."""
@@ -147,8 +147,8 @@ def clearly_apart(buffer: Buffer, listed: Sequence[tuple[Touch, object]]) -> boo
         low = first + sum([step * (n - 1) for step, n in dims if step < 0]) // width
         high = first + sum([step * (n - 1) for step, n in dims if step > 0]) // width
         columns.setdefault((column, column + run), []).append((low, high, by))
-    found = sorted(columns)
-    return all([a[1] <= b[0] for a, b in pairwise(found)]) and all([rows_apart(rows) for rows in columns.values()])
+    intervals = sorted(columns)
+    return all([a[1] <= b[0] for a, b in pairwise(intervals)]) and all([rows_apart(rows) for rows in columns.values()])
 
 
 def rows_apart(boxes: Sequence[tuple[int, int, object]]) -> bool:
@@ -230,5 +230,5 @@ class Strided:
     def element(self, at: int) -> int:
         """The flat element of a position in the view."""
         shape = [n for _, n in self.dims]
-        places = np.unravel_index(at, shape) if shape else ()
-        return self.start + sum(int(k) * step for k, (step, _) in zip(places, self.dims))
+        indices = np.unravel_index(at, shape) if shape else ()
+        return self.start + sum(int(k) * step for k, (step, _) in zip(indices, self.dims))

@@ -159,20 +159,20 @@ class Touches:
         operands = op.operands()
         for (kind, _), view in zip(operands, views):
             buffer = view.buffer
-            made: Turn | None = buffer.turn
+            created_in: Turn | None = buffer.turn
             shared = self.several and buffer.role != "local"
-            if not shared and (not inside or turn.parallels == (made.parallels if made is not None else 0)):     # type: ignore[union-attr]
+            if not shared and (not inside or turn.parallels == (created_in.parallels if created_in is not None else 0)):     # type: ignore[union-attr]
                 continue
             if at is None:
-                at, held = self.locate(5), tuple([s.holds for s in scopes if s.holds is not None])
+                at, conditions = self.locate(5), tuple([s.holds for s in scopes if s.holds is not None])
                 sure = not any([s.may_skip for s in scopes])
                 targets = [v for (k, _), v in zip(operands, views) if k.writes]
                 adds = accumulating or self.reducing or getattr(op, "rmw", "bypass") != "bypass" or adds_up(op)
-            touch = self.of(op, kind, view, symbols, adds, sure, targets, held, at, value)
+            touch = self.of(op, kind, view, symbols, adds, sure, targets, conditions, at, value)
             if shared:
                 self.programs.setdefault(buffer, []).append(touch)
             around = turn
-            while around is not None and around is not made:
+            while around is not None and around is not created_in:
                 if around.loop.parallel:
                     if not around.loop.touches:
                         self.loops.append(around.loop)
@@ -246,15 +246,15 @@ class ValueNumbers:
         """
         operands = [(kind, view, written_at(view)) for (kind, _), view in zip(op.operands(), views)]
         if not once or isinstance(op, Meeting):
-            made = hash((next(_unlike), "unlike"))
+            created_in = hash((next(_unlike), "unlike"))
         else:
             read = [(kind.name, place, self.of(v.buffer), v.buffer.role != "local" and epoch)
                     for kind, v, place in operands if kind.reads]
-            made = hash((op.outline(), op.mask, *read))
+            created_in = hash((op.outline(), op.mask, *read))
         for kind, view, place in operands:
             if kind.writes:
-                self.held[view.buffer] = hash((self.of(view.buffer), made, kind.name, place))
-        return made
+                self.held[view.buffer] = hash((self.of(view.buffer), created_in, kind.name, place))
+        return created_in
 
 
 def written_at(view: View) -> Hashable:
