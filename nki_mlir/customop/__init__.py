@@ -70,9 +70,9 @@ def load(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[str
     if checked is None:
         checked = os.environ.get("NKI_MLIR_CUSTOMOP", "") != "fast"
     started = time.perf_counter()
-    wanted = recipe(name, compute_srcs, shape_srcs, build_directory, multicore, checked, extra_cflags,
+    chosen = recipe(name, compute_srcs, shape_srcs, build_directory, multicore, checked, extra_cflags,
                     extra_include_paths, verbose)
-    library = open_library(build_library(wanted, Library))
+    library = open_library(build_library(chosen, Library))
     if verbose:
         print(f"loaded {library} in {time.perf_counter() - started:.1f} s", flush=True)
     return library

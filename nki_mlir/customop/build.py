@@ -151,9 +151,9 @@ def readable(output: str) -> str:
 
 def blamed(output: str) -> Location | None:
     """The first line of the user's own file that a message names; errors inside our headers were caused there."""
-    found = [m for m in MESSAGE.finditer(output)
+    messages = [m for m in MESSAGE.finditer(output)
              if not Path(m["file"]).is_relative_to(HERE) and Path(m["file"]).is_file()]
-    first = next((m for m in found if m["kind"].endswith("error")), found[0] if found else None)
+    first = next((m for m in messages if m["kind"].endswith("error")), messages[0] if messages else None)
     if first is None:
         return None
     column = int(first["column"] or 1) - 1
@@ -215,9 +215,9 @@ def recipe(name: str, compute_srcs: Sequence[str | Path], shape_srcs: Sequence[s
             if not Path(file).is_file():
                 raise MissingSource(file=file, directory=os.getcwd())
             sources.append(Path(file).resolve())
-    for parameter, given in (("extra_cflags", extra_cflags), ("extra_include_paths", extra_include_paths)):
-        if isinstance(given, str | Path):
-            raise BadFlags(parameter=parameter, given=repr(given), wanted=[str(given)])
+    for parameter, argument in (("extra_cflags", extra_cflags), ("extra_include_paths", extra_include_paths)):
+        if isinstance(argument, str | Path):
+            raise BadFlags(parameter=parameter, given=repr(argument), wanted=[str(argument)])
     for flag in extra_cflags:
         size = re.fullmatch(r"-DSTACK_SIZE=(.*)", flag)
         if size and not (size[1].isdecimal() and 0 < int(size[1]) <= STACK_MAX):
@@ -238,9 +238,9 @@ def build_library(this: Recipe, examine: Callable[[Path], object]) -> Path:
                     print(f"{shown(this.library)} is up to date", flush=True)
                 return this.library
             with tempfile.TemporaryDirectory(dir=this.directory, prefix=f".lib{this.name}.") as folder:
-                made, read = compile_all(this, compiler, Path(folder))
-                examine(made)
-                write_file(this.library, made.read_bytes(), 0o777)
+                library, read = compile_all(this, compiler, Path(folder))
+                examine(library)
+                write_file(this.library, library.read_bytes(), 0o777)
             hashes = {str(f): digest(f) for f in sorted(read)}
             write_file(this.inputs, json.dumps({"settings": settings(this, compiler), "files": hashes,
                                                 "library": identity(this.library)}, indent=1))
@@ -292,13 +292,13 @@ def engine_objects(this: Recipe, compiler: Compiler, folder: Path) -> list[Path]
     for file in sorted([*ENGINE_FILES, *INCLUDE.rglob("*.h"), *INCLUDE.rglob("*.hpp")]):
         content.update(file.read_bytes())
     try:
-        kept = cache_folder() / "gpsimd" / content.hexdigest()[:16]
-        kept.mkdir(parents=True, exist_ok=True)
-        if not os.access(kept, os.W_OK):
-            kept = folder
+        cached = cache_folder() / "gpsimd" / content.hexdigest()[:16]
+        cached.mkdir(parents=True, exist_ok=True)
+        if not os.access(cached, os.W_OK):
+            cached = folder
     except OSError:                         # no home, or a read-only one
-        kept = folder
-    return [kept / f"{part[0]}.o" for part in ENGINE_PARTS]
+        cached = folder
+    return [cached / f"{part[0]}.o" for part in ENGINE_PARTS]
 
 
 def compile_engine(this: Recipe, compiler: Compiler, part: Sequence[str], made: Path) -> None:
@@ -322,8 +322,8 @@ def digest(file: Path) -> str:
 
 
 def identity(library: Path) -> list[int]:
-    found = library.stat()
-    return [found.st_ino, found.st_size, found.st_mtime_ns]
+    status = library.stat()
+    return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 
 def up_to_date(this: Recipe, compiler: Compiler) -> bool:
@@ -331,6 +331,6 @@ def up_to_date(this: Recipe, compiler: Compiler) -> bool:
     try:
         known = json.loads(this.inputs.read_text())
         return (known["settings"] == settings(this, compiler) and known["library"] == identity(this.library)
-                and all(digest(Path(f)) == said for f, said in known["files"].items()))
+                and all(digest(Path(f)) == expected for f, expected in known["files"].items()))
     except (OSError, ValueError, KeyError):
         return False

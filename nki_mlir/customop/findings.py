@@ -47,10 +47,10 @@ class FoundError(NkiMlirError):
 
     @property
     def headline(self) -> str:
-        found: Found = self.values["found"]
-        times = f"{found.count:,} times" if found.count > 1 else ""
-        said = ", ".join(part for part in (times, cores_text(found.cores, found.of)) if part)
-        return super().headline + (f" ({said})" if said else "")
+        finding: Found = self.values["found"]
+        times = f"{finding.count:,} times" if finding.count > 1 else ""
+        details = ", ".join(part for part in (times, cores_text(finding.cores, finding.of)) if part)
+        return super().headline + (f" ({details})" if details else "")
 
     def full_text(self) -> str:
         """The text with the place, on its own."""
@@ -59,11 +59,11 @@ class FoundError(NkiMlirError):
     @classmethod
     def of(cls, found: Found) -> "FoundError":
         """The exception that a finding is."""
-        made = cls.classes[found.kind]
-        values = {name: made.shown(name, value) for name, value in zip(made.fields, found.values)}
-        place = line_of(*found.other) if found.other else None
-        other = f"{place.file}:{place.line}" if place else "a place that is not known"
-        error = made(**values, other=other, text=found.text, found=found)
+        error_class = cls.classes[found.kind]
+        values = {name: error_class.shown(name, value) for name, value in zip(error_class.fields, found.values)}
+        line = line_of(*found.other) if found.other else None
+        other = f"{line.file}:{line.line}" if line else "a place that is not known"
+        error = error_class(**values, other=other, text=found.text, found=found)
         return error.located(line_of(*found.at) if found.at else None)      # type: ignore[return-value]
 
     @classmethod
@@ -162,14 +162,14 @@ def findings(report: Report, library: Path, base: int, function: int | None, cor
 
     Those that concern the operator's function as a whole are at its first line; ``function`` is its address.
     """
-    made = []
+    errors = []
     for k in range(report.count):
         raw = report.findings[k]
         after = raw.pc or (function and function + 1)
         at = _source_line(raw.at) or (place_of_code(library, after - base) if after else None)
-        made.append(FoundError.of(Found(raw.kind.decode(), at, _source_line(raw.other), tuple(raw.values),
+        errors.append(FoundError.of(Found(raw.kind.decode(), at, _source_line(raw.other), tuple(raw.values),
                                         (raw.text or b"").decode(errors="replace"), raw.count, raw.cores, cores)))
-    return made
+    return errors
 
 
 def tell(found: list[FoundError]) -> None:

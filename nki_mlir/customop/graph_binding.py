@@ -103,7 +103,7 @@ class OperatorRecord(KernelRecord):
     # -- as a kernel ---------------------------------------------------------------------------------------------------
     @cached_property
     def inputs(self) -> list[ArgumentSpec]:
-        return [self.spec("input", place, f"arg{place}", kind) for place, kind in enumerate(self.kinds)]
+        return [self.spec("input", number, f"arg{number}", kind) for number, kind in enumerate(self.kinds)]
 
     @cached_property
     def shared(self) -> list[ArgumentSpec]:
@@ -163,9 +163,9 @@ def callee(operator: Operator, arguments: Sequence[object]) -> Callee:
     """The call as frameworks bind it; tensors are anything with shape and dtype."""
     values = operator.values(arguments, lambda tensor: 0)
     kinds = tuple((v.code, tuple(v.shape)) for v in values if isinstance(v, DenseArray))
-    made = record(operator, kinds, tuple(v for v in values if not isinstance(v, DenseArray)))
-    found = Callee(made, "gpsimd", lambda: made.program)
-    return callees().setdefault(found.key, found)
+    entry_record = record(operator, kinds, tuple(v for v in values if not isinstance(v, DenseArray)))
+    entry = Callee(entry_record, "gpsimd", lambda: entry_record.program)
+    return callees().setdefault(entry.key, entry)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -174,19 +174,19 @@ def record_from(said: dict[str, Any]) -> OperatorRecord:
     library, name = str(said["library"]), str(said["operator"])
     if said["abi"] != ABI:
         raise GraphAbi(operator=name, library=library, found=said["abi"], version=ABI)
-    found = loaded_library(library, str(said["build"]), str(said["file"]), name)
-    operator = found.operators.get(name) or getattr(found, name)
+    loaded = loaded_library(library, str(said["build"]), str(said["file"]), name)
+    operator = loaded.operators.get(name) or getattr(loaded, name)
     if operator.parameters != said["parameters"]:
         raise OperatorChanged(operator=name, library=library, what="takes", found=operator.parameters,
                               wanted=said["parameters"])
     try:
-        made = record(operator, tuple(map(kind_from, said["operands"])), tuple(map(float, said["numbers"])))
+        rebuilt = record(operator, tuple(map(kind_from, said["operands"])), tuple(map(float, said["numbers"])))
     except Fault as fault:
         raise OperatorRefuses(operator=name, library=library, what=fault.full_text()) from None
-    if made.result != kind_from(said["result"]):
-        raise OperatorChanged(operator=name, library=library, what="gives", found=made.text(made.result),
+    if rebuilt.result != kind_from(said["result"]):
+        raise OperatorChanged(operator=name, library=library, what="gives", found=rebuilt.text(rebuilt.result),
                               wanted=said["result"])
-    return made
+    return rebuilt
 
 
 def kind_from(text: list[Any]) -> Kind:

@@ -17,8 +17,8 @@ def call(operator: Operator, arguments: Sequence[object]) -> object:
     """The result as a JAX array, or as a tracer where one is given."""
     tensors = [a for a, p in zip(arguments, operator.parameters) if p == "T"]
     if not any(isinstance(a, jax.core.Tracer) for a in tensors):
-        given = [np.asarray(a) if p == "T" else a for a, p in zip(arguments, operator.parameters)]
-        return jax.numpy.asarray(operator.on_numpy(given, current_engine()))
+        values = [np.asarray(a) if p == "T" else a for a, p in zip(arguments, operator.parameters)]
+        return jax.numpy.asarray(operator.on_numpy(values, current_engine()))
     from nki_mlir.customop.graph_binding import callee  # start-up: loads MLIR
     from nki_mlir.frameworks.jax_primitive import bind
     return bind(callee(operator, arguments), tensors)[0]

@@ -53,11 +53,11 @@ def call(operator: Operator, arguments: Sequence[object]) -> object:
 def instruction(operator: Operator, arguments: Sequence[Any]) -> View:
     """The call of tensors of the core, and the tensor that it makes."""
     tensors = [a for a, p in zip(arguments, operator.parameters) if p == "T"]
-    for place, tensor in enumerate(tensors):
+    for number, tensor in enumerate(tensors):
         if not isinstance(tensor, View):
-            operator.refuse(place, tensor, "a tensor of the kernel")
+            operator.refuse(number, tensor, "a tensor of the kernel")
     numbers = tuple(float(a) for a, p in zip(arguments, operator.parameters) if p != "T")
-    kinds = [(operator.code_of(place, t.dtype.numpy), tuple(t.shape)) for place, t in enumerate(tensors)]
+    kinds = [(operator.code_of(number, t.dtype.numpy), tuple(t.shape)) for number, t in enumerate(tensors)]
     shape, code = operator.infer(merged(operator, [DenseArray(0, *kind) for kind in kinds], numbers))
     try:
         check_instruction(operator, [*(s for _, s in kinds), shape])
@@ -66,10 +66,10 @@ def instruction(operator: Operator, arguments: Sequence[Any]) -> View:
     path = str(operator.library.path)
     PROGRAMS[path, operator.name] = program_of(operator)
     attributes = measured(operator, tuple(kinds), numbers)
-    made: View = operations.compute(GpsimdCallOp, shape, dtype_of(DTYPES[code]), dict(zip(SOURCES, tensors)), space=HBM,
-                                    library=path, function=operator.name, numbers=json.dumps(numbers),
+    result: View = operations.compute(GpsimdCallOp, shape, dtype_of(DTYPES[code]), dict(zip(SOURCES, tensors)),
+                                    space=HBM, library=path, function=operator.name, numbers=json.dumps(numbers),
                                     shapes=json.dumps([shape for _, shape in kinds]), **attributes)
-    return made
+    return result
 
 
 def check_instruction(operator: Operator, shapes: Sequence[tuple[int, ...]]) -> None:

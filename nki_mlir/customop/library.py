@@ -187,17 +187,17 @@ class Operator:
     def values(self, arguments: Sequence[Any], address: Any) -> list[DenseArray | float]:
         """Arguments as the engine takes them; raises ``WrongArgument`` and ``WrongArgumentDtype``."""
         values: list[DenseArray | float] = []
-        for place, (parameter, argument) in enumerate(zip(self.parameters, arguments)):
+        for number, (parameter, argument) in enumerate(zip(self.parameters, arguments)):
             if parameter != "T":
                 if not isinstance(argument, numbers.Real | np.bool_):
-                    self.refuse(place, argument, "a number")
+                    self.refuse(number, argument, "a number")
                 if parameter == "i" and not float(argument).is_integer():
-                    self.refuse(place, argument, "a whole number")
+                    self.refuse(number, argument, "a whole number")
                 values.append(float(argument))
             elif not hasattr(argument, "shape") or not hasattr(argument, "dtype"):
-                self.refuse(place, argument, "an array")
+                self.refuse(number, argument, "an array")
             else:
-                code = self.code_of(place, argument.dtype)
+                code = self.code_of(number, argument.dtype)
                 values.append(DenseArray(address(argument), code, tuple(map(int, argument.shape))))
         return values
 
@@ -236,15 +236,15 @@ class Operator:
 
     def arguments(self, values: Sequence[DenseArray | float]) -> object:
         """The C array; it keeps what it points to."""
-        made = (abi.Arg * max(1, len(values)))()
-        for argument, value in zip(made, values):
+        words = (abi.Arg * max(1, len(values)))()
+        for argument, value in zip(words, values):
             if isinstance(value, DenseArray):
                 sizes = (ctypes.c_int64 * max(1, len(value.shape)))(*value.shape)
                 argument.kind, argument.data, argument.dtype = ord("T"), value.address, value.code
                 argument.rank, argument.sizes = len(value.shape), sizes
             else:
                 argument.kind, argument.number = ord("d"), value
-        return made
+        return words
 
 
 # -- libraries ---------------------------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ class Library:
             overloads = functions.get(op.kernel, [])
             if not overloads:
                 raise KernelNotFound(name=op.name, kernel=op.kernel, others=self.candidates(functions))
-            fitting = [s for s, given in overloads if letters(given) in (op.parameters, None)]
+            fitting = [s for s, form in overloads if letters(form) in (op.parameters, None)]
             if not fitting:
                 expected = ", ".join(PARAMETERS[p][0] for p in op.parameters)
                 raise KernelSignature(name=op.name, kernel=op.kernel, expected=expected,
@@ -337,9 +337,9 @@ class Library:
 
     def candidates(self, functions: dict[str, list[tuple[str, str]]]) -> str:
         """What a misspelled kernel may have meant: functions that take a tensor and are in no namespace."""
-        found = sorted(n for n, overloads in functions.items()
+        names = sorted(n for n, overloads in functions.items()
                        if "::" not in n and any("torch::Tensor" in p for _, p in overloads))
-        return f"functions that take tensors: {', '.join(found)}" if found else "no function takes a tensor"
+        return f"functions that take tensors: {', '.join(names)}" if names else "no function takes a tensor"
 
     # -- reports -------------------------------------------------------------------------------------------------------
     @contextlib.contextmanager
@@ -347,10 +347,10 @@ class Library:
         """The report of a call of a function; after the block its findings are raised or shown."""
         try:
             yield report.contents
-            found = findings(report.contents, self.path, self.dll.gpsimd_base(), function, cores)
+            errors = findings(report.contents, self.path, self.dll.gpsimd_base(), function, cores)
         finally:
             self.dll.gpsimd_free(report)
-        tell(found)
+        tell(errors)
 
 
 def letters(parameters: str) -> str | None:
@@ -371,10 +371,10 @@ def open_library(path: str | os.PathLike[str]) -> Library:
     """The library of a file; opened again it is the same object, unless the file was built anew."""
     file = Path(path).resolve()
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError as error:
         raise NotALibrary(file=shown(file), reason=error.strerror) from None
-    identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     with _LOCK:
         if identity not in _OPENED:
             _OPENED[identity] = Library(file)
@@ -385,11 +385,11 @@ def loaded_library(name: str, build: str, file: str, operator: str) -> Library:
     """The library that a graph names: the very build, else the newest of the same file, else of the same name."""
     with _LOCK:
         newest = list(reversed(_OPENED.values()))
-    found = [one for one in newest if one.build == build] or [one for one in newest if str(one.path) == file] or [
+    matching = [one for one in newest if one.build == build] or [one for one in newest if str(one.path) == file] or [
         one for one in newest if one.name == name]
-    if not found:
+    if not matching:
         raise NotLoaded(operator=operator, library=name or file, file=shown(file))
-    return found[0]
+    return matching[0]
 
 
 def opened(path: Path) -> ctypes.CDLL:

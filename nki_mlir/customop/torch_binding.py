@@ -121,9 +121,9 @@ def on_cpu(operator: Operator, arguments: Sequence[Any]) -> object:
 
 
 def abstractly(operator: Operator, arguments: Sequence[Any]) -> object:
-    given = [a if p == "T" else float(a) for p, a in zip(operator.parameters, arguments)]       # or symbols
-    device = next((a.device for a in given if not isinstance(a, float)), "cpu")
-    return new(*operator.infer(operator.values(given, lambda tensor: 0)), device)
+    values = [a if p == "T" else float(a) for p, a in zip(operator.parameters, arguments)]       # or symbols
+    device = next((a.device for a in values if not isinstance(a, float)), "cpu")
+    return new(*operator.infer(operator.values(values, lambda tensor: 0)), device)
 
 
 def new(shape: tuple[int, ...], code: int, device: "torch.device | str" = "cpu") -> "torch.Tensor":

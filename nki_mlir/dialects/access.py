@@ -260,9 +260,9 @@ class Tile:
 
     def on(self, handle: object) -> "Tile":
         """The same place of another buffer."""
-        made = Tile(handle, self.space, self.base_shape, self.base_dtype, self.access, self.label)
-        made._layout = self.layout
-        return made
+        tile = Tile(handle, self.space, self.base_shape, self.base_dtype, self.access, self.label)
+        tile._layout = self.layout
+        return tile
 
     def patterned(self, **parts: Any) -> "Tile":
         """The tile with other parts of its pattern."""

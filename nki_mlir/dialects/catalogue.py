@@ -55,5 +55,5 @@ def add(one: extensions.Extension) -> None:
 
 def is_late(name: str) -> bool:
     """Whether the dialects were made without an operation. While they are made, it is on its way into them."""
-    made = getattr(sys.modules.get(f"{__package__}.mlir_ops"), "OPERATIONS", None)
-    return made is not None and name not in made
+    operations = getattr(sys.modules.get(f"{__package__}.mlir_ops"), "OPERATIONS", None)
+    return operations is not None and name not in operations

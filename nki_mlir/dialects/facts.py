@@ -35,11 +35,11 @@ def enclosing_facts(operation: Operation, numbering: Numbering) -> list[Linear]:
         parent = block.owner.operation
         if parent.name == "scf.if":
             then = parent.regions[0].blocks
-            found = _comparisons(parent.operands[0], numbering, set())
+            comparisons = _comparisons(parent.operands[0], numbering, set())
             if len(then) and then[0] == block:
-                facts += [f for form, equal in found for f in ((form, _negated(form)) if equal else (form,))]
-            elif len(found) == 1 and not found[0][1]:
-                facts.append(_negated(found[0][0]).plus(Linear(1), -1))
+                facts += [f for form, equal in comparisons for f in ((form, _negated(form)) if equal else (form,))]
+            elif len(comparisons) == 1 and not comparisons[0][1]:
+                facts.append(_negated(comparisons[0][0]).plus(Linear(1), -1))
         if parent.name in ("func.func", "builtin.module"):
             return facts
         block = parent.block
@@ -112,8 +112,8 @@ def interval_given(form: Linear, facts: Sequence[Linear], ranges: Ranges) -> tup
     """
     low, high = form.interval(ranges)
     for fact in facts:
-        own = dict(form.symbols)
-        for m in {abs(own[s] // c) for s, c in fact.symbols if s in own and own[s] % c == 0}:
+        factor_of = dict(form.symbols)
+        for m in {abs(factor_of[s] // c) for s, c in fact.symbols if s in factor_of and factor_of[s] % c == 0}:
             high = min(high, form.plus(fact, m).interval(ranges)[1])
             low = max(low, form.plus(fact, -m).interval(ranges)[0])
     return low, high

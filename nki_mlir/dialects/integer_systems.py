@@ -34,8 +34,8 @@ def solution(spans: tuple[Span, ...], rows: tuple[Row, ...], steps: int = STEPS)
     if any(low > high for low, high in spans):
         return None
     joined = Joined(spans, rows)
-    found = Search(joined.rows, steps).run(joined.spans)
-    return None if found is None else joined.split(found)
+    answer = Search(joined.rows, steps).run(joined.spans)
+    return None if answer is None else joined.split(answer)
 
 
 class Joined:
@@ -46,10 +46,10 @@ class Joined:
 
     def __init__(self, spans: Sequence[Span], rows: Sequence[Row]) -> None:
         columns: dict[int, list[tuple[int, int]]] = {}
-        for place, row in enumerate(rows):
+        for number, row in enumerate(rows):
             for variable, c in row.terms:
                 if c:
-                    columns.setdefault(variable, []).append((place, c))
+                    columns.setdefault(variable, []).append((number, c))
         self.variable_spans = spans
         # direction of a column -> (multiple, variable)
         families: dict[tuple[tuple[int, int], ...], list[tuple[int, int]]] = {}
@@ -62,8 +62,8 @@ class Joined:
         for direction, members in families.items():
             for group in self.grouped(sorted(members, key=lambda m: abs(m[0]))):
                 scale = abs(group[0][0])
-                for place, c in direction:
-                    terms[place].append((len(self.spans), c * scale))
+                for number, c in direction:
+                    terms[number].append((len(self.spans), c * scale))
                 self.groups.append([(m // scale, v) for m, v in group])
                 self.spans.append(self.reach(self.groups[-1]))
         self.rows = [Row(row.const, tuple(t), row.equal) for row, t in zip(rows, terms)]
@@ -92,17 +92,17 @@ class Joined:
 
     def split(self, values: Sequence[int]) -> tuple[int, ...]:
         """Values of the given variables that add up to those of the joined ones."""
-        made = [low for low, _ in self.variable_spans]
+        assigned = [low for low, _ in self.variable_spans]
         for group, value in zip(self.groups, values):
             for k in range(len(group) - 1, -1, -1):
                 multiple, variable = group[k]
                 below, _ = self.reach(group[:k])
                 size = abs(multiple)
                 first, last = sorted(multiple * b for b in self.variable_spans[variable])
-                taken = max(min((value - below) // size * size, last), first)
-                made[variable] = taken // multiple
-                value -= taken
-        return tuple(made)
+                share = max(min((value - below) // size * size, last), first)
+                assigned[variable] = share // multiple
+                value -= share
+        return tuple(assigned)
 
 
 class Search:
@@ -126,9 +126,9 @@ class Search:
                 raise SearchTooLong
             tried = [*zip(low, high)]
             tried[chosen] = first, last
-            found = self.run(tried)
-            if found is not None:
-                return found
+            answer = self.run(tried)
+            if answer is not None:
+                return answer
         return None
 
     def narrowed(self, low: list[int], high: list[int]) -> bool:

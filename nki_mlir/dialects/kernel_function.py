@@ -63,12 +63,12 @@ class KernelFunction:
 def kernel_functions(module: Module) -> list[KernelFunction]:
     """Every function of the module, in order; raises ``BadSignature``."""
     target = _mark(module.operation.attributes, "nki.target", str, "the module") or DEFAULT_TARGET
-    found = []
+    kernels = []
     for op in module.body.operations:
         if op.operation.name == "func.func" and len(op.operation.regions[0].blocks):
             with errors_at(op):
-                found.append(_describe(op.operation, target))
-    return found
+                kernels.append(_describe(op.operation, target))
+    return kernels
 
 
 def the_kernel(module: Module, name: str | None = None) -> KernelFunction:
@@ -102,15 +102,15 @@ def _describe(op: Operation, target: str) -> KernelFunction:
             arguments.append(ArgumentSpec("program_id", axis, label))
             continue
         shape, dtype, space = _memref(argument.type, name, argument.arg_number)
-        kind, place = ("input", inputs) if shared is None else ("shared", shared)
-        arguments.append(ArgumentSpec(kind, place, label, shape, dtype, space))
+        kind, number = ("input", inputs) if shared is None else ("shared", shared)
+        arguments.append(ArgumentSpec(kind, number, label, shape, dtype, space))
         inputs += shared is None
     axes = [a.index for a in arguments if a.kind == "program_id"]
     if len(set(axes)) < len(axes):
         raise BadSignature(what=f"program ids of {name} are of axes {axes}, which must differ")
-    places = sorted(a.index for a in arguments if a.kind == "shared")
-    if places != list(range(len(places))):
-        raise BadSignature(what=f"nki.shared of {name} counts {places}, which must be 0, 1, ... once each")
+    numbers = sorted(a.index for a in arguments if a.kind == "shared")
+    if numbers != list(range(len(numbers))):
+        raise BadSignature(what=f"nki.shared of {name} counts {numbers}, which must be 0, 1, ... once each")
     if any(not 0 <= r < len(arguments) for r in results):
         raise BadSignature(what=f"nki.results of {name} names arguments {list(results)} of {len(arguments)}")
     return KernelFunction(name[1:], op, grid, tuple(arguments), results, target, MAY_ALIAS in attributes)

@@ -90,12 +90,12 @@ def irdl_of(cls: type[Op]) -> str:
     """
     operands = [(f.name, "optional " if f.optional else "") for f in cls.tiles] + [("symbols", "variadic ")]
     bases = {"access": "array", "mask": "integer_set"} | {name: BASES[kind] for name, kind in cls.attributes.items()}
-    given = [f'"{name}" = %of_{k}' for k, name in enumerate(bases)]
+    attributes = [f'"{name}" = %of_{k}' for k, name in enumerate(bases)]
     lines = [f"irdl.operation @{cls.name} {{",
              *(f"  %{k} = irdl.any" for k in range(len(operands))),
              f"  irdl.operands({', '.join(f'{name}: {count}%{k}' for k, (name, count) in enumerate(operands))})",
              *(f'  %of_{k} = irdl.base "#builtin.{base}"' for k, base in enumerate(bases.values())),
-             f"  irdl.attributes {{{', '.join(given)}}}", "}"]
+             f"  irdl.attributes {{{', '.join(attributes)}}}", "}"]
     return "\n    ".join(lines)
 
 
@@ -218,10 +218,10 @@ def recognize(operation: Operation) -> tuple[Known, list[Value]]:
         raise MalformedAttribute("has an attribute that is a location") from None
     key = (operation.name, *[value.type for value in operands], *attributes)
     table = table_of(operation.context)
-    found = table.get(key)
-    if found is None:
-        found = table[key] = Known(_read(operation.name, dict(attributes), operands))
-    return found, operands
+    known = table.get(key)
+    if known is None:
+        known = table[key] = Known(_read(operation.name, dict(attributes), operands))
+    return known, operands
 
 
 def read_op(operation: Operation) -> Op:

@@ -217,12 +217,12 @@ class Op:
 
     def __init__(self, *, mask: Mask = (), limits: Mask = (), symbols: tuple[Any, ...] = (), ranges: Ranges = (),
                  extra: "dict[str, Attribute] | None" = None, **fields: object) -> None:
-        own = self.__dict__
-        own.update(self.blank)
-        own.update(fields)
-        if len(own) != len(self.tiles) + len(self.attributes):
+        values = self.__dict__
+        values.update(self.blank)
+        values.update(fields)
+        if len(values) != len(self.tiles) + len(self.attributes):
             known = {*(tile.name for tile in self.tiles), *self.attributes}
-            unknown, missing = [n for n in own if n not in known], ", ".join(n for n in known if n not in own)
+            unknown, missing = [n for n in values if n not in known], ", ".join(n for n in known if n not in values)
             what = f"has no field {', '.join(unknown)}" if unknown else f"is made without {missing}"
             raise TypeError(f"{self.full_name()} {what}")
         self.mask, self.limits, self.symbols, self.ranges = mask, limits, symbols, ranges
@@ -230,9 +230,9 @@ class Op:
 
     def outline(self) -> tuple[object, ...]:
         """Equal for operations that differ in their buffers only, and in masks and limits."""
-        own = self.__dict__
-        tiles = [None if (tile := own[f.name]) is None else tile._layout or tile.layout for f in self.tiles]
-        return (type(self), *tiles, *[same_value(own[name]) for name in self.attributes])
+        values = self.__dict__
+        tiles = [None if (tile := values[f.name]) is None else tile._layout or tile.layout for f in self.tiles]
+        return (type(self), *tiles, *[same_value(values[name]) for name in self.attributes])
 
     @staticmethod
     def form_of(outline: tuple[object, ...]) -> tuple[object, ...]:
@@ -328,14 +328,14 @@ O = TypeVar("O", bound=Op)
 
 def changed(op: O, tile: Callable[[Tile], Tile], **fields: object) -> O:
     """A copy of the operation with each tile replaced, and other fields as given."""
-    made = object.__new__(type(op))
-    own = made.__dict__
-    own.update(op.__dict__)
+    copy = object.__new__(type(op))
+    values = copy.__dict__
+    values.update(op.__dict__)
     for f in op.tiles:
-        if (old := own[f.name]) is not None:
-            own[f.name] = tile(old)
-    own.update(fields)
-    return made
+        if (old := values[f.name]) is not None:
+            values[f.name] = tile(old)
+    values.update(fields)
+    return copy
 
 
 def with_forms(op: O, change: Callable[[Linear], Linear], **fields: object) -> O:

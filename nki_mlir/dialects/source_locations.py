@@ -43,12 +43,12 @@ def file_location(location: ir.Location) -> ir.FileLineColLoc | None:
         case ir.FileLineColLoc():
             return location
         case ir.CallSiteLoc():
-            found = file_location(location.callee)
-            return file_location(location.caller) or found if found is None or is_own(found) else found
+            inner = file_location(location.callee)
+            return file_location(location.caller) or inner if inner is None or is_own(inner) else inner
         case ir.NameLoc():
             return file_location(location.child_loc)
         case ir.FusedLoc():
-            return next((found for part in location.locations if (found := file_location(part)) is not None), None)
+            return next((inner for part in location.locations if (inner := file_location(part)) is not None), None)
     return None
 
 

@@ -25,10 +25,10 @@ class UnknownSymbol(NkiMlirError):
 
 def symbol_range(value: Value, op: Operation | None = None) -> tuple[int, int]:
     """Least and greatest value of a loop variable, a program id, a loaded number, or what is computed from such."""
-    found = _range(value, {})
-    if found is None:
+    span = _range(value, {})
+    if span is None:
         raise UnknownSymbol(op=op.name if op is not None else "?")
-    return found
+    return span
 
 
 def _range(value: Value, known: dict[Value, Span | None]) -> tuple[int, int] | None:
@@ -66,8 +66,8 @@ def _range_of_definition(value: Value, known: dict[Value, Span | None]) -> tuple
         return _cast_range(operation, ranges[0])
     if operation.name in ARITHMETIC and len(ranges) == 2:
         corners = [ARITHMETIC[operation.name](a, b) for a in ranges[0] for b in ranges[1]]
-        found = min(corners), max(corners)
-        return found if _fits(found, value.type) else None
+        ends = min(corners), max(corners)
+        return ends if _fits(ends, value.type) else None
     return None
 
 

@@ -146,8 +146,8 @@ class TargetCheck:
         self.found: list[Finding] = []
 
     def broken(self, error: type[TargetRule], contested: bool = False, settled: bool = False, **values: object) -> None:
-        made = error(op=self.op.name, target=self.machine.name, **values)
-        self.found.append(Finding(made, contested or settled, settled))
+        raised = error(op=self.op.name, target=self.machine.name, **values)
+        self.found.append(Finding(raised, contested or settled, settled))
 
     def need(self, generation: int, what: str, instead: str, contested: bool = False, settled: bool = False) -> None:
         """What a generation came with."""
@@ -184,8 +184,8 @@ class TargetCheck:
             self.need(SINCE.get(name, 0), f"'{self.op.name}' of {name}", "compute it by other operators", settled=True)
             if engine not in (has := engines_of(name)):
                 contested = (engine is Engine.GPSIMD and name not in BITS) or name == "rsqrt" or not chosen
-                said = settled and contested and engine is Engine.GPSIMD and chosen
-                self.broken(NotOnEngine, contested, said, engine=engine.value, what=name,
+                settled_here = settled and contested and engine is Engine.GPSIMD and chosen
+                self.broken(NotOnEngine, contested, settled_here, engine=engine.value, what=name,
                             engines=" or ".join(e.value for e in has))
 
     def partitions(self, operand: str, tile: Tile, engine: Engine) -> None:

@@ -189,13 +189,13 @@ class Check:
     def bits(self, attributes: Sequence[str], *labels: str) -> bool:
         """Whether the operations are bit operations: all or none of them; then the tiles are integers."""
         names = [getattr(self.op, a) for a in attributes]
-        found = [ALU[n].on_bits for n in names if n != "bypass"]
-        self.rule(all(found) or not any(found),
+        on_bits = [ALU[n].on_bits for n in names if n != "bypass"]
+        self.rule(all(on_bits) or not any(on_bits),
                   f"{' and '.join(attributes)} must both be bit operations or both arithmetic",
                   "compute with two instructions")
-        if any(found):
+        if any(on_bits):
             self.integers(*labels)
-        return any(found)
+        return any(on_bits)
 
     def shape(self, label: str, expected: tuple[int, ...]) -> None:
         tile: Tile = getattr(self.op, label)
@@ -304,15 +304,15 @@ def meets_itself(dims: Dims) -> bool:
     for step, count in sorted((abs(step), count) for step, count in dims if count > 1):
         apart = apart and step > reach
         reach += step * (count - 1)
-    places = prod(count for _, count in dims)
-    if apart or places > reach + 1:
+    distinct = prod(count for _, count in dims)
+    if apart or distinct > reach + 1:
         return not apart
     offsets = np.zeros(1, np.int64)
     for step, count in dims:
         offsets = (offsets[:, None] + np.arange(count) * abs(step)).reshape(-1)
     named = np.zeros(reach + 1, np.bool_)
     named[offsets] = True
-    return int(np.count_nonzero(named)) < places
+    return int(np.count_nonzero(named)) < distinct
 
 
 @lru_cache(1 << 10)
@@ -320,8 +320,8 @@ def masked_meets_itself(dims: Dims, on_chip: bool, mask: Mask, extents: tuple[in
     """The same of the places that a mask without symbols leaves of an iteration space."""
     starts, counts, rest = masked_box(mask, extents, ())
     active = np.argwhere(active_elements(rest, counts, (), starts)) + starts
-    found = active[:, list(axes)] * [count > 1 for _, count in dims]
-    places, steps = np.unique(found, axis=0), np.array([step for step, _ in dims])
+    points = active[:, list(axes)] * [count > 1 for _, count in dims]
+    distinct, steps = np.unique(points, axis=0), np.array([step for step, _ in dims])
     behind = int(on_chip)                   # one offset in two partitions is two elements
-    named = np.column_stack([places[:, :behind], places[:, behind:] @ steps[behind:]])
-    return len(np.unique(named, axis=0)) < len(places)
+    named = np.column_stack([distinct[:, :behind], distinct[:, behind:] @ steps[behind:]])
+    return len(np.unique(named, axis=0)) < len(distinct)

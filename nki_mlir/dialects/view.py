@@ -73,8 +73,8 @@ def _pattern(op: Operation, source: Value, symbols: int) -> tuple[Tile, tuple[in
     access, dims = (op.attributes[name] if name in op.attributes else None for name in ("access", "dims"))
     table = table_of(op.context)
     key = "nki.view", source.type, symbols, access, dims
-    found = table.get(key)
-    if found is None:
+    known_pattern = table.get(key)
+    if known_pattern is None:
         assert access is not None
         tile = read_tile(source.type, read_access(access), symbols, "source")
         rank = len(tile.shape)
@@ -83,8 +83,8 @@ def _pattern(op: Operation, source: Value, symbols: int) -> tuple[Tile, tuple[in
         chosen = tuple(range(rank) if dims is None else dims)
         if list(chosen) != sorted({d for d in chosen if 0 <= d < rank}):
             raise MalformedAttribute(f"dims {list(chosen)} are not some of the pattern's {rank}, in order")
-        found = table[key] = tile, chosen
-    known: tuple[Tile, tuple[int, ...]] = found
+        known_pattern = table[key] = tile, chosen
+    known: tuple[Tile, tuple[int, ...]] = known_pattern
     return known
 
 

@@ -183,21 +183,21 @@ class Instruction:
 def by_mnemonic() -> dict[str, type[Op] | type[Control]]:
     """Every class that can be in a stream; two classes of one mnemonic or opcode are a defect of the classes."""
     catalogue.load()
-    found: dict[str, type[Op] | type[Control]] = dict(CONTROLS)
+    classes: dict[str, type[Op] | type[Control]] = dict(CONTROLS)
     for cls in REGISTRY.values():
         if cls.mnemonic and cls.opcode:
-            if found.setdefault(cls.mnemonic, cls) is not cls:
+            if classes.setdefault(cls.mnemonic, cls) is not cls:
                 raise NkiMlirError(f"{cls.full_name()} has the mnemonic of another class: {cls.mnemonic}")
-    return found
+    return classes
 
 
 @cache
 def by_opcode() -> dict[int, type[Op] | type[Control]]:
-    found: dict[int, type[Op] | type[Control]] = {}
+    classes: dict[int, type[Op] | type[Control]] = {}
     for cls in by_mnemonic().values():
-        if found.setdefault(cls.opcode, cls) is not cls:
-            raise NkiMlirError(f"{cls.mnemonic} has the opcode of {found[cls.opcode].mnemonic}: {cls.opcode:#x}")
-    return found
+        if classes.setdefault(cls.opcode, cls) is not cls:
+            raise NkiMlirError(f"{cls.mnemonic} has the opcode of {classes[cls.opcode].mnemonic}: {cls.opcode:#x}")
+    return classes
 
 
 def check_encodable(cls: type[Op]) -> None:

@@ -260,10 +260,10 @@ class NotAProgram(NkiMlirError):
 
 def read_program(module: Module) -> Program:
     """The program of a module; raises ``NotAProgram`` or ``MalformedAttribute``."""
-    found = [op for op in module.body.operations if op.operation.name == "isa.program"]
-    if len(found) != 1:
-        raise NotAProgram(what=f"the module has {len(found)} programs")
-    attributes = found[0].operation.attributes
+    programs = [op for op in module.body.operations if op.operation.name == "isa.program"]
+    if len(programs) != 1:
+        raise NotAProgram(what=f"the module has {len(programs)} programs")
+    attributes = programs[0].operation.attributes
     program = Program(attributes["kernel"].value, attributes["target"].value,
                       sbuf_bytes=attributes["sbuf_bytes"].value, psum_bytes=attributes["psum_bytes"].value,
                       notes=[n.value for n in attributes["notes"]])
@@ -272,8 +272,8 @@ def read_program(module: Module) -> Program:
         if live is None:
             raise NotAProgram(what=f"'{entry_of_live.value}' is no live range")
         program.live.append(live)
-    program.variables = list(variables_of(found[0].operation).values())
-    for one in found[0].operation.regions[0].blocks[0].operations:
+    program.variables = list(variables_of(programs[0].operation).values())
+    for one in programs[0].operation.regions[0].blocks[0].operations:
         op = one.operation
         marks = op.attributes
         match op.name:
@@ -295,18 +295,18 @@ def read_stream(stream: Operation, variables: dict[str, Variable]) -> list[isa.I
     for block in blocks:
         starts.append(total)
         total += sum(op.operation.name in ("isa.instruction", "isa.branch") for op in block.operations)
-    found: list[isa.Instruction] = []
+    instructions: list[isa.Instruction] = []
     for block in blocks:
         for one in block.operations:
             op = one.operation
             if op.name == "isa.instruction":
-                found.append(read_instruction(op, variables))
+                instructions.append(read_instruction(op, variables))
             elif op.name == "isa.branch":
                 target = starts[blocks.index(op.successors[0])]
                 lhs, rhs = (read_side(a) for a in op.attributes["sides"])
                 branch = isa.CompareBranch(op.attributes["op"].value, lhs, rhs, isa.Label(target))
-                found.append(isa.Instruction(branch, *read_signals(op), None, location_of(op)))
-    return found
+                instructions.append(isa.Instruction(branch, *read_signals(op), None, location_of(op)))
+    return instructions
 
 
 def engine_named(name: str) -> Engine:
@@ -317,15 +317,15 @@ def engine_named(name: str) -> Engine:
 
 def variables_of(program: Operation) -> dict[str, Variable]:
     """The variables of an ``isa.program``."""
-    made = {}
+    variables = {}
     for one in program.regions[0].blocks[0].operations:
         if one.operation.name == "isa.variable":
             marks = one.operation.attributes
             kind = ir.MemRefType(marks["type"].value)
-            made[marks["label"].value] = Variable(
+            variables[marks["label"].value] = Variable(
                 marks["label"].value, marks["kind"].value, marks["index"].value, tuple(kind.shape),
                 BY_MLIR[str(kind.element_type)], bytearray.fromhex(marks["data"].value))
-    return made
+    return variables
 
 
 def read_signals(op: Operation) -> tuple[tuple[isa.Wait, ...], isa.Update | None]:
@@ -360,10 +360,10 @@ def _instruction(op: Operation, variables: dict[str, Variable] | None) -> isa.In
         variables = variables_of(program.operation) if program is not None else {}
     target = program.operation.attributes["target"].value if program is not None else DEFAULT_TARGET
     machine = machine_named(target)
-    made = read_control(cls, marks["fields"], variables, machine) if issubclass(cls, isa.Control) else read_operation(
-        cls, marks, variables, machine, stream.operation.attributes["engine"].value)
+    decoded = (read_control(cls, marks["fields"], variables, machine) if issubclass(cls, isa.Control) else
+               read_operation(cls, marks, variables, machine, stream.operation.attributes["engine"].value))
     queue = marks["queue"].value
-    return isa.Instruction(made, *read_signals(op), None if queue < 0 else queue, location_of(op))
+    return isa.Instruction(decoded, *read_signals(op), None if queue < 0 else queue, location_of(op))
 
 
 def entry(found: ir.DictAttr, name: str, mnemonic: str) -> Any:

@@ -162,9 +162,9 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
 
     def reference(self, accumulator: np.ndarray, src: np.ndarray, bound0: np.ndarray, bound1: np.ndarray) -> Results:
         p = src.shape[0]
-        place = (np.float32(self.base) + np.arange(src[0].size, dtype=np.float32)).reshape(1, -1)
-        inside = (ALU[self.comp0].numpy(place, bound0.reshape(p, 1)) != 0) & (
-            ALU[self.comp1].numpy(place, bound1.reshape(p, 1)) != 0)
+        columns = (np.float32(self.base) + np.arange(src[0].size, dtype=np.float32)).reshape(1, -1)
+        inside = (ALU[self.comp0].numpy(columns, bound0.reshape(p, 1)) != 0) & (
+            ALU[self.comp1].numpy(columns, bound1.reshape(p, 1)) != 0)
         value = np.where(inside.reshape(src.shape), src, np.float32(self.fill))
         return self.results(value, accumulator)
 
@@ -202,15 +202,15 @@ class Activate2Op(Accumulating, name="activate2", engines=(Engine.SCALAR,), mnem
         check.one_of("reduce_op", ("add", "maximum", "minimum", "abs_max", "abs_min"))
 
     def reference(self, accumulator: np.ndarray, src: np.ndarray, *tiles: np.ndarray) -> Results:
-        given = iter(tiles)
+        operands = iter(tiles)
         s = ArrayScalars(FLOAT32)
         value = src
         for op, tile, number, reverse in ((self.op0, self.operand0, self.imm0, self.reverse0),
                                           (self.op1, self.operand1, self.imm1, self.reverse1)):
-            operand = per_row(next(given), src) if tile is not None else np.float32(number)
+            operand = per_row(next(operands), src) if tile is not None else np.float32(number)
             value = apply_alu(s, op, value, operand, reverse)
         if self.fn == "prelu":
-            slope = per_row(next(given), src) if self.slope is not None else np.float32(self.alpha)
+            slope = per_row(next(operands), src) if self.slope is not None else np.float32(self.alpha)
             value = np.where(value >= 0, value, slope * value)
         else:
             value = s.activation(self.fn, np.asarray(value))
@@ -279,8 +279,8 @@ class TensorScalarAccumulateOp(_WithOperand, name="tensor_scalar_accumulate", en
 
     def reference(self, accumulator: np.ndarray, src: np.ndarray, *operand: np.ndarray) -> Results:
         value = self.with_operand(src, operand, self.reverse0)
-        made = self.results(value, accumulator)
-        return (*made[:2], -made[2]) if self.negate and len(made) == 3 else made
+        computed = self.results(value, accumulator)
+        return (*computed[:2], -computed[2]) if self.negate and len(computed) == 3 else computed
 
 
 class TensorScalarCumulativeOp(_WithOperand, name="tensor_scalar_cumulative", engines=(Engine.VECTOR,),
@@ -303,12 +303,12 @@ class TensorScalarCumulativeOp(_WithOperand, name="tensor_scalar_cumulative", en
         value = self.with_operand(src, operand).reshape(p, -1)
         start = 0.0 if self.op1 == "subtract" else float(ALU[self.op1].identity(FLOAT32) or 0.0)
         carry = accumulator.reshape(p) if self.reduce_cmd == "reduce" else np.full(p, start, np.float32)
-        step, made = ALU[self.op1].numpy, np.empty(value.shape, np.float32)
+        step, scanned = ALU[self.op1].numpy, np.empty(value.shape, np.float32)
         for i in range(value.shape[1]):
             carry = step(value[:, i], carry)
-            made[:, i] = carry
+            scanned[:, i] = carry
         after = carry.reshape(accumulator.shape)
-        results = (made.reshape(src.shape), after)
+        results = (scanned.reshape(src.shape), after)
         return results if self.reduce_res is None else (*results, after)
 
     def work(self) -> Work:
@@ -350,10 +350,10 @@ class TensorTensorScanOp(PartitionWise, name="tensor_tensor_scan", engines=(Engi
         p = data0.shape[0]
         first, second = data0.reshape(p, -1), data1.reshape(p, -1)
         carry = initial[0].reshape(p) if initial else np.full(p, self.imm, np.float32)
-        scalars, made = ArrayScalars(FLOAT32), np.empty(first.shape, np.float32)
+        scalars, scanned = ArrayScalars(FLOAT32), np.empty(first.shape, np.float32)
         for i in range(first.shape[1]):
-            carry = made[:, i] = self.next(scalars, carry, first[:, i], second[:, i])
-        return made.reshape(data0.shape)
+            carry = scanned[:, i] = self.next(scalars, carry, first[:, i], second[:, i])
+        return scanned.reshape(data0.shape)
 
     def next(self, s: ScalarFunctions[V], carry: V, first: V, second: V) -> V:
         """The value after ``carry``."""

@@ -40,11 +40,11 @@ class BadCounts(KernelError, IndexError):
 def parsed(groups: str) -> list[list[int]]:
     """The lists of members; empty where the text is none."""
     try:
-        found = json.loads(groups)
+        lists = json.loads(groups)
     except (ValueError, RecursionError):
         return []
-    valid = isinstance(found, list) and all(isinstance(g, list) and all(type(r) is int for r in g) for g in found)
-    return found if valid else []
+    valid = isinstance(lists, list) and all(isinstance(g, list) and all(type(r) is int for r in g) for g in lists)
+    return lists if valid else []
 
 
 def group_of(groups: str, own: int, kind: str) -> list[int]:
@@ -292,12 +292,12 @@ class VaryingOp(Grouped, name="varying_exchange", engines=SYNC, mnemonic="CC_VAR
         return super().contribution(*sources[1:]) + [sources[0].copy()]
 
     def combined(self, own: int, members: Sequence[int], values: Sequence[list[np.ndarray]]) -> Results:
-        place, n = members.index(own), len(members)
+        position, n = members.index(own), len(members)
         tables = [table.reshape(-1, n).astype(np.int64) for _, table, _ in values]
-        made = values[place][2].copy()
-        flat, table = made.reshape(-1), tables[place].copy()
+        received = values[position][2].copy()
+        flat, table = received.reshape(-1), tables[position].copy()
         for s, ((data, *_), theirs) in enumerate(zip(values, tables)):
-            column = 0 if self.to_all else place
+            column = 0 if self.to_all else position
             count, start = int(theirs[0, column]), int(theirs[1, column])
             at = int(table[3, s]) if self.displaced else s * (flat.size // n)
             if start + count > data.size or at + count > flat.size:
@@ -305,7 +305,7 @@ class VaryingOp(Grouped, name="varying_exchange", engines=SYNC, mnemonic="CC_VAR
                                      f"of {flat.size}")
             flat[at:at + count] = data.reshape(-1)[start:start + count]
             table[2, s] = count
-        return made, None if self.counts_known else table.reshape(self.metadata.shape).astype(np.uint32)
+        return received, None if self.counts_known else table.reshape(self.metadata.shape).astype(np.uint32)
 
 
 class RankIdOp(Opaque, name="rank_id", engines=ANY, mnemonic="RANK_ID", opcode=0x89):
@@ -325,11 +325,11 @@ class RankIdOp(Opaque, name="rank_id", engines=ANY, mnemonic="RANK_ID", opcode=0
             check_groups(check, self.groups)
 
     def reference(self, *sources: np.ndarray) -> np.ndarray:
-        own = MEMBERS[RANKS].get().number
+        rank = MEMBERS[RANKS].get().number
         if self.steps:
-            group = group_of(self.groups, own, RANKS)
-            own = group[(group.index(own) - self.steps) % len(group)]
-        return np.full(self.dst.shape, own, np.int32)
+            group = group_of(self.groups, rank, RANKS)
+            rank = group[(group.index(rank) - self.steps) % len(group)]
+        return np.full(self.dst.shape, rank, np.int32)
 
     def work(self) -> Work:
         return Work("register", 0)

@@ -60,21 +60,21 @@ class PatternAddressed(DataAddressed):
             bad = int(values[~inside][0])
             raise IndirectOutOfBounds(index=self.start + bad * self.scale, size=table.size, row=bad, rows=self.extent)
         shape = (-1, *(1,) * (rank - 1))
-        places = self.start + sum(a * s for a, s in zip(along, self.steps)) + values.reshape(shape) * self.scale
-        places = np.broadcast_to(places, moved)
-        good = (places >= 0) & (places < table.shape[1]) & inside.reshape(shape)
+        columns = self.start + sum(a * s for a, s in zip(along, self.steps)) + values.reshape(shape) * self.scale
+        columns = np.broadcast_to(columns, moved)
+        good = (columns >= 0) & (columns < table.shape[1]) & inside.reshape(shape)
         if self.mode == "error" and not good.all():
-            bad = int(places[~good][0])
+            bad = int(columns[~good][0])
             raise IndirectOutOfBounds(index=bad, size=table.shape[1], row=bad, rows=table.shape[1])
         rows = np.broadcast_to(along[0] if table.shape[0] > 1 else 0, moved)
-        return rows, places, good
+        return rows, columns, good
 
     def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
-        made = np.zeros(self.table.shape, np.bool_)
-        flat = made.reshape(len(made), -1)
-        rows, places, good = self.addresses(flat, self.piece.shape, tiles["index"])
-        flat[rows[good], places[good]] = True
-        return made
+        named = np.zeros(self.table.shape, np.bool_)
+        flat = named.reshape(len(named), -1)
+        rows, columns, good = self.addresses(flat, self.piece.shape, tiles["index"])
+        flat[rows[good], columns[good]] = True
+        return named
 
 
 class DynamicReadOp(PatternAddressed, name="dynamic_read", engines=(Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR),
@@ -84,8 +84,8 @@ class DynamicReadOp(PatternAddressed, name="dynamic_read", engines=(Engine.GPSIM
     def reference(self, *sources: np.ndarray) -> np.ndarray:
         *before, src, index = sources
         table = src.reshape(src.shape[0], -1)
-        rows, places, good = self.addresses(table, self.dst.shape, index)
-        return self.read(before, table, (rows, places), good)
+        rows, columns, good = self.addresses(table, self.dst.shape, index)
+        return self.read(before, table, (rows, columns), good)
 
 
 class DynamicWriteOp(PatternAddressed, name="dynamic_write", engines=(Engine.GPSIMD, Engine.VECTOR, Engine.SCALAR),
@@ -96,10 +96,10 @@ class DynamicWriteOp(PatternAddressed, name="dynamic_write", engines=(Engine.GPS
     addressed_by_data = "dst"
 
     def reference(self, dst: np.ndarray, src: np.ndarray, index: np.ndarray) -> np.ndarray:
-        made = dst.reshape(dst.shape[0], -1).copy()
-        rows, places, good = self.addresses(made, src.shape, index)
-        self.write(made, (rows, places), src, good)
-        return made.reshape(dst.shape)
+        written = dst.reshape(dst.shape[0], -1).copy()
+        rows, columns, good = self.addresses(written, src.shape, index)
+        self.write(written, (rows, columns), src, good)
+        return written.reshape(dst.shape)
 
 
 def shared_offsets(index: np.ndarray, group: int, count: int) -> np.ndarray:
@@ -107,11 +107,11 @@ def shared_offsets(index: np.ndarray, group: int, count: int) -> np.ndarray:
     partition."""
     p = index.shape[0]
     columns = index.reshape(p, -1).astype(np.int64)
-    made = np.empty((p, count), np.int64)
+    offsets = np.empty((p, count), np.int64)
     for start in range(0, p, group):
         rows = columns[start:start + group]
-        made[start:start + group] = rows.flatten(order="F")[:count]
-    return made
+        offsets[start:start + group] = rows.flatten(order="F")[:count]
+    return offsets
 
 
 class ColumnsAddressed(DataAddressed):
@@ -134,10 +134,10 @@ class ColumnsAddressed(DataAddressed):
         check.need(4, "an operand with .indirect()", "gather with nisa.local_gather")
 
     def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
-        made = np.zeros(self.table.shape, np.bool_)
-        places = shared_offsets(tiles["index"], self.group, self.piece.free_elements)
-        np.put_along_axis(made.reshape(len(made), -1), places, True, 1)
-        return made
+        named = np.zeros(self.table.shape, np.bool_)
+        columns = shared_offsets(tiles["index"], self.group, self.piece.free_elements)
+        np.put_along_axis(named.reshape(len(named), -1), columns, True, 1)
+        return named
 
     def work(self) -> Work:
         return Work("gather", self.operands()[0][1].free_elements)
@@ -151,9 +151,9 @@ class GatherColumnsOp(ColumnsAddressed, name="gather_columns", engines=(Engine.V
 
     def reference(self, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         flat = src.reshape(src.shape[0], -1)
-        places = shared_offsets(index, self.group, self.dst.free_elements)
-        check_columns(places, flat.shape[1])
-        return np.take_along_axis(flat, places, 1).reshape(self.dst.shape)
+        columns = shared_offsets(index, self.group, self.dst.free_elements)
+        check_columns(columns, flat.shape[1])
+        return np.take_along_axis(flat, columns, 1).reshape(self.dst.shape)
 
 
 class ScatterColumnsOp(ColumnsAddressed, name="scatter_columns", engines=(Engine.VECTOR,), mnemonic="SCATTER_COLUMNS",
@@ -163,12 +163,12 @@ class ScatterColumnsOp(ColumnsAddressed, name="scatter_columns", engines=(Engine
     addressed_by_data = "dst"
 
     def reference(self, dst: np.ndarray, src: np.ndarray, index: np.ndarray) -> np.ndarray:
-        made = dst.reshape(dst.shape[0], -1).copy()
-        places = shared_offsets(index, self.group, self.src.free_elements)
-        check_columns(places, made.shape[1])
+        written = dst.reshape(dst.shape[0], -1).copy()
+        columns = shared_offsets(index, self.group, self.src.free_elements)
+        check_columns(columns, written.shape[1])
         values = convert(src, self.dst.dtype, self.src.dtype).reshape(src.shape[0], -1)
-        np.put_along_axis(made, places, values, 1)
-        return made.reshape(dst.shape)
+        np.put_along_axis(written, columns, values, 1)
+        return written.reshape(dst.shape)
 
 
 def check_columns(places: np.ndarray, length: int) -> None:
@@ -221,21 +221,21 @@ class RunTimeIndexed(DataAddressed):
         """(offsets, where all indices are in bounds) of a piece; what is not is an error unless it is skipped."""
         of_piece = (slice(None),) * len(shape) + (0,) * (position.ndim - len(shape))
         columns = offset.reshape(offset.shape[0], -1).astype(np.int64)
-        places, good, moved = position[of_piece], np.ones(shape, np.bool_), []
+        offsets, good, moved = position[of_piece], np.ones(shape, np.bool_), []
         for column, (index, scale, extent) in enumerate(zip((first, second), self.scales, self.extents)):
             value = columns[:, column].reshape(-1, *(1,) * (len(shape) - 1))
             at = index[of_piece] + value
             good = good & (at >= 0) & (at < extent)
-            places = places + scale * value
+            offsets = offsets + scale * value
             moved.append(np.broadcast_to(at, shape))
-        good = good & (places >= 0) & (places < length)
-        places = np.broadcast_to(places, shape)
+        good = good & (offsets >= 0) & (offsets < length)
+        offsets = np.broadcast_to(offsets, shape)
         if self.mode == "error" and not good.all():
             bad = np.unravel_index(np.flatnonzero(~good)[0], shape)
             indices = [int(at[bad]) for at in moved]
-            flat, size = self.element(int(places[bad]), indices, length)
+            flat, size = self.element(int(offsets[bad]), indices, length)
             raise IndirectOutOfBounds(index=flat, size=size, row=indices[0], rows=self.extents[0])
-        return places, good
+        return offsets, good
 
     def element(self, place: int, indices: Sequence[int], length: int) -> tuple[int, int]:
         """A place of the table as errors count it: in its tensor, from the table's start; and the tensor's elements."""
@@ -252,13 +252,13 @@ class RunTimeIndexed(DataAddressed):
         return sum(i * step for i, (step, _) in zip(within, table.access.dims)), table.row
 
     def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
-        made = np.zeros(self.table.shape, np.bool_)
-        flat: np.ndarray = made.reshape(1, -1) if self.table_apart else made.reshape(len(made), -1)
+        named = np.zeros(self.table.shape, np.bool_)
+        flat: np.ndarray = named.reshape(1, -1) if self.table_apart else named.reshape(len(named), -1)
         piece, (position, first, second) = self.piece.shape, forms
-        places, good = self.flat_offsets(piece, flat.shape[1], tiles["offset"], position, first, second)
+        columns, good = self.flat_offsets(piece, flat.shape[1], tiles["offset"], position, first, second)
         rows = np.zeros(piece, np.int64) if self.table_apart else np.indices(piece, sparse=True)[0]
-        flat[np.broadcast_to(rows, piece)[good], places[good]] = True
-        return made
+        flat[np.broadcast_to(rows, piece)[good], columns[good]] = True
+        return named
 
 
 class OnChip(RunTimeIndexed):
@@ -282,8 +282,8 @@ class TensorCopyDynamicSrcOp(OnChip, name="tensor_copy_dynamic_src", mnemonic="C
 
     def reference(self, src: np.ndarray, offset: np.ndarray, *forms: np.ndarray) -> np.ndarray:
         rows = src.reshape(src.shape[0], -1)
-        places, _ = self.flat_offsets(self.dst.shape, rows.shape[1], offset, *forms)
-        return np.take_along_axis(rows, places.reshape(len(rows), -1), 1).reshape(self.dst.shape)
+        columns, _ = self.flat_offsets(self.dst.shape, rows.shape[1], offset, *forms)
+        return np.take_along_axis(rows, columns.reshape(len(rows), -1), 1).reshape(self.dst.shape)
 
 
 class TensorCopyDynamicDstOp(OnChip, name="tensor_copy_dynamic_dst", mnemonic="COPY_DYNAMIC_DST", opcode=0x63,
@@ -294,9 +294,9 @@ class TensorCopyDynamicDstOp(OnChip, name="tensor_copy_dynamic_dst", mnemonic="C
 
     def reference(self, dst: np.ndarray, src: np.ndarray, offset: np.ndarray, *forms: np.ndarray) -> np.ndarray:
         rows = dst.reshape(dst.shape[0], -1).copy()
-        places, _ = self.flat_offsets(src.shape, rows.shape[1], offset, *forms)
+        columns, _ = self.flat_offsets(src.shape, rows.shape[1], offset, *forms)
         values = convert(src, self.dst.dtype, self.src.dtype)
-        np.put_along_axis(rows, places.reshape(len(rows), -1), values.reshape(len(rows), -1), 1)
+        np.put_along_axis(rows, columns.reshape(len(rows), -1), values.reshape(len(rows), -1), 1)
         return rows.reshape(dst.shape)
 
 
@@ -318,8 +318,8 @@ class DmaDynamicReadOp(IndirectTransfer, name="dma_dynamic_read", engines=(Engin
 
     def reference(self, *sources: np.ndarray) -> np.ndarray:
         *before, src, offset, position, first, second = sources
-        places, good = self.flat_offsets(self.dst.shape, src.size, offset, position, first, second)
-        return self.read(before, src.reshape(-1), (places,), good)
+        columns, good = self.flat_offsets(self.dst.shape, src.size, offset, position, first, second)
+        return self.read(before, src.reshape(-1), (columns,), good)
 
 
 class DmaDynamicWriteOp(IndirectTransfer, name="dma_dynamic_write", engines=(Engine.GPSIMD,),
@@ -330,7 +330,7 @@ class DmaDynamicWriteOp(IndirectTransfer, name="dma_dynamic_write", engines=(Eng
     addressed_by_data = "dst"
 
     def reference(self, dst: np.ndarray, src: np.ndarray, offset: np.ndarray, *forms: np.ndarray) -> np.ndarray:
-        made = dst.reshape(-1).copy()
-        places, good = self.flat_offsets(src.shape, dst.size, offset, *forms)
-        self.write(made, (places,), src, good)
-        return made.reshape(dst.shape)
+        written = dst.reshape(-1).copy()
+        columns, good = self.flat_offsets(src.shape, dst.size, offset, *forms)
+        self.write(written, (columns,), src, good)
+        return written.reshape(dst.shape)

@@ -141,12 +141,12 @@ class TensorScalarOp(NisaOp, Elementwise, name="tensor_scalar", engines=(VECTOR,
         return self.src.dtype if bits or (self.exact and self.runs_on is GPSIMD) else FLOAT32
 
     def body(self, s: ScalarFunctions[V], src: V, *tiles: V) -> V:
-        given = iter(tiles)
+        operands = iter(tiles)
         kind = self.src.dtype
-        left = next(given) if self.operand0 is not None else s.constant(
+        left = next(operands) if self.operand0 is not None else s.constant(
             number_beside(self.op0, self.imm0, kind, self.reverse0))
         value = apply_alu(s, self.op0, src, left, self.reverse0)
-        right = next(given) if self.operand1 is not None else s.constant(
+        right = next(operands) if self.operand1 is not None else s.constant(
             number_beside(self.op1, self.imm1, kind, self.reverse1))
         return apply_alu(s, self.op1, value, right, self.reverse1)
 
@@ -227,10 +227,10 @@ class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mn
             check.need(3, "the activation 'reciprocal' with a bias", "add the bias in an instruction of its own")
 
     def body(self, s: ScalarFunctions[V], src: V, *tiles: V) -> V:
-        given = iter(tiles)
-        bias = next(given) if self.bias is not None else None
+        operands = iter(tiles)
+        bias = next(operands) if self.bias is not None else None
         if self.scale is not None:
-            src = s.alu("multiply", src, next(given))
+            src = s.alu("multiply", src, next(operands))
         elif self.imm != 1.0:
             src = s.alu("multiply", src, s.constant(self.imm))
         return s.activation(self.fn, src if bias is None else s.alu("add", src, bias))

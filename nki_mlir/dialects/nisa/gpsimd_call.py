@@ -73,7 +73,7 @@ def _fitting(shapes: list[object], tiles: list[tuple[int, ...]]) -> bool:
 def _parsed(text: str) -> list[object]:
     """The list that a text is; one that no rule allows where it is none."""
     try:
-        found = json.loads(text)
+        fields = json.loads(text)
     except (ValueError, RecursionError):
         return [None]
-    return found if isinstance(found, list) else [None]
+    return fields if isinstance(fields, list) else [None]

@@ -107,9 +107,9 @@ class DataAddressed(NisaOp):
         """The table's elements ``at`` places; where there is none, what was in dst before."""
         if not before:
             return convert(flat[at], self.dst.dtype, self.src.dtype)
-        made = before[0].copy()
-        made[good] = convert(flat[tuple([a[good] for a in at])], self.dst.dtype, self.src.dtype)
-        return made
+        values = before[0].copy()
+        values[good] = convert(flat[tuple([a[good] for a in at])], self.dst.dtype, self.src.dtype)
+        return values
 
     def write(self, flat: np.ndarray, at: tuple[np.ndarray, ...], src: np.ndarray, good: np.ndarray) -> None:
         """Put the good elements of src ``at`` their places of the table, or add them with ``rmw``."""
@@ -150,10 +150,10 @@ class RowAddressed(DataAddressed):
                    "give the tile a row for each index, as long as those of the table")
 
     def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
-        made = np.zeros(self.table.shape, np.bool_)
+        named = np.zeros(self.table.shape, np.bool_)
         rows, inside = checked_rows(tiles["index"], self.table, self.mode)
-        made[rows[inside]] = True
-        return made
+        named[rows[inside]] = True
+        return named
 
 
 class DmaGatherOp(RowAddressed, name="dma_gather", engines=(Engine.GPSIMD,), mnemonic="DMA_GATHER", opcode=0x60):
@@ -175,9 +175,9 @@ class DmaScatterOp(RowAddressed, name="dma_scatter", engines=(Engine.GPSIMD,), m
 
     def reference(self, dst: np.ndarray, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         rows, inside = checked_rows(index, self.dst, self.mode)
-        made = dst.copy()
+        written = dst.copy()
         values = convert(src, self.dst.dtype if self.rmw == "bypass" else FLOAT32, self.src.dtype)
-        for place, row in zip(np.flatnonzero(inside), rows[inside]):        # a sum is rounded once
-            made[row] = values[place] if self.rmw == "bypass" else convert(
-                ALU[self.rmw].numpy(made[row].astype(np.float32), values[place]), self.dst.dtype)
-        return made
+        for source_row, row in zip(np.flatnonzero(inside), rows[inside]):        # a sum is rounded once
+            written[row] = values[source_row] if self.rmw == "bypass" else convert(
+                ALU[self.rmw].numpy(written[row].astype(np.float32), values[source_row]), self.dst.dtype)
+        return written

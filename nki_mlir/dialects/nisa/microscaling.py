@@ -102,9 +102,9 @@ class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), 
         factor = np.exp2(BIAS - byte.astype(np.float32))[:, None, :, None]
         with np.errstate(all="ignore"):
             small = np.clip(groups * factor, -limit, limit).reshape(p, n, PACKED)
-        made = dst_scale.copy().reshape(dst_scale.shape[0], -1)
-        scale_bits(made)[[scale_row(g) for g in range(p // GROUP)]] = byte
-        return packed(small, self.element), made.reshape(dst_scale.shape)
+        scales = dst_scale.copy().reshape(dst_scale.shape[0], -1)
+        scale_bits(scales)[[scale_row(g) for g in range(p // GROUP)]] = byte
+        return packed(small, self.element), scales.reshape(dst_scale.shape)
 
 
 class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,), mnemonic="MATMUL_MX", opcode=0x79,

@@ -118,14 +118,14 @@ class StreamShuffleOp(PartitionWise, name="nc_stream_shuffle", engines=(Engine.V
                    "dst and src have one dtype and one free shape", "give dst the dtype and the free shape of src")
 
     def reference(self, dst: np.ndarray, src: np.ndarray) -> np.ndarray:
-        made = dst.copy()
+        result = dst.copy()
         for start in range(0, dst.shape[0], QUADRANT):
             for i, source in enumerate(self.shuffle):
                 # A source of fewer partitions is read by every group.
                 at = start + source if src.shape[0] > start + source else source
                 if source != KEEP and start + i < dst.shape[0] and at < src.shape[0]:
-                    made[start + i] = src[at]
-        return made
+                    result[start + i] = src[at]
+        return result
 
 
 class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,), mnemonic="LOCAL_GATHER",
@@ -157,15 +157,15 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
         flat = src.reshape(p, -1)
         columns = index.reshape(p, -1)
         per_row = columns.shape[1] * GROUP
-        made = np.zeros((p, per_row, self.elements), src.dtype)
+        result = np.zeros((p, per_row, self.elements), src.dtype)
         for g in range(0, p, GROUP):
             indices = columns[g:g + GROUP].flatten(order="F").astype(np.int64)
             count = len(indices) if self.valid < 0 else self.valid
-            places: np.ndarray = indices[:count, None] + np.arange(self.elements)
-            if places.size and places.max() >= flat.shape[1]:
-                raise GatherOutOfBounds(index=int(places.max()), size=flat.shape[1])
-            made[g:g + GROUP, :count] = flat[g:g + GROUP][:, places]
-        return made.reshape(p, *self.dst.shape[1:])
+            picked: np.ndarray = indices[:count, None] + np.arange(self.elements)
+            if picked.size and picked.max() >= flat.shape[1]:
+                raise GatherOutOfBounds(index=int(picked.max()), size=flat.shape[1])
+            result[g:g + GROUP, :count] = flat[g:g + GROUP][:, picked]
+        return result.reshape(p, *self.dst.shape[1:])
 
     def work(self) -> Work:
         e = self.elements
@@ -194,11 +194,11 @@ class GatherFlattenedOp(PartitionWise, name="gather_flattened", engines=(Engine.
     def reference(self, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         p = src.shape[0]
         flat = src.reshape(p, -1)
-        places = index.reshape(p, -1).astype(np.int64)
-        if places.size and not 0 <= places.min() <= places.max() < flat.shape[1]:
-            wrong = places[(places < 0) | (places >= flat.shape[1])]
+        columns = index.reshape(p, -1).astype(np.int64)
+        if columns.size and not 0 <= columns.min() <= columns.max() < flat.shape[1]:
+            wrong = columns[(columns < 0) | (columns >= flat.shape[1])]
             raise GatherOutOfBounds(index=int(wrong[0]), size=flat.shape[1])
-        return np.take_along_axis(flat, places, 1).reshape(index.shape)
+        return np.take_along_axis(flat, columns, 1).reshape(index.shape)
 
     def work(self) -> Work:
         # An assumption: an index and an element for each result.

@@ -44,17 +44,17 @@ class Max8Op(PartitionWise, name="max8", engines=(Engine.VECTOR,), mnemonic="MAX
 def find_each(data: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Place of each value in the flattened rows; the k-th equal value takes the k-th occurrence, -1 without one."""
     p = data.shape[0]
-    flat, wanted = data.reshape(p, -1), values.reshape(p, -1)
-    found = np.full(wanted.shape, -1, np.int64)
-    taken = np.zeros(flat.shape, np.bool_)
+    flat, needles = data.reshape(p, -1), values.reshape(p, -1)
+    positions = np.full(needles.shape, -1, np.int64)
+    matched = np.zeros(flat.shape, np.bool_)
     rows = np.arange(p)
-    for j in range(wanted.shape[1]):
-        hit = (flat == wanted[:, j:j + 1]) & ~taken
-        place = hit.argmax(1)
-        exists = hit[rows, place]
-        found[exists, j] = place[exists]
-        taken[rows[exists], place[exists]] = True
-    return found
+    for j in range(needles.shape[1]):
+        hit = (flat == needles[:, j:j + 1]) & ~matched
+        first_hit = hit.argmax(1)
+        exists = hit[rows, first_hit]
+        positions[exists, j] = first_hit[exists]
+        matched[rows[exists], first_hit[exists]] = True
+    return positions
 
 
 class FindIndex8Op(PartitionWise, name="nc_find_index8", engines=(Engine.VECTOR,), mnemonic="FIND_INDEX8", opcode=0x54):
@@ -98,13 +98,13 @@ class MatchReplace8Op(PartitionWise, name="nc_match_replace8", engines=(Engine.V
             check.dtype("dst_idx", UINT32, UINT16)
 
     def reference(self, data: np.ndarray, vals: np.ndarray) -> Results:
-        places = find_each(data, vals)
-        made = data.reshape(data.shape[0], -1).copy()
-        row, j = np.nonzero(places >= 0)
-        made[row, places[row, j]] = self.imm
+        positions = find_each(data, vals)
+        result = data.reshape(data.shape[0], -1).copy()
+        row, j = np.nonzero(positions >= 0)
+        result[row, positions[row, j]] = self.imm
         if self.dst_idx is None:
-            return made.reshape(data.shape)
-        return made.reshape(data.shape), places.astype(self.dst_idx.dtype.numpy).reshape(
+            return result.reshape(data.shape)
+        return result.reshape(data.shape), positions.astype(self.dst_idx.dtype.numpy).reshape(
             -1, *self.dst_idx.shape[1:])
 
 
@@ -170,14 +170,14 @@ class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOP
 
     def reference(self, values: np.ndarray, indices: np.ndarray, src: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         p, k = src.shape[0], self.values.free_elements
-        data, found, where = src.reshape(p, -1), values.reshape(p, -1).copy(), indices.reshape(p, -1).copy()
+        data, best_values, where = src.reshape(p, -1), values.reshape(p, -1).copy(), indices.reshape(p, -1).copy()
         for start in range(0, p, GROUP):
             items = data[start:start + GROUP].flatten(order="F")[:self.n].astype(np.float32)
             best = np.argsort(-items, kind="stable")[:k][::-1]
             rank = np.arange(k)
-            found[start + rank % GROUP, rank // GROUP] = items[best].astype(found.dtype)
+            best_values[start + rank % GROUP, rank // GROUP] = items[best].astype(best_values.dtype)
             where[start + rank % GROUP, rank // GROUP] = best
-        return found.reshape(values.shape), where.reshape(indices.shape)
+        return best_values.reshape(values.shape), where.reshape(indices.shape)
 
     def work(self) -> Work:
         # Of the sort of top-k on the GpSimd engine in the vendor's kernel library: 4 n + K cycles a partition.
@@ -205,13 +205,13 @@ class NonzeroWithCountOp(PartitionWise, name="nonzero_with_count", engines=(Engi
 
     def reference(self, dst: np.ndarray, src: np.ndarray) -> np.ndarray:
         p = src.shape[0]
-        made, flat = dst.reshape(p, -1).copy(), src.reshape(p, -1)
+        result, flat = dst.reshape(p, -1).copy(), src.reshape(p, -1)
         for row in range(0, p, GROUP):
-            places = np.flatnonzero(flat[row])
-            made[row, :-1] = self.padding
-            made[row, :len(places)] = places + self.base
-            made[row, -1] = len(places)
-        return made.reshape(dst.shape)
+            positions = np.flatnonzero(flat[row])
+            result[row, :-1] = self.padding
+            result[row, :len(positions)] = positions + self.base
+            result[row, -1] = len(positions)
+        return result.reshape(dst.shape)
 
     def work(self) -> Work:
         # An assumption: each element is read, and written where it is counted.

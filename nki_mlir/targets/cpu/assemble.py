@@ -206,12 +206,12 @@ class NativeProgram:
     @property
     def routines(self) -> list[Routine]:
         """The distinct ones, in order."""
-        found: dict[Routine, None] = {}
+        routines: dict[Routine, None] = {}
         for i in self.instructions:
             if not isinstance(i.function, str):
-                found[i.function] = None
-            found |= dict.fromkeys(a.routine for a in i.arguments if isinstance(a, CodeAddress))
-        return list(found)
+                routines[i.function] = None
+            routines |= dict.fromkeys(a.routine for a in i.arguments if isinstance(a, CodeAddress))
+        return list(routines)
 
     @property
     def uses_pool(self) -> bool:

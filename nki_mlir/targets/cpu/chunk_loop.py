@@ -75,7 +75,7 @@ class ChunkLoop:
 
     def together(self, heavy: int, early: int | None, chunk: Linear, turn: Linear, following: Linear) -> None:
         """The heaviest call, the last one of the chunk before where there is one, the early one of the chunk behind."""
-        own, last = (heavy, self.arguments(heavy, chunk, turn)), (-1, self.arguments(-1, chunk.plus(Linear(-1))))
+        chunk_call, last = (heavy, self.arguments(heavy, chunk, turn)), (-1, self.arguments(-1, chunk.plus(Linear(-1))))
         behind = []
         if early is not None:
             other = Linear(1).plus(turn, -1)
@@ -84,14 +84,14 @@ class ChunkLoop:
             behind = [(early, self.arguments(early, following, other))]
         branch = NativeBranch(chunk, otherwise=NativeBlock())
         self.code.add(branch)
-        for block, calls in ((branch.then, [own, last, *behind]), (branch.otherwise, [own, *behind])):
+        for block, calls in ((branch.then, [chunk_call, last, *behind]), (branch.otherwise, [chunk_call, *behind])):
             with self.code.inside(block):                                       # type: ignore[arg-type]
                 self.emit_joined(calls)
 
     def emit_joined(self, calls: Sequence[tuple[int, list[Argument]]]) -> None:
-        inputs = [(given, len(self.parts[k].nest.inputs)) for k, given in calls]
-        self.code.emit(self.joined([k for k, _ in calls]), *[a for given, n in inputs for a in given[:n]],
-                       *[a for given, n in inputs for a in given[n:]])
+        inputs = [(passed, len(self.parts[k].nest.inputs)) for k, passed in calls]
+        self.code.emit(self.joined([k for k, _ in calls]), *[a for passed, n in inputs for a in passed[:n]],
+                       *[a for passed, n in inputs for a in passed[n:]])
 
     def joined(self, numbers: Sequence[int]) -> Nest | AddressedNest:
         """Some calls as one routine. Of an array that the first and another one read, the latter is ahead and asks."""
@@ -128,8 +128,8 @@ class ChunkLoop:
         if any(n.forms or n.extents != nests[0].extents for n in nests):
             return False
         routine = with_memory(self.joined(numbers))
-        own, plan = (replace(schedule(n), carried=(), folds=()) for n in (nests[0], routine.nest))
-        return own == plan and can_stream(routine.nest, routine.use.streams)
+        first_plan, plan = (replace(schedule(n), carried=(), folds=()) for n in (nests[0], routine.nest))
+        return first_plan == plan and can_stream(routine.nest, routine.use.streams)
 
     def keeps_for_the_last(self, k: int) -> bool:
         """Whether what the last call reads of a chunk is there until call ``k`` has the next one.
@@ -149,12 +149,12 @@ class ChunkLoop:
 
         Of the buffers that they write there are two from here on: nobody else keeps them for longer than a chunk.
         """
-        asked = [self.calls[heavy].regions[k].root for k, _ in with_memory(self.routines[heavy]).use.ahead]
-        early = next((k for k in range(heavy) if asked and self.calls[k].regions[0].root == asked[0]), None)
+        ahead = [self.calls[heavy].regions[k].root for k, _ in with_memory(self.routines[heavy]).use.ahead]
+        early = next((k for k in range(heavy) if ahead and self.calls[k].regions[0].root == ahead[0]), None)
         if early is None or not all(f.fn in ORDERLESS for f in schedule(self.parts[early].nest).folds) or not (
                 self.parts[early].nest.reduced == self.parts[heavy].nest.reduced != frozenset()):
             return None
-        used = [region.root for k in range(early + 1) for region in self.calls[k].regions if region.root != asked[0]]
+        used = [region.root for k in range(early + 1) for region in self.calls[k].regions if region.root != ahead[0]]
         last = {region.root for region in self.calls[-1].regions}
         if not all(root in self.common and root not in last for root in used) or not (
                 self.can_be_joined([heavy, early]) and self.can_be_joined([heavy, -1, early])):

@@ -82,8 +82,8 @@ class Contraction:
         extent = nest.extents[product.column]
         self.lanes = min(host.lanes(), 1 << (extent - 1).bit_length())
         self.rows, self.vectors = (ROWS[host.lanes()], VECTORS) if panels is None else (panels.rows, panels.vectors)
-        taken = {product.row, product.column}
-        self.outer = [a for a in range(len(nest.extents)) if a not in nest.reduced and a not in taken]
+        product_axes = {product.row, product.column}
+        self.outer = [a for a in range(len(nest.extents)) if a not in nest.reduced and a not in product_axes]
         self.summed = sorted(nest.reduced)
 
     def emit(self, pointers: Sequence[Value]) -> None:
@@ -127,22 +127,22 @@ class Contraction:
         out, vectors = nest.outputs[0], -(-columns // self.lanes)
         rest = columns % self.lanes
         active = [code.first_lanes(self.lanes, rest) if rest and v == vectors - 1 else None for v in range(vectors)]
-        places = []
+        targets = []
         for r in range(rows):
             line = self.shifted(pointers[2], out.dtype, r * out.strides[product.row] if product.row is not None else 0)
-            places += [self.shifted(line, out.dtype, v * self.lanes) for v in range(vectors)]
+            targets += [self.shifted(line, out.dtype, v * self.lanes) for v in range(vectors)]
 
         def old() -> list[Value]:
-            return [code.fetch(p, 1, out.dtype, self.lanes, active[k % vectors]) for k, p in enumerate(places)]
+            return [code.fetch(p, 1, out.dtype, self.lanes, active[k % vectors]) for k, p in enumerate(targets)]
         if self.panels is None:
             sums = self.sum(self.summed, pointers, old(), rows, active)
         else:
-            for place in places:
-                code.prefetch(place)
+            for target in targets:
+                code.prefetch(target)
             zero = code.constant(code.shaped(code.element(out.dtype), self.lanes), 0.0)
-            sums = self.sum(self.summed, pointers, [zero] * len(places), rows, active)
+            sums = self.sum(self.summed, pointers, [zero] * len(targets), rows, active)
             sums = sums if self.panels.fresh else [code.add(a, b) for a, b in zip(old(), sums)]
-        for k, (p, value) in enumerate(zip(places, sums)):
+        for k, (p, value) in enumerate(zip(targets, sums)):
             code.put(value, p, 1, out.dtype, self.lanes, active[k % vectors])
 
     def sum(self, axes: Sequence[int], pointers: list[Value], sums: list[Value], rows: int,
@@ -156,8 +156,8 @@ class Contraction:
         """One element of the summed axes: an outer product."""
         code, product = self.code, self.product
         a, b = self.nest.inputs[product.broadcast], self.nest.inputs[product.vector]
-        places = [self.shifted(pointers[product.vector], b.dtype, v * self.lanes) for v in range(len(active))]
-        loaded = [code.fetch(place, 1, b.dtype, self.lanes, mask) for place, mask in zip(places, active)]
+        sources = [self.shifted(pointers[product.vector], b.dtype, v * self.lanes) for v in range(len(active))]
+        loaded = [code.fetch(source, 1, b.dtype, self.lanes, mask) for source, mask in zip(sources, active)]
         moving = [expand_convert(code, value, b.dtype, FLOAT32) for value in loaded]
         result = []
         for r in range(rows):

@@ -370,8 +370,8 @@ class NativeFunction:
 
     def users(self) -> dict[ScratchBuffer, list[RoutineCall]]:
         """The calls that have an address in a buffer, in order."""
-        found: dict[ScratchBuffer, list[RoutineCall]] = {}
+        users_of: dict[ScratchBuffer, list[RoutineCall]] = {}
         for call in calls_in(*self.body.nodes):
             for number in call.buffers:
-                found.setdefault(self.buffers[number], []).append(call)
-        return found
+                users_of.setdefault(self.buffers[number], []).append(call)
+        return users_of

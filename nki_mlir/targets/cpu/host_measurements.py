@@ -57,8 +57,8 @@ def memoized(what: str) -> list[float]:
             "caches": measured_caches, "rates": _rates, "pairs": _pairs}
         known = json.dumps([*measures[what]()]).encode()
         object_cache.keep(key, known)
-    found: list[float] = json.loads(known)
-    return found
+    figures: list[float] = json.loads(known)
+    return figures
 
 
 def measured_caches(rate: Callable[[int], float] | None = None) -> Caches:
@@ -109,9 +109,9 @@ def _seconds(routine: Routine, arrays: Sequence[np.ndarray]) -> float:
     words = (ctypes.c_int64 * len(arrays))(*(array.ctypes.data for array in arrays))
     batch, number = compiled([routine])[routine]
     function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(batch.addresses[number])
-    taken = []
+    times = []
     for _ in range(ROUNDS):
         started = time.perf_counter()
         function(ctypes.addressof(words))
-        taken.append(time.perf_counter() - started)
-    return min(taken)
+        times.append(time.perf_counter() - started)
+    return min(times)

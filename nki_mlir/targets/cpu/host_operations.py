@@ -44,10 +44,10 @@ class HostOperations:
         count = 1 + len(tiles) + len(op.symbols)
 
         def runner(words: int) -> None:
-            given = (ctypes.c_int64 * count).from_address(words)
-            arrays = [array_at(address, shape, dtype) for address, (shape, dtype) in zip(given[1:], tiles)]
+            numbers = (ctypes.c_int64 * count).from_address(words)
+            arrays = [array_at(address, shape, dtype) for address, (shape, dtype) in zip(numbers[1:], tiles)]
             try:
-                run(arrays, given[1 + len(tiles):])
+                run(arrays, numbers[1 + len(tiles):])
             except NkiMlirError as error:
                 raise error.located(at) from None
         self.runners[site] = runner
@@ -63,6 +63,6 @@ class HostOperations:
 
     def failure(self, site: int) -> BaseException | None:
         """What an operation raised: in this thread, or in any where the kernel was called by another."""
-        own = threading.get_ident(), site
-        key = own if own in self.failures else next((k for k in self.failures if k[1] == site), own)
+        here = threading.get_ident(), site
+        key = here if here in self.failures else next((k for k in self.failures if k[1] == site), here)
         return self.failures.pop(key, None)

@@ -72,11 +72,11 @@ class NativeKernel:
         if self.parallel or self.image.parallel:
             machine().start_workers()
         self.codes = np.array([self.words[k].ctypes.data for k in order], np.int64)
-        own = self.codes.ctypes.data if len(modules) > 1 else 0
+        codes = self.codes.ctypes.data if len(modules) > 1 else 0
         self.pairs = np.array(self.image.pairs, np.int64)
         self.overlap_entry = ENTRY(self.launch_overlapping) if self.image.pairs else None
         otherwise = ctypes.cast(self.overlap_entry, ctypes.c_void_p).value if self.overlap_entry else 0
-        self.record = np.array([len(order), self.parallel, self.bytes, frame // 8, len(grid), self.image.arrays, own,
+        self.record = np.array([len(order), self.parallel, self.bytes, frame // 8, len(grid), self.image.arrays, codes,
                                 self.codes[0], self.pairs.ctypes.data, len(self.pairs) // 4, otherwise,
                                 *grid], np.int64)           # what the machine's launch reads
         self.launch, self.where = machine().launch, self.record.ctypes.data
@@ -89,8 +89,8 @@ class NativeKernel:
         linked = []
         for program in self.image.programs:
             words = np.frombuffer(program.words, np.int64).copy()
-            places, numbers = np.frombuffer(program.relocations, np.int64).reshape(-1, 2).T
-            words[places] += addresses[numbers]
+            positions, numbers = np.frombuffer(program.relocations, np.int64).reshape(-1, 2).T
+            words[positions] += addresses[numbers]
             linked.append(words)
         return linked
 

@@ -71,8 +71,9 @@ class FunctionEmitter(ScalarEmitter):
         for part in parts:
             special = self._intrinsic("llvm.x86.avx512.fpclass.ps.512", part, self._i32(NAN_OR_DENORMAL), result=bits)
             some = special if some is None else self.or_(some, special)
-        found = self.vector.reduction(bits.element_type, self.vector.CombiningKind.OR, some)
-        branch = self.scf.IfOp(self.cmp("eq", found, 0), [ir.VectorType.get([lanes], kind.element_type)], has_else=True)
+        any_nan = self.vector.reduction(bits.element_type, self.vector.CombiningKind.OR, some)
+        branch = self.scf.IfOp(self.cmp("eq", any_nan, 0), [ir.VectorType.get([lanes], kind.element_type)],
+                               has_else=True)
         with ir.InsertionPoint(branch.else_block):
             self.scf.YieldOp([steps(a)])
         with ir.InsertionPoint(branch.then_block):      # what is usual comes first: the code is laid out like this
@@ -270,15 +271,15 @@ class FunctionEmitter(ScalarEmitter):
         kind = ir.VectorType.get([lanes], element)
         result = self._load(pointer, kind, dtype)
         for k in range(1, step):
-            place = self.at(pointer, k * lanes, element)
+            source = self.at(pointer, k * lanes, element)
             if k == step - 1:
                 mask = self.first_lanes(lanes, lanes - step + 1)
-                part = self._masked("load", [place, mask, self.constant(kind, 0)], kind, dtype)
+                part = self._masked("load", [source, mask, self.constant(kind, 0)], kind, dtype)
             else:
-                part = self._load(place, kind, dtype)
+                part = self._load(source, kind, dtype)
             # Lanes found so far are in front. In the first round they still have to be picked from the first vector.
-            have = range(0, lanes, step) if k == 1 else range(-(-k * lanes // step))
+            held_lanes = range(0, lanes, step) if k == 1 else range(-(-k * lanes // step))
             first = -(k * lanes) % step                         # of this vector's elements that count
-            found = [*have, *(lanes + j for j in range(first, lanes, step))]
-            result = self.vector.ShuffleOp(result, part, [*found, *[0] * (lanes - len(found))]).result
+            lanes_taken = [*held_lanes, *(lanes + j for j in range(first, lanes, step))]
+            result = self.vector.ShuffleOp(result, part, [*lanes_taken, *[0] * (lanes - len(lanes_taken))]).result
         return result

@@ -75,10 +75,10 @@ def as_one_product(nodes: Sequence[Node]) -> PlacedNest | None:
 
 def _flat(nodes: Sequence[Node]) -> list[PlacedNest] | None:
     """The nodes without loops, and without what needs not be done; None where one of the loops stays."""
-    found: list[PlacedNest] = []
+    nests: list[PlacedNest] = []
     for node in nodes:
         if isinstance(node, Compute | Spread):
-            found.append(placed(node))
+            nests.append(placed(node))
         elif isinstance(node, NativeLoop) and node.span:
             inner = _flat(node.body.nodes)
             if inner is None or not _can_part(inner):
@@ -87,10 +87,10 @@ def _flat(nodes: Sequence[Node]) -> list[PlacedNest] | None:
                 grown = _with_axis(one, node.slot, node.span)
                 if grown is None:
                     return None
-                found.append(grown)
+                nests.append(grown)
         elif not isinstance(node, Allocate):
             return None
-    return _sums_in_place(_without_copies(found))
+    return _sums_in_place(_without_copies(nests))
 
 
 def _can_part(items: Sequence[PlacedNest]) -> bool:
@@ -153,8 +153,8 @@ def _without_copy(copy: PlacedNest, after: list[PlacedNest]) -> list[PlacedNest]
     if not copy.is_copy or not isinstance(copy.target, ScratchBuffer):
         return None
     changed = [_reading_source(i, copy) if copy.target in i.roots else i for i in after]
-    kept = [i for i in changed if i is not None]
-    return kept if len(kept) == len(after) and kept != after else None
+    unchanged = [i for i in changed if i is not None]
+    return unchanged if len(unchanged) == len(after) and unchanged != after else None
 
 
 def _reading_source(user: PlacedNest, copy: PlacedNest) -> PlacedNest | None:
@@ -163,10 +163,10 @@ def _reading_source(user: PlacedNest, copy: PlacedNest) -> PlacedNest | None:
     inputs, roots, offsets = list(user.nest.inputs), list(user.roots), list(user.offsets)
     for k, operand in enumerate(user.nest.inputs):
         if roots[k] is copy.target:
-            found = through(copy, 1, operand, offsets[k], user.nest.extents)
-            if found is None:
+            forwarded = through(copy, 1, operand, offsets[k], user.nest.extents)
+            if forwarded is None:
                 return None
-            inputs[k], offsets[k] = found
+            inputs[k], offsets[k] = forwarded
             roots[k] = copy.reads[0]
     return replace(user, nest=replace(user.nest, inputs=tuple(inputs)), roots=tuple(roots), offsets=tuple(offsets))
 
@@ -187,8 +187,8 @@ def through(copy: PlacedNest, side: int, operand: Operand, offset: Linear, exten
 
     def moved(step: int, times: int) -> int | None:
         total = 0
-        for k, (own, other, _) in enumerate(axes):
-            count, step = divmod(step, own) if own > 0 else (0, step)
+        for k, (inner, other, _) in enumerate(axes):
+            count, step = divmod(step, inner) if inner > 0 else (0, step)
             used[k] += count * times
             total += count * other
         return None if step else total
@@ -196,8 +196,8 @@ def through(copy: PlacedNest, side: int, operand: Operand, offset: Linear, exten
     steps = [moved(s, n - 1) if s >= 0 else None for s, n in zip(operand.strides, extents)]
     if first is None or None in steps or any(u >= n for u, (_, _, n) in zip(used, axes)):
         return None
-    place = copy.offsets[1 - side].plus(Linear(first * there.dtype.itemsize))
-    return Operand(there.dtype, tuple(steps)), place                # type: ignore[arg-type]
+    source_offset = copy.offsets[1 - side].plus(Linear(first * there.dtype.itemsize))
+    return Operand(there.dtype, tuple(steps)), source_offset                # type: ignore[arg-type]
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------
@@ -234,8 +234,8 @@ def _stored(product: PlacedNest, copy: PlacedNest) -> PlacedNest | None:
     if nest.steps:
         finish = nest
     parallel = [n for a, n in enumerate(product.nest.extents) if a not in product.nest.reduced]
-    found = through(copy, 0, product.nest.outputs[0], product.offsets[-1], product.nest.extents)
-    if found is None or prod(parallel) != nest.elements:
+    forwarded = through(copy, 0, product.nest.outputs[0], product.offsets[-1], product.nest.extents)
+    if forwarded is None or prod(parallel) != nest.elements:
         return None
-    return replace(product, nest=replace(product.nest, outputs=(found[0],)), finish=finish,
-                   roots=(*product.reads, copy.target), offsets=(*product.offsets[:-1], found[1]))
+    return replace(product, nest=replace(product.nest, outputs=(forwarded[0],)), finish=finish,
+                   roots=(*product.reads, copy.target), offsets=(*product.offsets[:-1], forwarded[1]))

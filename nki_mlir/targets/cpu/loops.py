@@ -106,8 +106,8 @@ class Loops:
             positions = {**point.positions, axis: self.code.linear(n, [(start, 1)])}
             there = replace(there, positions=positions).knowing({k: rows[n] for k, rows in turned.items()})
             carried = self.level(len(self.plan.order), there, carried)
-        held, self.held = self.held, {}
-        for output, values in held.items():
+        pending, self.held = self.held, {}
+        for output, values in pending.items():
             operand = self.nest.operands[inputs + output]
             for lane, value in enumerate(self.code.transposed(values)):
                 self.code.put(value, self.beside(inputs + output, point, lane), 1, operand.dtype, lanes, None)
@@ -115,18 +115,18 @@ class Loops:
 
     def beside(self, operand: int, point: Point, lane: int) -> Value:
         """Where an operand's element of a lane is."""
-        given = self.nest.operands[operand]
-        step = given.strides[self.plan.vector]                                              # type: ignore[index]
-        return self.code.at(point.pointers[operand], lane * step, self.code.element(given.dtype))
+        tile = self.nest.operands[operand]
+        step = tile.strides[self.plan.vector]                                              # type: ignore[index]
+        return self.code.at(point.pointers[operand], lane * step, self.code.element(tile.dtype))
 
     def fetch_along(self, operand: int, point: Point, lane: int) -> Value:
         """The elements of a lane at the positions of a block. Of rows on pages of their own, the processor does not see
         which come next: those of a later block are asked for."""
-        given, place = self.nest.operands[operand], self.beside(operand, point, lane)
-        size = given.dtype.itemsize
-        if abs(given.strides[self.plan.vector]) * size >= host.PAGE:                        # type: ignore[index]
-            self.code.prefetch(place, BLOCKS_AHEAD * point.lanes * size, near=True)
-        return self.code.fetch(place, 1, given.dtype, point.lanes, None)
+        tile, address = self.nest.operands[operand], self.beside(operand, point, lane)
+        size = tile.dtype.itemsize
+        if abs(tile.strides[self.plan.vector]) * size >= host.PAGE:                        # type: ignore[index]
+            self.code.prefetch(address, BLOCKS_AHEAD * point.lanes * size, near=True)
+        return self.code.fetch(address, 1, tile.dtype, point.lanes, None)
 
     def vector_loop(self, depth: int, point: Point, carried: Carried) -> Carried:
         axis, lanes, unroll = self.plan.order[depth], self.plan.lanes, self.plan.unroll
@@ -137,9 +137,9 @@ class Loops:
             """``count`` vectors from a position on, each with its own partial results."""
             after, each = list(carried), len(self.plan.folds)
             for k in range(count):
-                own = slice(k * each, (k + 1) * each) if each else slice(None)
-                place = start + k * lanes if isinstance(start, int) else self.code.linear(k * lanes, [(start, 1)])
-                after[own] = self.level(depth + 1, self.moved(point, axis, place), after[own])
+                slots = slice(k * each, (k + 1) * each) if each else slice(None)
+                position = start + k * lanes if isinstance(start, int) else self.code.linear(k * lanes, [(start, 1)])
+                after[slots] = self.level(depth + 1, self.moved(point, axis, position), after[slots])
             return after
         done = 0
         for count in (unroll, 1) if unroll > 1 else (1,):
@@ -152,9 +152,9 @@ class Loops:
             done = end
         if done < extent:
             rest = replace(point, active=self.code.first_lanes(lanes, extent - done) if lanes > 1 else None)
-            own = len(self.plan.folds) or len(carried)
-            first = self.level(depth + 1, self.moved(rest, axis, done), carried[:own])
-            carried = [*first, *carried[own:]]
+            slots = len(self.plan.folds) or len(carried)
+            first = self.level(depth + 1, self.moved(rest, axis, done), carried[:slots])
+            carried = [*first, *carried[slots:]]
         return carried
 
     def moved(self, point: Point, axis: int, place: Value | int) -> Point:
@@ -178,8 +178,8 @@ class Loops:
             reach = self.step_of(operand, point) * point.lanes * self.nest.operands[operand].dtype.itemsize
             ahead = self.ahead[operand]
             for line in range(0, min(max(reach, 1), MOST_ASKED), host.LINE):
-                place = ahead + line if isinstance(ahead, int) else self.code.linear(line, [(ahead, 1)])
-                self.code.prefetch(point.pointers[operand], place, near=not isinstance(ahead, int))
+                distance = ahead + line if isinstance(ahead, int) else self.code.linear(line, [(ahead, 1)])
+                self.code.prefetch(point.pointers[operand], distance, near=not isinstance(ahead, int))
 
     def put(self, value: Value, output: int, point: Point) -> None:
         operand = len(self.nest.inputs) + output
@@ -192,19 +192,19 @@ class Loops:
     def load(self, depth: int, point: Point) -> Point:
         """The inputs that the remaining loops do not move, and what follows from them."""
         rest = self.plan.order[depth:]
-        wanted = [k for k, o in enumerate(self.nest.inputs)
+        needed = [k for k, o in enumerate(self.nest.inputs)
                   if k not in point.known and not any(o.strides[a] for a in rest)]
-        ready = self.fetched_together(wanted, point) if point.lanes > 1 and point.active is None else {}
-        ready |= {k: self.fetch(k, point) for k in wanted if k not in ready}
+        ready = self.fetched_together(needed, point) if point.lanes > 1 and point.active is None else {}
+        ready |= {k: self.fetch(k, point) for k in needed if k not in ready}
         return self.body.advance(point.knowing(ready))
 
     def fetched_together(self, wanted: Sequence[int], point: Point) -> dict[int, Value]:
         """The inputs that lie beside each other, from whole vectors that are loaded once for all of them."""
         ready: dict[int, Value] = {}
         for first in dict.fromkeys(base for k in wanted if k in self.fields for base, _ in (self.fields[k],)):
-            given = self.nest.operands[first]
+            tile = self.nest.operands[first]
             self.ask_ahead(first, point)
-            fields = self.code.fields(point.pointers[first], self.step_of(first, point), given.dtype, point.lanes,
+            fields = self.code.fields(point.pointers[first], self.step_of(first, point), tile.dtype, point.lanes,
                                       1 + max(offset for base, offset in self.fields.values() if base == first))
             ready |= {k: fields[offset] for k, (base, offset) in self.fields.items() if base == first and k in wanted}
         return ready
@@ -267,8 +267,8 @@ class Loops:
             if fold.output in self.sums:
                 self.put(self.rounded(total, old), fold.output, point)
                 continue
-            given = {v: total if v == fold.value else old for v in fold.step.operands}
-            self.put(self.body.step(fold.step, given, point), fold.output, point)
+            inputs = {v: total if v == fold.value else old for v in fold.step.operands}
+            self.put(self.body.step(fold.step, inputs, point), fold.output, point)
 
     def collect(self, fold: Fold, total: Value, point: Point) -> Value:
         """A partial result with one more vector; lanes that do not count add nothing."""
@@ -369,11 +369,11 @@ def where_aligned(code: FunctionEmitter, outputs: Sequence[tuple[Value, int]], v
     branch = code.scf.IfOp(code.cmp("eq", beyond, 0), list(results), has_else=True)
     for streams, block in ((True, branch.then_block), (False, branch.else_block)):
         with ir.InsertionPoint(block):
-            made = version(streams)
+            yielded = version(streams)
             if streams:         # other threads may see what they wait for before stores of this kind
                 ir.Operation.create("llvm.fence", attributes={
                     "ordering": ir.IntegerAttr.get(code.i64_type, SEQUENTIALLY_CONSISTENT)})
-            code.scf.YieldOp(made)
+            code.scf.YieldOp(yielded)
     return list(branch.results)
 
 

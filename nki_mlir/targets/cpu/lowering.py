@@ -45,8 +45,8 @@ def image_of(modules: Sequence[Module], axes: int, may_alias: bool) -> tuple[Ker
     def number(target: Routine | str | int) -> int:
         if isinstance(target, str | int):
             return targets.setdefault(target, len(targets))
-        batch, place = routines[target]
-        return targets.setdefault((batch.key, len(batch.addresses), place), len(targets))
+        batch, slot = routines[target]
+        return targets.setdefault((batch.key, len(batch.addresses), slot), len(targets))
     images = [program_image(program, cost, number) for program, cost in zip(programs, costs)]
     kernel = functions[0].kernel
     return KernelImage(tuple(images), tuple(targets), tuple(common.constants), tuple(common.sites),

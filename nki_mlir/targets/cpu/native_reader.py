@@ -246,7 +246,7 @@ class NativeReader:
         placed = {field.name: replace(region, offset=region.offset.plus(_combined(tile.offset, symbols),
                                                                         tile.dtype.itemsize))
                   for (field, tile), region in zip(read.operands(), regions)}
-        places = {name: region.address for name, region in placed.items()}
+        starts = {name: region.address for name, region in placed.items()}
         table = read.table                     # type: ignore[attr-defined]
         piece, source = read.piece_field, read.addressed_by_data            # type: ignore[attr-defined]
         record = self.function.constant(np.zeros(2, np.int64))  # threads that fail at once may show the other's failure
@@ -258,9 +258,9 @@ class NativeReader:
             dims = tuple([(step * tile.dtype.itemsize, n) for step, n in zip(tile.strides, tile.shape)])
             ends, size = [step * (n - 1) for step, n in dims], tile.dtype.itemsize
             low, high = sum(min(0, e) for e in ends), sum(max(0, e) for e in ends) + size - 1
-            accesses.append(ByteInterval(region.root, places[field.name], low, high, field.name in written, dims,
+            accesses.append(ByteInterval(region.root, starts[field.name], low, high, field.name in written, dims,
                                          0 if tile is table else size))
-        arguments = (places["index"], places[source], places[piece], record, start, site.plus(Linear(1 << SITE_BITS)))
+        arguments = (starts["index"], starts[source], starts[piece], record, start, site.plus(Linear(1 << SITE_BITS)))
         self.function.add(TileCall(rows, arguments, read, regions, accesses, placed[piece]))
 
     def on_host(self, node: TileInstruction, op: Op) -> None:

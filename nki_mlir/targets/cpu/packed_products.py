@@ -98,9 +98,9 @@ class PackedFactor:
 
     def pack(self, code: NativeFunction, count: int, depth: int, start: Linear, panels: Linear) -> None:
         """Copy ``count`` elements by ``depth`` steps into panels: as float32, or as pairs."""
-        own, summed = self.memory.strides
+        across, summed = self.memory.strides
         step, width, piece = summed * (1 + self.pairs), min(self.width, count), divisor(depth, PIECE)
-        extents, strides = (depth // piece, count // width, piece, width), (piece * step, width * own, step, own)
+        extents, strides = (depth // piece, count // width, piece, width), (piece * step, width * across, step, across)
         written = (piece * width, depth * width, width, 1)
         if self.pairs:
             is_paired = self.memory.dtype is BFLOAT16
@@ -188,8 +188,8 @@ class PackedProduct:
         for first, count in self.pieces:
             block = min(self.block, count)
             with self.code.repeated(count // block) as number:
-                place = Linear(first).plus(number, block)
-                self.write_rows(place, block, packed, sums, self.address(rows.plus(place), columns))
+                row = Linear(first).plus(number, block)
+                self.write_rows(row, block, packed, sums, self.address(rows.plus(row), columns))
 
     def address(self, row: Linear, column: Linear) -> Linear:
         """Of an element of the result."""
@@ -205,8 +205,8 @@ class PackedProduct:
         if blocks > 1:
             with self.code.repeated(blocks - 1) as number:
                 k = number.plus(Linear(1))
-                own = packed.plus(k, 4 * self.n * self.k)
-                self.code.emit(replace(fresh, fresh=False), self.panel(first, k), own, into)
+                panel = packed.plus(k, 4 * self.n * self.k)
+                self.code.emit(replace(fresh, fresh=False), self.panel(first, k), panel, into)
         if self.finish is not None:
             self.code.emit(replace(self.finish, extents=(count, self.n), inputs=(Operand(FLOAT32, (line, 1)),),
                                    outputs=(self.result,)), into, to)

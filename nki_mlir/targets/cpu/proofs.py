@@ -62,16 +62,16 @@ def _under_mask(values: Values, nest: Nest, k: int, view: ByteRegion, symbols: S
     item = operand.dtype.itemsize
     ranges = Ranges(values.ranges)
     ranges |= {AXES + axis: (0, extent - 1) for axis, extent in enumerate(nest.extents)}
-    place = view.offset.plus(Linear(0, tuple((AXES + a, s * item) for a, s in enumerate(operand.strides) if s)))
-    rest = Linear(view.size - item).plus(place, -1)
+    position = view.offset.plus(Linear(0, tuple((AXES + a, s * item) for a, s in enumerate(operand.strides) if s)))
+    rest = Linear(view.size - item).plus(position, -1)
     facts = [*values.facts, *(f for c in nest.mask for f in _as_facts(c, symbols))]
-    if all(interval_given(form, facts, ranges)[0] >= 0 for form in (place, rest)):      # type: ignore[arg-type]
+    if all(interval_given(form, facts, ranges)[0] >= 0 for form in (position, rest)):      # type: ignore[arg-type]
         return []
     axes = tuple((a, s) for a, s in enumerate(operand.strides) if s)
-    own = len(symbols)                      # the offset in elements is one more symbol of the routine
-    limits: Mask = (Constraint(Linear(0, ((own, 1),), axes)),
-                    Constraint(Linear(view.size // item - 1, ((own, -1),), tuple((a, -s) for a, s in axes))))
-    routine = Limits(nest.extents, nest.mask, limits, own + 1)
+    shift = len(symbols)                      # the offset in elements is one more symbol of the routine
+    limits: Mask = (Constraint(Linear(0, ((shift, 1),), axes)),
+                    Constraint(Linear(view.size // item - 1, ((shift, -1),), tuple((a, -s) for a, s in axes))))
+    routine = Limits(nest.extents, nest.mask, limits, shift + 1)
     return [RuntimeCheck(view, item, routine=routine, arguments=(*symbols, _in_elements(view.offset, item)))]
 
 

@@ -93,8 +93,8 @@ class RowCopies:
 
     def _number(self, code: FunctionEmitter, index: Value, position: Value) -> Value:
         element = code.element(self.index_dtype)
-        place = code.at(index, code.times(position, self.index_step), element)
-        number = code.fetch(place, 0, self.index_dtype, 1, None)
+        address = code.at(index, code.times(position, self.index_step), element)
+        number = code.fetch(address, 0, self.index_dtype, 1, None)
         return code.extsi(number, "i64") if self.index_dtype is INT32 else code.extui(number, "i64")
 
     def _ahead(self, code: FunctionEmitter, index: Value, position: Value, number: Value) -> Value | None:
@@ -114,20 +114,20 @@ class RowCopies:
     def _copy(self, code: FunctionEmitter, number: Value, position: Value, addresses: tuple[Value, Value],
               streams: bool, ahead: Value | None) -> None:
         steps, operands = (self.table_step, self.piece_step), (self._table, 1 - self._table)
-        places = [code.at(address, code.times(n, step), code.element(self.row.operands[operand].dtype))
+        pointers = [code.at(address, code.times(n, step), code.element(self.row.operands[operand].dtype))
                   for address, n, step, operand in zip(addresses, (number, position), steps, operands)]
         loops = Loops(code, self.row, schedule(self.row), [], MemoryUse((0,) if streams else ()))
         loops.ahead = {} if ahead is None else {self._table: ahead}
-        loops.emit(places if self.gathers else places[::-1])
+        loops.emit(pointers if self.gathers else pointers[::-1])
 
     @staticmethod
     def _failed(code: FunctionEmitter, fine: Value, status: Value, words: tuple[Value, ...], site: Value, record: Value
                 ) -> Value:
         """The status of the first number that is outside, whose words are kept for the message."""
         for k, value in enumerate(words):
-            place = code.at(record, k, code.i64_type)
-            before = code.fetch(place, 0, INT64, 1, None)
-            code.put(code.select(fine, value, before), place, 0, INT64, 1, None)
+            slot = code.at(record, k, code.i64_type)
+            before = code.fetch(slot, 0, INT64, 1, None)
+            code.put(code.select(fine, value, before), slot, 0, INT64, 1, None)
         return code.select(fine, site, status)
 
 
@@ -224,14 +224,14 @@ def name_of(routine: Routine) -> str:
 
 def compiled(routines: Iterable[Routine]) -> dict[Routine, tuple[Batch, int]]:
     """Which code of which batch each routine is. Those that are new are compiled together."""
-    wanted = list(dict.fromkeys(routines))
+    distinct = list(dict.fromkeys(routines))
     with ALONE:
-        new = [r for r in wanted if r not in _compiled]
+        new = [r for r in distinct if r not in _compiled]
         if new:
             names = [name_of(r) for r in new]
             batch = compile_functions(lambda: vector_code(new, addresses_text(names)), names, repr(new))
             _compiled.update((r, (batch, number)) for number, r in enumerate(new))
-        return {r: _compiled[r] for r in wanted}
+        return {r: _compiled[r] for r in distinct}
 
 
 def forget() -> None:

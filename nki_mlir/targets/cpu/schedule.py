@@ -89,9 +89,9 @@ def turned_operands(nest: Nest, plan: Schedule) -> tuple[int, ...]:
     if plan.vector is None or plan.order[-1] == plan.vector or nest.mask or weight_of(nest) > 2 * LIGHT:
         return ()
     inner, first = plan.order[-1], len(nest.inputs)
-    found = tuple([k for k, o in enumerate(nest.operands)
+    turned = tuple([k for k, o in enumerate(nest.operands)
                    if o.strides[inner] == 1 and abs(o.strides[plan.vector]) > MOST_SHUFFLED])
-    return () if any(k >= first and nest.uses(nest.first_output + k - first) for k in found) else found
+    return () if any(k >= first and nest.uses(nest.first_output + k - first) for k in turned) else turned
 
 
 def lanes_for(nest: Nest, axis: int) -> int:
@@ -105,9 +105,9 @@ def lanes_for(nest: Nest, axis: int) -> int:
 
 def folds_of(nest: Nest, carried: tuple[int, ...]) -> tuple[Fold, ...] | None:
     """The carried outputs as folds by associative operators; None if one is not."""
-    found = [fold_of(nest, output) for output in carried]
-    return tuple([f for f in found if f]) if all(
-        f is not None and not f.converts and f.fn in ASSOCIATIVE for f in found) else None
+    folds = [fold_of(nest, output) for output in carried]
+    return tuple([f for f in folds if f]) if all(
+        f is not None and not f.converts and f.fn in ASSOCIATIVE for f in folds) else None
 
 
 def _cost(nest: Nest, axis: int, carried: tuple[int, ...]) -> float:
@@ -166,13 +166,13 @@ def parts_of(nest: Nest, least: int, most: int) -> tuple[Nest, int, int] | None:
 @lru_cache(1 << 12)
 def reach_of(nest: Nest, operand: int) -> tuple[int, int]:
     """The first and last byte of an operand, from the address of its first element on."""
-    given = nest.operands[operand]
-    ends = [step * (extent - 1) for step, extent in zip(given.strides, nest.extents)]
-    size = given.dtype.itemsize
+    tile = nest.operands[operand]
+    ends = [step * (extent - 1) for step, extent in zip(tile.strides, nest.extents)]
+    size = tile.dtype.itemsize
     return size * sum(min(0, e) for e in ends), size * (sum(max(0, e) for e in ends) + 1) - 1
 
 
 def dims_of(nest: Nest, operand: int) -> tuple[tuple[int, int], ...]:
     """The steps in bytes and the counts of an operand."""
-    given = nest.operands[operand]
-    return tuple([(step * given.dtype.itemsize, extent) for step, extent in zip(given.strides, nest.extents)])
+    tile = nest.operands[operand]
+    return tuple([(step * tile.dtype.itemsize, extent) for step, extent in zip(tile.strides, nest.extents)])

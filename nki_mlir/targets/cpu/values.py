@@ -50,10 +50,10 @@ class Values:
                 self.forms[argument] = slot_value(FIRST_ID + spec.index)
                 self.ranges[FIRST_ID + spec.index] = (0, kernel.grid[spec.index] - 1)
                 continue
-            place = spec.index + (len(kernel.inputs) if spec.kind == "shared" else 0)
+            position = spec.index + (len(kernel.inputs) if spec.kind == "shared" else 0)
             assert spec.dtype is not None
             root = ALIASES if kernel.may_alias and spec.kind == "input" else spec.name
-            self.views[argument] = ByteRegion(root, slot_value(FIRST_ID + axes + place),
+            self.views[argument] = ByteRegion(root, slot_value(FIRST_ID + axes + position),
                                               prod(spec.shape) * spec.dtype.itemsize, Linear(), spec.name)
 
     # -- index values --------------------------------------------------------------------------------------------------

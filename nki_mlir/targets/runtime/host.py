@@ -52,10 +52,10 @@ def chosen_caches() -> Caches | None:
     text = os.environ.get("NKI_MLIR_CACHES")
     if text is None:
         return None
-    found = re.fullmatch(r"(\d+)([KM]?),(\d+)([KM]?),(\d+)([KM]?)", text.strip())
+    match = re.fullmatch(r"(\d+)([KM]?),(\d+)([KM]?),(\d+)([KM]?)", text.strip())
     scale = {"": 0, "K": 10, "M": 20}
-    if found is not None:
-        words = found.groups()
+    if match is not None:
+        words = match.groups()
         sizes = Caches(*(int(words[k]) << scale[words[k + 1]] for k in (0, 2, 4)))
         if 0 < sizes.first < sizes.second < sizes.third:
             return sizes
@@ -110,10 +110,10 @@ def cache_bytes() -> int:
 @cache
 def lanes() -> int:
     """float32 elements of the widest vector register."""
-    found = features()
-    if {"avx512f", "avx512vl", "avx512bw", "avx512dq"} <= found:
+    available = features()
+    if {"avx512f", "avx512vl", "avx512bw", "avx512dq"} <= available:
         return 16
-    return 8 if {"avx2", "fma"} <= found else 4
+    return 8 if {"avx2", "fma"} <= available else 4
 
 
 def multiplies_pairs() -> bool:

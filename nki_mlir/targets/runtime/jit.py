@@ -161,8 +161,8 @@ def _keep_for_good(code: object) -> None:
 def _addresses(entry: int, count: int) -> tuple[int, ...]:
     """What the function at ``entry`` writes into a table."""
     table = (ctypes.c_void_p * count)()
-    place = ctypes.c_void_p(ctypes.addressof(table))
-    arguments = (ctypes.c_void_p * 1)(ctypes.addressof(place))      # the engine's way: addresses of arguments
+    pointer = ctypes.c_void_p(ctypes.addressof(table))
+    arguments = (ctypes.c_void_p * 1)(ctypes.addressof(pointer))      # the engine's way: addresses of arguments
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(entry)(ctypes.addressof(arguments))
     return tuple(address or 0 for address in table)
 

@@ -30,13 +30,13 @@ def folder() -> Path | None:
     if os.environ.get(OFF, "").lower() == "off" or sys.platform != "linux":
         return None
     try:
-        found = cache_folder() / "objects"
-        found.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = found.stat()
+        objects = cache_folder() / "objects"
+        objects.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = objects.stat()
     except OSError:                             # no home, or a read-only one
         return None
     others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return None if status.st_uid != os.geteuid() or others else found
+    return None if status.st_uid != os.geteuid() or others else objects
 
 
 @cache
@@ -49,8 +49,8 @@ def fingerprint() -> bytes:
 
 def states_of(directory: str, kinds: tuple[str, ...]) -> Iterator[tuple[str, int, int]]:
     """(name, size, time of change) of the files with such ends in a directory and those below it."""
-    with os.scandir(directory) as found:
-        for one in found:
+    with os.scandir(directory) as files:
+        for one in files:
             if one.is_dir():
                 if one.name != "__pycache__":
                     yield from states_of(one.path, kinds)
@@ -108,9 +108,9 @@ def keep(key: str, content: bytes) -> None:
 
 def make_room(where: Path, most: int = MOST_BYTES) -> None:
     """Remove the entries that were not used for longest, where all together are too large."""
-    found = sorted(entries(where))
-    total = sum(size for _, size, _ in found)
-    for _, size, file in found:
+    oldest_first = sorted(entries(where))
+    total = sum(size for _, size, _ in oldest_first)
+    for _, size, file in oldest_first:
         if total <= most:
             return
         file.unlink(missing_ok=True)

@@ -100,10 +100,10 @@ def accesses(call: Compute, part: Chunk) -> list[ByteInterval]:
 
 def chunk_of(nest: Nest, count: int) -> Chunk | None:
     """None where the nest has no such parts, or is a product, which is faster as a whole."""
-    found = parts_of(nest, count, count)
-    if found is None or contraction_of(nest) is not None:
+    cut = parts_of(nest, count, count)
+    if cut is None or contraction_of(nest) is not None:
         return None
-    return Chunk(found[0], tuple([o.strides[0] * found[2] * o.dtype.itemsize for o in nest.operands]))
+    return Chunk(cut[0], tuple([o.strides[0] * cut[2] * o.dtype.itemsize for o in nest.operands]))
 
 
 class Run:
@@ -169,14 +169,14 @@ class Run:
             part = chunk_of(call.nest, self.count)
             if part is None or len(parts) == self.options.nests:
                 return k, parts, front
-            own = accesses(call, part)
-            needed = [j for j, others in touched.items() if not self.all_apart(own, others)]
-            if not self.all_apart(own, own) or not all(self.can_be_first(j, touched) for j in needed):
+            mine = accesses(call, part)
+            needed = [j for j, others in touched.items() if not self.all_apart(mine, others)]
+            if not self.all_apart(mine, mine) or not all(self.can_be_first(j, touched) for j in needed):
                 return k, parts, front
             for j in needed:
                 front.append(j)
                 del parts[j], touched[j]
-            parts[k], touched[k] = part, own
+            parts[k], touched[k] = part, mine
         return len(self.nodes), parts, front
 
     def all_apart(self, some: Sequence[ByteInterval], others: Sequence[ByteInterval]) -> bool:
@@ -185,9 +185,9 @@ class Run:
     def can_be_first(self, number: int, touched: Mapping[int, list[ByteInterval]]) -> bool:
         """Whether a call is small, and touches nothing that the chunks of those in front of it do."""
         call = self.call(number)
-        own = accesses(call, Chunk(call.nest, (0,) * len(call.nest.operands)))
+        mine = accesses(call, Chunk(call.nest, (0,) * len(call.nest.operands)))
         return call.nest.elements < self.options.least * self.count and all(
-            self.all_apart(own, others) for k, others in touched.items() if k < number)
+            self.all_apart(mine, others) for k, others in touched.items() if k < number)
 
     def loop(self, first: int, last: int, parts: Mapping[int, Chunk], front: Sequence[int]) -> None:
         """Chunks of the nodes, one after the other. Buffers of all of them come into being before."""
@@ -216,11 +216,11 @@ class Run:
                     weight = weight_of(part.nest), number, k
                     key = region.root, step
                     heaviest[key] = max(heaviest.get(key, weight), weight, key=lambda w: w[0])
-        found: dict[int, dict[int, int]] = {}
+        distances: dict[int, dict[int, int]] = {}
         for (root, step), (_, number, k) in heaviest.items():
             later = self.later(self.call(number).regions[k].address) if root in self.around.read else 0
-            found.setdefault(number, {})[k] = later or step
-        return found
+            distances.setdefault(number, {})[k] = later or step
+        return distances
 
     def later(self, start: Linear) -> int:
         """How many bytes further on an operand starts in the iteration that this thread is likely to run next."""
@@ -234,14 +234,14 @@ class Run:
         while begin and isinstance(self.nodes[begin - 1], Allocate):
             begin -= 1                  # buffers come into being before the first operation on them
         nodes = self.nodes[begin:last]
-        own = {node.buffer for node in nodes if isinstance(node, Allocate) and not node.buffer.zeroed and all(
+        private = {node.buffer for node in nodes if isinstance(node, Allocate) and not node.buffer.zeroed and all(
             user in nodes for user in self.users.get(node.buffer, ()))}
-        own -= {region.root for k in front for region in self.call(k).regions}
+        private -= {region.root for k in front for region in self.call(k).regions}
         steps: dict[ScratchBuffer, set[int]] = {}
         sizes: dict[ScratchBuffer, int] = {}
         for number, part in parts.items():
             for k, (region, step) in enumerate(zip(self.call(number).regions, part.steps)):
-                if isinstance(region.root, ScratchBuffer) and region.root in own:
+                if isinstance(region.root, ScratchBuffer) and region.root in private:
                     end = region.offset.const + reach_of(part.nest, k)[1] + 1
                     steps.setdefault(region.root, set()).add(step)
                     sizes[region.root] = max(sizes.get(region.root, 0), region.size if region.offset.symbols else end)

@@ -89,10 +89,10 @@ def on_source(user: Compute, copy: Compute) -> Compute | None:
         return None
     changed = [k for k, region in enumerate(regions) if region.root is tile]
     for k in changed:
-        found = _at_source(copy, nest, k, regions[k])
-        if found is None:
+        forwarded = _at_source(copy, nest, k, regions[k])
+        if forwarded is None:
             return None
-        nest, regions[k] = found
+        nest, regions[k] = forwarded
     nest = nest.simplified
     vector = schedule(nest).vector
     if vector is not None and any(abs(nest.inputs[k].strides[vector]) > MOST_SHUFFLED for k in changed):
@@ -102,28 +102,28 @@ def on_source(user: Compute, copy: Compute) -> Compute | None:
 
 def is_kept_for(function: NativeFunction, block: NativeBlock, copy: Compute, readers: Readers) -> bool:
     """Whether the copy's source stays as it is up to the end of the nodes with its readers, which are in its block."""
-    place = block.nodes.index(copy)
-    last, inside = place, 0
-    for k, node in enumerate(block.nodes[place + 1:], place + 1):
+    at = block.nodes.index(copy)
+    last, inside = at, 0
+    for k, node in enumerate(block.nodes[at + 1:], at + 1):
         count = sum(call in readers for call in calls_in(node))
         last, inside = (k, inside + count) if count else (last, inside)
     if inside < len(readers):
         return False
-    overwritten = inputs_written(function, block.nodes[place + 1:last + 1])
+    overwritten = inputs_written(function, block.nodes[at + 1:last + 1])
     return overwritten is not None and copy.regions[0].root not in overwritten
 
 
 def inputs_written(function: NativeFunction, nodes: Sequence[Node]) -> set[object] | None:
     """The inputs that some nodes write; None where that is not known."""
-    found: set[object] = set()
+    roots: set[object] = set()
     if function.inputs <= function.only_read:
-        return found
+        return roots
     for call in calls_in(*nodes):
         if isinstance(call, Compute):
-            found |= {region.root for region in call.output_regions if region.root in function.inputs}
+            roots |= {region.root for region in call.output_regions if region.root in function.inputs}
         elif call.function != "nki_check":
             return None
-    return found
+    return roots
 
 
 def _has_long_rows(copy: Nest) -> bool:
@@ -135,19 +135,19 @@ def _has_long_rows(copy: Nest) -> bool:
 def _at_source(copy: Compute, user: Nest, operand: int, region: ByteRegion) -> tuple[Nest, ByteRegion] | None:
     """An operand that is in the copy as it is in the source: the user's nest with its strides there, and its region."""
     target, source = copy.regions[1], copy.regions[0]
-    own, there = copy.nest.outputs[0].strides, copy.nest.inputs[0].strides
+    copied, there = copy.nest.outputs[0].strides, copy.nest.inputs[0].strides
     if user.inputs[operand].dtype is not copy.nest.inputs[0].dtype:
         return None
-    if own == there:                    # all of it lies alike
+    if copied == there:                    # all of it lies alike
         return user, replace(source, offset=source.offset.plus(region.offset).plus(target.offset, -1))
     placed = PlacedNest(copy.nest, (source.root, target.root), (source.offset, target.offset), False)
     if not user.forms:
-        user = _divided(user, user.inputs[operand].strides, own[0])
-    found = through(placed, 1, user.inputs[operand], region.offset, user.extents)
-    if found is None:
+        user = _divided(user, user.inputs[operand].strides, copied[0])
+    forwarded = through(placed, 1, user.inputs[operand], region.offset, user.extents)
+    if forwarded is None:
         return None
-    inputs = [found[0] if k == operand else o for k, o in enumerate(user.inputs)]
-    return replace(user, inputs=tuple(inputs)), replace(source, offset=found[1])
+    inputs = [forwarded[0] if k == operand else o for k, o in enumerate(user.inputs)]
+    return replace(user, inputs=tuple(inputs)), replace(source, offset=forwarded[1])
 
 
 def _divided(nest: Nest, strides: tuple[int, ...], row: int) -> Nest:

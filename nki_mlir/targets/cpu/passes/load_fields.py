@@ -38,5 +38,5 @@ def _beside(nest: Nest, arguments: tuple[Argument, ...]) -> tuple[tuple[int, int
         if 1 < step <= MOST_SHUFFLED and step & (step - 1) == 0 and isinstance(start, Linear):
             record = step * operand.dtype.itemsize
             groups.setdefault((operand, start.symbols, start.const // record), []).append((start.const % record, k))
-    return tuple([(k, members[0][1], (place - members[0][0]) // nest.inputs[k].dtype.itemsize)
-                  for members in map(sorted, groups.values()) if len(members) > 1 for place, k in members])
+    return tuple([(k, members[0][1], (offset - members[0][0]) // nest.inputs[k].dtype.itemsize)
+                  for members in map(sorted, groups.values()) if len(members) > 1 for offset, k in members])

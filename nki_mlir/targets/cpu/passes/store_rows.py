@@ -46,14 +46,14 @@ def _stored(call: TileCall, copy: Compute) -> TileCall | None:
     if not placed.is_copy or placed.reads != (piece.root,) or nest.elements != rows.count * rows.row.elements:
         return None
     target, = rows.row.outputs
-    found = through(placed, 0, Operand(target.dtype, (rows.piece_step, *target.strides)), piece.offset,
+    forwarded = through(placed, 0, Operand(target.dtype, (rows.piece_step, *target.strides)), piece.offset,
                     (rows.count, *rows.row.extents))
-    if found is None or nest.outputs[0].dtype is not target.dtype:
+    if forwarded is None or nest.outputs[0].dtype is not target.dtype:
         return None
-    (step, *steps), offset = found[0].strides, found[1]
-    made = replace(rows, piece_step=step, row=replace(rows.row, outputs=(Operand(target.dtype, tuple(steps)),)))
-    made = replace(made, streams=copy.streams and made.can_stream)
+    (step, *steps), offset = forwarded[0].strides, forwarded[1]
+    rows_stored = replace(rows, piece_step=step, row=replace(rows.row, outputs=(Operand(target.dtype, tuple(steps)),)))
+    rows_stored = replace(rows_stored, streams=copy.streams and rows_stored.can_stream)
     index, table, _, *rest = call.arguments
     piece = replace(copy.regions[1], offset=offset)
     regions = [copy.regions[1] if region.root is call.piece.root else region for region in call.regions]    # type: ignore
-    return TileCall(made, (index, table, piece.address, *rest), call.op, regions, call.accesses, piece)
+    return TileCall(rows_stored, (index, table, piece.address, *rest), call.op, regions, call.accesses, piece)

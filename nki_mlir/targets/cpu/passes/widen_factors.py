@@ -78,9 +78,9 @@ class WidenFactors(FunctionPass, name="widen-factors"):
             size *= nest.extents[axis]
         wide = Operand(FLOAT32, tuple(strides))
         buffer = function.allocate(FLOAT32.itemsize * size, memory)
-        place = ByteRegion(buffer, buffer.base, buffer.size, Linear())
+        widened = ByteRegion(buffer, buffer.base, buffer.size, Linear())
         there, here = (tuple([steps[a] for a in axes]) for steps in (source.strides, strides))
         conversion = Nest(tuple([nest.extents[a] for a in axes]), frozenset(), (Operand(source.dtype, there),), 0,
                           (Operand(FLOAT32, here),), (Step("convert", FLOAT32, (0,)),), (2,))
-        function.add(compute(conversion.simplified, [region, place]))
-        return wide, place
+        function.add(compute(conversion.simplified, [region, widened]))
+        return wide, widened

@@ -67,7 +67,7 @@ class Predecessors:
 
     def take(self, first: int, end: int, owner: Hashable) -> list[Hashable]:
         """Those who had some of these bytes last; they are the owner's from now on."""
-        pieces, found = self.pieces, list[Hashable]()
+        pieces, owners = self.pieces, list[Hashable]()
         low = 0
         high = len(pieces)
         while low < high:                       # the first piece that ends behind ``first``
@@ -76,17 +76,17 @@ class Predecessors:
                 low = middle + 1
             else:
                 high = middle
-        k, kept = low, list[tuple[int, int, Hashable]]()
+        k, remaining = low, list[tuple[int, int, Hashable]]()
         while k < len(pieces) and pieces[k][0] < end:
             begin, after, other = pieces[k]
-            if other not in found:
-                found.append(other)
+            if other not in owners:
+                owners.append(other)
             if begin < first:
-                kept.append((begin, first, other))
+                remaining.append((begin, first, other))
             if after > end:
-                kept += [(first, end, owner), (end, after, other)]
+                remaining += [(first, end, owner), (end, after, other)]
             k += 1
-        if not kept or kept[-1][1] <= end:
-            kept.append((first, end, owner))
-        pieces[low:k] = kept
-        return found
+        if not remaining or remaining[-1][1] <= end:
+            remaining.append((first, end, owner))
+        pieces[low:k] = remaining
+        return owners

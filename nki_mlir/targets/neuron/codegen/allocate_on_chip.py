@@ -180,9 +180,9 @@ def packed(memory: OnChipSpace, lives: Sequence[Lifetime], fixed: Sequence[Lifet
     if needed > memory.limit:
         return None
     there = [(life, *occupied(life)) for life in fixed]
-    for found in attempts(memory, lives, there, needed, thorough):
-        if found is not None:
-            return found
+    for addresses in attempts(memory, lives, there, needed, thorough):
+        if addresses is not None:
+            return addresses
     return None
 
 
@@ -220,46 +220,46 @@ class Packing:
 
     def in_order(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
         """Addresses of buffers that are sorted by first use; None where one has no room."""
-        found = self.beside(lives, fixed)
-        return None if found is None else [first for _, first, _ in found]
+        placed = self.beside(lives, fixed)
+        return None if placed is None else [first for _, first, _ in placed]
 
     def long_first(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
         """The same with buffers first that are needed for long."""
         long = max((life.last for life in lives), default=0) // LONG
-        kept = self.beside([life for life in lives if life.last - life.first > long], fixed)
-        if kept is None:
+        long_lived = self.beside([life for life in lives if life.last - life.first > long], fixed)
+        if long_lived is None:
             return None
-        others = self.beside([life for life in lives if life.last - life.first <= long], [*kept, *fixed])
+        others = self.beside([life for life in lives if life.last - life.first <= long], [*long_lived, *fixed])
         if others is None:
             return None
-        found = {life: first for life, first, _ in (*kept, *others)}
-        return [found[life] for life in lives]
+        address_of = {life: first for life, first, _ in (*long_lived, *others)}
+        return [address_of[life] for life in lives]
 
     def beside(self, lives: Sequence[Lifetime], placed: Sequence[Placed]) -> list[Placed] | None:
         """Buffers in order of first use with their intervals, beside those that have theirs."""
         there = sorted(placed, key=lambda one: one[0].first)
         active: list[Placed] = []
-        found: list[Placed] = []
+        results: list[Placed] = []
         sizes = sorted({life.buffer.bytes_per_partition for life in lives})
         large = sizes[len(sizes) // 2] if sizes else 0
         cursor = 0
         for life in lives:
             active = [one for one in active if one[0].last >= life.first]
             there = [one for one in there if one[0].last >= life.first]
-            taken = [(first, after) for _, first, after in active]
+            occupied = [(first, after) for _, first, after in active]
             for other, first, after in there:
                 if other.first > life.last:
                     break
-                taken.append((first, after))
-            taken.sort()
+                occupied.append((first, after))
+            occupied.sort()
             size = life.buffer.bytes_per_partition
-            address = self.chosen(life, taken, cursor, size < large)
+            address = self.chosen(life, occupied, cursor, size < large)
             if address is None:
                 return None
             active.append((life, address, address + size))
-            found.append(active[-1])
+            results.append(active[-1])
             cursor = address + size
-        return found
+        return results
 
     def chosen(self, life: Lifetime, taken: Sequence[Interval], cursor: int, small: bool) -> int | None:
         """The address of a buffer among sorted intervals; None where there is no room."""
@@ -294,10 +294,10 @@ class Packing:
 
     def by_size(self, lives: Sequence[Lifetime], fixed: Sequence[Placed]) -> list[int] | None:
         """The same with large buffers first, which leaves smaller gaps."""
-        kept = [(life.first, life.last, first, after) for life, first, after in fixed]
-        there = np.array(kept, np.int64).reshape(-1, 4)
+        rectangles = [(life.first, life.last, first, after) for life, first, after in fixed]
+        there = np.array(rectangles, np.int64).reshape(-1, 4)
         placed = np.concatenate([there, np.zeros((len(lives), 4), np.int64)])     # first, last step; first, last byte
-        found: dict[Lifetime, int] = {}
+        address_of: dict[Lifetime, int] = {}
         count = len(there)
         for life in sorted(lives, key=lambda life: -life.buffer.bytes_per_partition):
             others = placed[:count]
@@ -305,10 +305,10 @@ class Packing:
             address = self.gap(life, sorted(map(tuple, meeting.tolist())), 0)
             if address is None:
                 return None
-            found[life] = address
+            address_of[life] = address
             placed[count] = life.first, life.last, address, address + life.buffer.bytes_per_partition
             count += 1
-        return [found[life] for life in lives]
+        return [address_of[life] for life in lives]
 
     def gap(self, life: Lifetime, taken: Sequence[Interval], start: int) -> int | None:
         """The first address from ``start`` on with room among sorted intervals."""

@@ -196,17 +196,17 @@ class Dependences:
 
         Nodes of one ``stream`` complete in the order they are added. Where that is not known, each has its own.
         """
-        found: set[int] = set()
+        earlier: set[int] = set()
         for region in reads:
-            self._earlier(region, False, found)
+            self._earlier(region, False, earlier)
         for region in writes:
-            self._earlier(region, True, found)
+            self._earlier(region, True, earlier)
         for region in reads:
             self._note(region, node, False, stream)
         for region in writes:
             self._note(region, node, True, stream)
-        found.discard(node)
-        return sorted(found)
+        earlier.discard(node)
+        return sorted(earlier)
 
     def _buckets_at(self, region: Region, level: int) -> Iterator[Bucket]:
         width, memory = self.widths[region.memory] * FACTOR ** level, region.memory
@@ -223,8 +223,8 @@ class Dependences:
         if region.nest.pairs and region.nest.pairs[0][0] == pitch:
             inner -= pitch * (region.nest.pairs[0][1] - 1)
         column, width = region.start % pitch, max(1, pitch // COLUMNS)
-        found = range(column // width, (column + inner - 1) // width + 1)
-        return found if column + inner <= pitch and len(found) <= SPREAD else None
+        strips = range(column // width, (column + inner - 1) // width + 1)
+        return strips if column + inner <= pitch and len(strips) <= SPREAD else None
 
     def _near(self, region: Region) -> Nearby:
         """Where accesses lie that may touch a region."""
@@ -310,17 +310,17 @@ def touched(steps: Sequence[InstructionStep], place: Callable[[DeviceBuffer], Ad
         if op.symbols and tile.access.symbols_used():
             return region_of(tile, *place(tile.handle), op.symbols, op.ranges)
         key = tile.access, place(tile.handle)
-        found = known.get(key)
-        if found is None:
-            found = known[key] = region_of(tile, *key[1])
-        return found
+        known_region = known.get(key)
+        if known_region is None:
+            known_region = known[key] = region_of(tile, *key[1])
+        return known_region
 
-    made = []
+    accesses = []
     for op in [step.op for step in steps]:
         written = [region(tile, op) for _, tile in op.targets()]
         outside = [OUTSIDE] if op.acts_outside or not written else []
-        made.append(([region(tile, op) for _, tile in op.sources()], written + outside))
-    return made
+        accesses.append(([region(tile, op) for _, tile in op.sources()], written + outside))
+    return accesses
 
 
 def memory_sizes(steps: Sequence[Touched]) -> dict[Hashable, int]:

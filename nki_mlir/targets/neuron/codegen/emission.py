@@ -200,12 +200,12 @@ def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Em
             return [emit_variants(variants, grid, options)]
         return [emit_variants(variants, grid, options, [point for point, core in zip(points, cores) if core == number])
                 for number in named]
-    made = []
+    programs = []
     for point in points:
         code = read_code(the_kernel(module_at(variants, point)))
         body = body_at(code, point)
-        made.append(emit_code(Code(code.name, code.machine, code.globals, body), options))
-    return made
+        programs.append(emit_code(Code(code.name, code.machine, code.globals, body), options))
+    return programs
 
 
 def the_machine(variants: Variants) -> Machine:

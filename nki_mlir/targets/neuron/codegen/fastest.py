@@ -148,12 +148,12 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
 
     Raises the error of program order where none has a program.
     """
-    found: list[tuple[float, Fastest]] = []
+    timed: list[tuple[float, Fastest]] = []
     failed: NkiMlirError | None = None
     several = candidates(whole, limit, level)
     waiting = [candidate._replace(loads=loads) for candidate in reversed(several)]
     full: list[Candidate] = []
-    while waiting or (full and not found):
+    while waiting or (full and not timed):
         if not waiting:                             # no order has room for all tiles
             waiting, full = spilling(full, limit), []
         candidate = waiting.pop()
@@ -161,20 +161,20 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
             prepared = Prepared(whole, candidate, choice)
             if prepared.dropped:                    # with its own loads it may be faster: it needs less memory
                 waiting.append(candidate._replace(loads=False))
-            for arrangement, program in prepared.programs(level, lambda: min((ns for ns, _ in found), default=inf)):
+            for arrangement, program in prepared.programs(level, lambda: min((ns for ns, _ in timed), default=inf)):
                 end = end_of(program)
-                found.append((end if end < inf else arrangement.ns, Fastest(candidate, arrangement, program)))
+                timed.append((end if end < inf else arrangement.ns, Fastest(candidate, arrangement, program)))
         except MemoryFull as error:
             failed = failed or error
             if spill and not candidate.memory:
                 full.append(candidate)
         except NkiMlirError as error:
             failed = failed or error
-    if not found:
+    if not timed:
         assert failed is not None
         in_program_order_where_it_fits(whole, several[0], choice, spill)        # the error that it has
         raise failed
-    best = min(found, key=lambda one: one[0])
+    best = min(timed, key=lambda one: one[0])
     if limit is None and written_out(whole.body) > STRAIGHT[level] and (
             in_program_order(whole, choice) < best[0]):
         straight = Candidate(UNROLL_LIMIT, BODY)
@@ -263,9 +263,9 @@ def cut_short(whole: Code, instructions: int) -> Code:
         if not loops:
             break
         largest = max(loops, key=lambda loop: len(loop.span))
-        kept = max(1, round(len(largest.span) / factor))
-        body = with_span(body, largest, largest.span[:kept])
-        factor = written_out(body) / instructions if kept == 1 else 1.0
+        iterations = max(1, round(len(largest.span) / factor))
+        body = with_span(body, largest, largest.span[:iterations])
+        factor = written_out(body) / instructions if iterations == 1 else 1.0
     return Code(whole.name, whole.machine, whole.globals, body, whole.grid, whole.programs)
 
 

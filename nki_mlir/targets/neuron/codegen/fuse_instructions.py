@@ -76,17 +76,17 @@ class _BufferUses:
 
 
 def uses_of(code: Code) -> dict[DeviceBuffer, _BufferUses]:
-    found: dict[DeviceBuffer, _BufferUses] = {}
+    by_buffer: dict[DeviceBuffer, _BufferUses] = {}
     for node in nodes_in(code.body):
         if not isinstance(node, InstructionStep):
             for tile in tiles_of(node):
-                found.setdefault(tile.handle, _BufferUses()).free = False
+                by_buffer.setdefault(tile.handle, _BufferUses()).free = False
             continue
-        note(found, node)
-    for buffer, uses in found.items():
+        note(by_buffer, node)
+    for buffer, uses in by_buffer.items():
         if buffer.space == HBM or buffer.fixed or buffer.addresses or buffer.attributes:
             uses.free = False
-    return found
+    return by_buffer
 
 
 def note(uses: dict[DeviceBuffer, _BufferUses], step: InstructionStep) -> None:
@@ -119,25 +119,25 @@ class _FusedRun:
         """Fuse a step with the one that reads what it computes; whether that was possible."""
         if not plain(first.op) or (len(first.op.targets()) != 1 and type(first.op) not in REDUCING):
             return False
-        (_, made), *_ = first.op.targets()
-        uses = self.uses[made.handle]
-        if not uses.free or uses.writers != [first] or made.access.symbols_used():
+        (_, between), *_ = first.op.targets()
+        uses = self.uses[between.handle]
+        if not uses.free or uses.writers != [first] or between.access.symbols_used():
             return False
         for second in uses.readers:
             if (at := self.position.get(second)) is None or not k < at <= k + APART or not plain(second.op):
                 return False
         for second in uses.readers:
-            if type(second.op) is TensorReduceOp and self.fuse_reduction(first, second, made):
+            if type(second.op) is TensorReduceOp and self.fuse_reduction(first, second, between):
                 return True
         if len(uses.readers) != 1:
             return False
         second, = uses.readers
-        if any(tile.access != made.access for _, tile in second.op.sources() if tile.handle is made.handle):
+        if any(tile.access != between.access for _, tile in second.op.sources() if tile.handle is between.handle):
             return False
         if type(second.op) is TensorCopyOp:
-            return self.fuse_copy(first, second, made)
+            return self.fuse_copy(first, second, between)
         for pattern in PATTERNS.get((type(first.op), type(second.op)), ()):
-            if self.replace(first, second, made, pattern):
+            if self.replace(first, second, between, pattern):
                 return True
         return False
 
@@ -197,10 +197,10 @@ class _FusedRun:
             return False
         if self.written_between(first, second, {tile.handle for _, tile in first.op.sources()}):
             return False
-        found = pattern(*in_one(first.op, second.op), made)
-        if found is None:
+        fused = pattern(*in_one(first.op, second.op), made)
+        if fused is None:
             return False
-        new, negated = found
+        new, negated = fused
         if negated is not None and not self.can_negate(negated, first):
             return False
         if not self.put(first, second, new, second):

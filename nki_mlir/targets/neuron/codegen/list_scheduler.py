@@ -160,16 +160,16 @@ class _ListScheduler:
         may run on several engines waits as if it were on another."""
         graph, missing = self.graph, self.missing
         changed = False
-        own = self.engines[k] if graph.transfers[k] is None else None
+        issuer = self.engines[k] if graph.transfers[k] is None else None
         for user in graph.users[k]:
             some = self.choices[user]
-            if (len(some) == 1 and some[0].engine is own) == (kind == SEEN_BY_ITSELF):
+            if (len(some) == 1 and some[0].engine is issuer) == (kind == SEEN_BY_ITSELF):
                 missing[user] -= 1
                 if not missing[user]:
                     self.make_ready(user)
                     changed = True
         if kind == COMPLETE:
-            if own is None:
+            if issuer is None:
                 self.queues[self.engines[k], graph.stores[k]] -= 1
                 changed = True
             changed |= self.release(k)
@@ -218,8 +218,8 @@ class _ListScheduler:
         while progress:
             progress = False
             for engine, ready in self.ready.items():
-                if ready and engine in self.free and (found := self.take(engine, ready, now)) is not None:
-                    self.start(*found, now)
+                if ready and engine in self.free and (choice := self.take(engine, ready, now)) is not None:
+                    self.start(*choice, now)
                     progress = True
         if self.triggered:
             self.move(now)

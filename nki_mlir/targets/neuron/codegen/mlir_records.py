@@ -201,8 +201,9 @@ class _Reader:
         for known in self.code.globals:
             if (known.name, known.role, known.data) == (name, "constant", data):
                 return known
-        place = sum(g.role == "constant" for g in self.code.globals)
-        return self.shared(DeviceBuffer(name, space, shape, dtype, "constant", place, data, location=location_of(op)))
+        position = sum(g.role == "constant" for g in self.code.globals)
+        return self.shared(DeviceBuffer(name, space, shape, dtype, "constant", position, data,
+                                        location=location_of(op)))
 
     def shared(self, buffer: DeviceBuffer) -> DeviceBuffer:
         """The HBM tensor of that role and place, made if it is new."""
@@ -274,16 +275,16 @@ class _RecordsWriter:
         """Drop the program ids and the grid where loops have taken their place."""
         op, block = self.kernel.op, self.kernel.op.regions[0].blocks[0]
         used = {p.axis for p in self.code.programs}
-        kept = [k for k, a in enumerate(self.kernel.arguments) if a.kind != "program_id" or a.index in used]
-        if len(kept) < len(self.kernel.arguments):
+        used_arguments = [k for k, a in enumerate(self.kernel.arguments) if a.kind != "program_id" or a.index in used]
+        if len(used_arguments) < len(self.kernel.arguments):
             for k in reversed(range(len(self.kernel.arguments))):
-                if k not in kept:
+                if k not in used_arguments:
                     block.erase_argument(k)
             marks = op.attributes["arg_attrs"]
-            op.attributes["arg_attrs"] = ir.ArrayAttr.get([marks[k] for k in kept])
+            op.attributes["arg_attrs"] = ir.ArrayAttr.get([marks[k] for k in used_arguments])
             signature = ir.FunctionType.get([a.type for a in block.arguments], [])
             op.attributes["function_type"] = ir.TypeAttr.get(signature)
-            op.attributes["nki.results"] = self.make.value(tuple(kept.index(r) for r in self.kernel.results))
+            op.attributes["nki.results"] = self.make.value(tuple(used_arguments.index(r) for r in self.kernel.results))
         if "nki.grid" in op.attributes:
             op.attributes["nki.grid"] = self.make.value(tuple(self.code.grid))
 
@@ -338,12 +339,12 @@ class _RecordsWriter:
     def load(self, node: Load) -> None:
         access = node.tile.access
         assert access.partition is not None
-        places, rest = [], access.free.const
+        subscripts, rest = [], access.free.const
         for extent in reversed(node.tile.base_shape[1:]):
-            places.append(self.constant(rest % extent))
+            subscripts.append(self.constant(rest % extent))
             rest //= extent
         number = self.operation("memref.load", [self.buffers[node.tile.handle], self.constant(access.partition.const),
-                                                *reversed(places)], [ir.Type.parse(access.dtype.mlir)])
+                                                *reversed(subscripts)], [ir.Type.parse(access.dtype.mlir)])
         cast = "arith.index_castui" if access.dtype is BOOL else "arith.index_cast"
         self.values[node.variable] = self.operation(cast, number.results, [self.index]).results[0]
 
@@ -383,14 +384,14 @@ class _RecordsWriter:
 
     def truth(self, condition: Value) -> ir.Value:
         """A condition, which is any number that is not 0."""
-        made = self.value(condition)
-        return made if made.type == self.make.i1 else self.value(Computed("ne", condition, 0))
+        truth = self.value(condition)
+        return truth if truth.type == self.make.i1 else self.value(Computed("ne", condition, 0))
 
     def number(self, value: Value) -> ir.Value:
-        made = self.value(value)
-        if made.type != self.make.i1:
-            return made
-        return self.operation("arith.index_castui", [made], [self.index]).results[0]
+        number = self.value(value)
+        if number.type != self.make.i1:
+            return number
+        return self.operation("arith.index_castui", [number], [self.index]).results[0]
 
     def computed(self, value: Computed) -> ir.Value:
         if value.op in PREDICATES:

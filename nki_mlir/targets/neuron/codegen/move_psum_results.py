@@ -42,7 +42,7 @@ class PsumResult:
 def move_psum_results(code: Code) -> None:
     """Move what has to be moved, in place."""
     moved: set[DeviceBuffer] = set()
-    while (held := held_at_peak(code)) and (chosen := to_move(held, results(code), moved)):
+    while (held_bytes := held_at_peak(code)) and (chosen := to_move(held_bytes, results(code), moved)):
         move(code, chosen)
         moved.update(chosen)
 
@@ -86,11 +86,11 @@ def line(buffer: DeviceBuffer) -> object:
 
 def results(code: Code) -> dict[DeviceBuffer, PsumResult]:
     """The tiles in PSUM that can be moved: one run makes them, and reads them when they are done."""
-    found: dict[DeviceBuffer, PsumResult] = {}
-    own = {buffer: block for block in blocks(code.body) for buffer in block.buffers}
+    result_of: dict[DeviceBuffer, PsumResult] = {}
+    block_of = {buffer: block for block in blocks(code.body) for buffer in block.buffers}
     elsewhere: set[DeviceBuffer] = set()
     for buffer, block, run, step in uses(code):
-        result = found.setdefault(buffer, PsumResult(block, run))
+        result = result_of.setdefault(buffer, PsumResult(block, run))
         if step is None or result.block is not block or result.run != run:
             elsewhere.add(buffer)
         elif any(tile.handle is buffer for _, tile in step.op.targets()):
@@ -98,8 +98,8 @@ def results(code: Code) -> dict[DeviceBuffer, PsumResult]:
             result.readers.clear()
         else:
             result.readers.append(step)
-    return {buffer: result for buffer, result in found.items() if buffer not in elsewhere and not buffer.fixed
-            and own[buffer] is result.block and result.writes and result.readers}
+    return {buffer: result for buffer, result in result_of.items() if buffer not in elsewhere and not buffer.fixed
+            and block_of[buffer] is result.block and result.writes and result.readers}
 
 
 def uses(code: Code) -> Iterator[tuple[DeviceBuffer, Block, int, InstructionStep | None]]:
@@ -140,5 +140,5 @@ def reading(op: Op, buffer: DeviceBuffer, there: DeviceBuffer) -> Op:
     def tile(old: Tile) -> Tile:
         return old if old.handle is not buffer else Tile(there, SBUF, old.base_shape, old.base_dtype, old.access,
                                                          old.label)
-    made = changed(op, tile)
-    return on_engine(made, op.runs_on) if isinstance(op, NisaOp) and made.runs_on is not op.runs_on else made
+    moved = changed(op, tile)
+    return on_engine(moved, op.runs_on) if isinstance(op, NisaOp) and moved.runs_on is not op.runs_on else moved

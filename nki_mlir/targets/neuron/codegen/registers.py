@@ -48,11 +48,11 @@ class RegisterFile:
         return register
 
     def _free(self, keep: Sequence[Computed | LoopVariable | int]) -> Register:
-        taken = {r.number for r in (*self.pinned.values(), *self.computed.values())}
+        used = {r.number for r in (*self.pinned.values(), *self.computed.values())}
         for number in range(REGISTERS):
-            if number not in taken:
+            if number not in used:
                 return Register(number)
         for value in self.computed:
-            if not any(value is kept for kept in keep):
+            if not any(value is live for live in keep):
                 return self.computed.pop(value)
         raise TooManyRegisters(limit=REGISTERS)

@@ -80,7 +80,7 @@ class _Reuse:
         loads = [k for k, step in enumerate(run) if is_load(step)]
         if len(loads) < 2:
             return
-        own = set(block.buffers)
+        local = set(block.buffers)
         first: dict[DeviceBuffer, int] = {}
         last: dict[DeviceBuffer, int] = {}
         for k, step in enumerate(run):
@@ -90,34 +90,34 @@ class _Reuse:
                     last[tile.handle] = k
         changes = np.zeros(len(run) + 1, np.int64)
         for buffer, k in first.items():
-            changes[k if buffer in own else 0] += buffer.bytes_per_partition
-            changes[(last[buffer] if buffer in own else len(run) - 1) + 1] -= buffer.bytes_per_partition
+            changes[k if buffer in local else 0] += buffer.bytes_per_partition
+            changes[(last[buffer] if buffer in local else len(run) - 1) + 1] -= buffer.bytes_per_partition
         level = np.cumsum(changes)
         limit = code.machine.sbuf_bytes_per_partition * room // 100
-        kept: dict[tuple[object, ...], DeviceBuffer] = {}
+        loaded_before: dict[tuple[object, ...], DeviceBuffer] = {}
         same: dict[DeviceBuffer, DeviceBuffer] = {}         # tiles whose load is dropped: the tile that has it
         gone: set[InstructionStep] = set()
         for k, step in enumerate(run):
             op = step.op
             if op.acts_outside or isinstance(op, Meeting):
-                kept.clear()
+                loaded_before.clear()
                 continue
             for _, tile in op.targets():
                 if tile.space == HBM:
-                    kept = {key: buffer for key, buffer in kept.items() if key[0] is not tile.handle}
+                    loaded_before = {key: buffer for key, buffer in loaded_before.items() if key[0] is not tile.handle}
             if not is_load(step) or not isinstance(op, DmaCopyOp):
                 continue
             buffer = op.dst.handle
-            if loaded.get(buffer) is not step or buffer not in own:
+            if loaded.get(buffer) is not step or buffer not in local:
                 continue
             key = (op.src.handle, op.src.access, op.dst.access, buffer.shape, buffer.dtype, op.symbols,
                    *op.attribute_values().items())
-            before = kept.setdefault(key, buffer)
+            before = loaded_before.setdefault(key, buffer)
             if before is buffer:
                 continue
             begin, size = last[before] + 1, buffer.bytes_per_partition
             if begin < k and level[begin:k].max() + size > limit:
-                kept[key] = buffer
+                loaded_before[key] = buffer
                 continue
             level[begin:k] += size
             last[before] = max(last[before], last[buffer])

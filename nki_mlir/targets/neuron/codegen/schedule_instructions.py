@@ -98,14 +98,14 @@ class Schedules:
         """Addresses of the buffers that several runs use, one above the other; None where they do not fit so."""
         machine = self.code.machine
         self.base = dict.fromkeys(SPACES, 0)
-        found = {}
+        addresses = {}
         for block in blocks(self.code.body):
             for buffer in block.buffers:
                 if buffer in buffers and buffer.space != HBM:
-                    found[buffer] = self.base[buffer.space]
+                    addresses[buffer] = self.base[buffer.space]
                     self.base[buffer.space] += room(buffer, machine)
         limits = machine.sbuf_bytes_per_partition, machine.psum_bytes_per_partition
-        return found if all(self.base[space] <= limit for space, limit in zip(SPACES, limits)) else None
+        return addresses if all(self.base[space] <= limit for space, limit in zip(SPACES, limits)) else None
 
     def found(self, order: Order) -> Arrangement:
         addresses: list[tuple[int, ...]] | None = None if self.outside is None else []
@@ -179,12 +179,12 @@ class Schedules:
         addresses. Nothing where the kernel chose some of these: it may have tiles that overlap."""
         if self.fixed:
             return []
-        found = []
+        runs = []
         for run, parts, order in zip(self.runs, self.parts, arrangement.runs):
             if len(parts) == 1:
                 graph = parts[0][2]
-                found.append(OrderedRun([run[k] for k in order], ordered_dependences(graph, order, run)))
-        return found
+                runs.append(OrderedRun([run[k] for k in order], ordered_dependences(graph, order, run)))
+        return runs
 
 
 def ordered_dependences(graph: SchedulingGraph, order: Sequence[int], run: Sequence[InstructionStep]
@@ -243,11 +243,11 @@ def runs_of(nodes: Sequence[Any]) -> Iterator[list[InstructionStep]]:
 
 def run_counts(body: Block, times: int = 1) -> dict[Block, int]:
     """How often each block runs, as far as that is known."""
-    found = {body: times}
+    counts = {body: times}
     for node in body.nodes:
         for inner in sub_blocks(node):
-            found |= run_counts(inner, times * len(node.span) if isinstance(node, Loop) else times)
-    return found
+            counts |= run_counts(inner, times * len(node.span) if isinstance(node, Loop) else times)
+    return counts
 
 
 def shared_buffers(body: Block) -> set[DeviceBuffer]:

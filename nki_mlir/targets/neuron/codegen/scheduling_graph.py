@@ -131,10 +131,10 @@ class SchedulingGraph:
     def choices_of(self, op: Op) -> tuple[Choice, ...]:
         """The op on each engine that may have it, its own first. Those of each form are worked out once."""
         key = op.form_of(op.outline())
-        found = self.choice.costs.get(key)
-        if found is None:
-            found = self.choice.costs[key] = tuple([self.on(op, engine) for engine in self.choice.of(op)])
-        return found
+        choices = self.choice.costs.get(key)
+        if choices is None:
+            choices = self.choice.costs[key] = tuple([self.on(op, engine) for engine in self.choice.of(op)])
+        return choices
 
     def on(self, op: Op, engine: Engine) -> Choice:
         there = op if op.runs_on is engine else on_engine(op, engine)
@@ -146,18 +146,18 @@ class SchedulingGraph:
 
     def changes(self, space: str) -> list[int]:
         """What each step in program order takes of a memory, less what the one before it gave back."""
-        found = [0] * (len(self.ops) + 1)
+        changes = [0] * (len(self.ops) + 1)
         for buffer, size, first, end in zip(self.held, self.size, self.first, self.last):
             if buffer.space == space:
-                found[first] += size
-                found[end + 1] -= size
-        return found[:-1]
+                changes[first] += size
+                changes[end + 1] -= size
+        return changes[:-1]
 
     def shared(self, share: int, issue: bool) -> list[tuple[Choice, ...]]:
         """The choices that an order may make (``Order.share``, ``Order.issue``)."""
-        found = self.instructions_shared(share)
-        return found if issue else [some if transfer is None else some[:1]
-                                    for some, transfer in zip(found, self.transfers)]
+        shares = self.instructions_shared(share)
+        return shares if issue else [some if transfer is None else some[:1]
+                                    for some, transfer in zip(shares, self.transfers)]
 
     def instructions_shared(self, share: int) -> list[tuple[Choice, ...]]:
         if share == 0:
@@ -173,30 +173,30 @@ class SchedulingGraph:
         PSUM. Who triggers a transfer stays open."""
         busy = dict.fromkeys(Engine, 0.0)
         port = 0.0
-        found = []
+        chosen = []
         for some, transfer in zip(self.choices, self.transfers):
             if transfer is not None:
-                found.append(some)
+                chosen.append(some)
                 busy[some[0].engine] += some[0].busy if len(some) == 1 else 0.0
                 continue
             ends = [max(busy[c.engine], port if c.port else 0.0) + c.busy for c in some]
             at = ends.index(min(ends))
             busy[some[at].engine] = ends[at]
             port = ends[at] if some[at].port else port
-            found.append((some[at],))
-        return found
+            chosen.append((some[at],))
+        return chosen
 
     def busy(self, first: bool) -> dict[object, float]:
         """ns that parts of the machine are busy in any order: each engine with the steps that no other may have
         (``first``: with all steps on their first engine), the DMA engines, HBM."""
-        found: dict[object, float] = dict.fromkeys(Engine, 0.0)
+        totals: dict[object, float] = dict.fromkeys(Engine, 0.0)
         for some in self.choices:
             if first or len(some) == 1:
-                found[some[0].engine] += some[0].busy
+                totals[some[0].engine] += some[0].busy
         moved = [transfer for transfer in self.transfers if transfer is not None]
-        found["dma"] = sum(sum(transfer.parts) for transfer in moved) / self.machine.dma_engines
-        found["hbm"] = sum(transfer.hbm_bytes for transfer in moved) / float(self.machine.costs.dma.hbm_bytes_per_ns)
-        return found
+        totals["dma"] = sum(sum(transfer.parts) for transfer in moved) / self.machine.dma_engines
+        totals["hbm"] = sum(transfer.hbm_bytes for transfer in moved) / float(self.machine.costs.dma.hbm_bytes_per_ns)
+        return totals
 
     # -- ranks ---------------------------------------------------------------------------------------------------------
     def ranks(self, ahead: int, engines: Sequence[Choice]) -> list[int]:

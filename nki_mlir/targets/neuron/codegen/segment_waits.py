@@ -68,11 +68,11 @@ class SegmentWaits:
             known[:] = map(max, known, clock)
         self.totals[lane] += 1
         count = self.totals[lane]
-        told = list(known)
-        told[lane] = count
+        reported = list(known)
+        reported[lane] = count
         if lane == engine:
             known[lane] = count
-        self.reported[lane].append(tuple(told))
+        self.reported[lane].append(tuple(reported))
         self.planned.append(Planned(step, engine, lane, count, sorted(waits)))
 
     def queue(self, engine: int, group: int, needed: Mapping[int, int]) -> int:

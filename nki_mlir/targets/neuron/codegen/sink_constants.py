@@ -49,20 +49,20 @@ def sink_constants(code: Code) -> None:
 def sunk(block: Block) -> Iterator[object]:
     """The block's nodes, each constant right before the next one that touches its buffer."""
     waiting: dict[DeviceBuffer, list[InstructionStep]] = {}
-    own = set(block.buffers)
+    local = set(block.buffers)
     for at, node in enumerate(block.nodes):
         constant = is_constant(node)
         for buffer in {tile.handle: None for tile in touched(node)} if waiting else ():
             if buffer in waiting and not constant:
-                node, kept = first_use(node, waiting.pop(buffer))
-                if kept and not overwritten(buffer, block.nodes[at:], buffer in own):
-                    yield from kept
+                node, moved = first_use(node, waiting.pop(buffer))
+                if moved and not overwritten(buffer, block.nodes[at:], buffer in local):
+                    yield from moved
         if constant:
             waiting.setdefault(node.op.dst.handle, []).append(node)
         else:
             yield node
     for buffer, steps in waiting.items():
-        if buffer not in own:               # what follows the block may use it
+        if buffer not in local:               # what follows the block may use it
             yield from steps
 
 

@@ -74,7 +74,7 @@ def tiles_of_one_run(code: Code, space: str) -> set[DeviceBuffer]:
     """The tiles in a memory that one run of instructions uses, and that its block declares."""
     first: dict[DeviceBuffer, int] = {}
     elsewhere: set[DeviceBuffer] = set()
-    found: set[DeviceBuffer] = set()
+    tiles: set[DeviceBuffer] = set()
     number = 0
     for block in blocks(code.body):
         for run in runs_of(block.nodes):
@@ -87,13 +87,13 @@ def tiles_of_one_run(code: Code, space: str) -> set[DeviceBuffer]:
             if not isinstance(node, InstructionStep):
                 elsewhere.update(tile.handle for tile in tiles_of(node))
         number += 1
-        found.update(buffer for buffer in block.buffers if buffer.space == space
+        tiles.update(buffer for buffer in block.buffers if buffer.space == space
                      and not (buffer.fixed or buffer.addresses or buffer.attributes))
-    declared = {buffer: block for block in blocks(code.body) for buffer in block.buffers if buffer in found}
+    declared = {buffer: block for block in blocks(code.body) for buffer in block.buffers if buffer in tiles}
     for block in blocks(code.body):
         for node in block.nodes:
             elsewhere.update(tile.handle for tile in tiles_of(node) if declared.get(tile.handle, block) is not block)
-    return found - elsewhere
+    return tiles - elsewhere
 
 
 @dataclass(eq=False)
@@ -183,10 +183,10 @@ class _Run:
         needed = [self.tiles[buffer] for buffer in dict.fromkeys(t.handle for _, t in op.operands())
                   if buffer in self.tiles]
         missing = [tile for tile in needed if tile.there is None and not self.read_elsewhere(tile, k)]
-        wanted = level + self.used + sum(tile.size for tile in missing)
-        while wanted > self.limit and (victim := self.cheapest(k, needed)) is not None:
+        demand = level + self.used + sum(tile.size for tile in missing)
+        while demand > self.limit and (victim := self.cheapest(k, needed)) is not None:
             self.leave(victim)
-            wanted -= victim.size
+            demand -= victim.size
         for tile in missing:
             self.come(tile, k, op)
         for tile in needed:
@@ -340,11 +340,11 @@ class _Run:
     # -- the new code --------------------------------------------------------------------------------------------------
     def slot(self, tile: _SpilledTile) -> DeviceBuffer:
         """Where a tile of PSUM goes: a tile of SBUF."""
-        found = self.slots.get(tile)
-        if found is None:
-            found = self.slots[tile] = replace(tile.buffer, space=SBUF, address=None)
-            self.added.append(found)
-        return found
+        buffer = self.slots.get(tile)
+        if buffer is None:
+            buffer = self.slots[tile] = replace(tile.buffer, space=SBUF, address=None)
+            self.added.append(buffer)
+        return buffer
 
     def apply(self) -> None:
         """Put the copies into the block, and its steps on the buffers that have their tiles."""
@@ -387,12 +387,12 @@ class _Run:
             tile = one.tile
             there = entire(one.buffer)
             if self.space == PSUM:
-                kept = entire(self.slot(tile))
+                home_tile = entire(self.slot(tile))
             else:
                 home = homes[line(tile.buffer)]
                 assert tile.slot is not None
-                kept = in_hbm(home, tile.buffer, home.shape[0], tile.slot)
-            dst, src = (kept, there) if one.store else (there, kept)
+                home_tile = in_hbm(home, tile.buffer, home.shape[0], tile.slot)
+            dst, src = (home_tile, there) if one.store else (there, home_tile)
             copy = TensorCopyOp if self.space == PSUM else DmaCopyOp
             yield InstructionStep(copy(dst=dst, src=src), self.run[k].location)
 

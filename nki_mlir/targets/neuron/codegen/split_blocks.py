@@ -55,14 +55,14 @@ def split_blocks(code: Code) -> None:
             uses.setdefault(tile.handle, []).append((node, tile))
     parts: dict[DeviceBuffer, list[DeviceBuffer]] = {}
     for block in blocks(code.body):
-        made: list[DeviceBuffer] = []
+        buffers: list[DeviceBuffer] = []
         for buffer in block.buffers:
             size = addressed_bytes(buffer, uses.get(buffer, [])) if buffer.addresses else block_bytes(
                 buffer, uses.get(buffer, []))
             if size:
                 parts[buffer] = pieces(buffer, size)
-            made += parts.get(buffer, [buffer])
-        block.buffers = made
+            buffers += parts.get(buffer, [buffer])
+        block.buffers = buffers
     if parts:
         for block in blocks(code.body):
             block.nodes = [new for node in block.nodes for new in (
@@ -115,11 +115,11 @@ def pieces(buffer: DeviceBuffer, size: int) -> list[DeviceBuffer]:
     count = buffer.bytes_per_partition // size
     axes = next(k for k in range(1, len(buffer.shape)) if prod(buffer.shape[1:1 + k]) == count)
     shape = buffer.shape[0], *buffer.shape[1 + axes:]
-    made = [replace(buffer, name=f"{buffer.name}_{k}" if buffer.name else "", shape=shape, addresses=())
+    parts = [replace(buffer, name=f"{buffer.name}_{k}" if buffer.name else "", shape=shape, addresses=())
             for k in range(count)]
-    for block, address in zip(made, buffer.addresses):
+    for block, address in zip(parts, buffer.addresses):
         block.address, block.fixed = address, True
-    return made
+    return parts
 
 
 def rewritten(step: InstructionStep, parts: dict[DeviceBuffer, list[DeviceBuffer]]) -> Iterator[InstructionStep]:

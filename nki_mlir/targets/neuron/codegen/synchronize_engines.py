@@ -320,10 +320,10 @@ class _Emitter:
         """The tile in physical memory; tiles of the same place are one object."""
         buffer = tile.handle
         key = tile.access, buffer if tile.space == HBM else (tile.space, buffer.address)
-        made = self.tiles.get(key)
-        if made is None:
-            made = self.tiles[key] = self.physical(tile)
-        return made
+        physical = self.tiles.get(key)
+        if physical is None:
+            physical = self.tiles[key] = self.physical(tile)
+        return physical
 
     def physical(self, tile: Tile) -> Tile:
         buffer, access = tile.handle, tile.access
@@ -429,16 +429,16 @@ def variables_of(code: Code, steps: Sequence[InstructionStep]) -> dict[DeviceBuf
     buffers |= dict.fromkeys(t.handle for s in steps for _, t in s.op.operands() if t.space == HBM)
     names: set[str] = set()
     internal = 0
-    made: dict[DeviceBuffer, Variable] = {}
+    variables: dict[DeviceBuffer, Variable] = {}
     for buffer in buffers:
-        kind, place = buffer.role, buffer.index
+        kind, position = buffer.role, buffer.index
         if kind == "local":
-            kind, place, internal = "internal", internal, internal + 1
+            kind, position, internal = "internal", internal, internal + 1
         first = name = plain(buffer.name or kind)
         k = 1
         while name in names:
             k += 1
             name = f"{first}_{k}"
         names.add(name)
-        made[buffer] = Variable(name, kind, place, buffer.shape, buffer.dtype, bytearray(buffer.data))
-    return made
+        variables[buffer] = Variable(name, kind, position, buffer.shape, buffer.dtype, bytearray(buffer.data))
+    return variables

@@ -77,15 +77,15 @@ def with_grid(code: Code) -> Code:
 def unrolled(code: Code, limit: int = UNROLL_LIMIT, body: int = BODY) -> Code:
     """The code with all loops written out but those that ``limit`` leaves, whose bodies have about ``body``
     instructions."""
-    kept, sizes = loops_to_keep(code.body, limit)
+    remaining, sizes = loops_to_keep(code.body, limit)
     notes = list(code.notes)
-    for loop in kept:
+    for loop in remaining:
         where = f"{loop.location.file}:{loop.location.line}: " if loop.location else ""
         notes.append(f"{where}a loop of {len(loop.span)} iterations stays a register loop: the code would be over "
                      f"{limit} instructions")
-    copies = {loop: max(1, min(body, limit) // max(1, sizes[loop.body])) for loop in kept}
+    copies = {loop: max(1, min(body, limit) // max(1, sizes[loop.body])) for loop in remaining}
     # A loop around another that is kept has one iteration a body.
-    copies |= {loop: 1 for loop in kept if any(inner in kept for inner in nodes_in(loop.body))}
+    copies |= {loop: 1 for loop in remaining if any(inner in remaining for inner in nodes_in(loop.body))}
     return Code(code.name, code.machine, code.globals, _Unroller(copies).block(code.body, {}, {}, fresh=False),
                 code.grid, code.programs, notes)
 
@@ -107,18 +107,18 @@ def loops_to_keep(body: Block, limit: int) -> tuple[dict[Loop, None], Sizes]:
     needed = set(_variables_needed(body))
     sizes: Sizes = {}
     total = _size(body, sizes)
-    kept: dict[Loop, None] = {}
+    remaining: dict[Loop, None] = {}
     outer = list(_loops(body))
     while total > limit:
         candidates = [loop for loop in outer if loop.variable not in needed]
         if not candidates:
             break
         largest = max(candidates, key=lambda loop: (sizes[loop], -outer.index(loop)))
-        kept[largest] = None
+        remaining[largest] = None
         total -= sizes[largest] - sizes[largest.body]
         outer.remove(largest)
         outer += _loops(largest.body)
-    return kept, sizes
+    return remaining, sizes
 
 
 def _loops(block: Block) -> Iterator[Loop]:
@@ -166,9 +166,9 @@ class _Unroller:
 
     def block(self, block: Block, values: Values, buffers: Buffers, fresh: bool = True) -> Block:
         """The block for these values of the variables around it."""
-        made = Block()
-        self.into(made, block, values, buffers, fresh)
-        return made
+        copy = Block()
+        self.into(copy, block, values, buffers, fresh)
+        return copy
 
     def into(self, made: Block, block: Block, values: Values, buffers: Buffers, fresh: bool = True) -> None:
         """Append the block's nodes; ``fresh``: it is entered more than once, so that its buffers are copied."""
@@ -227,10 +227,10 @@ class _Unroller:
                 return value
             case LoopVariable():
                 return values.get(value, value)
-        made = compute(value.op, self.value(value.lhs, values), self.value(value.rhs, values))
-        if isinstance(made, Computed):
-            made = self.known.setdefault((made.op, made.lhs, made.rhs), made)
-        return made
+        result = compute(value.op, self.value(value.lhs, values), self.value(value.rhs, values))
+        if isinstance(result, Computed):
+            result = self.known.setdefault((result.op, result.lhs, result.rhs), result)
+        return result
 
     def step(self, step: InstructionStep, values: Values, buffers: Buffers) -> list[InstructionStep]:
         op = step.op
