@@ -40,12 +40,11 @@ func.func @row_by_row(%x: memref<4x19xf32, "hbm"> {nki.name = "x"}, %s: memref<4
 // CHECK:        %[[Y:.*]] = llvm.load %[[SECOND]] : !llvm.ptr -> !llvm.ptr
 // CHECK:        %[[TWO:.*]] = arith.constant 2.000000e+00 : f32
 // CHECK:        scf.for %[[I:[a-z0-9]+]] =
-// CHECK:          %[[FROM:.*]] = llvm.getelementptr %[[X]][%[[I]]] : (!llvm.ptr, i64) -> !llvm.ptr, bf16
+// CHECK:          %[[FROM:.*]] = llvm.getelementptr %[[X]][%[[I]]] : (!llvm.ptr, i64) -> !llvm.ptr, i16
 // CHECK:          %[[TO:.*]] = llvm.getelementptr %[[Y]][%[[I]]] : (!llvm.ptr, i64) -> !llvm.ptr, f32
-// CHECK:          %[[IN:.*]] = llvm.load %[[FROM]] {alignment = 2 : i64} : !llvm.ptr -> vector<[[LANES:[0-9]+]]xbf16>
+// CHECK:          %[[IN:.*]] = llvm.load %[[FROM]] {alignment = 2 : i64} : !llvm.ptr -> vector<[[LANES:[0-9]+]]xi16>
 // A bfloat16 is the upper half of a float32.
-// CHECK:          %[[BITS:.*]] = arith.bitcast %[[IN]] : vector<[[LANES]]xbf16> to vector<[[LANES]]xi16>
-// CHECK:          %[[WIDE:.*]] = arith.extui %[[BITS]] : vector<[[LANES]]xi16> to vector<[[LANES]]xi32>
+// CHECK:          %[[WIDE:.*]] = arith.extui %[[IN]] : vector<[[LANES]]xi16> to vector<[[LANES]]xi32>
 // CHECK:          %[[HALF:.*]] = arith.constant dense<16> : vector<[[LANES]]xi32>
 // CHECK:          %[[UPPER:.*]] = arith.shli %[[WIDE]], %[[HALF]]
 // CHECK:          %[[V:.*]] = arith.bitcast %[[UPPER]] : vector<[[LANES]]xi32> to vector<[[LANES]]xf32>

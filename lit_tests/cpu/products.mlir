@@ -22,20 +22,20 @@ func.func @product(%a: memref<128x16xbf16, "hbm"> {nki.name = "a"}, %b: memref<1
 // Column blocks, then row blocks, then the summed axis with the whole tile as loop-carried values.
 // CHECK: llvm.func internal @[[PRODUCT]]
 // CHECK:   scf.for %[[N:[a-z0-9]+]] = %c0_i64 to %c512_i64
-// CHECK:     %[[B:.*]] = llvm.getelementptr %{{.*}}[%[[N]]] : (!llvm.ptr, i64) -> !llvm.ptr, bf16
+// CHECK:     %[[B:.*]] = llvm.getelementptr %{{.*}}[%[[N]]] : (!llvm.ptr, i64) -> !llvm.ptr, i16
 // CHECK:     %[[C:.*]] = llvm.getelementptr %{{.*}}[%[[N]]] : (!llvm.ptr, i64) -> !llvm.ptr, f32
 // CHECK:     scf.for %[[M:[a-z0-9]+]] = %c0_i64 to %c16_i64
-// CHECK:       %[[A:.*]] = llvm.getelementptr %{{.*}}[%[[M]]] : (!llvm.ptr, i64) -> !llvm.ptr, bf16
+// CHECK:       %[[A:.*]] = llvm.getelementptr %{{.*}}[%[[M]]] : (!llvm.ptr, i64) -> !llvm.ptr, i16
 // CHECK:       %[[ROW:.*]] = arith.muli %[[M]], %c512_i64
 // CHECK:       %[[TO:.*]] = llvm.getelementptr %[[C]][%[[ROW]]]
 // CHECK:       %[[OLD:.*]] = llvm.load %[[TO]] {alignment = 4 : i64} : !llvm.ptr -> vector<[[LANES:[0-9]+]]xf32>
 // CHECK:       %[[TILE:[a-z0-9]+]]:{{[0-9]+}} = scf.for %[[K:[a-z0-9]+]] = %c0_i64 to %c128_i64 step %c1_i64
 // CHECK-SAME:      iter_args(%[[SUM:[a-z0-9]+]] = %[[OLD]], %[[NEIGHBOUR:[a-z0-9]+]] =
 // A number of A for each row, times vectors of B, added to the row's vectors.
-// CHECK:         %[[COLUMN:.*]] = llvm.getelementptr %[[A]][%{{.*}}] : (!llvm.ptr, i64) -> !llvm.ptr, bf16
-// CHECK:         %[[LINE:.*]] = llvm.getelementptr %[[B]][%{{.*}}] : (!llvm.ptr, i64) -> !llvm.ptr, bf16
-// CHECK:         llvm.load %[[LINE]] {alignment = 2 : i64} : !llvm.ptr -> vector<[[LANES]]xbf16>
-// CHECK:         llvm.load %[[COLUMN]] {alignment = 2 : i64} : !llvm.ptr -> bf16
+// CHECK:         %[[COLUMN:.*]] = llvm.getelementptr %[[A]][%{{.*}}] : (!llvm.ptr, i64) -> !llvm.ptr, i16
+// CHECK:         %[[LINE:.*]] = llvm.getelementptr %[[B]][%{{.*}}] : (!llvm.ptr, i64) -> !llvm.ptr, i16
+// CHECK:         llvm.load %[[LINE]] {alignment = 2 : i64} : !llvm.ptr -> vector<[[LANES]]xi16>
+// CHECK:         llvm.load %[[COLUMN]] {alignment = 2 : i64} : !llvm.ptr -> i16
 // CHECK:         %[[X:.*]] = vector.broadcast %{{.*}} : f32 to vector<[[LANES]]xf32>
 // CHECK-NEXT:    %[[FIRST:.*]] = math.fma %[[X]], %{{.*}}, %[[SUM]] : vector<[[LANES]]xf32>
 // CHECK-NEXT:    %[[SECOND:.*]] = math.fma %[[X]], %{{.*}}, %[[NEIGHBOUR]] : vector<[[LANES]]xf32>

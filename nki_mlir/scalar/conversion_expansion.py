@@ -50,7 +50,7 @@ def to_float32(e: "ScalarEmitter", value: "Value", frm: DType) -> "Value":
     if frm is FLOAT16:
         return e.extf(value, "f32")
     if frm is BFLOAT16:
-        return e.bitcast(e.shl(e.extui(e.bitcast(value, "i16"), "i32"), 16), "f32")
+        return e.bitcast(e.shl(e.extui(value, "i32"), 16), "f32")
     return _from_float8(e, value, frm) if frm.itemsize == 1 else value
 
 
@@ -83,7 +83,7 @@ def _to_bfloat16(e: "ScalarEmitter", value: "Value") -> "Value":
     """Not arith.truncf: its instruction on x86 flushes denormals."""
     sign = e.and_(e.bitcast(value, "i32"), 0x80000000)
     bits = e.select(e.is_nan(value), e.or_(sign, 0x7FC00000), _above(e, value))
-    return e.bitcast(e.trunci(e.shrui(bits, 16), "i16"), "bf16")
+    return e.trunci(e.shrui(bits, 16), "i16")
 
 
 def _above(e: "ScalarEmitter", value: "Value") -> "Value":

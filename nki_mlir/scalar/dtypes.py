@@ -289,12 +289,13 @@ def _to_float8(to: DType) -> Step:
 def storage_type(dtype: DType) -> str:
     """The MLIR element type in which compiled code keeps ``dtype`` in memory.
 
-    Integers are signless (the sign is in the operation), bool is a byte that holds 0 or 1, the 8-bit floats are their
-    bytes, tfloat32 is a float32.
+    Integers are signless (the sign is in the operation), bool is a byte that holds 0 or 1, tfloat32 is a float32.
+    bfloat16 and the 8-bit floats are their bits: LLVM moves vectors of bf16 through float32 where the host has no
+    instruction for them, and calls a function that is not linked.
     """
-    if dtype.is_integer or dtype.itemsize == 1:
+    if dtype.is_integer or dtype.itemsize == 1 or dtype is BFLOAT16:
         return f"i{dtype.bits}"
-    return {FLOAT16: "f16", BFLOAT16: "bf16"}.get(dtype, "f32")
+    return "f16" if dtype is FLOAT16 else "f32"
 
 
 # -- dtypes of results -------------------------------------------------------------------------------------------------

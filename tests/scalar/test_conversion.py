@@ -168,7 +168,7 @@ def test_tfloat32__is_known_by_its_array() -> None:
 def test_storage_type() -> None:
     names = {d: storage_type(d) for d in ALL}
     assert names == {
-        FLOAT32: "f32", TFLOAT32: "f32", FLOAT16: "f16", BFLOAT16: "bf16", FLOAT8_E4M3: "i8", FLOAT8_E4M3FN: "i8",
+        FLOAT32: "f32", TFLOAT32: "f32", FLOAT16: "f16", BFLOAT16: "i16", FLOAT8_E4M3: "i8", FLOAT8_E4M3FN: "i8",
         FLOAT8_E5M2: "i8", INT8: "i8", INT16: "i16", INT32: "i32", INT64: "i64", UINT8: "i8", UINT16: "i16",
         UINT32: "i32", UINT64: "i64", BOOL: "i8",
     }

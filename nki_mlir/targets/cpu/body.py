@@ -100,9 +100,10 @@ class NestEvaluator:
 
     def constant(self, step: Step) -> Value:
         number = float(step.number) if step.dtype.is_float else step.number
-        if step.dtype.is_float and step.dtype.itemsize == 1:        # kept as its byte
-            number = int(np.array(number).astype(step.dtype.numpy).view(np.uint8))
-        return self.code.constant(self.code.element(step.dtype), number)
+        element = self.code.element(step.dtype)
+        if step.dtype.is_float and isinstance(element, ir.IntegerType):        # its bits
+            number = int(np.array(number).astype(step.dtype.numpy).view(f"u{step.dtype.itemsize}"))
+        return self.code.constant(element, number)
 
     def form(self, form: Linear, point: Point) -> Value:
         """The value of a form, one a lane where it changes along the vector axis."""

@@ -67,13 +67,13 @@ class FunctionEmitter(ScalarEmitter):
         parts = [a] if lanes == 16 else [
             self.vector.ShuffleOp(a, a, range(k, k + 16)).result for k in range(0, lanes, 16)]
         kind, bits = (ir.VectorType.get([16], t) for t in (ir.BF16Type.get(), ir.IntegerType.get_signless(1)))
+        words = ir.VectorType.get([lanes], ir.IntegerType.get_signless(16))
         some = None
         for part in parts:
             special = self._intrinsic("llvm.x86.avx512.fpclass.ps.512", part, self._i32(NAN_OR_DENORMAL), result=bits)
             some = special if some is None else self.or_(some, special)
         any_nan = self.vector.reduction(bits.element_type, self.vector.CombiningKind.OR, some)
-        branch = self.scf.IfOp(self.cmp("eq", any_nan, 0), [ir.VectorType.get([lanes], kind.element_type)],
-                               has_else=True)
+        branch = self.scf.IfOp(self.cmp("eq", any_nan, 0), [words], has_else=True)
         with ir.InsertionPoint(branch.else_block):
             self.scf.YieldOp([steps(a)])
         with ir.InsertionPoint(branch.then_block):      # what is usual comes first: the code is laid out like this
@@ -81,7 +81,7 @@ class FunctionEmitter(ScalarEmitter):
             while len(narrow) > 1:
                 narrow = [self.vector.ShuffleOp(x, y, range(2 * x.type.shape[0])).result
                           for x, y in zip(narrow[::2], narrow[1::2])]
-            self.scf.YieldOp(narrow)
+            self.scf.YieldOp([self.vector.BitCastOp(words, narrow[0]).result])
         return branch.results[0]
 
     def _i32(self, number: int) -> Value:
