@@ -17,6 +17,7 @@ from nki_mlir.cli import source
 from nki_mlir.cli.arguments import parse_arguments, parse_grid
 from nki_mlir.cli.command import fail
 from nki_mlir.cli.runnable import set_target, specialized
+from nki_mlir.custom_form.printer import custom_text
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.passes.pass_manager import PassObserver, Records, pass_named, passes_named, run_passes
 from nki_mlir.passes.pipeline_text import split_pipeline
@@ -115,9 +116,18 @@ def text_of(module: Module | Records, options: argparse.Namespace) -> str:
     """A module, or records, as the options want it printed."""
     if isinstance(module, Records):
         return module.text()
+    if prints_custom_form(options):
+        return custom_text(module, options.mlir_print_debuginfo)
     text: str = module.operation.get_asm(enable_debug_info=options.mlir_print_debuginfo,
                                          print_generic_op_form=options.mlir_print_op_generic)
     return text
+
+
+def prints_custom_form(options: argparse.Namespace) -> bool:
+    """Whether operations are printed in their custom form: where that is asked for, else where somebody reads it."""
+    if options.mlir_print_op_generic:
+        return False
+    return options.print == "pretty" or (options.print is None and options.output == "-" and sys.stdout.isatty())
 
 
 def count(module: Module | Records) -> int:

@@ -131,6 +131,9 @@ def build_parser(passes: Sequence[PassSummary]) -> argparse.ArgumentParser:
     add_plugins(files)
     files.add_argument("-o", dest="output", default="-", metavar="FILE",
                        help="write there and not to standard output")
+    files.add_argument("--print", choices=("pretty", "mlir"), default=None,
+                       help="pretty: operations in their custom form, the default on a terminal; mlir: those of our "
+                            "dialects in the generic form, the default elsewhere")
     for name, text in (("split-input-file", "treat parts separated by // ----- as files of their own"),
                        ("verify-diagnostics", "check expected-error comments against the errors that come"),
                        ("mlir-print-ir-before-all", "print the module before every pass, on standard error"),

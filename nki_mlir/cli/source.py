@@ -16,6 +16,7 @@ from nki_mlir.text_limits import check_text
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Context, Module
+    from nki_mlir.custom_form.reader import SourceMap
     from nki_mlir.language.kernel import Kernel
 
 
@@ -87,9 +88,9 @@ def read_text(source: str) -> str:
 
 
 def decoded(data: bytes, name: str) -> str:
-    """The text of a file; raises ``SourceError`` where it is not UTF-8."""
+    """The text of a file, without a byte-order mark; raises ``SourceError`` where it is not UTF-8."""
     try:
-        return data.decode()
+        return data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise SourceError(f"cannot read {display_name(name)}: {error}") from None
 
@@ -132,19 +133,46 @@ def renamed(error: NkiMlirError, name: str) -> NkiMlirError:
 
 
 def parse_module(text: str, context: "Context", name: str) -> "Module":
-    """The module, verified; raises ``MalformedInput``. Its locations name the file where the text is all of it."""
+    """The module, verified; raises ``MalformedInput``. Operations may be in their custom or in the generic form.
+
+    Its locations name the file where the text is all of it.
+    """
     from nki_mlir.bindings import ir  # start-up: loads MLIR
     check_text(text, name)
+    found = custom_text(text, name)
     with context:
         try:
             # Only parsing a file gives locations its name.
             whole = name.isprintable() and Path(name).is_file() and Path(name).read_bytes() == text.encode()
-            module = ir.Module.parseFile(name) if whole else ir.Module.parse(text)
+            if found is not None:
+                module = ir.Module.parse(found.text)
+            else:
+                module = ir.Module.parseFile(name) if whole else ir.Module.parse(text)
         except ir.MLIRError as error:
-            raise malformed(error, name) from None
+            raise mapped(malformed(error, name), found) from None
         except ValueError as error:
             raise MalformedInput([Diagnostic(name, 1, 1, str(error))]) from None
+        if found is not None:
+            found.relocate(module, name if whole else "-")
     return module
+
+
+def custom_text(text: str, name: str) -> "SourceMap | None":
+    """The text with its custom forms written in the generic form; None where it has none. Raises ``MalformedInput``."""
+    from nki_mlir.custom_form.reader import MalformedText, expanded, has_custom_form  # start-up: loads MLIR
+    if not has_custom_form(text):
+        return None
+    try:
+        return expanded(text)
+    except MalformedText as error:
+        raise MalformedInput([Diagnostic(name, *place, message) for place, message in error.places()]) from None
+
+
+def mapped(error: MalformedInput, found: "SourceMap | None") -> MalformedInput:
+    """The error with its places in the text that the user has."""
+    for one in error.diagnostics if found is not None else ():
+        one.line, one.column = found.source_of(one.line, one.column)        # type: ignore[union-attr]
+    return error
 
 
 def verify_result(module: "Module") -> None:

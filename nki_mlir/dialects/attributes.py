@@ -127,7 +127,7 @@ def reported(op: ir.OpView, name: str, verify: Callable[[], None]) -> bool:
         problem = str(error)
     except Exception as error:          # would otherwise cross MLIR, which has no exceptions
         problem = f"internal error: {type(error).__name__}: {error} [NKI-INTERNAL]"
-    op.location.emit_error(f"'{name}' {problem}")
+    op.location.emit_error(f"'{name}' op {problem}")
     return False
 
 

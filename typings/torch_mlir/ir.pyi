@@ -65,6 +65,9 @@ class BlockArgument(Value):
     @property
     def owner(self) -> Block: ...
     arg_number: int
+    @property
+    def location(self) -> Location: ...
+    def set_location(self, loc: Location) -> None: ...
 
 class OpOperand:
     owner: Operation

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Aliases of a text: those that nothing uses are dropped, and long types and attributes that are repeated get one."""
+
+import re
+from collections import Counter
+from collections.abc import Callable
+
+from nki_mlir.custom_form.lexing import STRING, closing
+
+DEFINITION = re.compile(r"^([#!][A-Za-z_][\w$.]*) = ", re.MULTILINE)
+USE = re.compile(STRING + r"|//[^\n]*|[#!][A-Za-z_][\w$.]*")
+LOCATION = re.compile(r"#loc\d*")
+MEMREF = re.compile(STRING + r"|//[^\n]*|\bmemref<")
+ACCESS = re.compile(STRING + r"|//[^\n]*|#nki\.access<")
+TRAIT = re.compile(STRING + r"|//[^\n]*|(?<=linalg\.generic )\{")
+TYPE_PARTS = re.compile(r'memref<((?:[\d?]+x)*)(\w+)(?:, (strided<.*>))?(?:, "(\w+)")?>')
+LEAST = 20                              # characters: shorter ones are no longer than an alias
+
+
+def shortened(text: str) -> str:
+    """The text with aliases for what is repeated, and without those that are of no use."""
+    made: list[str] = []
+    taken = {m[1] for m in DEFINITION.finditer(text)}
+    text = renumbered(text)
+    for pattern, name in ((ACCESS, lambda _: "#access"), (TRAIT, trait_name), (MEMREF, type_name)):
+        text = _with_aliases(text, pattern, name, made, taken)
+    start = 0                           # behind the definitions that there are, which the new ones may use
+    for found in DEFINITION.finditer(text):
+        if not LOCATION.fullmatch(found[1]) or found.start() == start:
+            if found.start() != start:
+                break
+            start = text.find("\n", found.end()) + 1
+    return renumbered(text[:start] + "".join(f"{line}\n" for line in made) + text[start:])
+
+
+def _with_aliases(text: str, pattern: "re.Pattern[str]", name: Callable[[str], str], made: list[str], taken: set[str]
+                  ) -> str:
+    """The text in which what the pattern begins has an alias, where it is repeated."""
+    found = [(m.start(), closing(text, m.end()) + 1) for m in pattern.finditer(text) if m[0][0] not in '"/']
+    counts = Counter(text[start:end] for start, end in found)
+    aliases: dict[str, str] = {}
+    parts, at = [], 0
+    for start, end in found:
+        one = text[start:end]
+        if start < at or counts[one] < 2 or len(one) < LEAST:
+            continue
+        if one not in aliases:
+            aliases[one] = _unique(name(one), taken)
+        parts += [text[at:start], aliases[one]]
+        at = end
+    made += [f"{alias} = {one}" for one, alias in aliases.items()]
+    return "".join([*parts, text[at:]])
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    count, found = 0, name
+    while found in taken:
+        count += 1
+        found = f"{name}_{count}" if name[-1].isdigit() or name[0] == "!" else f"{name}{count}"
+    taken.add(found)
+    return found
+
+
+def type_name(kind: str) -> str:
+    """``!sbuf_128x512xf32``."""
+    parts = TYPE_PARTS.fullmatch(kind)
+    if parts is None:
+        return "!buffer"
+    return f"!{parts[4] or 'memref'}_{parts[1].replace('?', 'n')}{parts[2]}{'_view' if parts[3] else ''}"
+
+
+def trait_name(trait: str) -> str:
+    """The name of what a loop nest does with its axes."""
+    return "#fold" if '"reduction"' in trait else "#elementwise" if '"parallel"' in trait else "#nest"
+
+
+def renumbered(text: str) -> str:
+    """Without definitions that nothing uses; the others are counted from 0 again: #map, #map1, ..."""
+    while True:
+        uses = Counter(m[0] for m in USE.finditer(text))
+        unused = [m for m in DEFINITION.finditer(text) if uses[m[1]] == 1]
+        if not unused:
+            break
+        parts, at = [], 0
+        for definition in unused:
+            parts.append(text[at:definition.start()])
+            at = text.find("\n", definition.end()) + 1
+        text = "".join([*parts, text[at:]])
+    counts: Counter[str] = Counter()
+    names: dict[str, str] = {}
+    for definition in DEFINITION.finditer(text):
+        base = re.fullmatch(r"(#(?:map|set))\d*", definition[1])
+        if base is not None:
+            names[definition[1]] = base[1] + (str(counts[base[1]]) if counts[base[1]] else "")
+            counts[base[1]] += 1
+    return USE.sub(lambda m: names.get(m[0], m[0]), text)

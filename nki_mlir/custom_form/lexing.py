@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Text of IR as tokens: a cursor that reads forms of operations, and what is inside brackets and strings skipped."""
+
+import re
+from collections.abc import Iterator
+
+STRING = r'"(?:[^"\\\n]|\\.)*"'
+VALUE = re.compile(r"%[\w$.-]+(?:#\d+)?")
+NAME = re.compile(r"[A-Za-z_][\w$]*")
+NUMBER = re.compile(r"-?\d+")
+SPACE = re.compile(r"(?:\s|//[^\n]*)*")
+# What decides how deep in brackets a text is; comparisons and arrows have characters of brackets.
+STRUCTURE = re.compile(STRING + r"|//[^\n]*|->|[<>=]=|[()\[\]{}<>:,=|\n]")
+DEPTH = {**dict.fromkeys("([{<", 1), **dict.fromkeys(")]}>", -1)}
+
+
+class MalformedForm(Exception):
+    """What is wrong with a text, and at which of its characters."""
+
+    def __init__(self, at: int, message: str) -> None:
+        super().__init__(message)
+        self.at, self.message = at, message
+
+
+def structure(text: str, start: int) -> Iterator[tuple[str, int]]:
+    """The characters that are outside of all brackets that are opened after ``start``, with where they are."""
+    depth = 0
+    for token in STRUCTURE.finditer(text, start):
+        step = DEPTH.get(token[0], 0)
+        if depth == 0 and step != 1:
+            yield token[0], token.start()
+        depth += step
+        if depth < 0:
+            return
+
+
+def end_of_item(text: str, start: int) -> int:
+    """Where an item of a list ends: at a comma, or at the bracket that closes the list."""
+    for token, at in structure(text, start):
+        if token in (",", "|") or DEPTH.get(token) == -1:
+            return at
+    return len(text)
+
+
+def closing(text: str, start: int) -> int:
+    """Where the bracket is that closes what is open at ``start``; the end of the text where there is none."""
+    return next((at for token, at in structure(text, start) if DEPTH.get(token) == -1), len(text))
+
+
+def items(text: str, start: int, end: int) -> list[str]:
+    """The items of a list between two brackets, without the space around them."""
+    found = []
+    while start < end:
+        stop = min(end_of_item(text, start), end)
+        found.append(text[start:stop].strip())
+        start = stop + 1
+    return found
+
+
+class Cursor:
+    """A position in a text."""
+
+    def __init__(self, text: str, at: int = 0) -> None:
+        self.text, self.at = text, at
+
+    def skip(self) -> int:
+        """Pass what is space or a comment; where the next token is."""
+        space = SPACE.match(self.text, self.at)
+        assert space is not None
+        self.at = space.end()
+        return self.at
+
+    def next_is(self, literal: str) -> bool:
+        return self.text.startswith(literal, self.skip())
+
+    def take(self, pattern: re.Pattern[str]) -> str | None:
+        """The next token, if it is one of these."""
+        found = pattern.match(self.text, self.skip())
+        if found is None:
+            return None
+        self.at = found.end()
+        return found[0]
+
+    def took(self, literal: str) -> bool:
+        """Whether the next token is this one, which is then passed."""
+        if not self.next_is(literal):
+            return False
+        self.at += len(literal)
+        return True
+
+    def word(self, *words: str) -> str | None:
+        """The next token, if it is one of these words."""
+        found = NAME.match(self.text, self.skip())
+        if found is None or found[0] not in words:
+            return None
+        self.at = found.end()
+        return found[0]
+
+    def expect(self, literal: str, where: str) -> None:
+        if not self.took(literal):
+            raise self.unexpected(f"'{literal}' {where}")
+
+    def unexpected(self, wanted: str) -> MalformedForm:
+        """The error where something else stands than what belongs there."""
+        at = self.skip()
+        found = re.compile(r"[\w%$.#!@^-]+|\S").match(self.text, at)
+        return MalformedForm(at, f"expected {wanted}, found {repr(found[0]) if found else 'the end of the text'}")
+
+    def raw(self) -> str:
+        """The text up to the end of an item of a list."""
+        start = self.skip()
+        self.at = end_of_item(self.text, start)
+        return self.text[start:self.at].strip()
+
+    def raw_line(self) -> str:
+        """The text up to the end of the line on which all brackets are closed."""
+        start = self.skip()
+        self.at = next((at for token, at in structure(self.text, start) if token == "\n"), len(self.text))
+        return self.text[start:self.at].strip()
+
+    def type(self) -> str:
+        """A type: a name with what it has in angle brackets, or a function type's results in parentheses."""
+        start = self.skip()
+        if self.next_is("("):
+            self.at = closing(self.text, self.at + 1) + 1
+            return self.text[start:self.at]
+        if self.take(re.compile(r"!?[A-Za-z_][\w$.]*")) is None:
+            raise self.unexpected("a type")
+        if self.text.startswith("<", self.at):
+            self.at = closing(self.text, self.at + 1) + 1
+        return self.text[start:self.at]

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the custom form of an operation has, from its class: the form is the same for all, no class has one of its own.
+
+A tile operation is ``NAME FUNCTION WRITTEN = READ where MASK limits LIMITS symbols(VALUES) {ATTRIBUTES}``, any other
+operation of our dialects ``NAME FUNCTION OPERANDS {ATTRIBUTES} -> TYPE``. The function is the attribute ``fn`` or
+``op``; attributes come in the order of the class, those that have their default are left out.
+"""
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+from inspect import get_annotations
+from typing import Any, get_origin
+
+from nki_mlir.bindings import ext, ir
+from nki_mlir.dialects import catalogue
+from nki_mlir.dialects.attributes import Nki
+from nki_mlir.dialects.isa.module import Isa
+from nki_mlir.dialects.mlir_ops import Nisa
+from nki_mlir.dialects.op import REGISTRY, Op, TileField
+from nki_mlir.dialects.scalar.ops import Scalar
+
+DIALECTS = ("nki", "nisa", "scalar", "isa")
+FUNCTIONS = ("fn", "op")
+VIEW, BUFFER = "nki.view", "nki.buffer"
+
+
+@dataclass(frozen=True)
+class TileForm:
+    """The form of a tile operation."""
+
+    cls: type[Op]
+
+    @property
+    def function(self) -> str | None:
+        """The attribute that is written behind the name."""
+        return next((n for n in FUNCTIONS if self.cls.attributes.get(n) is str and n not in self.cls.defaults), None)
+
+    @property
+    def targets(self) -> list[TileField]:
+        return [f for f in self.cls.tiles if f.writes]
+
+    @property
+    def sources(self) -> list[TileField]:
+        return [f for f in self.cls.tiles if not f.writes]
+
+    @property
+    def listed(self) -> dict[str, type]:
+        """The attributes in braces, by kind."""
+        return {name: kind for name, kind in self.cls.attributes.items() if name != self.function}
+
+
+@dataclass(frozen=True)
+class PlainForm:
+    """The form of an operation of the bindings' classes: its operands in order, then its attributes."""
+
+    name: str
+    attributes: tuple[str, ...]
+    results: int
+    is_nested: bool                     # it has regions or successors: it stays in the generic form
+
+    @cached_property
+    def function(self) -> str | None:
+        return next((n for n in FUNCTIONS if n in self.attributes), None)
+
+
+def form_of(name: str) -> TileForm | PlainForm | None:
+    """The form of an operation; None where our dialects have none of that name."""
+    catalogue.load()
+    cls = REGISTRY.get(name)
+    return _plain_forms().get(name) if cls is None else TileForm(cls)
+
+
+def operation_names() -> list[str]:
+    """The names of all operations of our dialects."""
+    catalogue.load()
+    return sorted((*REGISTRY, *_plain_forms()))
+
+
+@cache
+def _plain_forms() -> dict[str, PlainForm]:
+    return {cls.OPERATION_NAME: _plain(cls) for dialect in (Nki, Nisa, Scalar, Isa) for cls in _operations(dialect)}
+
+
+def _operations(dialect: Any) -> list[Any]:
+    """The classes of a dialect's operations that have a name."""
+    found, waiting = [], list(dialect.Operation.__subclasses__())
+    while waiting:
+        cls = waiting.pop(0)
+        waiting += cls.__subclasses__()
+        if getattr(cls, "OPERATION_NAME", "").startswith(f"{dialect.DIALECT_NAMESPACE}."):
+            found.append(cls)
+    return found
+
+
+def _plain(cls: Any) -> PlainForm:
+    annotations: dict[str, Any] = {}
+    for owner in reversed(cls.__mro__):
+        annotations |= get_annotations(owner)
+    attributes = tuple(name for name, kind in annotations.items() if _is_attribute(kind))
+    results = sum(ext.Result in (kind, get_origin(kind)) for kind in annotations.values())
+    is_nested = ext.Region in annotations.values() or ir.IsTerminatorTrait in getattr(cls, "_traits", ())
+    return PlainForm(cls.OPERATION_NAME, attributes, results, is_nested)
+
+
+def _is_attribute(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, ir.Attribute)

@@ -1,0 +1,483 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""An operation in its custom form, read and written in the generic form, which MLIR's parser takes."""
+
+import ast
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf, isinf, isnan
+from typing import Any
+
+from nki_mlir.custom_form.lexing import NAME, STRING, VALUE, Cursor, MalformedForm, end_of_item
+from nki_mlir.custom_form.linear_text import (
+    NamedConstraint,
+    NamedForm,
+    affine_map,
+    affine_set,
+    all_below,
+    read_constraints,
+    read_form,
+)
+from nki_mlir.custom_form.operation_fields import BUFFER, VIEW, PlainForm, TileForm, form_of, operation_names
+from nki_mlir.custom_form.subscripts import Buffer, Pattern, all_of, buffer_of, read_subscripts
+from nki_mlir.custom_form.value_types import ValueTypes
+from nki_mlir.dialects.access import Access, Linear, Tile
+from nki_mlir.dialects.op import Op, TileField
+from nki_mlir.scalar.dtypes import BY_MLIR
+
+LABEL = re.compile(r"([A-Za-z_]\w*)\s*:")
+ATTRIBUTE = re.compile(r"[A-Za-z_][\w$.]*|" + STRING)
+RAW_ACCESS = re.compile(r"#nki\.access<(\w+),.*,\s*(\[\s*\[.*\]\s*\])\s*>", re.DOTALL)
+NUMBERED = re.compile(r"_\d+$")
+Piece = tuple[str, int | None]          # generic text, and what of the custom text it stands for
+
+
+@dataclass
+class GenericText:
+    """The generic form, and the type of the result where there is one."""
+
+    pieces: list[Piece]
+    result: str | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(text for text, _ in self.pieces)
+
+
+class UnclearType(MalformedForm):
+    """A value of an operation that could not be read itself: the error is there."""
+
+
+@dataclass
+class Operand:
+    """A value with what is said behind it: subscripts, the text of an access pattern, or nothing."""
+
+    name: str
+    at: int
+    kind: str
+    pattern: Pattern | str | None = None
+
+    def buffer(self) -> Buffer:
+        found = buffer_of(self.kind)
+        if found is None:
+            raise MalformedForm(self.at, f"{self.name} is a {self.kind}: subscripts are of whole buffers of static "
+                                         'shape in "hbm", "sbuf" or "psum"')
+        return found
+
+    def access(self, symbols: Sequence[str], types: ValueTypes) -> Access:
+        """The access pattern; of one that is given as text its dtype and dims alone."""
+        if isinstance(self.pattern, Pattern):
+            return self.pattern.access(self.buffer(), symbols)
+        if self.pattern is None:
+            return all_of(self.buffer())
+        found = RAW_ACCESS.fullmatch(types.attribute(self.pattern))
+        try:
+            dims = ast.literal_eval(found[2]) if found else None
+        except (ValueError, SyntaxError):
+            dims = None
+        if found is None or dims is None or found[1] not in BY_MLIR:
+            raise MalformedForm(self.at, f"{self.pattern} is no access pattern '#nki.access<...>'")
+        return Access(BY_MLIR[found[1]], Linear() if self.buffer().on_chip else None, Linear(), tuple(map(tuple, dims)))
+
+    def access_text(self, symbols: Sequence[str], types: ValueTypes) -> str:
+        """The access pattern as an attribute."""
+        if isinstance(self.pattern, str):
+            return self.pattern
+        access = self.access(symbols, types)
+        starts = [access.free] if access.partition is None else [access.partition, access.free]
+        dims = ", ".join(f"[{step}, {count}]" for step, count in access.dims)
+        return f"#nki.access<{access.dtype.mlir}, {affine_map(starts, 0, len(symbols))}, [{dims}]>"
+
+
+@dataclass
+class Clauses:
+    """What is behind the operands."""
+
+    mask: list[NamedConstraint] = field(default_factory=list)
+    limits: list[NamedConstraint] = field(default_factory=list)
+    symbols: list[tuple[str, int]] | None = None
+    attributes: dict[str, tuple[str, int]] = field(default_factory=dict)    # as text, with where it is
+
+
+class OperationReader:
+    """Reads operations at a cursor; ``types`` knows the values before them."""
+
+    def __init__(self, types: ValueTypes) -> None:
+        self.types = types
+
+    def read(self, cursor: Cursor, name: str, result: str | None) -> GenericText:
+        """The operation whose name the cursor has passed."""
+        start = cursor.at - len(name)
+        if name == BUFFER:
+            return self.buffer(cursor, result, start)
+        form = form_of(name)
+        if form is None:
+            near = difflib.get_close_matches(name, operation_names(), 1)
+            raise MalformedForm(start, f"'{name}' is no operation" + (f"; '{near[0]}' is one" if near else ""))
+        try:
+            if isinstance(form, TileForm):
+                return self.tile_operation(cursor, name, form, start)
+            return self.view(cursor, start) if name == VIEW else self.plain(cursor, form, start)
+        except UnclearType:
+            raise
+        except MalformedForm as error:
+            raise MalformedForm(error.at, f"'{name}' op {error.message}") from None
+
+    # -- operands ------------------------------------------------------------------------------------------------------
+    def operand(self, cursor: Cursor) -> Operand:
+        """``%x``, or ``(%x : type)``, with what is in brackets behind it."""
+        cursor.skip()
+        with_type = cursor.took("(")
+        at = cursor.skip()
+        name = cursor.take(VALUE)
+        if name is None:
+            raise cursor.unexpected("a value")
+        if with_type:
+            cursor.expect(":", "and the type of the value")
+            kind: str | None = self.types.resolved(cursor.type())
+            cursor.expect(")", "behind the type")
+        else:
+            kind = self.types.of(name)
+        if name in self.types.unclear:
+            raise UnclearType(at, f"the type of {name} is not known")
+        if kind is None:
+            raise MalformedForm(at, f"cannot tell the type of {name} from the text above: write ({name} : type)")
+        return Operand(name, at, kind)
+
+    def tile(self, cursor: Cursor) -> Operand:
+        """An operand with its access pattern."""
+        operand = self.operand(cursor)
+        line = cursor.at
+        if cursor.next_is("[") and "\n" not in cursor.text[line:cursor.at]:
+            mark = cursor.at
+            cursor.took("[")
+            if cursor.next_is("#"):
+                operand.pattern = cursor.raw()
+                cursor.expect("]", "behind an access pattern")
+            else:
+                cursor.at = mark
+                operand.pattern = read_subscripts(cursor)
+        return operand
+
+    def tiles(self, cursor: Cursor, fields: Sequence[TileField]) -> dict[str, Operand]:
+        """The operands of these fields: required ones in order, optional ones by name."""
+        found: dict[str, Operand] = {}
+        waiting = [f.name for f in fields if not f.optional]
+        by_name = [f.name for f in fields if f.optional]
+        while True:
+            at = cursor.skip()
+            label = LABEL.match(cursor.text, at)
+            if label is not None:
+                if label[1] not in by_name:
+                    raise MalformedForm(at, f"has no operand '{label[1]}' here that may be left out: "
+                                            f"{', '.join(by_name) or 'there is none'}")
+                by_name.remove(label[1])
+                cursor.at = label.end()
+                found[label[1]] = self.tile(cursor)
+            elif cursor.next_is("%") or cursor.next_is("("):
+                if not waiting:
+                    raise MalformedForm(at, "has too many operands: " + (", ".join(f.name for f in fields) or "none"))
+                found[waiting.pop(0)] = self.tile(cursor)
+            elif waiting or found:
+                raise cursor.unexpected(f"operand '{waiting[0]}'" if waiting else "an operand behind ','")
+            else:
+                return found
+            if not cursor.took(","):
+                break
+        if waiting:
+            raise cursor.unexpected(f"',' and operand '{waiting[0]}'")
+        return found
+
+    def clauses(self, cursor: Cursor) -> Clauses:
+        found = Clauses()
+        if cursor.word("where"):
+            found.mask = read_constraints(cursor)
+        if cursor.word("limits"):
+            found.limits = read_constraints(cursor)
+        if cursor.word("symbols"):
+            cursor.expect("(", "behind symbols")
+            found.symbols = []
+            while not cursor.took(")"):
+                if found.symbols:
+                    cursor.expect(",", "or ')'")
+                at = cursor.skip()
+                value = cursor.take(VALUE)
+                if value is None:
+                    raise cursor.unexpected("a value")
+                found.symbols.append((value, at))
+        if cursor.next_is("{") and not cursor.text[cursor.at + 1:].lstrip().startswith("|"):
+            found.attributes = read_attributes(cursor)
+        return found
+
+    # -- operations ----------------------------------------------------------------------------------------------------
+    def tile_operation(self, cursor: Cursor, name: str, form: TileForm, start: int) -> GenericText:
+        fields: dict[str, tuple[str, int]] = {}
+        if form.function is not None:
+            at, word = cursor.skip(), cursor.take(NAME) or cursor.take(re.compile(STRING))
+            if word is None:
+                raise cursor.unexpected(f"attribute '{form.function}', a name")
+            fields[form.function] = word, at
+        operands = self.tiles(cursor, form.targets or form.sources)
+        if form.targets and form.sources:
+            if cursor.took("="):
+                operands |= self.tiles(cursor, form.sources)
+            elif any(not f.optional for f in form.sources):
+                raise cursor.unexpected("'=' behind what is written")
+        clauses = self.clauses(cursor)
+        present = [(f, operands[f.name]) for f in form.cls.tiles if f.name in operands]
+        linear = {n: read_form(Cursor(*in_text(cursor.text, v))) for n, v in clauses.attributes.items()
+                  if form.listed.get(n) is Linear and not v[0].startswith(("affine_map", "#"))}
+        symbols = self.symbols(clauses, [o for _, o in present], linear)
+        names = [symbol for symbol, _ in symbols]
+        values = self.values(form, fields | clauses.attributes, linear, names, start)
+        masks = {"mask": clauses.mask, "nki.limits": clauses.limits}
+        axes = 0
+        if clauses.mask or clauses.limits or any(isinstance(value, Linear) for value in values.values()):
+            axes = self.axes(form.cls, operands, values, names, start)
+            all_below([c.form for c in (*clauses.mask, *clauses.limits)] + list(linear.values()), axes, start)
+        texts = {"access": "[" + ", ".join(o.access_text(names, self.types) for _, o in present) + "]"}
+        for label, constraints in masks.items():
+            if constraints or label == "mask":
+                texts[label] = affine_set(constraints, axes, names)
+        if any(f.optional for f in form.cls.tiles):
+            sizes = ", ".join(str(int(f.name in operands)) for f in form.cls.tiles)
+            texts["operandSegmentSizes"] = f"array<i32: {sizes}, {len(names)}>"
+        for attribute, kind in form.cls.attributes.items():
+            value = values[attribute]
+            texts[attribute] = (affine_map([value], axes, len(names)) if isinstance(value, Linear)
+                                else generic_value(value, kind))
+        texts |= {n: text for n, (text, _) in clauses.attributes.items() if n not in form.listed}
+        return assembled(name, [(o.name, o.at, o.kind) for _, o in present] + [(s, at, "index") for s, at in symbols],
+                         texts, None)
+
+    def symbols(self, clauses: Clauses, operands: Sequence[Operand], linear: dict[str, NamedForm]
+                ) -> list[tuple[str, int]]:
+        """The symbols: those that are listed, else in the order in which they come."""
+        forms = [form for o in operands if isinstance(o.pattern, Pattern) for form in o.pattern.forms()]
+        forms += [c.form for c in (*clauses.mask, *clauses.limits)] + list(linear.values())
+        found: dict[str, int] = {}
+        for form in forms:
+            found = form.found_at | found
+        ordered = dict.fromkeys(name for form in forms for name in form.values)
+        if clauses.symbols is None:
+            return [(name, found[name]) for name in ordered]
+        listed = [name for name, _ in clauses.symbols]
+        for name in ordered:
+            if name not in listed:
+                raise MalformedForm(found[name], f"{name} is not among symbols({', '.join(listed)})")
+        return clauses.symbols
+
+    def values(self, form: TileForm, said: dict[str, tuple[str, int]], linear: dict[str, NamedForm],
+               symbols: Sequence[str], start: int) -> dict[str, object]:
+        """The attributes: plain values, or text that is no such value."""
+        found: dict[str, object] = {}
+        for name, kind in form.cls.attributes.items():
+            if name in linear:
+                found[name] = linear[name].linear(symbols)
+            elif name in said:
+                found[name] = plain_value(said[name][0], kind)
+            elif name in form.cls.defaults:
+                found[name] = form.cls.defaults[name]
+            else:
+                raise MalformedForm(start, f"needs attribute '{name}'")
+        return found
+
+    def axes(self, cls: type[Op], operands: dict[str, Operand], values: dict[str, object], symbols: Sequence[str],
+             start: int) -> int:
+        """How many axes the operation goes over."""
+        fields: dict[str, Any] = dict(values)
+        for label, operand in operands.items():
+            buffer, access = operand.buffer(), operand.access(symbols, self.types)
+            fields[label] = Tile(None, buffer.space, buffer.shape, buffer.dtype, access, label)
+        try:
+            return len(cls(**fields).iteration().extents)
+        except MalformedForm:
+            raise
+        except Exception as error:              # whatever a class does with operands that it does not allow
+            raise MalformedForm(start, f"has no axes for a mask with these operands and attributes: {error}") from None
+
+    def view(self, cursor: Cursor, start: int) -> GenericText:
+        """``nki.view %x[0:128, 0:512] {masked} -> type``; the type follows from the pattern where none is written."""
+        operand = self.tile(cursor)
+        clauses = self.clauses(cursor)
+        symbols = self.symbols(clauses, [operand], {})
+        names = [name for name, _ in symbols]
+        texts = {"access": operand.access_text(names, self.types)} | {n: t for n, (t, _) in clauses.attributes.items()}
+        if cursor.took("->"):
+            kind = cursor.type()
+        else:
+            kind = self.view_type(operand, names, texts.get("dims"))
+        operands = [(operand.name, operand.at, operand.kind), *((name, at, "index") for name, at in symbols)]
+        return assembled(VIEW, operands, texts, kind)
+
+    def view_type(self, operand: Operand, symbols: Sequence[str], dims: str | None) -> str:
+        """The type that a view's pattern gives."""
+        if isinstance(operand.pattern, str):
+            raise MalformedForm(operand.at, "needs the type of the view behind '->'")
+        buffer, access = operand.buffer(), operand.access(symbols, self.types)
+        tile = Tile(None, buffer.space, buffer.shape, buffer.dtype, access)
+        chosen = list(range(len(tile.shape)))
+        if dims is not None:
+            listed = re.fullmatch(r"array<i64(?::\s*([\d,\s]*))?>", dims)
+            chosen = [int(d) for d in ((listed[1] if listed else None) or "").split(",") if d.strip()]
+            if listed is None or any(d >= len(tile.shape) for d in chosen):
+                raise MalformedForm(operand.at, f"has dims {dims}, which must be array<i64: ...> of "
+                                                f"{len(tile.shape)} dims")
+        offset = tile.offset
+        known = not offset.symbols and offset.const >= 0
+        start = f", offset: {offset.const if known else '?'}" if offset.const or not known else ""
+        extents = "".join(f"{tile.shape[d]}x" for d in chosen)
+        strides = ", ".join(str(tile.strides[d]) for d in chosen)
+        return f'memref<{extents}{access.dtype.mlir}, strided<[{strides}]{start}>, "{buffer.space}">'
+
+    def plain(self, cursor: Cursor, form: PlainForm, start: int) -> GenericText:
+        """``scalar.alu add %a, %b -> f32``; the type is that of the first operand where none is written."""
+        if form.is_nested:
+            raise MalformedForm(start, "is written in the generic form alone")
+        texts: dict[str, str] = {}
+        if form.function is not None:
+            word = cursor.take(NAME) or cursor.take(re.compile(STRING))
+            if word is None:
+                raise cursor.unexpected(f"attribute '{form.function}', a name")
+            texts[form.function] = quoted(word)
+        operands = []
+        if cursor.next_is("%") or cursor.next_is("("):
+            operands.append(self.operand(cursor))
+            while cursor.took(","):
+                operands.append(self.operand(cursor))
+        if cursor.next_is("{"):
+            texts |= {name: text for name, (text, _) in read_attributes(cursor).items()}
+        kind = None
+        if form.results:
+            if cursor.took("->"):
+                kind = cursor.type()
+            elif operands:
+                kind = operands[0].kind
+            else:
+                raise cursor.unexpected("'->' and the type of the result")
+        return assembled(form.name, [(o.name, o.at, o.kind) for o in operands], texts, kind)
+
+    def buffer(self, cursor: Cursor, result: str | None, start: int) -> GenericText:
+        """``%tile = nki.buffer {ATTRIBUTES} : type``: an allocation that has the name of its value."""
+        if result is None:
+            raise MalformedForm(start, f"'{BUFFER}' names the value that it makes: %tile = {BUFFER} : memref<...>")
+        texts = {name: text for name, (text, _) in read_attributes(cursor).items()} if cursor.next_is("{") else {}
+        cursor.expect(":", "and the type of the buffer")
+        kind = cursor.type()
+        texts["nki.name"] = f'"{source_name(result)}"'
+        attributes = ", ".join(f"{name} = {text}" if text else name for name, text in texts.items())
+        return GenericText([(f"memref.alloc() {{{attributes}}} : {kind}", start)], kind)
+
+
+def source_name(value: str) -> str:
+    """The name in the source of a value, whose name in the text may have a number behind it."""
+    return NUMBERED.sub("", value[1:])
+
+
+def in_text(text: str, value: tuple[str, int]) -> tuple[str, int]:
+    """What a cursor over an attribute's text starts with; its end is that of the attribute."""
+    return text[:value[1] + len(value[0])], value[1]
+
+
+def read_attributes(cursor: Cursor) -> dict[str, tuple[str, int]]:
+    """``{a = 1, b}``: the text of each attribute, and where it is; a name alone is a unit."""
+    found: dict[str, tuple[str, int]] = {}
+    cursor.expect("{", "before attributes")
+    while not cursor.took("}"):
+        if found:
+            cursor.expect(",", "or '}' behind an attribute")
+        at = cursor.skip()
+        name = cursor.take(ATTRIBUTE)
+        if name is None:
+            raise cursor.unexpected("the name of an attribute")
+        if name in found:
+            raise MalformedForm(at, f"has attribute '{name}' twice")
+        at = cursor.skip()
+        if cursor.took("="):
+            at = cursor.skip()
+            end = end_of_item(cursor.text, at)
+            found[name] = cursor.text[at:end].strip(), at
+            cursor.at = end
+        else:
+            found[name] = "", at
+    return found
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class RawAttribute:
+    """The text of an attribute that is no plain value of its kind."""
+
+    text: str
+
+
+def plain_value(text: str, kind: type) -> object:
+    """The value that an attribute's text says."""
+    if kind is str:
+        return ast.literal_eval(text) if re.fullmatch(r'"[^"\\]*"', text) else (
+            text if NAME.fullmatch(text) else RawAttribute(text))
+    if kind is bool and text in ("true", "false"):
+        return text == "true"
+    try:
+        if kind is int:
+            return int(text)
+        if kind is float:
+            return float(text)
+        if kind is tuple:
+            value = ast.literal_eval(text)
+            return _as_tuple(value) if isinstance(value, list) else RawAttribute(text)
+    except (ValueError, SyntaxError):
+        pass
+    return RawAttribute(text)
+
+
+def _as_tuple(value: object) -> object:
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
+
+
+def generic_value(value: object, kind: type) -> str:
+    """A value as an attribute of the generic form."""
+    match value:
+        case RawAttribute(text):
+            return text
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return quoted(value)
+        case _ if kind is float:
+            return generic_float(float(value))          # type: ignore[arg-type]
+        case int():
+            return f"{value} : i64"
+        case tuple():
+            return "[" + ", ".join(generic_value(v, type(v)) for v in value) + "]"
+        case float():
+            return generic_float(value)
+    return str(value)
+
+
+def generic_float(value: float) -> str:
+    """A number as MLIR writes it: with a point, or its bits where it is none."""
+    if isnan(value):
+        return "0x7FF8000000000000 : f64"
+    if isinf(value):
+        return f"0x{'7FF' if value == inf else 'FFF'}0000000000000 : f64"
+    mantissa, exponent = (repr(value).split("e") + [""])[:2]
+    return (mantissa if "." in mantissa else mantissa + ".0") + (f"e{exponent}" if exponent else "") + " : f64"
+
+
+def quoted(text: str) -> str:
+    """A string of MLIR."""
+    return text if text.startswith('"') else f'"{text}"'
+
+
+def assembled(name: str, operands: Sequence[tuple[str, int, str]], attributes: dict[str, str], result: str | None
+              ) -> GenericText:
+    """The generic form."""
+    pieces: list[Piece] = [(f'"{name}"(', None)]
+    for k, (value, at, _) in enumerate(operands):
+        pieces += [(", ", None)] * (k > 0) + [(value, at)]
+    listed = ", ".join(f"{key} = {text}" if text else key for key, text in attributes.items())
+    kinds = ", ".join(kind for _, _, kind in operands)
+    pieces.append((f"){f' {{{listed}}}' if listed else ''} : ({kinds}) -> {result or '()'}", None))
+    return GenericText(pieces, result)

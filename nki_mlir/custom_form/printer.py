@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A module as text that reads like code.
+
+MLIR prints the module, upstream operations in their own forms. Then values get the names of the source, each operation
+of our dialects its custom form, bodies of one operation one line, and what is repeated an alias.
+"""
+
+import re
+
+from nki_mlir.bindings import Module, Operation, operations_of
+from nki_mlir.custom_form.aliases import shortened
+from nki_mlir.custom_form.lexing import VALUE, Cursor
+from nki_mlir.custom_form.operation_fields import BUFFER, DIALECTS
+from nki_mlir.custom_form.operation_printer import OperationPrinter
+from nki_mlir.custom_form.operation_reader import source_name
+from nki_mlir.custom_form.value_names import named_text
+from nki_mlir.custom_form.value_types import TOKEN, ValueTypes
+
+WIDTH = 120
+OURS = re.compile(r'(\s*)((%[\w$.-]+) = )?"((?:' + "|".join(DIALECTS) + r')\.\w+)"\(([^()]*)\)')
+LOCATION = re.compile(r" loc\((?:[^()\"]|\"(?:[^\"\\]|\\.)*\"|\((?:[^()\"]|\"(?:[^\"\\]|\\.)*\"|\([^()]*\))*\))*\)$")
+ALLOCATION = re.compile(r'(\s*)(%[\w$.-]+) = memref\.alloc\(\) \{(.*)\} : (.*)')
+BODY = re.compile(r"(\s*)(.*linalg\.generic.*) \{")
+ARGUMENTS = re.compile(r"\s*\^bb0\((.*)\):")
+YIELD = re.compile(r"\s*linalg\.yield (%[\w$.-]+) : (.*)")
+
+
+def custom_text(module: Module, with_locations: bool = False) -> str:
+    """The module's text."""
+    text: str = module.operation.get_asm(enable_debug_info=with_locations)
+    ours = operations_of(module, lambda name: name.startswith(tuple(f"{d}." for d in DIALECTS)))
+    lines = ModulePrinter(ours).run(named_text(module, text).split("\n"))
+    if not with_locations:
+        lines = with_short_bodies(lines)
+    return shortened("\n".join(lines))
+
+
+class ModulePrinter:
+    """Goes through the lines, on which the operations are in their order."""
+
+    def __init__(self, operations: list[Operation]) -> None:
+        self.operations = iter(operations)
+        self.printer = OperationPrinter()
+        self.types = ValueTypes()
+
+    def run(self, lines: list[str]) -> list[str]:
+        found = []
+        for line in lines:
+            ours = OURS.match(line)
+            if ours is not None:
+                found.append(self.operation(line, ours))
+            else:
+                found.append(self.line(line))
+                self.notice(found[-1])
+        return found
+
+    def line(self, line: str) -> str:
+        """A line of upstream's operations."""
+        allocation = ALLOCATION.fullmatch(line)
+        if allocation is not None:
+            name = f'nki.name = "{source_name(allocation[2])}"'
+            others = allocation[3].replace(f", {name}", "").replace(f"{name}, ", "").replace(name, "")
+            if allocation[3].count(name) == 1:
+                behind = f" {{{others}}}" if others else ""
+                return f"{allocation[1]}{allocation[2]} = {BUFFER}{behind} : {allocation[4]}"
+        return line
+
+    def operation(self, line: str, found: "re.Match[str]") -> str:
+        """The line of an operation of ours."""
+        op = next(self.operations)
+        assert op.name == found[4]
+        text = self.printer.text(op, VALUE.findall(found[5]), self.types)
+        if found[3]:
+            self.types.define(found[3], str(op.results[0].type) if len(op.results) == 1 else None)
+        if text is None:
+            return line
+        location = LOCATION.search(line)
+        return f"{found[1]}{found[2] or ''}{text}{location[0] if location else ''}"
+
+    def notice(self, line: str) -> None:
+        """Take notice of the types that the line says, as the reader does."""
+        for token in TOKEN.finditer(line):
+            following = TOKEN.match(line, token.end()) if token.lastgroup == "result" else None
+            if following is not None and following.lastgroup == "operation":
+                if following[0] == BUFFER:
+                    self.types.define(token["result_name"], Cursor(line, line.rindex(" : ") + 3).type())
+                continue
+            self.types.meet(line, token)
+
+
+def with_short_bodies(lines: list[str]) -> list[str]:
+    """Bodies of one operation on the line of what they belong to."""
+    found: list[str] = []
+    at = 0
+    while at < len(lines):
+        short, taken = _one_line(lines, at)
+        found.append(short)
+        at += taken
+    return found
+
+
+def _one_line(lines: list[str], at: int) -> tuple[str, int]:
+    """What a line becomes, and how many lines it replaces."""
+    line = lines[at]
+    if not line.endswith("{"):
+        return line, 1
+    body = BODY.fullmatch(line)
+    if body is not None:
+        return _short_nest(lines, at, body[1] + body[2])
+    if at + 2 < len(lines) and lines[at + 2].strip().startswith("}") and not lines[at + 1].endswith(("{", ":")):
+        joined = f"{line} {lines[at + 1].strip()} {lines[at + 2].strip()}"
+        if len(joined) <= WIDTH and not lines[at + 2].endswith("{"):
+            return joined, 3
+    return line, 1
+
+
+def _short_nest(lines: list[str], at: int, head: str) -> tuple[str, int]:
+    """A ``linalg.generic``: the arguments between bars, then the value or the operation that is yielded."""
+    arguments = ARGUMENTS.fullmatch(lines[at + 1])
+    if arguments is not None:
+        for count in (0, 1):
+            inner = lines[at + 2:at + 2 + count]
+            yielded, end = YIELD.fullmatch(lines[at + 2 + count]), lines[at + 3 + count].strip()
+            if yielded is None or not end.startswith("}"):
+                continue
+            text = _yielded(inner[0].strip(), yielded, arguments[1]) if count else yielded[1]
+            if text is not None and (count or f"{yielded[1]}: {yielded[2]}" in arguments[1].split(", ")):
+                return f"{head} {{ |{arguments[1]}| {text} {end}", count + 4
+    return lines[at], 1
+
+
+def _yielded(line: str, yielded: "re.Match[str]", arguments: str) -> str | None:
+    """The one operation of a body, if what it makes is what is yielded and the reader can tell its type."""
+    value = yielded[1]
+    if not line.startswith(f"{value} = ") or line.endswith("{"):
+        return None
+    operation = line.removeprefix(f"{value} = ")
+    if TOKEN.match(operation) is None or TOKEN.match(operation).lastgroup != "operation":   # type: ignore[union-attr]
+        return operation if ValueTypes().result(operation, 0) == yielded[2] else None
+    return operation

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Text with operations in their custom form, as text that MLIR's parser takes: all else stays as it is.
+
+``{ |%in: f32| scalar.activation exp %in }`` is a body of one operation, whose value is yielded. A ``SourceMap`` leads
+from the characters of the result to those of the text, for errors and locations.
+"""
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from nki_mlir.bindings import Module, ir, operations_of
+from nki_mlir.custom_form.lexing import VALUE, Cursor, MalformedForm, closing
+from nki_mlir.custom_form.operation_reader import GenericText, OperationReader, Piece, UnclearType
+from nki_mlir.custom_form.value_types import TOKEN, ValueTypes
+
+CUSTOM = re.compile(r"(?<![\w.#!@$\"-])(?:nki|nisa|scalar|isa)\.[A-Za-z_]\w*\b(?!\s*[=,}\])])|\{\s*\|")
+ATTRIBUTE_FOLLOWS = re.compile(r"\s*[=,}\])]")
+
+
+class MalformedText(Exception):
+    """All errors of a text, in order."""
+
+    def __init__(self, text: str, errors: list[MalformedForm]) -> None:
+        super().__init__("; ".join(error.message for error in errors))
+        self.text, self.errors = text, errors
+
+    def places(self) -> list[tuple[tuple[int, int], str]]:
+        """Line and column of each error, counted from 1, and what it says."""
+        lines = line_starts(self.text)
+        return [(place_in(lines, error.at), error.message) for error in self.errors]
+
+
+@dataclass
+class Edit:
+    """Characters of the text that are replaced."""
+
+    start: int
+    end: int
+    pieces: list[Piece]
+
+
+class SourceMap:
+    """From places in the text that MLIR parses to those in the text that was read."""
+
+    def __init__(self, text: str, edits: list[Edit]) -> None:
+        self.source = text
+        self.starts: list[int] = []             # of each piece, in the result
+        self.origins: list[tuple[int, bool]] = []   # where it comes from, and whether its characters do one by one
+        parts: list[str] = []
+        length = at = 0
+
+        def add(piece: str, origin: int, is_copy: bool) -> None:
+            nonlocal length
+            if piece:
+                self.starts.append(length)
+                self.origins.append((origin, is_copy))
+                parts.append(piece)
+                length += len(piece)
+        for edit in edits:
+            add(text[at:edit.start], at, True)
+            for piece, origin in edit.pieces:
+                add(piece, edit.start if origin is None else origin, origin is not None)
+            at = edit.end
+        add(text[at:], at, True)
+        self.text = "".join(parts)
+        self._lines = line_starts(self.text)
+        self._source_lines = line_starts(text)
+
+    def source_of(self, line: int, column: int) -> tuple[int, int]:
+        """The place in the source, both counted from 1."""
+        if not 0 < line <= len(self._lines):
+            return line, column
+        at = self._lines[line - 1] + column - 1
+        piece = bisect_right(self.starts, at) - 1
+        if piece < 0:
+            return line, column
+        origin, is_copy = self.origins[piece]
+        return place_in(self._source_lines, origin + (at - self.starts[piece] if is_copy else 0))
+
+    def relocate(self, module: Module, file: str) -> None:
+        """Give what the parser located in its text the places in the source."""
+        with module.context:
+            for op in operations_of(module, lambda name: True):
+                op.location = self._relocated(op.location, file)
+                for region in op.regions:
+                    for argument in (a for block in region.blocks for a in block.arguments):
+                        argument.set_location(self._relocated(argument.location, file))
+
+    def _relocated(self, location: ir.Location, file: str) -> ir.Location:
+        if not isinstance(location, ir.FileLineColLoc) or location.filename != "-":
+            return location
+        return ir.Location.file(file, *self.source_of(location.start_line, location.start_col))
+
+
+def line_starts(text: str) -> list[int]:
+    """Where each line begins."""
+    return [0, *(m.end() for m in re.finditer("\n", text))]
+
+
+def place_in(lines: list[int], at: int) -> tuple[int, int]:
+    """Line and column of a character, counted from 1."""
+    line = bisect_right(lines, at)
+    return line, at - lines[line - 1] + 1
+
+
+def has_custom_form(text: str) -> bool:
+    """Whether a text may have operations in their custom form; cheap, and sure where it says no."""
+    return CUSTOM.search(text) is not None
+
+
+def expanded(text: str) -> SourceMap:
+    """The text for MLIR's parser; raises ``MalformedText``."""
+    reader = TextReader(text)
+    reader.run()
+    if reader.errors:
+        raise MalformedText(text, reader.errors)
+    return SourceMap(text, reader.edits)
+
+
+class TextReader:
+    """Goes through a text once."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.types = ValueTypes()
+        self.operations = OperationReader(self.types)
+        self.edits: list[Edit] = []
+        self.errors: list[MalformedForm] = []
+        self.bodies = 0
+        self.unique = "%yielded"
+        while self.unique in text:
+            self.unique += "_"
+
+    def run(self) -> None:
+        at, end = 0, len(self.text)
+        while (token := TOKEN.search(self.text, at)) is not None and token.start() < end:
+            at = self.step(token)
+
+    def step(self, token: "re.Match[str]") -> int:
+        """Take a token; where to go on."""
+        try:
+            match token.lastgroup:
+                case "operation":
+                    return self.operation(token, None)
+                case "result":
+                    following = TOKEN.match(self.text, token.end())
+                    if following is not None and following.lastgroup == "operation":
+                        return self.operation(following, token["result_name"])
+                case "body":
+                    return self.body(token)
+            self.types.meet(self.text, token)
+        except MalformedForm as error:
+            if not isinstance(error, UnclearType):
+                self.errors.append(error)
+            if token.lastgroup == "result":
+                self.types.unclear.add(token["result_name"])
+            stop = self.text.find("\n", max(error.at, token.start()))
+            return stop if stop >= 0 else len(self.text)
+        return token.end()
+
+    def operation(self, token: "re.Match[str]", result: str | None) -> int:
+        """An operation of our dialects, if the name is one and not that of an attribute."""
+        if ATTRIBUTE_FOLLOWS.match(self.text, token.end()) and result is None:
+            return token.end()
+        cursor = Cursor(self.text, token.end())
+        found = self.read(cursor, token[0], result)
+        self.edits.append(Edit(token.start(), cursor.at, found.pieces))
+        return cursor.at
+
+    def read(self, cursor: Cursor, name: str, result: str | None) -> GenericText:
+        found = self.operations.read(cursor, name, result)
+        while self.text[cursor.at - 1].isspace():       # what is behind the operation keeps its line
+            cursor.at -= 1
+        if result is not None:
+            self.types.define(result, found.result)
+            self.types.unclear.discard(result)
+        return found
+
+    def body(self, token: "re.Match[str]") -> int:
+        """``{ |ARGUMENTS| VALUE or OPERATION }``."""
+        bar = self.types.arguments(self.text, token.end())
+        if not self.text.startswith("|", bar):
+            raise MalformedForm(bar, "expected ',' or '|' behind the arguments of a body")
+        cursor = Cursor(self.text, bar + 1)
+        start = cursor.skip()
+        head: list[Piece] = [("^bb0(", None), (self.text[token.end():bar], token.end()), ("): ", None)]
+        value = cursor.take(VALUE)
+        if value is not None:
+            values, kinds = [(value, start)], [self.kind_of(value, start)]
+            while cursor.took(","):
+                at = cursor.skip()
+                values.append((cursor.take(VALUE) or "", at))
+                kinds.append(self.kind_of(*values[-1]))
+            pieces: list[Piece] = [("linalg.yield ", None)]
+            for k, (one, at) in enumerate(values):
+                pieces += [(", ", None)] * (k > 0) + [(one, at)]
+            pieces.append((f" : {', '.join(kinds)} ", None))
+            self.edits.append(Edit(token.start(), cursor.at, [("{ ", None), *head, *pieces]))
+        else:
+            self.bodies += 1
+            value = f"{self.unique}{self.bodies}"
+            operation = TOKEN.match(self.text, start)
+            if operation is not None and operation.lastgroup == "operation":
+                cursor.at = operation.end()
+                found = self.read(cursor, operation[0], value)
+                pieces, kind = found.pieces, found.result
+            else:
+                cursor.at = closing(self.text, start)
+                while self.text[cursor.at - 1].isspace():
+                    cursor.at -= 1
+                pieces, kind = [(self.text[start:cursor.at], start)], self.types.result(self.text, start)
+            if kind is None:
+                raise MalformedForm(start, "cannot tell the type of what this body yields: write the body with its "
+                                           "'^bb0(...)' and 'linalg.yield'")
+            self.edits.append(Edit(token.start(), cursor.at, [
+                ("{ ", None), *head, (f"{value} = ", None), *pieces, (f" linalg.yield {value} : {kind} ", None)]))
+        if not cursor.next_is("}"):
+            raise cursor.unexpected("'}' behind the one operation of a body")
+        return cursor.at
+
+    def kind_of(self, value: str, at: int) -> str:
+        """The type of a value that is yielded."""
+        found = self.types.of(value)
+        if found is None:
+            raise MalformedForm(at, f"cannot tell the type of {value or 'the value'} from the text above")
+        return found

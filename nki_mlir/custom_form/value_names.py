@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Names of values as the source has them: of buffers and arguments their ``nki.name``, of others their name location.
+
+MLIR takes names from locations, makes them unique and keeps scopes apart. So a copy of the module gets the names as
+locations, and the names that are printed of it replace those of the module's own text, one after the other: the text
+keeps its locations.
+"""
+
+import re
+
+from nki_mlir.bindings import Module, Operation, Value, cloned, ir, operations_of
+from nki_mlir.custom_form.lexing import STRING, VALUE
+from nki_mlir.dialects.source_locations import ORIGIN
+
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+NUMBERED = re.compile(r"(?:.*_\d+|arg\d+)")
+COUNTERS = "ijklmn"                     # of loops, from the outermost in
+NAMES = re.compile(STRING + r"|//[^\n]*|" + VALUE.pattern)
+
+
+def named_text(module: Module, text: str) -> str:
+    """The module's text with the names of the source."""
+    copy = cloned(module)
+    with copy.context, ir.Location.unknown() as unknown:
+        for op in operations_of(copy, lambda name: True):
+            name = result_name(op)
+            _name_arguments(op, unknown)
+            op.location = unknown if name is None else ir.Location.name(name, unknown)
+        names = iter([m[0] for m in NAMES.finditer(copy.operation.get_asm(use_name_loc_as_prefix=True))
+                      if m[0].startswith("%")])
+    found = [m for m in NAMES.finditer(text) if m[0].startswith("%")]
+    parts, at = [], 0
+    for token, new in zip(found, names):
+        # What belongs to the value stays: "%2#1" is result 1 of %2.
+        parts += [text[at:token.start()], new]
+        at = token.end()
+    return "".join([*parts, text[at:]])
+
+
+def result_name(op: Operation) -> str | None:
+    """The name of what an operation makes; None where MLIR chooses it."""
+    if not len(op.results):
+        return None
+    location = op.location
+    if isinstance(location, ir.NameLoc) and not location.name_str.startswith(ORIGIN):
+        return _usable(location.name_str)
+    if op.name == "memref.alloc":
+        return _attribute(op.attributes)
+    if op.name == "nki.view":
+        return _owner_name(op.operands[0])
+    return None
+
+
+def _owner_name(value: Value) -> str | None:
+    """The name of the buffer that a view is of."""
+    if isinstance(value, ir.BlockArgument):
+        function = value.owner.owner
+        if function.name != "func.func" or "arg_attrs" not in function.attributes:
+            return None
+        return _attribute(function.attributes["arg_attrs"][value.arg_number])
+    owner = value.owner
+    return result_name(owner) if isinstance(owner, Operation) else None
+
+
+def _attribute(attributes: "ir.OpAttributeMap | ir.DictAttr") -> str | None:
+    """The name that attributes give."""
+    if "nki.name" not in attributes or not isinstance(attributes["nki.name"], ir.StringAttr):
+        return None
+    return _usable(attributes["nki.name"].value)
+
+
+def _usable(name: str) -> str | None:
+    """The name, if MLIR prints it as it is; one with a number behind it could be that of another value."""
+    return name if IDENTIFIER.fullmatch(name) and not NUMBERED.fullmatch(name) else None
+
+
+def _name_arguments(op: Operation, unknown: ir.Location) -> None:
+    """Arguments of functions have their names, counters of loops i, j, k from the outermost in."""
+    marks = op.attributes["arg_attrs"] if op.name == "func.func" and "arg_attrs" in op.attributes else None
+    for region in op.regions:
+        for block in region.blocks:
+            for number, argument in enumerate(block.arguments):
+                name, location = None, argument.location
+                if isinstance(location, ir.NameLoc) and not location.name_str.startswith(ORIGIN):
+                    name = _usable(location.name_str)
+                elif marks is not None and number < len(marks):
+                    name = _attribute(marks[number])
+                elif op.name == "scf.for" and number == 0:
+                    depth = _depth(op)
+                    name = COUNTERS[depth] if depth < len(COUNTERS) else None
+                argument.set_location(unknown if name is None else ir.Location.name(name, unknown))
+
+
+def _depth(op: Operation) -> int:
+    """How many loops an operation is in."""
+    depth, above = 0, op.parent
+    while above is not None:
+        depth += above.operation.name == "scf.for"
+        above = above.operation.parent
+    return depth

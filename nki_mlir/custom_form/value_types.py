@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The types of values, as far as the text says them where they are defined.
+
+The generic form of an operation needs the types of its operands; its custom form leaves them out. What is defined by an
+argument, an allocation, a constant or one of our operations has its type there. Of any other value the printer writes
+the type where it is used, ``(%v : f32)``: printer and reader ask this module the same.
+"""
+
+import re
+
+from nki_mlir.custom_form.lexing import STRING, Cursor, MalformedForm, end_of_item, structure
+
+# What begins something of interest in a text: reader and printer go from one to the next.
+TOKEN = re.compile(r"(?P<comment>//[^\n]*)"
+                   r"|(?P<generic>" + STRING + r")"
+                   r"|(?P<alias>^[!#](?P<alias_name>[A-Za-z_][\w$.]*)\s*=\s*)"
+                   r"|(?P<function>(?<![\w.\"])func\.func\b)"
+                   r"|(?P<block>\^[A-Za-z_0-9$.-]+\()"
+                   r"|(?P<body>\{\s*\|)"
+                   r"|(?P<result>(?P<result_name>%[\w$.-]+)\s*=\s*)"
+                   r"|(?P<operation>(?<![\w.#!@$\"-])(?:nki|nisa|scalar|isa)\.[A-Za-z_]\w*)", re.MULTILINE)
+ARGUMENT = re.compile(r"\s*(%[\w$.-]+)\s*:\s*")
+# The type at the end of these is that of their result, behind "to" or "->" where there are two.
+TYPED = re.compile(r"(?:memref\.alloc|memref\.alloca|memref\.get_global|memref\.reinterpret_cast|memref\.subview|"
+                   r"memref\.cast|arith\.constant|arith\.index_cast|arith\.addi|arith\.muli|linalg\.index)\b")
+INDEX = re.compile(r"affine\.apply\b")
+TO = re.compile(r"\s*(?:to\b|->)")
+
+
+class ValueTypes:
+    """The types of the values of a text, read from its beginning to its end. The last definition of a name counts."""
+
+    def __init__(self) -> None:
+        self.types: dict[str, str] = {}
+        self.aliases: dict[str, str] = {}
+        self.attributes: dict[str, str] = {}
+        self.unclear: set[str] = set()          # values of operations that could not be read
+
+    def of(self, name: str) -> str | None:
+        """The type of a value, aliases replaced; None where the text does not say it."""
+        found = self.types.get(name)
+        return None if found is None else self.resolved(found)
+
+    def resolved(self, kind: str) -> str:
+        """A type without aliases."""
+        for _ in self.aliases:
+            kind, changed = re.subn(r"!([A-Za-z_][\w$.]*)", lambda m: self.aliases.get(m[1], m[0]), kind)
+            if not changed:
+                break
+        return kind
+
+    def attribute(self, text: str) -> str:
+        """The text of an attribute, its alias replaced."""
+        return self.attributes.get(text[1:], text) if text.startswith("#") else text
+
+    def define(self, name: str, kind: str | None) -> None:
+        if kind is None:
+            self.types.pop(name, None)
+        else:
+            self.types[name] = kind
+
+    def meet(self, text: str, token: "re.Match[str]") -> None:
+        """Take notice of what a token defines."""
+        match token.lastgroup:
+            case "alias":
+                cursor = Cursor(text, token.end())
+                if token[0].startswith("!"):
+                    self.aliases[token["alias_name"]] = cursor.type()
+                else:
+                    self.attributes[token["alias_name"]] = cursor.raw_line()
+            case "function":
+                start = text.find("(", token.end())
+                if start >= 0:
+                    self.arguments(text, start + 1)
+            case "block" | "body":
+                self.arguments(text, token.end())
+            case "result":
+                self.define(token["result_name"], self.result(text, token.end()))
+
+    def arguments(self, text: str, at: int) -> int:
+        """Take notice of arguments, ``%a: f32, %b: f32``; where the list ends."""
+        while (found := ARGUMENT.match(text, at)) is not None:
+            cursor = Cursor(text, found.end())
+            self.define(found[1], cursor.type())
+            at = end_of_item(text, cursor.at)
+            if not text.startswith(",", at):
+                break
+            at += 1
+        return at
+
+    def result(self, text: str, at: int) -> str | None:
+        """The type of what an operation's text says it makes; None where it does not say it."""
+        if INDEX.match(text, at):
+            return "index"
+        generic = text.startswith('"', at)
+        if not generic and not TYPED.match(text, at):
+            return None
+        start = next((p for token, p in structure(text, at) if token == ":" or (token == "\n" and not generic)), -1)
+        if start < 0 or text[start] != ":":
+            return None
+        cursor = Cursor(text, start + 1)
+        try:
+            kind = cursor.type()
+            if TO.match(text, cursor.at):
+                cursor.at = TO.match(text, cursor.at).end()     # type: ignore[union-attr]
+                kind = cursor.type()
+        except MalformedForm:
+            return None
+        return None if kind.startswith("(") else kind

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What each part of the custom form says, and the errors of a text that is wrong."""
+
+import pytest
+
+from nki_mlir.cli import opt
+from nki_mlir.cli.source import MalformedInput, read_module
+from nki_mlir.custom_form.lexing import Cursor
+from nki_mlir.custom_form.printer import custom_text
+from nki_mlir.custom_form.subscripts import buffer_of, read_subscripts, subscripts
+from nki_mlir.dialects.access import Access, Linear
+from nki_mlir.scalar.dtypes import BY_MLIR
+
+F32, BF16 = BY_MLIR["f32"], BY_MLIR["bf16"]
+CHIP, HBM = 'memref<128x4x512xf32, "sbuf">', 'memref<300x512xf32, "hbm">'
+
+
+def chip(*dims, partition=Linear(), free=Linear(), dtype=F32) -> Access:
+    return Access(dtype, partition, free, dims)
+
+
+@pytest.mark.parametrize("kind, access, text", [
+    (CHIP, chip((1, 128), (512, 4), (1, 512)), ""),
+    (CHIP, chip((1, 44), (512, 4), (1, 512)), "[0:44, 0:4, 0:512]"),
+    (CHIP, chip((1, 128), (1, 512), free=Linear(1024)), "[0:128, 2, 0:512]"),
+    (CHIP, chip((1, 128), (2, 256), free=Linear(1025)), "[0:128, 2, 0:256 * 2 + 1]"),
+    (CHIP, chip((1, 32), (-1, 512), partition=Linear(64), free=Linear(511)), "[64:96, 0, 0:512 * -1 + 511]"),
+    (CHIP, chip((1, 32), (1, 7), partition=Linear(0, ((0, 32),)), free=Linear(3, ((1, 512),))),
+     "[%i * 32 + 0:32, %j, 3:10]"),
+    (CHIP, chip((1, 128), (0, 9), (1, 512)), "[0:128, 0, x 9, 0:512]"),
+    (CHIP, chip((0, 128), (1, 512), partition=Linear(5)), "[5, 0, x 128, 0:512]"),
+    (CHIP, chip((1, 128), (64, 4), (1, 16)), "[0:128, 0, 0:4 * 64 + 0:16]"),
+    (CHIP, chip((1, 128), (1024, 4), (1, 1024), dtype=BF16), "[0:128, 0:4, 0:1024] as bf16"),
+    (HBM, Access(F32, None, Linear(131072), ((512, 44), (1, 512))), "[256:300, 0:512]"),
+    (HBM, Access(F32, None, Linear(-2), ((512, 3), (1, 4))), "[0:3, -2:2]"),
+    (HBM, Access(F32, None, Linear(0), ((1, 512), (512, 300))), "[0, 0:512 + 0:300 * 512]"),      # transposed
+], ids=lambda part: part if isinstance(part, str) else "")
+def test_patterns_as_subscripts(kind, access, text):
+    buffer = buffer_of(kind)
+    assert subscripts(access, buffer, ["%i", "%j"]) == text
+    assert not text or read_subscripts(Cursor(text)).access(buffer, ["%i", "%j"]) == access
+
+
+HEAD = """func.func @f(%x: memref<300x512xf32, "hbm">, %t: memref<128x512xf32, "sbuf">, %p: memref<128x8xf32, "psum">) {
+"""
+
+
+@pytest.mark.parametrize("line, column, message", [
+    ("nki.load %t = %x[0:128]", 19, "'nki.load' op has 1 subscripts, the buffer has 2 axes"),
+    ("nki.load %t = %x[0:128, 0:512", 32, "'nki.load' op expected ',' or ']' behind a subscript, found 'return'"),
+    ("nki.load %t = %x[5:5, 0:512]", 20, "'nki.load' op the range 5:5 is empty"),
+    ("nki.load %t, %x", 16, "'nki.load' op has too many operands: dst"),
+    ("nki.load %t", 14, "'nki.load' op expected '=' behind what is written, found 'return'"),
+    ("nki.load %t = %y", 17, "'nki.load' op cannot tell the type of %y from the text above: write (%y : type)"),
+    ("nki.laod %t = %x", 3, "'nki.laod' is no operation; 'nki.load' is one"),
+    ("nki.binary %t = %t, %t", 14, "'nki.binary' op expected attribute 'op', a name, found '%t'"),
+    ("nki.load %t = %x where d2 <= 4", 3, "'nki.load' op d2 is no axis of the operation, which has 2"),
+    ("nki.load %t = %x[0:128, 0:512] {mask = 1, mask = 2}", 45, "'nki.load' op has attribute 'mask' twice"),
+    ("nisa.activation exp %t = %t, gain: %t", 32, "'nisa.activation' op has no operand 'gain' here that may be left out: "
+                                                  "bias, scale"),
+    # Found when the operation is verified, at the same place.
+    ("nki.load %t = %x[200:328, 0:512]", 3, "'nki.load' op Out-of-bound access for tensor `src` on dimension 0 (flat): "
+                                            "index range [102400, 167935] exceed dimension size of 153600"),
+    ("nki.load %t = %x[%z * 128 + 0:128, 0:512]", 20, "use of undeclared SSA value name"),
+])
+def test_errors_name_place_and_rule(line, column, message):
+    with pytest.raises(MalformedInput) as caught:
+        read_module(f"{HEAD}  {line}\n  return\n}}\n", "kernel.mlir")
+    found = caught.value.diagnostics[0]
+    at = 3 if "found 'return'" in message else 2
+    assert (found.file, found.line, found.column) == ("kernel.mlir", at, column if at == 2 else 3)
+    assert message in found.message
+
+
+def test_all_errors_of_a_text_are_told():
+    with pytest.raises(MalformedInput) as caught:
+        read_module(f"{HEAD}  nki.load %t = %x[1]\n  nki.memset %t\n  nki.laod %t = %x\n  return\n}}\n", "x")
+    assert [(d.line, d.column) for d in caught.value.diagnostics] == [(2, 19), (3, 3), (4, 3)]
+
+
+def test_text_that_a_person_writes():
+    module = read_module(HEAD + """
+  // An operation may go over lines, and its form may be mixed with the generic one.
+  %c0 = arith.constant 0 : index  %c2 = arith.constant 2 : index  %c1 = arith.constant 1 : index
+  %tile = nki.buffer : memref<128x512xf32, "sbuf">
+  scf.for %i = %c0 to %c2 step %c1 {
+    nki.load %tile =
+        %x[%i * 128 + 0:128, 0:512]   // whole rows
+    nki.unary exp %t = %tile
+  }
+  %v = nki.view %t[0:128, 0, x 8]
+  linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]}
+    outs(%v : memref<128x8xf32, strided<[512, 0]>, "sbuf">) { |%out: f32| scalar.activation exp %out }
+  return
+}
+""", "<text>")
+    text = custom_text(module)
+    assert "    %tile = nki.buffer : !sbuf_128x512xf32\n" in text
+    assert "      nki.load %tile = %arg0[%i * 128 + 0:128, 0:512]\n" in text
+    assert "{ |%out: f32| scalar.activation exp %out }" in text
+    assert 'nki.name = "tile"' in module.operation.get_asm()
+
+
+def test_locations_are_kept_where_they_are_printed(tmp_path, capsys):
+    file = tmp_path / "kernel.mlir"
+    file.write_text(f"{HEAD}  %v = nki.view %t\n  nki.load %t = %x[0:128, 0:512]\n  return\n}}\n")
+    assert opt.main(["--mlir-print-debuginfo", str(file)]) == 0
+    plain = capsys.readouterr().out
+    assert f'loc("{file}":2:8)' in plain and f'loc("{file}":3:3)' in plain
+    assert opt.main(["--mlir-print-debuginfo", "--print=pretty", str(file)]) == 0
+    pretty = tmp_path / "pretty.mlir"
+    pretty.write_text(capsys.readouterr().out)
+    assert "nki.load %arg1 = %arg0[0:128, 0:512] loc(#loc" in pretty.read_text()
+    assert opt.main(["--mlir-print-debuginfo", str(pretty)]) == 0
+    assert capsys.readouterr().out == plain
+
+
+def test_forms_that_are_printed(tmp_path, capsys):
+    """Generic where other tools read, custom where it is asked for."""
+    file = tmp_path / "kernel.mlir"
+    file.write_text(f"{HEAD}  nki.load %t = %x[0:128, 0:512]\n  return\n}}\n")
+    for options, part in [([], '"nki.load"(%arg1, %arg0)'), (["--print=mlir"], '"nki.load"(%arg1, %arg0)'),
+                          (["--print=pretty"], "nki.load %arg1 = %arg0[0:128, 0:512]"),
+                          (["--print=pretty", "--mlir-print-op-generic"], '"func.func"()')]:
+        assert opt.main([*options, str(file)]) == 0
+        assert part in capsys.readouterr().out
+
+
+def test_byte_order_mark_is_passed(tmp_path, capsys):
+    file = tmp_path / "kernel.mlir"
+    file.write_bytes(b"\xef\xbb\xbf" + f"{HEAD}  return\n}}\n".encode())
+    assert opt.main([str(file)]) == 0
+    assert "func.func @f(" in capsys.readouterr().out
