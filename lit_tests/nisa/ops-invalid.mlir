@@ -77,7 +77,7 @@ func.func @tensor_scalar(%dst: memref<4x6xi32, "sbuf">, %src: memref<4x6xi32, "s
 #all = affine_set<() : (0 == 0)>
 #chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @activation(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
-  // expected-error@+1 {{'nisa.activation' operandSegmentSizes [1, 1, 1, 0, 0] do not divide 2 operands into dst, src, bias (0 or 1), scale (0 or 1) and symbols}}
+  // expected-error@+1 {{'nisa.activation' op operandSegmentSizes [1, 1, 1, 0, 0] do not divide 2 operands into dst, src, bias (0 or 1), scale (0 or 1) and symbols}}
   "nisa.activation"(%dst, %src) {
     access = [#chip_4x6_f32, #chip_4x6_f32],
     engine = "scalar", fn = "exp", imm = 1.0 : f64, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>,
@@ -269,7 +269,7 @@ func.func @tensor_copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbu
 #all = affine_set<() : (0 == 0)>
 #chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @memset(%dst: memref<4x6xf32, "sbuf">) {
-  // expected-error@+1 {{'nisa.memset' attribute 'value' is 1 : i64, which must be a float}}
+  // expected-error@+1 {{'nisa.memset' op attribute 'value' is 1 : i64, which must be a float}}
   "nisa.memset"(%dst) {
     access = [#chip_4x6_f32], engine = "vector", value = 1 : i64, mask = #all
   } : (memref<4x6xf32, "sbuf">) -> ()

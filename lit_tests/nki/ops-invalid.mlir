@@ -307,7 +307,7 @@ func.func @copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
 #all = affine_set<() : (0 == 0)>
 #chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
-  // expected-error@+1 {{'nki.copy' needs one access pattern per tile (2), has 1}}
+  // expected-error@+1 {{'nki.copy' op needs one access pattern per tile (2), has 1}}
   "nki.copy"(%dst, %src) {
     access = [#chip_4x6_f32], mask = #all
   } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
@@ -319,7 +319,7 @@ func.func @copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
 // A mask over an axis that is not there.
 #chip_4x6_f32 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 func.func @copy(%dst: memref<4x6xf32, "sbuf">, %src: memref<4x6xf32, "sbuf">) {
-  // expected-error@+1 {{'nki.copy' attribute 'mask' uses an axis beyond the operation's 2}}
+  // expected-error@+1 {{'nki.copy' op attribute 'mask' uses an axis beyond the operation's 2}}
   "nki.copy"(%dst, %src) {
     access = [#chip_4x6_f32, #chip_4x6_f32], mask = affine_set<(d0, d1, d2) : (-d2 + 5 >= 0)>
   } : (memref<4x6xf32, "sbuf">, memref<4x6xf32, "sbuf">) -> ()
@@ -366,7 +366,7 @@ func.func @view(%x: memref<4x6xf32, "sbuf">) {
 
 // A pattern that is none.
 func.func @view(%x: memref<4x6xf32, "sbuf">) {
-  // expected-error@+1 {{'nki.view' starts affine_map<() -> (0, 0, 0)> are not (offset) or (partition, offset) of symbols}}
+  // expected-error@+1 {{'nki.view' op starts affine_map<() -> (0, 0, 0)> are not (offset) or (partition, offset) of symbols}}
   %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (0, 0, 0)>, [[1, 4], [1, 6]]>} : (memref<4x6xf32, "sbuf">) -> memref<4x6xf32, strided<[6, 1]>, "sbuf">
   return
 }
@@ -375,7 +375,7 @@ func.func @view(%x: memref<4x6xf32, "sbuf">) {
 
 // A pattern of HBM, on chip.
 func.func @view(%x: memref<4x6xf32, "sbuf">) {
-  // expected-error@+1 {{'nki.view' access of 'source' needs (partition, offset) starts in sbuf}}
+  // expected-error@+1 {{'nki.view' op access of 'source' needs (partition, offset) starts in sbuf}}
   %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (0)>, [[1, 4], [1, 6]]>} : (memref<4x6xf32, "sbuf">) -> memref<4x6xf32, strided<[6, 1]>, "sbuf">
   return
 }
@@ -384,7 +384,7 @@ func.func @view(%x: memref<4x6xf32, "sbuf">) {
 
 // A pattern from a symbol that is not there.
 func.func @view(%x: memref<4x6xf32, "sbuf">) {
-  // expected-error@+1 {{'nki.view' access of 'source' uses more symbols than the operation has (0)}}
+  // expected-error@+1 {{'nki.view' op access of 'source' uses more symbols than the operation has (0)}}
   %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<()[s0] -> (0, s0)>, [[1, 4], [1, 6]]>} : (memref<4x6xf32, "sbuf">) -> memref<4x6xf32, strided<[6, 1]>, "sbuf">
   return
 }
@@ -393,7 +393,7 @@ func.func @view(%x: memref<4x6xf32, "sbuf">) {
 
 // A column too many.
 func.func @view(%x: memref<4x6xf32, "sbuf">) {
-  // expected-error@+1 {{'nki.view' Out-of-bound access for tensor `source` on dimension 1 (free): index range [1, 6] exceed dimension size of 6}}
+  // expected-error@+1 {{'nki.view' op Out-of-bound access for tensor `source` on dimension 1 (free): index range [1, 6] exceed dimension size of 6}}
   %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (0, 1)>, [[1, 4], [1, 6]]>} : (memref<4x6xf32, "sbuf">) -> memref<4x6xf32, strided<[6, 1], offset: 1>, "sbuf">
   return
 }
@@ -402,7 +402,7 @@ func.func @view(%x: memref<4x6xf32, "sbuf">) {
 
 // A partition too many.
 func.func @view(%x: memref<4x6xf32, "sbuf">) {
-  // expected-error@+1 {{'nki.view' Out-of-bound access for tensor `source` on dimension 0: index range [1, 4] exceed dimension size of 4}}
+  // expected-error@+1 {{'nki.view' op Out-of-bound access for tensor `source` on dimension 0: index range [1, 4] exceed dimension size of 4}}
   %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (1, 0)>, [[1, 4], [1, 6]]>} : (memref<4x6xf32, "sbuf">) -> memref<4x6xf32, strided<[6, 1], offset: 6>, "sbuf">
   return
 }
@@ -411,7 +411,7 @@ func.func @view(%x: memref<4x6xf32, "sbuf">) {
 
 // Another element type than the pattern has.
 func.func @view(%x: memref<4x6xf32, "sbuf">) {
-  // expected-error@+1 {{'nki.view' has type memref<4x6xbf16, strided<[6, 1]>, "sbuf">, its pattern gives memref<4x6xf32, strided<[6, 1]>, "sbuf">}}
+  // expected-error@+1 {{'nki.view' op has type memref<4x6xbf16, strided<[6, 1]>, "sbuf">, its pattern gives memref<4x6xf32, strided<[6, 1]>, "sbuf">}}
   %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>} : (memref<4x6xf32, "sbuf">) -> memref<4x6xbf16, strided<[6, 1]>, "sbuf">
   return
 }
@@ -420,7 +420,7 @@ func.func @view(%x: memref<4x6xf32, "sbuf">) {
 
 // Another start than the pattern has.
 func.func @view(%x: memref<4x6xf32, "sbuf">) {
-  // expected-error@+1 {{'nki.view' has type memref<4x2xf32, strided<[6, 1]>, "sbuf">, its pattern gives memref<4x2xf32, strided<[6, 1], offset: 3>, "sbuf">}}
+  // expected-error@+1 {{'nki.view' op has type memref<4x2xf32, strided<[6, 1]>, "sbuf">, its pattern gives memref<4x2xf32, strided<[6, 1], offset: 3>, "sbuf">}}
   %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (0, 3)>, [[1, 4], [1, 2]]>} : (memref<4x6xf32, "sbuf">) -> memref<4x2xf32, strided<[6, 1]>, "sbuf">
   return
 }
@@ -429,7 +429,7 @@ func.func @view(%x: memref<4x6xf32, "sbuf">) {
 
 // A dim of six elements cannot be left out.
 func.func @view(%x: memref<4x6xf32, "sbuf">) {
-  // expected-error@+1 {{'nki.view' leaves out a dim of several elements: dims [0] of [4, 6]}}
+  // expected-error@+1 {{'nki.view' op leaves out a dim of several elements: dims [0] of [4, 6]}}
   %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>, dims = array<i64: 0>} : (memref<4x6xf32, "sbuf">) -> memref<4xf32, strided<[6]>, "sbuf">
   return
 }
@@ -438,7 +438,7 @@ func.func @view(%x: memref<4x6xf32, "sbuf">) {
 
 // Dims in another order.
 func.func @view(%x: memref<4x6xf32, "sbuf">) {
-  // expected-error@+1 {{'nki.view' dims [1, 0] are not some of the pattern's 2, in order}}
+  // expected-error@+1 {{'nki.view' op dims [1, 0] are not some of the pattern's 2, in order}}
   %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>, dims = array<i64: 1, 0>} : (memref<4x6xf32, "sbuf">) -> memref<4x6xf32, strided<[6, 1]>, "sbuf">
   return
 }
@@ -447,7 +447,7 @@ func.func @view(%x: memref<4x6xf32, "sbuf">) {
 
 // A view of a view.
 func.func @view(%x: memref<4x6xf32, strided<[12, 1]>, "sbuf">) {
-  // expected-error@+1 {{'nki.view' operand 'source' has type memref<4x6xf32, strided<[12, 1]>, "sbuf">, which is not a whole buffer of static shape}}
+  // expected-error@+1 {{'nki.view' op operand 'source' has type memref<4x6xf32, strided<[12, 1]>, "sbuf">, which is not a whole buffer of static shape}}
   %v = "nki.view"(%x) {access = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>} : (memref<4x6xf32, strided<[12, 1]>, "sbuf">) -> memref<4x6xf32, strided<[6, 1]>, "sbuf">
   return
 }

@@ -50,7 +50,8 @@ VALID = """func.func @kernel(%src: memref<4x64xf32, "hbm">, %dst: memref<4x8xf32
   return
 }
 """
-LOAD, SCALAR, SEGMENTS, REDUCE = "'nki.load' ", "'nki.binary_scalar' ", "'nisa.tensor_scalar' ", "'nisa.tensor_reduce' "
+LOAD, SCALAR = "'nki.load' op ", "'nki.binary_scalar' op "
+SEGMENTS, REDUCE = "'nisa.tensor_scalar' op ", "'nisa.tensor_reduce' op "
 FIRST = "#nki.access<f32, affine_map<()[s0, s1] -> (0, 0)>, [[1, 4], [1, 8]]>"
 
 # What is replaced in the valid module, by what, and what is said of it.
@@ -243,7 +244,7 @@ def test_operand_type__is_diagnosed(name: str, tmp_path: Path, capsys: pytest.Ca
 }}"""
     status, lines, file = status_and_errors(text, tmp_path, capsys)
     assert status == 1
-    assert lines[0].startswith(f"{file}:2:3: error: 'nki.copy' {said}")
+    assert lines[0].startswith(f"{file}:2:3: error: 'nki.copy' op {said}")
 
 
 UNKNOWN = ("a symbol operand of 'nki.memset' is no loop variable with constant bounds, program id or loaded number "
@@ -280,7 +281,7 @@ def test_symbol__is_diagnosed(name: str, tmp_path: Path, capsys: pytest.CaptureF
 }}"""
     status, lines, file = status_and_errors(text, tmp_path, capsys)
     assert status == 1
-    assert lines[0] == f"{file}:7:3: error: 'nki.memset' {UNKNOWN}"
+    assert lines[0] == f"{file}:7:3: error: 'nki.memset' op {UNKNOWN}"
 
 
 def test_cycles__in_conditions_and_sums_end(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

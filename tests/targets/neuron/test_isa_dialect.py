@@ -56,7 +56,7 @@ def test_branch__to_the_end_of_a_stream(context):
     ('["x", #nki', '["sbuf", #nki', "the access of 'src' does not fit its memory 'sbuf'"),
     ('fields = {dst = "r1", value', 'fields = {dst = 1 : i64, value', "field dst of MOVE cannot be 1"),
     ('waits = [[', 'waits = [[], [', "has an attribute that is not of the documented form"),
-    ('{op = "lt"', '{op = "less"', "'isa.branch' has no comparison"),
+    ('{op = "lt"', '{op = "less"', "'isa.branch' op has no comparison"),
 ])
 def test_error__malformed(old, new, what, context):
     text = program_text(parse_program(PROGRAM))
