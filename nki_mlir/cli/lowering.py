@@ -6,27 +6,34 @@ standard error.
 """
 
 import argparse
+import io
 import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from nki_mlir.alone import alone
 from nki_mlir.bindings import Module, Region, ir
 from nki_mlir.cli import source
 from nki_mlir.cli.arguments import parse_arguments, parse_grid
 from nki_mlir.cli.command import fail
+from nki_mlir.cli.expected_diagnostics import check_expected
 from nki_mlir.cli.runnable import set_target, specialized
 from nki_mlir.custom_form.printer import custom_text
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.passes.pass_manager import PassObserver, Records, pass_named, passes_named, run_passes
 from nki_mlir.passes.pipeline_text import split_pipeline
 from nki_mlir.passes.pipelines import GRAPH_ON_CPU, is_graph, passes_to
+from nki_mlir.passes.safety import dialects
 from nki_mlir.targets.cpu.pipeline import NAMES as CPU_PASSES
 
 
 def run(options: argparse.Namespace) -> int:
     """Read, run what is asked for, write."""
+    if options.show_dialects:
+        source.write_output("-", "Available Dialects: " + ", ".join(dialects()) + "\n")
+        return 0
     source.load_libraries(options.load_library)
     if source.is_kernel(options.file):
         return write(options, [process(m, options) for m in captured_modules(options)])
@@ -34,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     parts = split_input(text) if options.split_input_file else [text]
     name = source.display_name(options.file)
     if options.verify_diagnostics:
-        return check_expected(parts, name, lambda part: process(source.read_module(part, name), options))
+        return check_expected(parts, name, lambda part, met: process(source.read_module(part, name, met), options))
     status, made = 0, []
     for part in parts:
         try:
@@ -84,7 +91,7 @@ def lowered(module: Module, options: argparse.Namespace, report: "PassReport") -
         case "linalg" | "nisa":
             run_passes(module, passes_to(options.goal, module), report)
     source.verify_result(module)
-    return text_of(module, options) + "\n"
+    return bytecode_of(module) if options.emit_bytecode else text_of(module, options) + "\n"
 
 
 def lower_to_isa(module: Module, form: str, observer: PassObserver, level: int = 1) -> str | bytes:
@@ -119,13 +126,21 @@ def text_of(module: Module | Records, options: argparse.Namespace) -> str:
     if prints_custom_form(options):
         return custom_text(module, options.mlir_print_debuginfo)
     text: str = module.operation.get_asm(enable_debug_info=options.mlir_print_debuginfo,
-                                         print_generic_op_form=options.mlir_print_op_generic)
+                                         print_generic_op_form=options.mlir_print_op_generic,
+                                         use_local_scope=options.mlir_print_local_scope)
     return text
+
+
+def bytecode_of(module: Module) -> bytes:
+    """The module in MLIR's binary form."""
+    written = io.BytesIO()
+    module.operation.write_bytecode(written)
+    return written.getvalue()
 
 
 def prints_custom_form(options: argparse.Namespace) -> bool:
     """Whether operations are printed in their custom form: where that is asked for, else where somebody reads it."""
-    if options.mlir_print_op_generic:
+    if options.mlir_print_op_generic or options.mlir_print_local_scope:
         return False
     return options.print == "pretty" or (options.print is None and options.output == "-" and sys.stdout.isatty())
 
@@ -142,13 +157,14 @@ def _inside(region: Region) -> int:
 
 
 class PassReport(PassObserver):
-    """Prints what was asked for around each pass; ``finish`` prints what is known at the end."""
+    """Prints what was asked for around each pass, or writes it into files; ``finish`` prints what the end knows."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.times: list[tuple[str, float]] = []
         self.counts: list[tuple[str, int, int]] = []
         self.text, self.found, self.start = "", 0, 0.0
+        self.dumps = 0
         self.named = {when: {name for names in getattr(options, f"mlir_print_ir_{when}") for name in names.split(",")}
                       for when in ("before", "after")}
         for name in set().union(*self.named.values()) - {*CPU_PASSES}:
@@ -179,63 +195,31 @@ class PassReport(PassObserver):
         return not self.named[when].isdisjoint(re.findall(r"[\w-]+", name))
 
     def dump(self, when: str, name: str, text: str) -> None:
+        directory = self.options.mlir_print_ir_tree_dir
+        if directory:
+            label = re.sub(r"[^\w-]+", "_", name).strip("_")
+            file = Path(directory) / f"{self.dumps}_{when.lower()}_{label}.mlir"
+            self.dumps += 1
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise source.SourceError(f"cannot write {file}: {error.strerror}") from None
+            source.write_output(str(file), f"{text}\n")
+            return
         print(f"// -----// IR Dump {when} {name} //----- //\n{text}", file=sys.stderr)
 
     def finish(self) -> None:
-        """The tables."""
+        """The pipeline and the tables."""
+        if self.options.dump_pass_pipeline:
+            given = dict(self.options.passes)
+            names = [f"{name}{{{given[name]}}}" if given.get(name) else name for name, _ in self.times]
+            print(f"Pass Manager with {len(names)} passes:\nbuiltin.module({','.join(names)})", file=sys.stderr)
         if self.options.mlir_timing:
             for name, seconds in [*self.times, ("total", sum(seconds for _, seconds in self.times))]:
                 print(f"{name:32s} {seconds * 1e3:9.2f} ms", file=sys.stderr)
         if self.options.mlir_pass_statistics:
             for name, found, left in self.counts:
                 print(f"{name:32s} {found:9d} -> {left} operations", file=sys.stderr)
-
-
-# -- --verify-diagnostics ----------------------------------------------------------------------------------------------
-# ``// expected-error@+1 {{text}}`` announces an error on the next line whose message contains the text; ``@-1``,
-# ``@below`` and ``@above`` work as in mlir-opt; without an offset it is the comment's own line.
-EXPECTED = re.compile(r"//\s*expected-error(?:\s*@\s*([+-]\d+|below|above|unknown))?\s*\{\{(.*?)\}\}")
-
-
-def expected_errors(text: str) -> list[tuple[int | None, str]]:
-    """(line, part of the message) of every announcement; the line is None for ``@unknown``."""
-    found: list[tuple[int | None, str]] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        for offset, message in EXPECTED.findall(line):
-            shift = {"below": 1, "above": -1, "": 0, "unknown": 0}.get(offset)
-            at = number + (int(offset) if shift is None else shift)
-            found.append((None if offset == "unknown" else at, message))
-    return found
-
-
-def errors_of(error: NkiMlirError) -> list[tuple[int | None, str]]:
-    diagnostics = getattr(error, "diagnostics", ())
-    if diagnostics:
-        return [(d.line, d.message) for d in diagnostics]
-    return [(error.at.line if error.at else None, error.headline)]
-
-
-def check_expected(parts: Sequence[str], name: str, process: Callable[[str], object]) -> int:
-    """Process every part; 0 when announced and actual errors agree."""
-    status = 0
-    for part in parts:
-        awaited = expected_errors(part)
-        came: list[tuple[int | None, str]] = []
-        try:
-            process(part)
-        except NkiMlirError as error:
-            came = errors_of(error)
-        for line, message in list(awaited):
-            match = next((c for c in came if (line is None or c[0] == line) and message in c[1]), None)
-            if match is None:
-                print(f"{name}:{line or 1}:1: error: expected error \"{message}\" was not produced", file=sys.stderr)
-                status = 1
-            else:
-                came.remove(match)
-        for at, message in came:
-            print(f"{name}:{at or 1}:1: error: unexpected error: {message}", file=sys.stderr)
-            status = 1
-    return status
 
 
 # -- from Python -------------------------------------------------------------------------------------------------------

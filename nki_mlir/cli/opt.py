@@ -86,8 +86,8 @@ class _AddPasses(argparse.Action):
         options.passes = [*options.passes, *added]
 
 
-def build_parser(passes: Sequence[PassSummary]) -> argparse.ArgumentParser:
-    """The command line, with an option for each pass."""
+def build_parser(passes: Sequence[PassSummary], others: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The command line, with an option for each pass, also for these others of MLIR's."""
     p = CommandParser(
         prog="nki-opt", usage="nki-opt [OPTIONS] [PASSES] FILE", argument_default=None,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=120),
@@ -116,7 +116,7 @@ def build_parser(passes: Sequence[PassSummary]) -> argparse.ArgumentParser:
     for name, pipeline in extensions.of("pipelines").items():
         group.add_argument(f"--{name}", dest=name, action=_AddPasses, metavar="", default=argparse.SUPPRESS,
                            help=f"the passes of this pipeline, of plugin {pipeline.origin}")
-    for name, text in UPSTREAM.items():
+    for name, text in (UPSTREAM | dict.fromkeys(others, "a pass of MLIR")).items():
         group.add_argument(f"--{name}", dest=name, action=_AddPasses, metavar="", default=argparse.SUPPRESS,
                            help=f"{text} (MLIR's)")
     group.add_argument("--pass-pipeline", dest="pipeline", action=_AddPasses, metavar="A,B{x=1}",
@@ -140,10 +140,16 @@ def build_parser(passes: Sequence[PassSummary]) -> argparse.ArgumentParser:
                        ("mlir-print-ir-after-all", "the same after every pass"),
                        ("mlir-print-ir-after-change", "print after passes only where they changed something"),
                        ("mlir-print-op-generic", "print operations in their generic form"),
+                       ("mlir-print-local-scope", "print operations with what they refer to, without aliases"),
                        ("mlir-print-debuginfo", "print locations"),
+                       ("dump-pass-pipeline", "print the passes as --pass-pipeline takes them, on standard error"),
+                       ("emit-bytecode", "write the module in MLIR's binary form"),
+                       ("show-dialects", "print the dialects that a file may have, and end"),
                        ("mlir-timing", "print the time of every pass, on standard error"),
                        ("mlir-pass-statistics", "print how many operations each pass found and left")):
         files.add_argument(f"--{name}", action="store_true", help=text)
+    files.add_argument("--mlir-print-ir-tree-dir", default="", metavar="DIR",
+                       help="write what is printed around passes into files of this directory")
     for when in ("before", "after"):
         files.add_argument(f"--mlir-print-ir-{when}", action="append", default=[], metavar="PASS,PASS",
                            help=f"print the module {when} these passes")
@@ -155,8 +161,20 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     load_plugins(arguments)
     passes = pass_summaries()
     # Without "=" the next word would be taken for their options.
-    alone = {f"--{name}" for name in (*UPSTREAM, *extensions.of("pipelines"), *(one.name for one in passes))}
-    return build_parser(passes).parse_args([f"{text}=" if text in alone else text for text in arguments])
+    others = other_passes(arguments, build_parser(passes))
+    alone = {f"--{name}" for name in (*UPSTREAM, *others, *extensions.of("pipelines"), *(one.name for one in passes))}
+    return build_parser(passes, others).parse_args([f"{text}=" if text in alone else text for text in arguments])
+
+
+def other_passes(arguments: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
+    """What is no option of ours but a pass of MLIR: all that the bindings have are options."""
+    known = [option for action in parser._actions for option in action.option_strings]
+    names = [text[2:].partition("=")[0] for text in arguments if re.match(r"--[a-z]", text)]
+    unknown = [name for name in dict.fromkeys(names) if not any(option.startswith(f"--{name}") for option in known)]
+    if not unknown:
+        return []
+    from nki_mlir.passes.pass_manager import is_upstream_pass  # start-up: loads MLIR
+    return [name for name in unknown if is_upstream_pass(name)]
 
 
 @alone

@@ -4,6 +4,7 @@
 import importlib.util
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,8 +106,11 @@ def is_graph_text(text: str) -> bool:
     return "stablehlo." in text or "vhlo." in text
 
 
-def read_module(text: str, name: str) -> "Module":
-    """The module that a text stands for, in a context of its own, checked to be safe; errors name the file."""
+def read_module(text: str, name: str, met: Callable[[str, int, str], None] | None = None) -> "Module":
+    """The module that a text stands for, in a context of its own, checked to be safe; errors name the file.
+
+    ``met`` is told of warnings and remarks: their kind, line and text. Without it MLIR prints them.
+    """
     from nki_mlir.dialects.isa.module import load_isa  # start-up: loads MLIR
     from nki_mlir.dialects.mlir_ops import new_context
     from nki_mlir.passes.safety import check_safe
@@ -117,12 +121,26 @@ def read_module(text: str, name: str) -> "Module":
         context = new_context()
     if "isa." in text:
         load_isa(context)
+    if met is not None:
+        tell(context, met)
     try:
         module = parse_module(text, context, name)
         check_safe(module)
     except NkiMlirError as error:
         raise renamed(error, name) from None
     return module
+
+
+def tell(context: "Context", met: Callable[[str, int, str], None]) -> None:
+    """Tell of warnings and remarks of MLIR."""
+    def handle(diagnostic: Any) -> bool:
+        kind = str(diagnostic.severity).rpartition(".")[2].lower()
+        if kind not in ("warning", "remark"):
+            return False
+        found = re.search(r'":(\d+):', str(diagnostic.location))
+        met(kind, int(found[1]) if found else 1, diagnostic.message)
+        return True
+    context.attach_diagnostic_handler(handle)
 
 
 def renamed(error: NkiMlirError, name: str) -> NkiMlirError:

@@ -176,6 +176,17 @@ class UpstreamFailed(NkiMlirError):
     fix = "run it with --mlir-print-ir-before={name} to see what it was given"
 
 
+def is_upstream_pass(name: str) -> bool:
+    """Whether MLIR has a pass of that name."""
+    try:
+        upstream_pass(name, "")
+    except UnknownPass:
+        return False
+    except UpstreamOption:              # it has, and needs options
+        pass
+    return True
+
+
 def upstream_pass(name: str, options: str) -> Pass:
     """The pass of that name."""
     text = f"{name}{{{options}}}" if options else name

@@ -16,6 +16,11 @@ ALLOWED = ("builtin.module", "func.", "nki.", "nisa.", "isa.", "scalar.", "scf."
 REFUSED = ("memref.extract_aligned_pointer_as_index", "func.constant", "func.call_indirect")
 
 
+def dialects() -> list[str]:
+    """The dialects of which a module from a file may have operations."""
+    return sorted({name.partition(".")[0] for name in ALLOWED})
+
+
 class UnsafeInput(NkiMlirError):
     code = "NKI-UNSAFE-INPUT"
     message = "{what}"

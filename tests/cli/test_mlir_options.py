@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from nki_mlir.bindings import ir
 from nki_mlir.cli import opt, run, translate
+from nki_mlir.cli.expected_diagnostics import check_expected
+from nki_mlir.dialects.mlir_ops import new_context
 from nki_mlir.passes.pipeline_text import split_pipeline
 from nki_mlir.targets.cpu.pipeline import NAMES
 
@@ -182,3 +185,82 @@ def test_completion__completes(capsys, tmp_path):
     assert completed("nki-opt --lower-to-i") == ["--lower-to-isa"]
     assert completed("nki-opt --nki-to") == ["--nki-to-linalg"]
     assert completed("nki-opt --emit=m") == ["mlir"]
+
+
+# -- options of mlir-opt that say what is printed ----------------------------------------------------------------------
+def test_local_scope__prints_what_is_referred_to(capsys):
+    text = opted(capsys, "--mlir-print-local-scope")[0]
+    assert "#map" not in text and "#nki.access<f32, affine_map<()[s0, s1] -> (0, 0)>" in text
+
+
+def test_pass_pipeline__is_dumped_as_it_can_be_given(capsys):
+    out, err = opted(capsys, "--canonicalize=max-iterations=2", "--lower-to-nisa", "--dump-pass-pipeline")
+    heading, text = err.splitlines()
+    names = ["canonicalize{max-iterations=2}", *ABOVE]
+    assert heading == f"Pass Manager with {len(names)} passes:" and text == f"builtin.module({','.join(names)})"
+    assert opted(capsys, f"--pass-pipeline={text}")[0] == out
+
+
+def test_dumps__go_into_files(capsys, tmp_path):
+    err = opted(capsys, "--lower-to-nisa", "--mlir-print-ir-after-all", f"--mlir-print-ir-tree-dir={tmp_path}/dumps")[1]
+    assert err == ""
+    files = sorted((tmp_path / "dumps").iterdir())
+    assert [file.name for file in files] == [f"{k}_after_{name}.mlir" for k, name in enumerate(ABOVE)]
+    assert opt.main(["--linalg-to-nisa", str(files[1])]) == 0
+    assert opt.main([f"--mlir-print-ir-tree-dir={files[0]}/x", "--cse", "--mlir-print-ir-after-all", FILE]) == 1
+    assert f"error: cannot write {files[0]}/x/0_after_cse.mlir: " in capsys.readouterr().err
+
+
+def test_bytecode__has_the_module(tmp_path, capsys):
+    plain = opted(capsys)[0]
+    assert opt.main(["--emit-bytecode", "-o", str(tmp_path / "module.mlirbc"), FILE]) == 0
+    data = (tmp_path / "module.mlirbc").read_bytes()
+    assert data.startswith(b"ML\xefR")
+    with new_context():
+        assert str(ir.Module.parse(data)) + "\n" == plain
+
+
+def test_dialects__are_shown(capsys):
+    assert opt.main(["--show-dialects"]) == 0
+    assert capsys.readouterr().out.startswith("Available Dialects: affine, arith, ")
+
+
+def test_passes_of_mlir__are_options(tmp_path, capsys):
+    file = tmp_path / "loop.mlir"
+    file.write_text("""func.func @loop(%m: memref<4xf32, "hbm">, %x: f32) {
+  affine.for %i = 0 to 4 {
+    affine.store %x, %m[%i] : memref<4xf32, "hbm">
+  }
+  return
+}
+""")
+    assert opt.main(["--lower-affine", "--convert-scf-to-cf=allow-pattern-rollback=false", str(file)]) == 0
+    text = capsys.readouterr().out
+    assert "memref.store" in text and "cf.cond_br" in text and "affine.for" not in text
+    with pytest.raises(SystemExit) as ended:
+        opt.main(["--affine-loop-enroll", str(file)])
+    assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("comment, status, problem", [
+    ("expected-error@+1 {{use of undeclared}}", 0, ""),
+    ("expected-error-re@+1 {{use of {{un[a-z]+}} SSA}}", 0, ""),
+    ("expected-error-re@+1 {{{{^}}use of {{.*}} name}}", 0, ""),
+    ("expected-error-re@+1 {{use of {{[0-9]+}} SSA}}", 1, 'expected error "use of {{[0-9]+}} SSA" was not produced'),
+    ("expected-error-re@+1 {{use {{(}} SSA}}", 1, "is no regular expression"),
+    ("expected-warning@+1 {{use of undeclared}}", 1, 'expected warning "use of undeclared" was not produced'),
+])
+def test_expected_diagnostics(tmp_path, capsys, comment, status, problem):
+    file = tmp_path / "wrong.mlir"
+    file.write_text(f"func.func @f() {{\n  // {comment}\n  return %nothing : index\n}}\n")
+    assert opt.main(["--verify-diagnostics", str(file)]) == status
+    assert problem in capsys.readouterr().err
+
+
+def test_expected_warnings__are_those_that_come(capsys):
+    def process(part, met):
+        met("warning", 2, "a shape is not known")
+    part = "\n// expected-warning {{shape}}"
+    assert check_expected([part], "x", process) == 0
+    assert check_expected(["", part], "x", process) == 1
+    assert capsys.readouterr().err == "x:2:1: error: unexpected warning: a shape is not known\n"

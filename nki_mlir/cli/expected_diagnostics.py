@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``--verify-diagnostics``: comments that announce errors, warnings and remarks, compared with those that come.
+
+``// expected-error@+1 {{text}}`` announces an error on the next line whose message contains the text; ``@-1``,
+``@below`` and ``@above`` work as in mlir-opt; without an offset it is the comment's own line. In
+``expected-error-re {{a {{b.*}}}}`` what is in inner braces is a regular expression.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from nki_mlir.diagnostics import NkiMlirError
+
+EXPECTED = re.compile(r"//\s*expected-(?P<kind>error|warning|remark)(?P<regex>-re)?"
+                      r"(?:\s*@\s*(?P<offset>[+-]\d+|below|above|unknown))?\s*\{\{(?P<text>(?:\{\{.*?\}\}|.)*?)\}\}")
+PART = re.compile(r"\{\{(.*?)\}\}")
+
+
+class Announced(NamedTuple):
+    """What a comment announces; the line is None for ``@unknown``."""
+
+    kind: str
+    line: int | None
+    text: str
+    is_regex: bool = False
+
+    def matches(self, came: "Came") -> bool:
+        if self.kind != came.kind or self.line not in (None, came.line):
+            return False
+        return re.search(self.pattern(), came.text) is not None if self.is_regex else self.text in came.text
+
+    def pattern(self) -> str:
+        """The regular expression: what is outside of inner braces stands for itself."""
+        parts = PART.split(self.text)
+        return "".join(f"(?:{part})" if k % 2 else re.escape(part) for k, part in enumerate(parts))
+
+
+class Came(NamedTuple):
+    """A diagnostic."""
+
+    kind: str
+    line: int | None
+    text: str
+
+
+def announced(text: str) -> list[Announced]:
+    """The announcements of a text."""
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):
+        for one in EXPECTED.finditer(line):
+            offset = one["offset"]
+            shift = {"below": 1, "above": -1, None: 0, "unknown": 0}.get(offset)
+            at = number + (int(offset) if shift is None else shift)
+            found.append(Announced(one["kind"], None if offset == "unknown" else at, one["text"], bool(one["regex"])))
+    return found
+
+
+def errors_of(error: NkiMlirError) -> list[Came]:
+    """The errors that one exception carries."""
+    diagnostics = getattr(error, "diagnostics", ())
+    if diagnostics:
+        return [Came("error", d.line, d.message) for d in diagnostics]
+    return [Came("error", error.at.line if error.at else None, error.headline)]
+
+
+def check_expected(parts: Sequence[str], name: str,
+                   process: Callable[[str, Callable[[str, int, str], None]], object]) -> int:
+    """Process every part; 0 when announced and actual diagnostics agree.
+
+    ``process`` gets the part, and what it tells warnings and remarks: their kind, line and text.
+    """
+    status = 0
+    for part in parts:
+        came: list[Came] = []
+        try:
+            process(part, lambda kind, line, text, came=came: came.append(Came(kind, line, text)))   # type: ignore[misc]
+        except NkiMlirError as error:
+            came += errors_of(error)
+        problems = []
+        for one in announced(part):
+            try:
+                match = next((c for c in came if one.matches(c)), None)
+            except re.error as wrong:
+                problems.append((one.line, f'"{one.text}" is no regular expression: {wrong}'))
+                continue
+            if match is None:
+                problems.append((one.line, f'expected {one.kind} "{one.text}" was not produced'))
+            else:
+                came.remove(match)
+        problems += [(c.line, f"unexpected {c.kind}: {c.text}") for c in came]
+        for line, text in problems:
+            print(f"{name}:{line or 1}:1: error: {text}", file=sys.stderr)
+            status = 1
+    return status
