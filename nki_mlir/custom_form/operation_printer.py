@@ -11,7 +11,7 @@ from nki_mlir.bindings import Attribute, Operation, ir
 from nki_mlir.custom_form.lexing import NAME, VALUE, Cursor, MalformedForm
 from nki_mlir.custom_form.linear_text import exact_constraints, named, named_constraints
 from nki_mlir.custom_form.operation_fields import VIEW, PlainForm, TileForm, form_of
-from nki_mlir.custom_form.operation_reader import OperationReader
+from nki_mlir.custom_form.operation_reader import FormReader
 from nki_mlir.custom_form.subscripts import buffer_of, subscripts
 from nki_mlir.custom_form.value_types import ValueTypes
 from nki_mlir.dialects.access import Linear
@@ -48,7 +48,7 @@ class OperationPrinter:
         if raw is None:
             return None
         shown = [name if types.of(name) == kind else f"({name} : {kind})" for name, kind in zip(names[:tiles], kinds)]
-        return self.written(op, form, [*shown, *names[tiles:]], kinds, tiles, raw)
+        return self.form_text(op, form, [*shown, *names[tiles:]], kinds, tiles, raw)
 
     @staticmethod
     def tiles_of(op: Operation, form: TileForm | PlainForm) -> int | None:
@@ -69,7 +69,7 @@ class OperationPrinter:
             types.define(name, kind)
         raw: frozenset[str] = frozenset()
         for _ in range(3):
-            differing = self.differing(op, self.written(op, form, names, kinds, tiles, raw), types, names)
+            differing = self.differing(op, self.form_text(op, form, names, kinds, tiles, raw), types, names)
             if not differing:
                 return raw
             raw |= {RAW + name if name in raw else name for name in differing}
@@ -80,7 +80,7 @@ class OperationPrinter:
         """The attributes that are not read back as they are."""
         cursor = Cursor(text, len(op.name))
         try:
-            generic = OperationReader(types).read(cursor, op.name, None).text
+            generic = FormReader(types).read(cursor, op.name, None).text
         except MalformedForm:
             return frozenset({ALL})
         if cursor.skip() != len(text) or VALUE.findall(generic.partition(")")[0]) != list(names):
@@ -97,8 +97,8 @@ class OperationPrinter:
         wrong = {n for n in actual if n not in names_found or found[n] != actual[n]} | (names_found - actual.keys())
         return frozenset(wrong)
 
-    def written(self, op: Operation, form: TileForm | PlainForm, names: Sequence[str], kinds: Sequence[str], tiles: int,
-                raw: frozenset[str]) -> str:
+    def form_text(self, op: Operation, form: TileForm | PlainForm, names: Sequence[str], kinds: Sequence[str],
+                  tiles: int, raw: frozenset[str]) -> str:
         if isinstance(form, TileForm):
             return self.tile_operation(op, form, names, kinds, tiles, raw | (STRUCTURES if ALL in raw else frozenset()))
         attributes = {n: str(a) for n, a in op.attributes.items()}

@@ -20,7 +20,7 @@ from nki_mlir.custom_form.linear_text import (
     read_form,
 )
 from nki_mlir.custom_form.operation_fields import BUFFER, VIEW, PlainForm, TileForm, form_of, operation_names
-from nki_mlir.custom_form.subscripts import Buffer, Pattern, all_of, buffer_of, read_subscripts
+from nki_mlir.custom_form.subscripts import BufferType, SubscriptPattern, all_of, buffer_of, read_subscripts
 from nki_mlir.custom_form.value_types import ValueTypes
 from nki_mlir.dialects.access import Access, Linear, Tile
 from nki_mlir.dialects.op import Op, TileField
@@ -50,15 +50,15 @@ class UnclearType(MalformedForm):
 
 
 @dataclass
-class Operand:
+class TextOperand:
     """A value with what is said behind it: subscripts, the text of an access pattern, or nothing."""
 
     name: str
     at: int
     kind: str
-    pattern: Pattern | str | None = None
+    pattern: SubscriptPattern | str | None = None
 
-    def buffer(self) -> Buffer:
+    def buffer(self) -> BufferType:
         found = buffer_of(self.kind)
         if found is None:
             raise MalformedForm(self.at, f"{self.name} is a {self.kind}: subscripts are of whole buffers of static "
@@ -67,7 +67,7 @@ class Operand:
 
     def access(self, symbols: Sequence[str], types: ValueTypes) -> Access:
         """The access pattern; of one that is given as text its dtype and dims alone."""
-        if isinstance(self.pattern, Pattern):
+        if isinstance(self.pattern, SubscriptPattern):
             return self.pattern.access(self.buffer(), symbols)
         if self.pattern is None:
             return all_of(self.buffer())
@@ -100,7 +100,7 @@ class Clauses:
     attributes: dict[str, tuple[str, int]] = field(default_factory=dict)    # as text, with where it is
 
 
-class OperationReader:
+class FormReader:
     """Reads operations at a cursor; ``types`` knows the values before them."""
 
     def __init__(self, types: ValueTypes) -> None:
@@ -125,7 +125,7 @@ class OperationReader:
             raise MalformedForm(error.at, f"'{name}' op {error.message}") from None
 
     # -- operands ------------------------------------------------------------------------------------------------------
-    def operand(self, cursor: Cursor) -> Operand:
+    def operand(self, cursor: Cursor) -> TextOperand:
         """``%x``, or ``(%x : type)``, with what is in brackets behind it."""
         cursor.skip()
         with_type = cursor.took("(")
@@ -143,9 +143,9 @@ class OperationReader:
             raise UnclearType(at, f"the type of {name} is not known")
         if kind is None:
             raise MalformedForm(at, f"cannot tell the type of {name} from the text above: write ({name} : type)")
-        return Operand(name, at, kind)
+        return TextOperand(name, at, kind)
 
-    def tile(self, cursor: Cursor) -> Operand:
+    def tile(self, cursor: Cursor) -> TextOperand:
         """An operand with its access pattern."""
         operand = self.operand(cursor)
         line = cursor.at
@@ -160,9 +160,9 @@ class OperationReader:
                 operand.pattern = read_subscripts(cursor)
         return operand
 
-    def tiles(self, cursor: Cursor, fields: Sequence[TileField]) -> dict[str, Operand]:
+    def tiles(self, cursor: Cursor, fields: Sequence[TileField]) -> dict[str, TextOperand]:
         """The operands of these fields: required ones in order, optional ones by name."""
-        found: dict[str, Operand] = {}
+        found: dict[str, TextOperand] = {}
         waiting = [f.name for f in fields if not f.optional]
         by_name = [f.name for f in fields if f.optional]
         while True:
@@ -251,10 +251,10 @@ class OperationReader:
         return assembled(name, [(o.name, o.at, o.kind) for _, o in present] + [(s, at, "index") for s, at in symbols],
                          texts, None)
 
-    def symbols(self, clauses: Clauses, operands: Sequence[Operand], linear: dict[str, NamedForm]
+    def symbols(self, clauses: Clauses, operands: Sequence[TextOperand], linear: dict[str, NamedForm]
                 ) -> list[tuple[str, int]]:
         """The symbols: those that are listed, else in the order in which they come."""
-        forms = [form for o in operands if isinstance(o.pattern, Pattern) for form in o.pattern.forms()]
+        forms = [form for o in operands if isinstance(o.pattern, SubscriptPattern) for form in o.pattern.forms()]
         forms += [c.form for c in (*clauses.mask, *clauses.limits)] + list(linear.values())
         found: dict[str, int] = {}
         for form in forms:
@@ -283,7 +283,7 @@ class OperationReader:
                 raise MalformedForm(start, f"needs attribute '{name}'")
         return found
 
-    def axes(self, cls: type[Op], operands: dict[str, Operand], values: dict[str, object], symbols: Sequence[str],
+    def axes(self, cls: type[Op], operands: dict[str, TextOperand], values: dict[str, object], symbols: Sequence[str],
              start: int) -> int:
         """How many axes the operation goes over."""
         fields: dict[str, Any] = dict(values)
@@ -311,7 +311,7 @@ class OperationReader:
         operands = [(operand.name, operand.at, operand.kind), *((name, at, "index") for name, at in symbols)]
         return assembled(VIEW, operands, texts, kind)
 
-    def view_type(self, operand: Operand, symbols: Sequence[str], dims: str | None) -> str:
+    def view_type(self, operand: TextOperand, symbols: Sequence[str], dims: str | None) -> str:
         """The type that a view's pattern gives."""
         if isinstance(operand.pattern, str):
             raise MalformedForm(operand.at, "needs the type of the view behind '->'")

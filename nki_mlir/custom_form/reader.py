@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from nki_mlir.bindings import Module, ir, operations_of
 from nki_mlir.custom_form.lexing import VALUE, Cursor, MalformedForm, closing
-from nki_mlir.custom_form.operation_reader import GenericText, OperationReader, Piece, UnclearType
+from nki_mlir.custom_form.operation_reader import FormReader, GenericText, Piece, UnclearType
 from nki_mlir.custom_form.value_types import TOKEN, ValueTypes
 
 CUSTOM = re.compile(r"(?<![\w.#!@$\"-])(?:nki|nisa|scalar|isa)\.[A-Za-z_]\w*\b(?!\s*[=,}\])])|\{\s*\|")
@@ -124,7 +124,7 @@ class TextReader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.types = ValueTypes()
-        self.operations = OperationReader(self.types)
+        self.operations = FormReader(self.types)
         self.edits: list[Edit] = []
         self.errors: list[MalformedForm] = []
         self.bodies = 0

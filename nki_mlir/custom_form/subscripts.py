@@ -22,7 +22,7 @@ DTYPE = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
-class Buffer:
+class BufferType:
     """What a memref type says of a buffer."""
 
     shape: tuple[int, ...]
@@ -46,21 +46,21 @@ class Buffer:
         return (1, *dense(shape[1:])) if self.on_chip else dense(shape)
 
 
-def buffer_of(kind: str) -> Buffer | None:
+def buffer_of(kind: str) -> BufferType | None:
     """The buffer of a type; None of any other type than that of a whole buffer of static shape."""
     found = BUFFER.fullmatch(kind)
     if found is None or found[2] not in BY_MLIR or (found[3] != HBM and not found[1]):
         return None
-    return Buffer(tuple(map(int, found[1].split("x")[:-1])), BY_MLIR[found[2]], found[3])
+    return BufferType(tuple(map(int, found[1].split("x")[:-1])), BY_MLIR[found[2]], found[3])
 
 
-def all_of(buffer: Buffer) -> Access:
+def all_of(buffer: BufferType) -> Access:
     """The pattern that is all of a buffer."""
     return full_tile(None, buffer.shape, buffer.dtype, buffer.space).access
 
 
 # -- printed -----------------------------------------------------------------------------------------------------------
-def subscripts(access: Access, buffer: Buffer, symbols: Sequence[str]) -> str | None:
+def subscripts(access: Access, buffer: BufferType, symbols: Sequence[str]) -> str | None:
     """The text behind the buffer's name, empty where the pattern is all of it; None where it has no subscripts."""
     if access == all_of(buffer):
         return ""
@@ -89,7 +89,7 @@ def subscripts(access: Access, buffer: Buffer, symbols: Sequence[str]) -> str | 
     return f"[{', '.join(entries)}]{dtype}"
 
 
-def _axes_of(access: Access, strides: Sequence[int], buffer: Buffer) -> list[int | None] | None:
+def _axes_of(access: Access, strides: Sequence[int], buffer: BufferType) -> list[int | None] | None:
     """The axis of each dim, None of a repeated one; None where their order is not that of the axes."""
     found: list[int | None] = []
     least = 0
@@ -110,7 +110,7 @@ def _axes_of(access: Access, strides: Sequence[int], buffer: Buffer) -> list[int
     return found
 
 
-def _starts(access: Access, strides: Sequence[int], buffer: Buffer, symbols: Sequence[str]
+def _starts(access: Access, strides: Sequence[int], buffer: BufferType, symbols: Sequence[str]
             ) -> list[tuple[list[str], int]]:
     """What each axis starts from: values times numbers, and a number."""
     terms: list[list[str]] = [[] for _ in strides]
@@ -172,7 +172,7 @@ class Subscript:
 
 
 @dataclass
-class Pattern:
+class SubscriptPattern:
     """The subscripts of an operand, and the type of its elements where that is another than the buffer's."""
 
     subscripts: list[Subscript] = field(default_factory=list)
@@ -182,7 +182,7 @@ class Pattern:
     def forms(self) -> list[NamedForm]:
         return [subscript.form for subscript in self.subscripts]
 
-    def access(self, buffer: Buffer, symbols: Sequence[str]) -> Access:
+    def access(self, buffer: BufferType, symbols: Sequence[str]) -> Access:
         """The access pattern in a buffer."""
         dtype = self.dtype or buffer.dtype
         strides = buffer.strides(dtype)
@@ -212,9 +212,9 @@ class Pattern:
         return Access(dtype, partition if buffer.on_chip else None, free, tuple(dims))
 
 
-def read_subscripts(cursor: Cursor) -> Pattern:
+def read_subscripts(cursor: Cursor) -> SubscriptPattern:
     """What is between brackets, and the type of elements behind it."""
-    pattern = Pattern(at=cursor.skip())
+    pattern = SubscriptPattern(at=cursor.skip())
     cursor.expect("[", "before subscripts")
     while not cursor.took("]"):
         if pattern.subscripts:
