@@ -183,7 +183,7 @@ def custom_text(text: str, name: str) -> "SourceMap | None":
     try:
         return expanded(text)
     except MalformedText as error:
-        raise MalformedInput([Diagnostic(name, *place, message) for place, message in error.places()]) from None
+        raise MalformedInput([Diagnostic(name, *place, message) for place, message in error.messages()]) from None
 
 
 def mapped(error: MalformedInput, found: "SourceMap | None") -> MalformedInput:

@@ -25,7 +25,7 @@ class MalformedText(Exception):
         super().__init__("; ".join(error.message for error in errors))
         self.text, self.errors = text, errors
 
-    def places(self) -> list[tuple[tuple[int, int], str]]:
+    def messages(self) -> list[tuple[tuple[int, int], str]]:
         """Line and column of each error, counted from 1, and what it says."""
         lines = line_starts(self.text)
         return [(place_in(lines, error.at), error.message) for error in self.errors]
