@@ -2,9 +2,9 @@
 """The machines: one data file a target, and the lookup by name."""
 
 from nki_mlir.machine.cited import Cited
-from nki_mlir.machine.costs import Cost, Costs, Work
+from nki_mlir.machine.costs import Cost, Costs, Ramp, Work
 from nki_mlir.machine.description import DEFAULT_TARGET, Machine, machine_named
 from nki_mlir.machine.engine import ENGINES, SHARING, Engine
 
-__all__ = ["DEFAULT_TARGET", "ENGINES", "SHARING", "Cited", "Cost", "Costs", "Engine", "Machine", "Work",
-           "machine_named"]
+__all__ = ["DEFAULT_TARGET", "ENGINES", "SHARING", "Cited", "Cost", "Costs", "Engine", "Machine", "Ramp",
+           "Work", "machine_named"]

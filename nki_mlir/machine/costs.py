@@ -55,10 +55,24 @@ class Law:
 
 
 @dataclass(frozen=True)
+class Ramp:
+    """An engine whose current may not rise at once: it works at ``rate`` of its speed, unless its use in the last
+    ``window_ns`` was ``threshold`` of what it can do at full speed.
+
+    Use is the time of full speed that work takes, times the share of the engine's rows that it needs.
+    """
+
+    rate: Cited
+    threshold: Cited
+    window_ns: Cited
+
+
+@dataclass(frozen=True)
 class EngineCosts:
     """One engine. ``least_cycles`` are those of a pass however short, ``overhead_cycles`` of each instruction besides.
 
-    ``other`` is the law of all work that ``laws`` does not name; without it there is none.
+    ``other`` is the law of all work that ``laws`` does not name; without it there is none. ``ramp``: of an engine that
+    does not always have its full speed; costs are those of full speed.
     """
 
     least_cycles: Cited
@@ -67,6 +81,7 @@ class EngineCosts:
     own_result_ns: Cited
     laws: Mapping[str, Law] = field(default_factory=dict)
     other: Law | None = None
+    ramp: Ramp | None = None
 
     def law(self, name: str) -> Law:
         """The law of that name; of a variant which has none, that of its kind."""
@@ -110,10 +125,11 @@ class DmaCosts:
     short run moves at ``short_bytes_per_ns``, but takes no longer than ``short_ns`` for that. Less than ``word_bytes``
     takes ``word_ns``: the word is read before it is written.
 
-    A run waits ``wait_ns`` for HBM besides, a run of whole packets ``conflict_ns`` instead, because runs that begin and
-    end with packets follow each other on the same channels. A run of less than ``wait_bytes`` waits for that share of
-    it, a run of several ``page_bytes`` at each page. Runs that are multiples of ``bank_bytes`` apart are in one bank of
-    HBM, which gives a DMA engine ``bank_bytes_per_ns``. ``hbm_bytes_per_ns`` is a core's share of HBM while all cores
+    A run that is read waits ``wait_ns`` for HBM besides, a run of whole packets ``conflict_ns`` instead, because runs
+    that begin and end with packets follow each other on the same channels. Nothing waits for what is written but
+    ``store_wait_ns``. A run of less than ``wait_bytes`` waits for that share of it, a run of several ``page_bytes`` at
+    each page. Runs that are multiples of ``bank_bytes`` apart are in one bank of HBM, which gives a DMA engine
+    ``bank_bytes_per_ns`` of what it reads. ``hbm_bytes_per_ns`` is a core's share of HBM while all cores
     run, ``hbm_stack_bytes_per_ns`` what the stack gives that it shares with others.
     """
 
@@ -131,25 +147,27 @@ class DmaCosts:
     page_bytes: Cited
     wait_ns: Cited
     conflict_ns: Cited
+    store_wait_ns: Cited
     bank_bytes: Cited
     bank_bytes_per_ns: Cited
     hbm_bytes_per_ns: Cited
     hbm_stack_bytes_per_ns: Cited
 
-    def descriptor(self, nbytes: float, apart: int = 0) -> float:
+    def descriptor(self, nbytes: float, apart: int = 0, stores: bool = False) -> float:
         """ns that one DMA engine takes for a descriptor of so many bytes; the next one begins ``apart`` bytes behind
-        it."""
+        it. ``stores``: it writes HBM, and reads none."""
         if nbytes < self.word_bytes:
             return float(self.word_ns)
         moved = max(nbytes / self.bytes_per_ns, min(nbytes / self.short_bytes_per_ns, self.short_ns))
-        in_bank = nbytes / self.bank_bytes_per_ns if apart and apart % self.bank_bytes == 0 else 0.0
-        return max(float(self.descriptor_ns), moved + self.wait(nbytes), in_bank)
+        one_bank = not stores and apart and apart % self.bank_bytes == 0
+        in_bank = nbytes / self.bank_bytes_per_ns if one_bank else 0.0
+        return max(float(self.descriptor_ns), moved + self.wait(nbytes, stores), in_bank)
 
-    def wait(self, nbytes: float) -> float:
+    def wait(self, nbytes: float, stores: bool = False) -> float:
         """ns of that in which it waits for HBM."""
         whole = nbytes % self.packet_bytes == 0
         waits = max(min(1.0, nbytes / self.wait_bytes), nbytes / self.page_bytes)
-        return (self.conflict_ns if whole else self.wait_ns) * waits
+        return (self.store_wait_ns if stores else self.conflict_ns if whole else self.wait_ns) * waits
 
     def residual(self, what: str) -> float:
         """The relative residual of a part of a transfer's time: ``issue``, ``trigger``, ``moves`` or ``notifies``."""

@@ -52,6 +52,7 @@ COSTS = Costs(
         page_bytes=Cited(8192, "assumption: as on trn2"),
         wait_ns=NONE,                       # within the two numbers of short runs
         conflict_ns=NONE,
+        store_wait_ns=NONE,
         bank_bytes=Cited(1 << 20, "assumption: as on trn2"),
         bank_bytes_per_ns=Cited(17, "assumption: as on trn2"),
         hbm_bytes_per_ns=Cited(410, "architecture guide: 820 GB/s for two cores"),

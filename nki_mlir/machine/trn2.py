@@ -6,7 +6,7 @@ Measured are instructions, by others, with version 2.22 of the vendor's compiler
 
 from nki_mlir.machine import documented
 from nki_mlir.machine.cited import NONE, Cited
-from nki_mlir.machine.costs import ControlCosts, Costs, DmaCosts, EngineCosts, Law
+from nki_mlir.machine.costs import ControlCosts, Costs, DmaCosts, EngineCosts, Law, Ramp
 from nki_mlir.machine.description import Machine
 from nki_mlir.machine.engine import Engine
 
@@ -44,6 +44,12 @@ SCALAR = documented.SCALAR | {
     "activation": Law(documented.ONE_A_CYCLE.per_element, result_ns=FUNCTION),
     "activation_reduce": Law(documented.ONE_A_CYCLE.per_element, fixed=documented.REDUCING, result_ns=FUNCTION),
 }
+RAMP = Ramp(
+    rate=Cited(0.5, "guide to profiles, throttling: about 50 %; measured by others: a product of float32 with 64 rows "
+               "takes 1,707 ns, with 128 rows 860", 0.03),
+    threshold=Cited(0.46, "guide to profiles: below 50 %; fitted on V054: products of 64 rows, at most 49.6 %, run at "
+                    "full speed", 0.05),
+    window_ns=Cited(3000, "guide to profiles: any window of about 3 us", 0.2))
 TENSOR = {
     "product": Law(Cited(1, "nki.isa.nc_matmul, cost: N of moving"), fixed=WEIGHTS, result_per_element=RESULT),
     "product.float32": Law(Cited(1, "nki.isa.nc_matmul, cost: N of moving"), passes=4, fixed=WEIGHTS,
@@ -60,7 +66,7 @@ COSTS = Costs(
         Engine.TENSOR: EngineCosts(
             LEAST, Cited(0, "reference of nki.isa: max(min(64, N_stationary), N_moving)"),
             result_ns=measured(203, "L022", "from issue to result, beside what grows with N"),
-            own_result_ns=Cited(0, "results are added up in PSUM"), laws=TENSOR),
+            own_result_ns=Cited(0, "results are added up in PSUM"), laws=TENSOR, ramp=RAMP),
         Engine.VECTOR: EngineCosts(
             LEAST, measured(20, "L024 to L032", "158 ns beside what grows with N, of which 137 are behind the issue"),
             measured(137, "L024 to L032", "158 ns beside what grows with N"),
@@ -88,7 +94,8 @@ COSTS = Costs(
         wait_bytes=Cited(3000, "fitted on L014, V001, V002 and V003", 0.2),
         page_bytes=Cited(8192, "fitted on L013, L356, L359 and V013: 23 bytes a ns of one engine of long runs", 0.2),
         wait_ns=Cited(15, "fitted on V002 to V004, V006, V009, V010 and V012", 0.4),
-        conflict_ns=Cited(47, "fitted on L013, L055, V001, V005, V008, V011, V013 and V014", 0.2),
+        conflict_ns=Cited(62, "fitted on L013, L055, V001, V005, V008, V011, V013 and V014", 0.2),
+        store_wait_ns=Cited(14, "measured by others: stores 382 bytes a ns of 16 engines, where loads have 282", 0.4),
         bank_bytes=Cited(1 << 20, "assumption: V021 to V032 have runs 1 MiB apart, L055, which is no slower, 32 KiB"),
         bank_bytes_per_ns=Cited(17, "fitted on V025 to V032", 0.1),
         hbm_bytes_per_ns=Cited(362, "architecture guide: 2.9 TB/s for eight cores"),

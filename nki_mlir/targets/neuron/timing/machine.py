@@ -17,6 +17,7 @@ from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.machine import Engine, Machine, machine_named
 from nki_mlir.targets.neuron.deadlock import Deadlock, Waiter, deadlock
+from nki_mlir.targets.neuron.timing.ramp import RampState
 from nki_mlir.targets.neuron.timing.record import (
     BEGIN,
     MEETING,
@@ -105,10 +106,11 @@ class Agent:
     ``ready``: when it may read all that it has written."""
 
     __slots__ = ("at", "branched", "cause", "core", "due", "event", "free", "last", "last_event", "loaded", "met",
-                 "number", "parts", "ready", "recent", "registers", "stream", "waits_for", "why")
+                 "number", "parts", "ramp", "ready", "recent", "registers", "stream", "waits_for", "why")
 
-    def __init__(self, number: int, core: CoreState, stream: Stream, loaded: Sequence[int] | None) -> None:
-        self.number, self.core, self.stream = number, core, stream
+    def __init__(self, number: int, core: CoreState, stream: Stream, loaded: Sequence[int] | None,
+                 ramp: RampState | None = None) -> None:
+        self.number, self.core, self.stream, self.ramp = number, core, stream, ramp
         self.at = 0
         self.free = self.last = self.due = self.ready = 0.0
         self.event = self.last_event = -1
@@ -119,7 +121,7 @@ class Agent:
         self.met = False                            # the meeting that it is at is complete
         self.recent: deque[tuple[int, float]] = deque(maxlen=NEAR)      # events, and when it may read their results
         self.parts = (number, stream.entries, stream.instructions, stream.details, stream.waits_for_itself,
-                      core.semaphores, self.recent)     # what ``advance`` looks at each time
+                      core.semaphores, self.recent, ramp, stream.shares)     # what ``advance`` looks at each time
         self.why, self.cause = BEGIN, -1            # of the wait that it is in
 
     def value(self, scalar: isa.Scalar) -> int | None:
@@ -157,7 +159,8 @@ class TimedMachine:
         for number, core in enumerate(self.cores):
             for stream in streams_of(core.program, self.machine, number, len(programs)):
                 given = loaded.get((number, stream.engine)) if loaded else None
-                self.agents.append(Agent(len(self.agents), core, stream, given))
+                ramp = self.machine.costs.engines[stream.engine].ramp
+                self.agents.append(Agent(len(self.agents), core, stream, given, ramp and RampState(ramp)))
         self.heap: list[tuple[float, int]] = [(0.0, agent.number) for agent in self.agents]
         self.gatherings: dict[object, Gathering] = {}
         self.counts: dict[object, int] = {}
@@ -187,7 +190,7 @@ class TimedMachine:
     # -- one engine ----------------------------------------------------------------------------------------------------
     def advance(self, agent: Agent, now: float) -> None:
         """Let an engine go on at ``now``, until another one has to come first, or it has to wait."""
-        number, entries, instructions, details, waits_for_itself, semaphores, recent = agent.parts
+        number, entries, instructions, details, waits_for_itself, semaphores, recent, ramp, shares = agent.parts
         heap, record, at, free, count = self.heap, self.record, agent.at, agent.free, len(entries)
         event, note = len(record.agent) + len(record.latest) // WIDTH, record.latest.extend
         if agent.waits_for is not None:
@@ -231,7 +234,7 @@ class TimedMachine:
                 if kind == MEETING_KIND and not agent.met and not self.arrive(agent, at, now):
                     agent.at, agent.free, agent.due = at, free, inf
                     return
-            free = start + busy
+            free = start + busy if ramp is None or not shares[at] else ramp.end(start, busy, shares[at])
             complete = free + result
             if complete < agent.last:
                 complete = agent.last

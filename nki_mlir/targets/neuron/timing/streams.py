@@ -64,13 +64,15 @@ def reads_result(instruction: Instruction, before: Instruction) -> bool:
 
 class Stream:
     """One engine's stream. ``entries``, ``details`` and ``meetings`` are by place. ``waits_for_itself``: instructions
-    may have to wait for a result of their own engine."""
+    may have to wait for a result of their own engine. ``shares``: of an engine with a ramp, of its rows those that each
+    instruction needs; else empty."""
 
     def __init__(self, engine: Engine, instructions: list[Instruction], waits_for_itself: bool) -> None:
         self.engine, self.instructions, self.waits_for_itself = engine, instructions, waits_for_itself
         self.entries: list[Entry] = []
         self.details: dict[int, Detail] = {}
         self.meetings: dict[int, Occasion] = {}
+        self.shares: list[float] = []
 
 
 def streams_of(program: Program, machine: Machine, number: int, cores: int) -> list[Stream]:
@@ -116,12 +118,21 @@ class _Builder:
                     made.details[at] = occasion
                     entry = MEETING, *entry[1:]
                 add(entry)
+        if self.machine.costs.engines[engine].ramp is not None:
+            made.shares = [self.share(instruction) for instruction in instructions]
         return made
 
     # -- kinds ---------------------------------------------------------------------------------------------------------
     def entry(self, kind: int, cost: Cost, port: int = 0) -> Entry:
         """What costs so much; an engine is never faster than its instructions are fetched."""
         return kind, max(cost.busy, float(self.machine.costs.control.fetch_ns)), cost.result, cost.own_result, port
+
+    def share(self, instruction: Instruction) -> float:
+        """Of the engine's rows those that an instruction needs: they are the partitions of what it reads."""
+        op = instruction.op
+        if instruction.queue is not None or isinstance(op, Control):
+            return 0.0
+        return max([tile.partitions for _, tile in op.sources()], default=0) / self.machine.partitions
 
     def ports(self, op: Op, engine: Engine) -> int:
         port = 0

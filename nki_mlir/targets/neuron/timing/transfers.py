@@ -65,7 +65,8 @@ class Transfers:
             return TimedTransfer((0.0,) * machine.dma_engines, hbm, loads, op.transfer_ns(machine))
         chip = [t for _, t in op.targets() if t.on_chip] or [t for _, t in op.sources() if t.on_chip]
         runs, nbytes = descriptors(op) or self.rows(tiles, chip)
-        each = machine.costs.dma.descriptor(nbytes, self.apart(tiles))
+        stores = all(tile.on_chip for _, tile in op.sources())
+        each = machine.costs.dma.descriptor(nbytes, self.apart(tiles), stores)
         if chip and chip[0].access.dims[0][0]:
             partitions, first = chip[0].partitions, chip[0].access.partition
             rows = rows_served(first.const if first is not None else 0, partitions, machine.dma_engines,
