@@ -322,6 +322,31 @@ def weight_loads(seen: Evidence) -> Change:
     return made
 
 
+@rule("ramp")
+def ramp(seen: Evidence) -> Change | None:
+    """The tensor engine works at part of its speed, because it is not used enough."""
+    lost = Counter[Where]()
+    limits = [agent.ramp for agent in seen.run.agents if agent.ramp is not None and agent.ramp.lost_ns]
+    if not limits:
+        return None
+    record, agents = seen.run.record, {agent.number for agent in seen.run.agents if agent.ramp is not None}
+    entries = {agent.number: agent.stream.entries for agent in seen.run.agents}
+    for agent, place, start, end in zip(record.agent, record.position, record.start, record.end):
+        if agent in agents:
+            lost[agent, place] += round(end - start - entries[agent][place][1])
+    slow = sorted((step for step in seen.work if lost[step.where] > 0), key=lambda step: -lost[step.where])
+    again = TimedMachine([core.program for core in seen.run.cores], ramps=False)
+    again.run()
+    costs = seen.machine.costs.engines[Engine.TENSOR].ramp
+    assert costs is not None
+    limited = sum(end - begin for limit in limits for begin, end in limit.limited) / len(limits)
+    lines = list(dict.fromkeys(step.location for step in slow if step.location is not None))
+    text = (f"the tensor engine has {costs.rate:.0%} of its speed for {limited / seen.total:.0%} of the time "
+            f"({named(lines)}), because it is used less than {costs.threshold:.0%} of {costs.window_ns / 1e3:.0f} us; "
+            "let products follow each other without waits, on all rows, or behind transposes that do")
+    return Change(text, lines, end=again.end)
+
+
 @rule("dtype")
 def slow_dtype(seen: Evidence) -> Change | None:
     """Products of float32 take several passes."""

@@ -20,6 +20,7 @@ from nki_mlir.files import shown
 from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.targets.neuron.profile.largest_cause import SourceLine, largest_cause
 from nki_mlir.targets.neuron.profile.occupancy import Occupant, held_of, levels
+from nki_mlir.targets.neuron.profile.packets import packets_of
 from nki_mlir.targets.neuron.profile.slices import QUEUE, Slices, Traffic, slices_of
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.record import critical_path
@@ -41,7 +42,7 @@ def document_of(run: TimedMachine, slice_limit: int = SLICES) -> Document:
     instruction_of = [slices.instruction[s] for s in slices.of_event]
     held = held_of(run, instruction_of, launch)
     path = _path(run, slices, launch)
-    drawn = _slices(slices, slice_limit)
+    drawn, index = _slices(slices, slice_limit)
     memory, notes = _memory(run, held)
     figures, files, lines = timing.figures(), _files(slices), _lines(slices, path)
     roofs = ceilings(run.machine, len(run.cores))
@@ -54,6 +55,12 @@ def document_of(run: TimedMachine, slice_limit: int = SLICES) -> Document:
         "instructions": _instructions(slices),
         "tracks": [{"core": t.core, "name": t.name, "kind": t.kind} for t in slices.tracks],
         **drawn,
+        "packets": packets_of(run, {event: index[s] for event, s in slices.of_transfer.items()})._asdict()
+        if index else {},
+        "limited": _limited(run, launch),
+        "tensors": [{"core": number, "name": v.name, "kind": v.kind, "index": v.index, "dtype": str(v.dtype),
+                     "shape": list(v.shape), "bytes": v.nbytes}
+                    for number, core in enumerate(run.cores) for v in core.program.variables],
         "notes": drawn["notes"] + notes,
         "path": path,
         "memory": memory,
@@ -70,7 +77,8 @@ def _instructions(slices: Slices) -> Document:
     lines = {line: k for k, line in enumerate(_line_names(slices))}
     return {"name": [i.name for i in rows], "text": [i.text for i in rows], "engine": [i.engine for i in rows],
             "core": [i.core for i in rows], "line": [lines.get(i.line, -1) for i in rows],
-            "hbm_bytes": [i.transfer_bytes for i in rows],
+            "hbm_bytes": [i.transfer_bytes for i in rows], "variable": [i.variable for i in rows],
+            "partitions": [i.partitions for i in rows], "passes": [i.passes for i in rows],
             "traffic": {name: [getattr(i.traffic, name) for i in rows] for name in Traffic._fields}}
 
 
@@ -135,8 +143,17 @@ def _path(run: TimedMachine, slices: Slices, launch: float) -> Document:
             "what": [LAUNCH, *(p.what for p in pieces)], "instruction": [-1, *number]}
 
 
-def _slices(slices: Slices, limit: int) -> Document:
-    """Columns by slice, on each track by time; thinned where there are too many, which ``notes`` then says."""
+def _limited(run: TimedMachine, launch: float) -> list[Document]:
+    """When engines had less than their full speed, and how much longer their work took for that."""
+    return [{"core": run.cores.index(agent.core), "engine": agent.stream.engine.value, "speed": agent.ramp.rate,
+             "begin": [launch + begin for begin, _ in agent.ramp.limited],
+             "end": [launch + end for _, end in agent.ramp.limited], "lost_ns": agent.ramp.lost_ns}
+            for agent in run.agents if agent.ramp is not None]
+
+
+def _slices(slices: Slices, limit: int) -> tuple[Document, dict[int, int]]:
+    """Columns by slice, on each track by time, and the new number of each; thinned where there are too many, which
+    ``notes`` then says, without numbers."""
     order = sorted(range(len(slices)), key=lambda s: (slices.track[s], slices.begin[s]))
     rows = [(slices.track[s], slices.begin[s], slices.end[s], slices.instruction[s], slices.cause[s],
              slices.stalled[s], 1) for s in order]
@@ -144,12 +161,12 @@ def _slices(slices: Slices, limit: int) -> Document:
     index = {s: k for k, s in enumerate(order)}
     edges = [(index[a], index[b]) for a, b in slices.edges]
     if len(rows) > limit:
-        rows, edges = thinned(rows, limit), []
+        rows, edges, index = thinned(rows, limit), [], {}
         notes.append(f"{len(order)} slices are too many: neighbours on a track are drawn as one, {len(rows)} are left; "
                      "arrows are left out. Sums are of all.")
     names = "track", "begin", "end", "instruction", "cause", "stalled", "count"
     columns = {name: list(column) for name, column in zip(names, zip(*rows))} if rows else {name: [] for name in names}
-    return {"slices": columns, "causes": slices.causes, "edges": edges, "notes": notes}
+    return {"slices": columns, "causes": slices.causes, "edges": edges, "notes": notes}, index
 
 
 Row = tuple[int, float, float, int, int, float, int]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A profile as a trace in Chrome's JSON form, which ui.perfetto.dev opens.
 
-A process is a core, a thread an engine or a DMA queue; semaphores that were waited for are arrows; SBUF, PSUM and the
-bytes to and from HBM are counters.
+A process is a core, a thread an engine or a DMA queue; semaphores that were waited for are arrows; SBUF, PSUM, the
+bytes to and from HBM and the speed of an engine with a ramp are counters.
 """
 
 import gzip
@@ -81,6 +81,11 @@ def _counters(document: Document) -> Iterator[Event]:
             for when, nbytes in zip(level["time"], level["bytes"]):
                 yield {"ph": "C", "name": f"{space.upper()} bytes", "pid": core, "ts": when / 1e3,
                        "args": {"bytes": nbytes}}
+    for own in document["limited"]:
+        for begin, end in zip(own["begin"], own["end"]):
+            for when, speed in ((begin, own["speed"]), (end, 1.0)):
+                yield {"ph": "C", "name": f"speed of the {own['engine']} engine", "pid": own["core"], "ts": when / 1e3,
+                       "args": {"speed": speed}}
     dma = document["dma"]
     for k, rate in enumerate(dma["bytes_per_ns"]):
         yield {"ph": "C", "name": "HBM GB/s", "pid": 0, "ts": k * dma["bin_ns"] / 1e3, "args": {"GB/s": rate}}

@@ -14,10 +14,11 @@ import numpy as np
 
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import HBM
-from nki_mlir.dialects.isa.instruction import Control
+from nki_mlir.dialects.isa.instruction import Control, Instruction
 from nki_mlir.dialects.isa.program import SPILLED
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import ENGINES
+from nki_mlir.scalar.dtypes import TFLOAT32
 from nki_mlir.targets.neuron.format.assembly_operation import operation_text
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.record import SEMAPHORE
@@ -80,9 +81,38 @@ def traffic_of(op: Op | Control) -> Traffic:
     return Traffic(**counts)
 
 
+def moved_by(instruction: Instruction) -> tuple[str, int]:
+    """Of a transfer the first tensor in HBM, and the partitions on chip; nothing of other instructions."""
+    op = instruction.op
+    if instruction.queue is None or isinstance(op, Control):
+        return "", 0
+    tiles = [tile for _, tile in op.operands()]
+    names = [tile.handle.name for tile in tiles if tile.space == HBM]
+    return names[0] if names else "", max([tile.partitions for tile in tiles if tile.on_chip], default=0)
+
+
+OF_32_BITS, OF_8_BITS, MICROSCALED = 4.0, 0.5, 0.25
+
+
+def passes_of(op: Op | Control, generation: int) -> float:
+    """Operations of bfloat16 that one of this product or transpose counts as."""
+    if isinstance(op, Control):
+        return 1.0
+    law = op.work().law
+    if law == "product.mx":
+        return MICROSCALED
+    kinds = [tile.dtype for _, tile in op.sources()]
+    if not law.startswith(("product", "transpose.")) or not kinds or kinds[-1] is TFLOAT32:
+        return 1.0
+    narrow = OF_8_BITS if generation >= 3 else 1.0
+    return {4: OF_32_BITS, 1: narrow}.get(kinds[-1].itemsize, 1.0)
+
+
 @dataclass(frozen=True)
 class Executed:
-    """An instruction of a stream, however often it ran."""
+    """An instruction of a stream, however often it ran. ``variable``: the tensor in HBM that a transfer moves, of
+    several the first; ``partitions``: of what it moves on chip. ``passes``: what the vendor's figures count an
+    operation of the tensor engine as, by its dtype, where one of bfloat16 is 1."""
 
     core: int
     engine: str
@@ -91,6 +121,9 @@ class Executed:
     location: Location | None
     transfer_bytes: int = 0
     traffic: Traffic = NO_TRAFFIC
+    variable: str = ""
+    partitions: int = 0
+    passes: float = 1.0
 
     @property
     def line(self) -> str:
@@ -203,7 +236,8 @@ def _instructions(run: TimedMachine, made: Slices) -> list[list[int]]:
             nbytes = getattr(agent.stream.details.get(place), "hbm_bytes", 0)
             text = operation_text(instruction.op, instruction.queue)        # as in assembly, without waits and signal
             one = Executed(core, agent.stream.engine.value, instruction.op.mnemonic, text, instruction.location, nbytes,
-                           traffic_of(instruction.op))
+                           traffic_of(instruction.op), *moved_by(instruction),
+                           passes_of(instruction.op, run.machine.generation))
             own.append(known.setdefault(one, len(known)))
         numbers.append(own)
     made.instructions = list(known)

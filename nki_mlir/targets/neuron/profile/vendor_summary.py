@@ -5,16 +5,22 @@ Times are seconds, fractions 0 to 1, bytes and counts integers. A figure that th
 zero. ``source`` says that the times are the model's, not a device's.
 """
 
+from math import prod
 from typing import Any
 
 from nki_mlir.machine import Engine, machine_named
-from nki_mlir.targets.neuron.profile.document import Document
+from nki_mlir.targets.neuron.profile.document import Document, covered
 from nki_mlir.targets.neuron.profile.slices import ENGINE
 
 SOURCE = "model"
 VENDOR_ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
 FLOPS_OF_A_PE = 2
-UNKNOWN = ("adjusted_hardware_flops", "adjusted_transpose_flops", "mfu_hlo_estimated_percent", "throttle_active_time")
+# Of a whole graph, of a NEFF and of the runtime's trace.
+UNKNOWN = ("model_flops", "mfu_hlo_estimated_percent", "mfu_hlo_max_achievable_estimated_percent", "event_count",
+           "trace_count", "total_row_count", "cc_cores_instruction_time", "cc_cores_instruction_active_time",
+           "cc_cores_instruction_active_time_percent", "cc_cores_instruction_count")
+INPUTS = "input", "constant"                    # tensors that a kernel is given
+DGE = "static", "software_dynamic", "hardware_dynamic"      # who writes descriptors
 
 
 def vendor_summary(document: Document) -> dict[str, Any]:
@@ -22,38 +28,134 @@ def vendor_summary(document: Document) -> dict[str, Any]:
     timing = document["timing"]
     machine, total = machine_named(timing["target"]), timing["total_ns"]
     runs = executions(document)
-    sums = {name: sum(map(int.__mul__, runs, column)) for name, column in document["instructions"]["traffic"].items()}
+    known = document["instructions"]
+    sums = {name: sum(map(int.__mul__, runs, column)) for name, column in known["traffic"].items()}
+    adjusted = {name: sum(map(prod, zip(runs, known["traffic"][name], known["passes"])))
+                for name in ("product", "transpose")}
     moved, flops = sums["hbm_read"] + sums["hbm_written"], sums["product"] + sums["transpose"]
-    active = total - timing["launch_ns"]
     peak = machine.partitions ** 2 * FLOPS_OF_A_PE * machine.clocks[Engine.TENSOR] * len(timing["cores"])
+    stack = machine.costs.dma.hbm_stack_bytes_per_ns
     ridge = peak / machine.costs.dma.hbm_bytes_per_ns
     intensity = sums["product"] / moved if moved else None
+    achievable = None if intensity is None else intensity / ridge
+    slices, tracks = document["slices"], document["tracks"]
+    active = covered(list(zip(slices["begin"], slices["end"])))
     summary: dict[str, Any] = {
-        "source": SOURCE, "total_time": total / 1e9, "total_exec_time": active / 1e9,
-        "total_active_time": active / 1e9, "total_active_time_percent": active / total}
+        "source": SOURCE, "total_time": total / 1e9, "total_exec_time": (total - timing["launch_ns"]) / 1e9,
+        "total_active_time": active / 1e9, "total_active_time_percent": active / total,
+        "neuroncore_cycle_count": round(total * machine.clocks[Engine.SYNC])}
     for engine in VENDOR_ENGINES:
+        own = [(b, e) for t, b, e in zip(slices["track"], slices["begin"], slices["end"])
+               if tracks[t]["kind"] == ENGINE and tracks[t]["name"] == engine]
         busy = timing["busy_ns"].get(engine, 0.0)               # an engine without instructions is never busy
         summary |= {f"{engine}_engine_active_time": busy / 1e9, f"{engine}_engine_active_time_percent": busy / total,
+                    f"{engine}_engine_instruction_time": sum(e - b for b, e in own) / 1e9,
                     f"{engine}_engine_instruction_count": timing["instructions_per_engine"].get(engine, 0)}
-    transfers = sum(count for count, nbytes in zip(runs, document["instructions"]["hbm_bytes"]) if nbytes)
-    return summary | {
+    traffic = known["traffic"]
+    evictions = [read and wrote for read, wrote in zip(traffic["psum_read"], traffic["sbuf_written"])]
+    sizes = {kind: sum(tensor["bytes"] for tensor in document["tensors"]
+                       if tensor["core"] == 0 and tensor["kind"] in kinds)
+             for kind, kinds in (("in", INPUTS), ("all", (*INPUTS, "output")), ("weights", ("constant",)))}
+    return summary | _transfers(document, runs) | {
         "matmul_instruction_count": _named(document, runs, "MATMUL"),
         "activate_instruction_count": _named(document, runs, "ACTIVATE"),
-        "dma_active_time": timing["dma_ns"] / 1e9, "dma_active_time_percent": timing["dma_ns"] / total,
-        "dma_transfer_count": transfers, "dma_transfer_total_bytes": timing["hbm_bytes"],
-        "dma_transfer_average_bytes": timing["hbm_bytes"] / transfers if transfers else None,
+        "activate_instruction_time": sum(
+            e - b for t, b, e, n in zip(slices["track"], slices["begin"], slices["end"], slices["instruction"])
+            if tracks[t]["kind"] == ENGINE and known["name"][n].startswith("ACTIVATE")) / 1e9,
         "hbm_read_bytes": sums["hbm_read"], "hbm_write_bytes": sums["hbm_written"],
         "sbuf_read_bytes": sums["sbuf_read"], "sbuf_write_bytes": sums["sbuf_written"],
         "psum_read_bytes": sums["psum_read"], "psum_write_bytes": sums["psum_written"],
+        "psum_read_sbuf_write_count": sum(n for n, moves in zip(runs, evictions) if moves),
+        "psum_read_sbuf_write_bytes": sum(n * read for n, read, moves in zip(runs, traffic["psum_read"], evictions)
+                                          if moves),
         "spill_save_bytes": sums["spill_saved"], "spill_reload_bytes": sums["spill_reloaded"],
+        "inputs_and_weights_size_bytes": sizes["in"], "inputs_outputs_weights_size_bytes": sizes["all"],
+        "weight_size_bytes": sizes["weights"],
         "hardware_flops": flops, "transpose_flops": sums["transpose"],
+        "adjusted_hardware_flops": round(sum(adjusted.values())),
+        "adjusted_transpose_flops": round(adjusted["transpose"]),
         "mm_arithmetic_intensity": intensity, "peak_flops_bandwidth_ratio": ridge,
-        "hfu_estimated_percent": flops / (peak * total),
-        "mfu_estimated_percent": sums["product"] / (peak * total),
-        "mfu_inst_estimated_percent": sums["product"] / (peak * total),
-        "mfu_max_achievable_estimated_percent": None if intensity is None else intensity / ridge,
-        "mbu_estimated_percent": moved / total / machine.costs.dma.hbm_bytes_per_ns,
-        **dict.fromkeys(UNKNOWN), "nd_idx": 0, "nc_idx": 0}
+        "hfu_estimated_percent": sum(adjusted.values()) / (peak * total),
+        "mfu_estimated_percent": adjusted["product"] / (peak * total),
+        "mfu_inst_estimated_percent": adjusted["product"] / (peak * total),
+        "mfu_max_achievable_estimated_percent": achievable, "mfu_inst_max_achievable_estimated_percent": achievable,
+        "mbu_estimated_percent": moved / total / stack, "mbu_min_read_util_percent": sizes["in"] / total / stack,
+        **_throttling(document), **dict.fromkeys(UNKNOWN), "nd_idx": 0, "nc_idx": 0}
+
+
+def queue_type(document: Document, instruction: int) -> str:
+    """Who writes the descriptors of a transfer: the GpSimd engine, the generator of the engine that triggers it, or,
+    where there is none, the compiler; then what they are for."""
+    if document["instructions"]["engine"][instruction] == Engine.GPSIMD.value:
+        return "software_dynamic"
+    if machine_named(document["timing"]["target"]).generates_descriptors:
+        return "hardware_dynamic"
+    kinds = {tensor["name"]: tensor["kind"] for tensor in document["tensors"]}
+    kind = kinds.get(document["instructions"]["variable"][instruction], "")
+    return kind if kind in ("input", "output") else "data"
+
+
+def _transfers(document: Document, runs: list[int]) -> dict[str, Any]:
+    """Figures of transfers: of all, by queue and by who writes their descriptors. Those of packets are None where there
+    are none, because slices are thinned."""
+    timing, known, packets = document["timing"], document["instructions"], document["packets"]
+    total = timing["total_ns"]
+    clock = machine_named(timing["target"]).clocks[Engine.SYNC]
+    count = sum(n for n, nbytes in zip(runs, known["hbm_bytes"]) if nbytes)
+    kinds = [queue_type(document, n) if nbytes else "" for n, nbytes in enumerate(known["hbm_bytes"])]
+    slices, on_queue = document["slices"], [track["kind"] != ENGINE for track in document["tracks"]]
+    moving = [(b, e) for t, b, e in zip(slices["track"], slices["begin"], slices["end"]) if on_queue[t]]
+    made: dict[str, Any] = {
+        "dma_transfer_time": sum(e - b for b, e in moving) / 1e9,
+        "dma_transfer_count": count, "dma_transfer_total_bytes": timing["hbm_bytes"],
+        "dma_transfer_average_bytes": timing["hbm_bytes"] / count if count else None,
+        "dma_queue_count": len({(track["core"], track["name"].partition(" (")[0])
+                                for track, is_queue in zip(document["tracks"], on_queue) if is_queue})}
+    for field, kind in (("input", "input"), ("output", "output"), ("weight", "data")):
+        made[f"{field}_queue_bytes"] = sum(n * nbytes for n, nbytes, own in zip(runs, known["hbm_bytes"], kinds)
+                                           if own == kind)
+    spans: dict[str, list[tuple[float, float]]] = {kind: [] for kind in DGE}
+    counts = dict.fromkeys(DGE, 0)
+    sizes = dict.fromkeys(DGE, 0.0)
+    if packets:
+        for k, engines, begin, end, share in zip(*(packets[name] for name in (
+                "slice", "engines", "begin", "end", "share"))):
+            number = slices["instruction"][k]
+            dge = kinds[number] if kinds[number] in DGE else DGE[0]
+            spans[dge].append((begin, end))
+            counts[dge] += engines
+            sizes[dge] += engines * share * known["hbm_bytes"][number]
+    whole, nbytes = sum(counts.values()), sum(sizes.values())
+    for dge in DGE:
+        own = covered(spans[dge]) if packets else None
+        made |= {f"{dge}_dma_active_time": own and own / 1e9, f"{dge}_dma_active_time_percent": own and own / total,
+                 f"{dge}_dma_packet_count": counts[dge] if packets else None,
+                 f"{dge}_dma_packet_percent": counts[dge] / whole if whole else None,
+                 f"{dge}_dma_size": round(sizes[dge]) if packets else None,
+                 f"{dge}_dma_size_percent": sizes[dge] / nbytes if nbytes else None}
+    everything = covered([span for own in spans.values() for span in own]) if packets else covered(moving)
+    dynamic = covered(spans[DGE[1]] + spans[DGE[2]]) if packets else None
+    return made | {
+        "dma_active_time": everything / 1e9, "dma_active_time_percent": everything / total,
+        "dma_active_cycles": round(everything * clock),
+        "dma_packet_time": sum(n * (end - begin) for n, begin, end in zip(
+            packets["engines"], packets["begin"], packets["end"])) / 1e9 if packets else None,
+        "dynamic_dma_active_time_percent": dynamic and dynamic / total,
+        "dynamic_dma_packet_percent": 1 - counts[DGE[0]] / whole if whole else None,
+        "dynamic_dma_size_percent": 1 - sizes[DGE[0]] / nbytes if nbytes else None}
+
+
+def _throttling(document: Document) -> dict[str, Any]:
+    """When the tensor engine of each core had less than its full speed; nothing of machines without a ramp."""
+    total, made = document["timing"]["total_ns"], dict[str, Any]()
+    for own in document["limited"]:
+        core, limited = own["core"], sum(own["end"]) - sum(own["begin"])
+        mean = 1 - (1 - own["speed"]) * limited / total
+        made |= {f"throttle_active_nc{core}_time_ns": round(limited),
+                 f"throttle_avg_util_limit_nc{core}_percent": mean,
+                 f"throttle_activity_1_active_time_nc{core}_percent": limited / total,
+                 f"throttle_activity_1_avg_util_limit_nc{core}_percent": mean}
+    return made
 
 
 def executions(document: Document) -> list[int]:

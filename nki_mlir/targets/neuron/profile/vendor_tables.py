@@ -15,12 +15,16 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.targets.neuron.profile.document import Document, covered
 from nki_mlir.targets.neuron.profile.slices import ENGINE
-from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
+from nki_mlir.targets.neuron.profile.vendor_memory import tensor_rows, usage_tables, variable_names
+from nki_mlir.targets.neuron.profile.vendor_packets import packet_rows, throttle_tables
+from nki_mlir.targets.neuron.profile.vendor_summary import queue_type, vendor_summary
 from nki_mlir.version import __version__
 
 SCHEMA = "7.4.0"
 NAMES = {"tensor": "Tensor", "vector": "Vector", "scalar": "Scalar", "gpsimd": "GpSimd", "sync": "Sync"}
-NOT_IN_SUMMARY = "source", "nd_idx", "nc_idx", "throttle_active_time"
+NOT_IN_SUMMARY = "source", "nd_idx", "nc_idx"
+OUTSIDE = {"input": "[[INPUT]]", "output": "[OUTPUT]"}          # where a transfer goes, as readers look for it
+SPILL = "[VIRTUAL]"
 TILE = r"=(\w+@[^\s\[]+)\[([^\]]*)\]\[([^\]]*)\]"
 PATTERN = re.compile(rf"^MATMUL dst{TILE} stationary{TILE} moving{TILE}.*\bchannels=(\d+)")
 
@@ -63,9 +67,12 @@ def vendor_tables(document: Document) -> Tables:
     for row, flow in zip(transfers, flows):
         trigger = instructions[int(str(flow["in_id"]))]
         row |= {"trigger": trigger["start_ts"], "completion": trigger["end_ts"]}
-    summary = {name: value for name, value in vendor_summary(document).items() if name not in NOT_IN_SUMMARY}
+    summary = {name: value for name, value in vendor_summary(document).items()
+               if name not in NOT_IN_SUMMARY and not name.startswith("throttle_")}
     tables = {"Summary": [summary], "Metadata": [_metadata(document)], "Instruction": instructions,
-              "ActiveTime": _active(document), "DmaPacketAggregated": transfers, "Flow": flows,
+              "ActiveTime": _active(document), "DmaPacketAggregated": transfers,
+              "DmaPacket": packet_rows(document, transfers, transfer_ids), "Flow": flows,
+              "TensorInfo": tensor_rows(document), **usage_tables(document), **throttle_tables(document),
               "OpcodeSummary": _opcodes(instructions, document["timing"]["total_ns"]), "Warning": _warnings(document)}
     return tables | {"SchemaFields": [
         {"table_name": table, "field_name": field, "field_type": _type(rows, field), "field_required": False}
@@ -87,7 +94,7 @@ def _instructions(document: Document) -> tuple[list[Row], dict[int, int]]:
             continue
         ids[k] = len(rows)
         moved = {name: column[number] for name, column in known["traffic"].items()}
-        name, engine = known["name"][number], tracks[track]["name"]
+        name, engine, passes = known["name"][number], tracks[track]["name"], known["passes"][number]
         line = lines[known["line"][number]] if known["line"][number] >= 0 else None
         place = f"{line['file']}:{line['line']}" if line else None
         matmul = engine == "tensor" and moved["product"] + moved["transpose"]
@@ -105,8 +112,9 @@ def _instructions(document: Document) -> tuple[list[Row], dict[int, int]]:
             "performance_mode": None, "scalar_activation_fn": None, "crc_in": None, "crc_out": None,
             "tensor_instruction_type": ("TRANSPOSE" if moved["transpose"] else "REGULAR") if matmul else None,
             "raw_flops": moved["product"] + moved["transpose"] if matmul else None,
-            "flops_transpose": moved["transpose"] if matmul else None, "adjusted_flops": None,
-            "adjusted_flops_transpose": None})
+            "flops_transpose": moved["transpose"] if matmul else None,
+            "adjusted_flops": round(passes * (moved["product"] + moved["transpose"])) if matmul else None,
+            "adjusted_flops_transpose": round(passes * moved["transpose"]) if matmul else None})
     return rows, ids
 
 
@@ -130,7 +138,7 @@ def _first(counts: str) -> int:
 
 def _transfers(document: Document) -> tuple[list[Row], dict[int, int]]:
     slices, known, tracks = (document[key] for key in ("slices", "instructions", "tracks"))
-    rows, ids = list[Row](), {}
+    rows, ids, names = list[Row](), {}, variable_names(document)
     for k, (track, begin, end, number) in enumerate(zip(slices["track"], slices["begin"], slices["end"],
                                                         slices["instruction"])):
         if tracks[track]["kind"] == ENGINE:
@@ -139,14 +147,22 @@ def _transfers(document: Document) -> tuple[list[Row], dict[int, int]]:
         moved = {name: column[number] for name, column in known["traffic"].items()}
         read, wrote = (sum(moved[f"{space}_{way}"] for space in ("hbm", "sbuf", "psum")) for way in ("read", "written"))
         nbytes = max(read, wrote)
-        loads = moved["hbm_read"] > 0
+        loads, variable = moved["hbm_read"] > 0, known["variable"][number]
+        where = SPILL if moved["spill_saved"] + moved["spill_reloaded"] else OUTSIDE.get(
+            names.get(variable, "").rstrip("0123456789"))
+        partitions = known["partitions"][number] or None
+        held = f"0-{partitions - 1}" if partitions else None
+        wrote_chip, read_chip = ((held, partitions), (None, None))[::1 if loads else -1]
         rows.append({
             "id": ids[k], "block_id": ids[k], "pcore_idx": tracks[track]["core"], "start_ts": round(begin),
             "end_ts": round(end), "duration_ns": round(end) - round(begin), "read_bytes": read, "write_bytes": wrote,
             "transfer_bytes": nbytes, "throughput": nbytes / (end - begin) * 1e9 if end > begin else None,
-            "queue_idx": None, "queue_name": tracks[track]["name"].partition(" (")[0], "queue_type": None,
-            "semaphore_id": None, "op": "read" if loads else "write", "variable": None,
-            "source": None if loads else "[SB]", "dest": "[SB]" if loads else None})
+            "queue_idx": None, "queue_name": tracks[track]["name"].partition(" (")[0],
+            "queue_type": queue_type(document, number), "semaphore_id": None, "op": "read" if loads else "write",
+            "variable": names.get(variable, variable) or None,
+            "source": where if loads else "[SB]", "dest": "[SB]" if loads else where,
+            "read_sbuf_partitions": read_chip[0], "read_num_sbuf_partitions": read_chip[1],
+            "write_sbuf_partitions": wrote_chip[0], "write_num_sbuf_partitions": wrote_chip[1]})
     return rows, ids
 
 
@@ -211,7 +227,9 @@ def _metadata(document: Document) -> Row:
             "vnc_enabled": len(timing["cores"]) > 1, "first_hw_timestamp": 0, "last_hw_timestamp": end,
             "first_ts": epoch, "last_ts": epoch,
             "dma_ddr_bandwidth": float(machine.costs.dma.bytes_per_ns) * machine.dma_engines * 1e9,
-            "num_dma_engines_per_neuroncore": machine.dma_engines, "hbm_ddr_bandwidth": None,
+            "num_dma_engines_per_neuroncore": machine.dma_engines,
+            "hbm_ddr_bandwidth": float(machine.costs.dma.hbm_stack_bytes_per_ns) * 1e9,
+            "neuroncore_clock_freq": machine.clocks[Engine.SYNC], "ticks_per_nanosec": 1,
             "tensor_engine_num_rows": machine.partitions, "tensor_engine_num_cols": machine.stationary_free_max,
             **clocks, "is_simulation": True, "instance_type": None, "runtime_version": None,
             "collectives_version": None, "driver_version": None, "explorer_version": None,
@@ -221,6 +239,8 @@ def _metadata(document: Document) -> Row:
 
 def _warnings(document: Document) -> list[Row]:
     said = ["simulated by the timed model of nki_mlir, not measured on a device",
-            "transfers are whole, not by DMA engine: there is no table DmaPacket",
-            "the launch is a constant, before the first instruction; no throttling is modelled", *document["notes"]]
+            "the launch is a constant, before the first instruction",
+            "of throttling the ramp of the tensor engine is modelled, not limits of power and heat"
+            if document["limited"] else "no throttling is modelled",
+            *([] if document["packets"] else ["there is no table DmaPacket: slices are thinned"]), *document["notes"]]
     return [{"message": text, "category": "Simulation"} for text in said]

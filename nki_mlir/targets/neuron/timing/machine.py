@@ -145,11 +145,12 @@ class EventLimit(NkiMlirError):
 class TimedMachine:
     """One run of programs, each on a core of its own. ``record`` has what ran, ``cores`` what they share.
 
-    ``mode`` says how the programs were made; more than ``limit`` instructions are an ``EventLimit``.
+    ``mode`` says how the programs were made; more than ``limit`` instructions are an ``EventLimit``. Without ``ramps``
+    each engine always has its full speed.
     """
 
     def __init__(self, programs: Sequence[Program], loaded: Loaded | None = None, mode: str = "optimized",
-                 limit: int | None = None) -> None:
+                 limit: int | None = None, ramps: bool = True) -> None:
         self.mode, self.limit = mode, EVENT_LIMIT if limit is None else limit
         self.machine: Machine = machine_named(programs[0].target)
         self.record = Record()
@@ -159,7 +160,7 @@ class TimedMachine:
         for number, core in enumerate(self.cores):
             for stream in streams_of(core.program, self.machine, number, len(programs)):
                 given = loaded.get((number, stream.engine)) if loaded else None
-                ramp = self.machine.costs.engines[stream.engine].ramp
+                ramp = self.machine.costs.engines[stream.engine].ramp if ramps else None
                 self.agents.append(Agent(len(self.agents), core, stream, given, ramp and RampState(ramp)))
         self.heap: list[tuple[float, int]] = [(0.0, agent.number) for agent in self.agents]
         self.gatherings: dict[object, Gathering] = {}

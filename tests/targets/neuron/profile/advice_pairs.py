@@ -171,6 +171,33 @@ def wide(a_t, b):
     return out
 
 
+# -- ramp --------------------------------------------------------------------------------------------------------------
+def multiplied(a, b, ahead):
+    """a [M, 64], b [64, N] to a @ b; ``ahead`` tiles of 128 rows are transposed before their products."""
+    out = nl.ndarray((a.shape[0], b.shape[1]), dtype=b.dtype, buffer=nl.shared_hbm)
+    right = nl.load(b)
+    for i in nl.affine_range(a.shape[0] // (128 * ahead)):
+        left = nl.ndarray((ahead, nl.par_dim(64), 128), dtype=b.dtype, buffer=nl.sbuf)
+        for r in nl.affine_range(ahead):
+            tile = nl.load(a[nl.ds((i * ahead + r) * 128, 128), :])
+            left[r] = nisa.activation(nl.copy, nisa.nc_transpose(tile))
+        for r in nl.affine_range(ahead):
+            for j in nl.affine_range(b.shape[1] // 512):
+                product = nisa.nc_matmul(left[r], right[:, nl.ds(j * 512, 512)])
+                nl.store(out[nl.ds((i * ahead + r) * 128, 128), nl.ds(j * 512, 512)], nl.copy(product))
+    return out
+
+
+@nki.jit
+def transposed_in_turn(a, b):
+    return multiplied(a, b, 1)
+
+
+@nki.jit
+def transposed_before(a, b):
+    return multiplied(a, b, a.shape[0] // 128)
+
+
 # -- dtype: the same kernel on operands of float32 and of bfloat16 ------------------------------------------------------
 @nki.jit
 def products(a_t, b):

@@ -25,6 +25,8 @@ PAIRS = {
     "no-overlap": ("nisa.dma_copy(dst=tile", "one_tile", ("128x16384xf32",), "tiles_in_turn", None),
     "weight-loads": ("nisa.nc_matmul(left, right[:, nl.ds(j * 512 + c * 32, 32)])", "narrow",
                      ("128x128xbf16", "128x8192xbf16"), "wide", None),
+    "ramp": ("product = nisa.nc_matmul(left[r]", "transposed_in_turn", ("4096x64xf32", "64x4096xf32"),
+             "transposed_before", None),
     "dtype": ("total += nisa.nc_matmul(left, right)", "products", ("2048x128xf32", "2048x512xf32"), "products",
               ("2048x128xbf16", "2048x512xbf16")),
     "partitions": ("nl.exp(nl.load(x", "few_partitions", ("8x131072xf32",), "all_partitions", None),
@@ -45,7 +47,7 @@ def said(profile, rule):
 def test_following_it_saves_about_what_it_said(rule):
     line, before, arguments, after, others = PAIRS[rule]
     rule = rule.split()[0]
-    as_written = rule == "repeated-loads"           # else the back end follows the advice by itself
+    as_written = rule in ("repeated-loads", "ramp")          # else the back end follows the advice by itself
     first, second = (profile_of(streams(FILE + kernel, *values, as_written=as_written))
                      for kernel, values in ((before, arguments), (after, others or arguments)))
     one, total = said(first, rule), first["timing"]["total_ns"]
@@ -87,7 +89,8 @@ def small(rule):
     shapes = {"repeated-loads": [(256, 64), (128, 64)], "weight-loads": [(128, 128), (128, 512)],
               "psum-eviction": [(128, 128), (128, 8192)], "imbalance": [(128, 8192)], "partitions": [(8, 32768)],
               "one-issuer": [(128, 1024)], "no-overlap": [(128, 2048)], "fuse-activation": [(128, 64)],
-              "fuse-activation in place": [(128, 64)], "table-loads": [(128, 64)]}
+              "fuse-activation in place": [(128, 64)], "table-loads": [(128, 64)],
+              "ramp": [(256, 64), (64, 512)]}
     dtype = ml_dtypes.bfloat16 if rule in ("weight-loads", "psum-eviction") else np.float32
     return [rng.uniform(-1, 1, shape).astype(dtype) for shape in shapes[rule]]
 

@@ -178,3 +178,12 @@ def test_a_profile_without_advice_says_so(monkeypatch):
     count = found["timing"]["instructions"]
     assert found["advice"] == [] and count > 20
     assert found["notes"] == [f"no advice is given on {count} instructions: each rule would run them again."]
+
+
+def test_the_ramp_of_the_tensor_engine_is_in_the_document():
+    found = profile_of(streams(MATMUL, "256x256xbf16", "256x1024xbf16"))
+    (own,), total = found["limited"], found["timing"]["total_ns"]
+    assert (own["core"], own["engine"], own["speed"]) == (0, "tensor", 0.5)
+    assert all(found["timing"]["launch_ns"] <= a < b <= total for a, b in zip(own["begin"], own["end"]))
+    assert 0 < own["lost_ns"] <= (sum(own["end"]) - sum(own["begin"])) / 2
+    assert profile_of(streams(MATMUL, "256x256xbf16", "256x1024xbf16", target="trn1"))["limited"] == []

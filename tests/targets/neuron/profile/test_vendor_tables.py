@@ -9,6 +9,7 @@ import pytest
 
 from nki_mlir.cli.run import main
 from nki_mlir.targets.neuron.profile import profile_of
+from nki_mlir.targets.neuron.profile.document import covered
 from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
 from nki_mlir.targets.neuron.profile.vendor_tables import NoParquet, vendor_tables, write_tables
 from tests.targets.neuron.profile.kernels import ROOT, streams
@@ -62,6 +63,65 @@ def test_engines_are_active_where_their_instructions_run(tables):
         assert all(a[1] < b[0] for a, b in pairwise(spans))
         ran = sum(row["duration_ns"] for row in tables["Instruction"] if row["engine"].lower() == engine)
         assert sum(end - begin for begin, end in spans) == ran
+
+
+def test_packets_are_the_parts_of_transfers(profile, tables):
+    summary, transfers = tables["Summary"][0], {row["id"]: row for row in tables["DmaPacketAggregated"]}
+    packets = {number: [row for row in tables["DmaPacket"] if row["packet_aggregation_id"] == number] for number in transfers}
+    for number, whole in transfers.items():
+        own = packets[number]
+        assert [row["packet_idx"] for row in own] == list(range(len(own)))
+        assert sum(row["transfer_bytes"] for row in own) == whole["transfer_bytes"]
+        assert max(row["end_ts"] for row in own) == whole["end_ts"]
+        assert {row["queue_type"] for row in own} == {whole["queue_type"]} <= {"hardware_dynamic", "software_dynamic"}
+    assert {len(own) for own in packets.values()} == {16}
+    spans = [(row["start_ts"], row["end_ts"]) for row in tables["DmaPacket"]]
+    assert covered(spans) == pytest.approx(summary["dma_active_time"] * 1e9, abs=len(transfers))      # ns are rounded
+    kinds = "static", "software_dynamic", "hardware_dynamic"
+    assert sum(summary[f"{kind}_dma_packet_count"] for kind in kinds) == len(tables["DmaPacket"])
+    assert sum(summary[f"{kind}_dma_size_percent"] for kind in kinds) == pytest.approx(1.0)
+
+
+def test_tensors_have_what_is_loaded_of_them(tables):
+    rows = {row["variable_name"]: row for row in tables["TensorInfo"]}
+    assert {name: (row["type"], row["format"], row["shape"], row["size"]) for name, row in rows.items()} == {
+        "input0": ("IN", "bfloat16", "[256, 256]", 1 << 17), "input1": ("IN", "bfloat16", "[256, 1024]", 1 << 19),
+        "output0": ("OUT", "bfloat16", "[256, 1024]", 1 << 19)}
+    assert [row["load_to_sbuf_repeat_factor"] for row in rows.values()] == [1.0, 1.0, 0.0]
+    named = [row for row in tables["DmaPacketAggregated"] if row["variable"] == "input0"]
+    assert sum(row["transfer_bytes"] for row in named) == rows["input0"]["load_to_sbuf_total_size_bytes"]
+    assert {row["source"] for row in named} == {"[[INPUT]]"} and {row["write_num_sbuf_partitions"] for row in named} == {128}
+
+
+def test_usage_over_time_is_of_what_is_held(profile, tables):
+    memory = profile["memory"]
+    for table, space in (("SbufUsage", "sbuf"), ("PsumUsage", "psum")):
+        room = memory["bytes_per_partition"][space] * memory["partitions"]
+        assert max(row["avg_util_percent"] for row in tables[table]) == pytest.approx(memory["cores"][0][space]["peak"] / room)
+        assert tables[table][-1]["avg_util_percent"] == 0.0
+    assert max(row["bank_0_util_percent"] for row in tables["PsumUsage"]) == 1.0
+    assert tables["HbmUsage"][-1]["total_transfer_bytes"] == profile["timing"]["hbm_bytes"]
+    assert {row["partition"] for row in tables["SbufAllocation"]} == {0, 32, 64, 96}
+
+
+def test_the_ramp_is_a_limit_of_the_tensor_engine(profile, tables):
+    (own,), summary = profile["limited"], vendor_summary(profile)
+    limited = sum(own["end"]) - sum(own["begin"])
+    assert limited > 0 and [(row["k"], row["n"], row["type"]) for row in tables["Throttle"]] == [(1, 2, "activity_1")] * len(own["end"])
+    assert summary["throttle_active_nc0_time_ns"] == round(limited)
+    assert summary["throttle_avg_util_limit_nc0_percent"] == pytest.approx(1 - limited / 2 / profile["timing"]["total_ns"])
+    assert not any(name.startswith("throttle") for name in tables["Summary"][0])
+
+
+def test_operations_of_float32_count_four_times():
+    made = vendor_summary(profile_of(streams(MATMUL, "128x128xf32", "128x512xf32")))
+    assert made["adjusted_hardware_flops"] == 4 * made["hardware_flops"] == 4 * 2 * 128 * 128 * 512
+
+
+def test_the_table_of_a_thinned_profile_has_no_packets(profile):
+    rows = vendor_tables(profile | {"packets": {}})
+    assert not rows["DmaPacket"] and rows["Summary"][0]["dma_packet_time"] is None
+    assert any("no table DmaPacket" in row["message"] for row in rows["Warning"])
 
 
 def test_what_is_not_known_is_null(tables):

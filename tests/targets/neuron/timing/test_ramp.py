@@ -18,7 +18,7 @@ def state() -> RampState:
 
 
 def product(rows: int = 128, *, waits: str = "", dtype: str = "fp32") -> str:
-    text = (f"MATMUL dst=fp32@0x2000000[1][512] stationary={dtype}@0x0[1][128] moving={dtype}@0x1000[1][512] "
+    text = (f"MATMUL dst=fp32@0x2000000[1][512] stationary={dtype}@0x0[1][{rows}] moving={dtype}@0x1000[1][512] "
             f"channels={rows}")
     return f"{waits} {text}" if waits else text
 
@@ -37,7 +37,7 @@ def test_a_pause_takes_full_speed_away() -> None:
         ramp.end(start, 50, 1.0)
     assert ramp.end(200, 50, 1.0) == 250            # 50 of the last 100 ns
     assert ramp.end(330, 50, 1.0) == 430            # 20
-    assert ramp.limited == [[0, 200], [330, 430]]
+    assert ramp.limited == [[0, 100], [330, 430]]
 
 
 def test_work_on_half_of_the_rows_never_comes_to_full_speed() -> None:

@@ -38,6 +38,9 @@ const groupOf = track => (several ? `core ${track.core} ` : "") + (track.kind ==
 const trackGroups = new Map();
 profile.tracks.forEach((track, k) => { const key = groupOf(track); if (!trackGroups.has(key)) trackGroups.set(key, []); trackGroups.get(key).push(k); });
 
+// When an engine had less than its full speed, below its track.
+const limitedOf = track => (profile.limited || []).find(l => l.begin.length && track.kind === "engine" && l.core === track.core && l.engine === track.name);
+
 // Where there is little room: queues of which there are many.
 const foldedAtFirst = () => innerWidth < 600 ? [...trackGroups].filter(([key, tracks]) => key.endsWith("queues") && tracks.length > 8).map(([key]) => key) : [];
 
@@ -65,7 +68,11 @@ class Timeline {
     for (const [key, tracks] of trackGroups) {
       const folded = view.folded.has(key);
       this.rows.push({ name: (folded ? "▸ " : "▾ ") + key, group: key, tracks: folded ? tracks : [] });
-      if (!folded) for (const k of tracks) this.rows.push({ name: profile.tracks[k].name, track: k });
+      if (!folded) for (const k of tracks) {
+        this.rows.push({ name: profile.tracks[k].name, track: k });
+        const limited = limitedOf(profile.tracks[k]);
+        if (limited) this.rows.push({ name: limited.engine + " ramp", limited });
+      }
     }
     this.rowOf = {};
     this.rows.forEach((row, k) => { if (row.track !== undefined) this.rowOf[row.track] = k; else for (const track of row.tracks || []) this.rowOf[track] = k; });
@@ -146,12 +153,14 @@ class Timeline {
     const row = this.rowAt(e), time = this.timeAt(e), slack = (view.end - view.begin) / this.width * 2;
     if (!row) return {};
     if (row.name === "groups") return { group: profile.groups.findLastIndex(g => g.begin <= time && g.end >= time) };
+    if (row.limited) { const k = bisect(row.limited.end, time - slack, 0, row.limited.end.length); return k < row.limited.end.length && row.limited.begin[k] <= time + slack ? { limited: row.limited, span: k } : {}; }
     if (row.track === undefined && !row.group) { const k = bisect(profile.path.end, time, 0, profile.path.end.length); return k < profile.path.end.length ? { path: k } : {}; }
     for (const track of row.track !== undefined ? [row.track] : row.tracks) { const k = this.find(track, time, slack); if (k >= 0) return { slice: k }; }
     return row.track !== undefined ? { slice: -1 } : {};
   }
   textAt(e) {
-    const { slice, path, group } = this.hit(e);
+    const { slice, path, group, limited, span } = this.hit(e);
+    if (limited) return `${limited.engine} engine at ${percent(limited.speed)} of its speed, ${duration(limited.end[span] - limited.begin[span])}: it was not used enough in the 3 us before`;
     if (slice >= 0) return sliceText(slice);
     if (group >= 0) { const g = profile.groups[group]; return `${g.name}\n${duration(g.begin)} to ${duration(g.end)}`; }
     if (path === undefined) return "";
@@ -184,7 +193,7 @@ class Timeline {
     this.measured(c, height);
     c.fillStyle = themed("card");
     c.fillRect(0, 0, left, height);
-    this.rows.forEach((row, k) => { c.fillStyle = themed(row.group ? "dim" : "ink"); c.fillText(row.name, row.group || row.track === undefined ? 4 : 12, AXIS + k * ROW + ROW / 2, left - 14); });
+    this.rows.forEach((row, k) => { c.fillStyle = themed(row.group ? "dim" : "ink"); c.fillText(row.name, row.track === undefined && !row.limited ? 4 : 12, AXIS + k * ROW + ROW / 2, left - 14); });
     const x = this.x(view.moment);
     if (x >= left) { c.fillStyle = themed("mark"); c.fillRect(x, 0, 1, height); }
     at("range").textContent = duration(view.begin) + " to " + duration(view.end);
@@ -201,6 +210,14 @@ class Timeline {
   row(c, row, y) {
     if (row.track !== undefined) return this.track(c, row.track, y);
     if (row.group) { for (const track of row.tracks) this.track(c, track, y); return; }
+    if (row.limited) {
+      const { begin, end, speed } = row.limited, pixel = (view.end - view.begin) / this.width;
+      for (let k = bisect(end, view.begin, 0, end.length); k < end.length && begin[k] < view.end;) {
+        this.box(c, begin[k], end[k], y, "#a8632a", percent(speed) + " of its speed", 1);
+        k = Math.max(k + 1, bisect(end, begin[k] + pixel, k, end.length));
+      }
+      return;
+    }
     if (row.name === "groups") {
       profile.groups.forEach((g, k) => this.box(c, g.begin, g.end, y, PALETTE[k % PALETTE.length], g.name, g.kernel ? 0.9 : 0.5));
       return;

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What each DMA engine had of a transfer, and when: the same sums as the timed machine's, transfer by transfer."""
+
+from typing import NamedTuple
+
+from nki_mlir.targets.neuron.timing.machine import TimedMachine
+from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
+
+
+class Packets(NamedTuple):
+    """Columns: a transfer's slice; the first of some neighbouring DMA engines and how many they are; from when to when
+    each of them moved its part, ns from the launch; which share of the bytes each has."""
+
+    slice: list[int]
+    first: list[int]
+    engines: list[int]
+    begin: list[float]
+    end: list[float]
+    share: list[float]
+
+
+def packets_of(run: TimedMachine, slice_of: dict[int, int]) -> Packets:
+    """The packets of a run that has come to its end, by the slices of its transfers' events."""
+    made = Packets([], [], [], [], [], [])
+    record, launch = run.record, float(run.machine.costs.control.launch_ns)
+    free = {id(core): [0.0] * core.dma.count for core in run.cores}
+    for event, movement in record.movements.items():            # as they were triggered
+        agent = run.agents[record.agent[event]]
+        transfer = agent.stream.details[record.position[event]]
+        assert isinstance(transfer, TimedTransfer)
+        own = free[id(agent.core)]
+        if transfer.under_way:                                  # a collective's links move it
+            continue
+        begins = [max(when, movement.first) for when in own]
+        ends = [begin + ns for begin, ns in zip(begins, transfer.parts)]
+        last, even = ends.index(max(ends)), len(set(zip(begins, transfer.parts))) == 1
+        for k, ns in enumerate(transfer.parts):
+            if even or k == last:
+                ends[k] = movement.end                          # HBM may have had no more to give
+            if ns:
+                own[k] = ends[k]
+        whole = sum(transfer.parts)
+        for k, ns in enumerate(transfer.parts):
+            if not ns:
+                continue
+            row = slice_of[event], launch + begins[k], launch + ends[k], ns / whole
+            if made.slice and row == (made.slice[-1], made.begin[-1], made.end[-1], made.share[-1]) \
+                    and made.first[-1] + made.engines[-1] == k:
+                made.engines[-1] += 1
+                continue
+            for column, value in zip(made, (row[0], k, 1, *row[1:])):
+                column.append(value)                            # type: ignore[arg-type]
+    return made

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tables of the vendor's schema about tensors, what memories hold over time, and what goes to and from HBM."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from nki_mlir.dialects.access import PSUM, SBUF
+from nki_mlir.machine import machine_named
+from nki_mlir.targets.neuron.profile.document import Document
+from nki_mlir.targets.neuron.profile.slices import ENGINE
+
+Row = dict[str, object]
+TYPES = {"input": "IN", "output": "OUT", "constant": "WEIGHT"}
+QUARTERS = 0, 32, 64, 96        # partitions of SBUF that the schema has a column for
+
+
+def variable_names(document: Document) -> dict[str, str]:
+    """The schema's name of each tensor of the kernel: ``input0``, ``output0`` and so on."""
+    return {tensor["name"]: f"{tensor['kind']}{tensor['index']}" for tensor in document["tensors"]
+            if tensor["kind"] in TYPES}
+
+
+def tensor_rows(document: Document) -> list[Row]:
+    """A row for each tensor that a kernel is given or returns, with what is loaded of it."""
+    known, slices, tracks = document["instructions"], document["slices"], document["tracks"]
+    loads, nbytes = Counter[str](), Counter[str]()
+    for track, number, count in zip(slices["track"], slices["instruction"], slices["count"]):
+        if tracks[track]["kind"] != ENGINE and known["traffic"]["hbm_read"][number]:
+            loads[known["variable"][number]] += count
+            nbytes[known["variable"][number]] += count * known["traffic"]["hbm_read"][number]
+    names, rows = variable_names(document), list[Row]()
+    for tensor in document["tensors"]:
+        name = tensor["name"]
+        if tensor["core"] or name not in names:         # the cores of a launch share them
+            continue
+        rows.append({
+            "variable_name": names[name], "type": TYPES[tensor["kind"]], "format": tensor["dtype"],
+            "shape": str(tensor["shape"]), "size": tensor["bytes"], "node": None,
+            "load_to_sbuf_avg_size_bytes": nbytes[name] / loads[name] if loads[name] else None,
+            "load_to_sbuf_total_size_bytes": nbytes[name], "load_to_sbuf_dma_count": loads[name],
+            "load_to_sbuf_repeat_factor": nbytes[name] / tensor["bytes"] if tensor["bytes"] else None})
+    return rows
+
+
+def usage_tables(document: Document) -> dict[str, list[Row]]:
+    """What memories hold at each time at which that changes, and the bytes a second to and from HBM."""
+    machine = machine_named(document["timing"]["target"])
+    lanes, room = document["memory"]["partitions"], document["memory"]["bytes_per_partition"]
+    bank = machine.psum_bank_bytes
+    banks = [(0, lanes, k * bank, (k + 1) * bank) for k in range(machine.psum_banks)]
+    quarters = [(p, p + 1, 0, room[SBUF]) for p in QUARTERS]
+    made: dict[str, list[Row]] = {"PsumUsage": [], "SbufUsage": [], "SbufAllocation": _allocations(document)}
+    for core in range(len(document["memory"]["cores"])):
+        for when, whole, parts in _levels(document, core, PSUM, (0, lanes, 0, room[PSUM]), banks):
+            made["PsumUsage"].append({"timestamp": round(when), "avg_util_percent": whole, "pcore_idx": core,
+                                      **{f"bank_{k}_util_percent": part for k, part in enumerate(parts)}})
+        for when, whole, parts in _levels(document, core, SBUF, (0, lanes, 0, room[SBUF]), quarters):
+            made["SbufUsage"].append({"timestamp": round(when), "avg_util_percent": whole, "pcore_idx": core,
+                                      **{f"partition_{p}_util_percent": part for p, part in zip(QUARTERS, parts)}})
+    return made | _bandwidth(document)
+
+
+Box = tuple[int, int, int, int]                         # partitions from and to, bytes from and to
+
+
+def _levels(document: Document, core: int, space: str, whole: Box, parts: Sequence[Box]
+            ) -> Iterator[tuple[float, float, list[float]]]:
+    """Times, with which share of a memory and of parts of it is held from then on."""
+    held = document["memory"]["held"]
+    changes: dict[float, list[tuple[int, Box]]] = {}
+    for own, where, begin, end, *box in zip(*(held[name] for name in (
+            "core", "space", "begin", "end", "p0", "p1", "b0", "b1"))):
+        if own == core and where == space:
+            changes.setdefault(begin, []).append((1, (box[0], box[1], box[2], box[3])))
+            changes.setdefault(end, []).append((-1, (box[0], box[1], box[2], box[3])))
+    areas = [_common(part, part) for part in (whole, *parts)]
+    counts = [0] * len(areas)
+    for when in sorted(changes):
+        for sign, region in changes[when]:
+            for k, part in enumerate((whole, *parts)):
+                counts[k] += sign * _common(region, part)
+        shares = [min(1.0, count / area) for count, area in zip(counts, areas)]
+        yield when, shares[0], shares[1:]
+
+
+def _common(a: Box, b: Box) -> int:
+    """Bytes that two boxes have in common."""
+    return max(0, min(a[1], b[1]) - max(a[0], b[0])) * max(0, min(a[3], b[3]) - max(a[2], b[2]))
+
+
+def _allocations(document: Document) -> list[Row]:
+    """Each value in SBUF, once for each of the schema's partitions that it is on."""
+    held, known, rows = document["memory"]["held"], document["instructions"], list[Row]()
+    for space, begin, end, p0, p1, b0, b1, number, core in zip(*(held[name] for name in (
+            "space", "begin", "end", "p0", "p1", "b0", "b1", "instruction", "core"))):
+        loaded = bool(known["hbm_bytes"][number])
+        rows += [{"start_ts": round(begin), "end_ts": round(end), "start_address": b0, "end_address": b1,
+                  "partition": p, "op_source_type": "dma" if loaded else "instruction", "opcode": known["name"][number],
+                  "operands": known["text"][number].partition(" ")[2], "queue_name": None, "block_id": None,
+                  "tensor_name": known["variable"][number] or None, "hlo_name": None, "pcore_idx": core}
+                 for p in QUARTERS if space == SBUF and p0 <= p < p1]
+    return rows
+
+
+def _bandwidth(document: Document) -> dict[str, list[Row]]:
+    """Bytes a second in bins; all transfers go to or from HBM."""
+    dma, moved, rows = document["dma"], 0.0, list[Row]()
+    for k, rate in enumerate(dma["bytes_per_ns"]):
+        moved += rate * dma["bin_ns"]
+        rows.append({"timestamp": round(k * dma["bin_ns"]), "current_throughput": rate * 1e9,
+                     "total_transfer_bytes": round(moved), "pcore_idx": None})
+    return {"DmaUsage": rows, "HbmUsage": [dict(row) for row in rows]}

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tables of the vendor's schema about DMA packets, and about the limit of the tensor engine's speed."""
+
+from collections.abc import Sequence
+from math import isclose
+
+from nki_mlir.targets.neuron.profile.document import Document
+
+Row = dict[str, object]
+OF_TRANSFER = "queue_idx", "queue_name", "queue_type", "variable", "pcore_idx"
+RAMP = "activity_1"             # the schema's name of the limit
+
+
+def packet_rows(document: Document, transfers: Sequence[Row], ids: dict[int, int]) -> list[Row]:
+    """A row for each DMA engine of each transfer. Its bytes are the engine's share, as integers that add up."""
+    packets, rows = document["packets"], list[Row]()
+    if not packets:
+        return rows
+    indexes: dict[int, int] = {}
+    left: dict[int, tuple[int, int]] = {}               # by transfer: bytes read and written that no row has
+    shares: dict[int, float] = {}
+    for k, first, engines, begin, end, share in zip(*(packets[name] for name in (
+            "slice", "first", "engines", "begin", "end", "share"))):
+        transfer = transfers[ids[k]]
+        read, wrote = int(str(transfer["read_bytes"])), int(str(transfer["write_bytes"]))
+        for engine in range(first, first + engines):
+            shares[k] = shares.get(k, 0.0) + share
+            last = isclose(shares[k], 1.0)
+            had = left.get(k, (read, wrote))
+            own = had if last else (min(had[0], round(read * share)), min(had[1], round(wrote * share)))
+            left[k] = had[0] - own[0], had[1] - own[1]
+            duration = round(end) - round(begin)
+            rows.append({"id": len(rows), "packet_idx": indexes.setdefault(k, 0), "packet_aggregation_id": ids[k],
+                         "start_ts": round(begin), "end_ts": round(end), "duration_ns": duration, "engine_idx": engine,
+                         "read_bytes": own[0], "write_bytes": own[1], "transfer_bytes": max(own),
+                         "throughput": max(own) / duration * 1e9 if duration else None, "crc": None,
+                         **{name: transfer[name] for name in OF_TRANSFER}})
+            indexes[k] += 1
+    return rows
+
+
+def throttle_tables(document: Document) -> dict[str, list[Row]]:
+    """When the ramp limits the tensor engine: k of n is the limit."""
+    total = document["timing"]["total_ns"]
+    spans, sums = list[Row](), list[Row]()
+    for own in document["limited"]:
+        denominator = round(1 / own["speed"])
+        spans += [{"timestamp": round(begin), "duration": round(end) - round(begin), "k": 1, "n": denominator,
+                   "type": RAMP, "pcore_idx": own["core"]} for begin, end in zip(own["begin"], own["end"])]
+        limited = sum(own["end"]) - sum(own["begin"])
+        sums += [{"nc_idx": own["core"], "throttle_type": kind, "throttle_active_time_ns": round(limited),
+                  "throttle_active_time_percent": limited / total,
+                  "max_achievable_util_with_throttling_percent": 1 - (1 - own["speed"]) * limited / total}
+                 for kind in ("all", RAMP)]
+    return {"Throttle": spans, "ThrottleSummary": sums}
