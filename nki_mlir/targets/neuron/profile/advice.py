@@ -132,7 +132,7 @@ def advice_of(run: TimedMachine) -> list[dict[str, Any]]:
         if change is None or not change.lines:
             continue
         saved = run.end - end_with(programs, change)
-        if saved >= WORTH * total:
+        if round(saved / total, 2) >= WORTH:                # as it is printed
             where = change.lines[0]
             found.append({"rule": name, "file": where.file, "line": where.line, "saves_ns": saved,
                           "ratio": total / (total - saved),
@@ -326,8 +326,9 @@ def weight_loads(seen: Evidence) -> Change:
 def ramp(seen: Evidence) -> Change | None:
     """The tensor engine works at part of its speed, because it is not used enough."""
     lost = Counter[Where]()
-    limits = [agent.ramp for agent in seen.run.agents if agent.ramp is not None and agent.ramp.lost_ns]
-    if not limits:
+    costs = seen.machine.costs.engines[Engine.TENSOR].ramp
+    limits = [agent.ramp for agent in seen.run.agents if agent.ramp is not None]
+    if costs is None or all(limit.lost_ns < costs.window_ns for limit in limits):       # once every kernel ramps up
         return None
     record, agents = seen.run.record, {agent.number for agent in seen.run.agents if agent.ramp is not None}
     entries = {agent.number: agent.stream.entries for agent in seen.run.agents}
@@ -337,8 +338,6 @@ def ramp(seen: Evidence) -> Change | None:
     slow = sorted((step for step in seen.work if lost[step.where] > 0), key=lambda step: -lost[step.where])
     again = TimedMachine([core.program for core in seen.run.cores], ramps=False)
     again.run()
-    costs = seen.machine.costs.engines[Engine.TENSOR].ramp
-    assert costs is not None
     limited = sum(end - begin for limit in limits for begin, end in limit.limited) / len(limits)
     lines = list(dict.fromkeys(step.location for step in slow if step.location is not None))
     text = (f"the tensor engine has {costs.rate:.0%} of its speed for {limited / seen.total:.0%} of the time "
