@@ -48,6 +48,9 @@ def packets_of(run: TimedMachine, slice_of: dict[int, int]) -> Packets:
                     and made.first[-1] + made.engines[-1] == k:
                 made.engines[-1] += 1
                 continue
-            for column, value in zip(made, (row[0], k, 1, *row[1:])):
-                column.append(value)                            # type: ignore[arg-type]
+            made.slice.append(row[0])
+            made.first.append(k)
+            made.engines.append(1)
+            for column, value in zip((made.begin, made.end, made.share), row[1:]):
+                column.append(value)
     return made

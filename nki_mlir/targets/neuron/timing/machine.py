@@ -160,8 +160,9 @@ class TimedMachine:
         for number, core in enumerate(self.cores):
             for stream in streams_of(core.program, self.machine, number, len(programs)):
                 given = loaded.get((number, stream.engine)) if loaded else None
-                ramp = self.machine.costs.engines[stream.engine].ramp if ramps else None
-                self.agents.append(Agent(len(self.agents), core, stream, given, ramp and RampState(ramp)))
+                ramp = self.machine.costs.engines[stream.engine].ramp
+                self.agents.append(Agent(len(self.agents), core, stream, given,
+                                         RampState(ramp) if ramps and ramp is not None else None))
         self.heap: list[tuple[float, int]] = [(0.0, agent.number) for agent in self.agents]
         self.gatherings: dict[object, Gathering] = {}
         self.counts: dict[object, int] = {}
