@@ -62,7 +62,7 @@ def test_products_of_the_tensor_engine_ramp_up() -> None:
     assert WIDE == pytest.approx(860)
     machine = ran({"pe": [product(64)] * 8})
     took = [end - start for start, end in zip(starts(machine, "pe"), ends(machine, "pe"))]
-    assert took == pytest.approx([1707] * 8, rel=0.01)
+    assert took == pytest.approx([1707] * 8, rel=0.01)      # a measurement
 
 
 def test_semaphores_are_no_use_of_the_tensor_engine() -> None:
