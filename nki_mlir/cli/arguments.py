@@ -82,7 +82,10 @@ def parse_argument(text: str, place: int, values: bool = True) -> object:
         if match and not match[1] and not match[3]:
             return text
     if match and match[1]:
-        raise BadArgumentText(text=text, what=f"there is no dtype '{match[2]}'")
+        from difflib import get_close_matches  # start-up: imported on first use
+        near = get_close_matches(match[2], SHORT, 1)
+        raise BadArgumentText(text=text, what=f"there is no dtype '{match[2]}'"
+                              + (f"; did you mean {near[0]}?" if near else ""))
     return nested(text, place, values)
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nki_mlir.cli.command import add_common, command_line, exit_status
+from nki_mlir.cli.command import CommandParser, add_common, command_line, exit_status
 
 if TYPE_CHECKING:
     from nki_mlir.calibration.fit import Fit
@@ -19,7 +19,7 @@ GENERATIONS = ("beta", "current")       # as in ``measurements``, which ``--help
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog="nki-calibrate", description="Fit the machine's numbers on what a device "
+    p = CommandParser(prog="nki-calibrate", description="Fit the machine's numbers on what a device "
                                 "measured: print small kernels, run them on the device, give the CSV that they print.")
     what = p.add_mutually_exclusive_group(required=True)
     what.add_argument("csv", nargs="?", metavar="FILE.csv", help="what a device measured, or - for standard input")

@@ -12,6 +12,7 @@ traceback: it is a defect.
 import argparse
 import errno
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -27,6 +28,9 @@ from nki_mlir.version import __version__
 LEVELS = 0, 1, 3                # of -O: how long a fast order of instructions is searched for
 
 SHELLS = ("bash", "zsh", "fish")
+
+
+CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$")      # as argparse says it
 
 
 class _Print(argparse.Action):
@@ -52,6 +56,9 @@ class CommandParser(argparse.ArgumentParser):
                 option = word.partition("=")[0]
                 if option.startswith("-") and (near := get_close_matches(option, self._option_string_actions, 1)):
                     message += f"; did you mean {near[0]}?"
+        if choice := CHOICE.search(message):
+            near = get_close_matches(choice[1], re.findall(r"'?([\w.-]+)'?", choice[2]), 1)
+            message += f"; did you mean {near[0]}?" if near else ""
         super().error(message)
 
 
@@ -201,6 +208,8 @@ def fail(error: NkiMlirError) -> int:
     """Print an error as commands do; the exit status."""
     if error.at is not None and error.at.file in ("<unknown>", sys.argv[0]):
         error.at = None                     # the call is the command's own, which is no line of the user's
+    if "signature" in error.values:         # a call that does not fit: its arguments are options here
+        error.values["instead"] += "; arguments are options, for example --arg 128x512xf32 --arg count=2"
     print(error, file=sys.stderr)
     return 2 if isinstance(error, CommandLineError) else 1
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nki_mlir.alone import alone
-from nki_mlir.cli.command import add_common, command_line, exit_status
+from nki_mlir.cli.command import CommandParser, add_common, command_line, exit_status
 
 if TYPE_CHECKING:
     from nki_mlir.migration.files import Migrated
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
+    p = CommandParser(
         prog="nki-migrate", description="Rewrite kernels of the beta generation, or of an older release of the current "
         "one, to a release of the current generation. Comments, helper functions and control flow stay.")
     p.add_argument("source", help="FILE.py, FILE.py:KERNEL to check one kernel, or a directory")

@@ -32,6 +32,11 @@ class BadArgument(KernelError, TypeError):
     fix = "call the kernel with the arguments its signature asks for"
 
 
+class WrongCall(BadArgument):
+    message = "{function}{signature}: {complaint}"
+    fix = "{instead}"
+
+
 class ElementType(BadArgument):
     message = "{what}: {reason}"
     fix = "convert it first, for example with x.astype(np.float32)"
@@ -55,12 +60,25 @@ def explained(error: AttributeError, values: Mapping[str, object]) -> Exception:
     if name is None or error.name not in TENSOR_ATTRIBUTES:
         return error
     value, instead = read, "an array, for example np.zeros((128, 512), np.float32)"
-    if isinstance(value, tuple | list) and value and all(isinstance(n, int) for n in value):
-        instead = f"nki_mlir.spec({tuple(value)}, 'float32') for a tensor of that shape, or an array"
+    shape, dtype = value, "float32"
+    if isinstance(value, tuple | list) and len(value) == 2 and isinstance(value[0], tuple | list):
+        shape, dtype = value[0], dtype_text(value[1])
+    if isinstance(shape, tuple | list) and shape and all(isinstance(n, int) for n in shape):
+        instead = f"nki_mlir.spec({tuple(shape)}, '{dtype}') for a tensor of that shape, or an array"
+    elif isinstance(value, list):
+        instead = "np.array(the list, np.float32)"
     text = repr(value)
     wrong = NoTensor(name=name, attribute=error.name, instead=instead,
                      value=text if len(text) <= 40 else f"a {type(value).__name__}")
     return wrong.located(raised_at(error.__traceback__))
+
+
+def dtype_text(value: object) -> str:
+    """The name of a dtype; that of float32 for what is none."""
+    try:
+        return dtype_of(value).name
+    except TypeError:
+        return FLOAT32.name
 
 
 class MaskedArgument(BadArgument):
@@ -273,9 +291,29 @@ def values_of(function: Any, arguments: tuple[object, ...], keywords: dict[str, 
     try:
         bound = signature.bind(*arguments, **keywords)
     except TypeError as error:
-        raise BadArgument(what=f"{name_of(function)}{signature}: {error}").here() from None
+        raise wrong_call(function, signature, arguments, keywords, str(error)).here() from None
     bound.apply_defaults()
     return dict(bound.arguments)
+
+
+def wrong_call(function: Any, signature: inspect.Signature, arguments: tuple[object, ...], keywords: dict[str, object],
+               complaint: str) -> WrongCall:
+    """What is wrong with the arguments of a call; a misspelt name comes before the parameter that it leaves out."""
+    from difflib import get_close_matches  # start-up: imported on first use
+    names = [p.name for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    missing = [name for name in names[len(arguments):] if name not in keywords
+               and signature.parameters[name].default is inspect.Parameter.empty]
+    several = f"it has the parameters {', '.join(names)}" if names else "it has no parameters"
+    unknown = [] if len(names) < len(signature.parameters) else [name for name in keywords if name not in names]
+    if unknown:
+        near = get_close_matches(unknown[0], names, 1) or missing[:1]
+        complaint = f"got an unexpected keyword argument '{unknown[0]}'"
+        instead = f"did you mean {near[0]}=?" if near else several
+    elif missing:
+        instead = f"pass {', '.join(missing)} as well"
+    else:
+        instead = several
+    return WrongCall(function=name_of(function), signature=signature, complaint=complaint, instead=instead)
 
 
 SIMPLE = {type(None), bool, int, float, str}

@@ -424,13 +424,25 @@ def default_executor() -> str:
     return chosen
 
 
+class BadExtent(BadArgument):
+    message = "a launch grid has an extent of {extent}"
+    fix = "give each axis a positive integer, for example kernel[2, 4](...)"
+
+
+class NoFunction(BadArgument):
+    fix = "decorate a function with nki.jit"
+
+
 def flat_grid(grid: Any) -> tuple[int, ...]:
     """The extents of a launch grid: ints, core markers and nested sequences, flattened."""
     if isinstance(grid, (tuple, list)):
         return tuple(n for g in grid for n in flat_grid(g))
-    extent = int(grid)
+    try:
+        extent = int(grid)
+    except (TypeError, ValueError):
+        raise BadExtent(extent=repr(grid)).here() from None
     if extent < 1:
-        raise BadArgument(what=f"a launch grid has an extent of {extent}").here()
+        raise BadExtent(extent=extent).here()
     return (extent,)
 
 
@@ -440,7 +452,7 @@ def unwrap(kernel: object) -> Kernel:
         return kernel
     if callable(kernel):
         return Kernel(kernel)
-    raise BadArgument(what=f"{kernel!r} is not a kernel").here()
+    raise NoFunction(what=f"{kernel!r} is not a kernel").here()
 
 
 # -- run-time indices out of bounds ------------------------------------------------------------------------------------

@@ -28,6 +28,12 @@ class UnknownMode(KernelError, ValueError):
     fix = "give one of {modes}"
 
 
+class UnknownOption(KernelError, TypeError):
+    code = "NKI-JIT-OPTION"
+    message = "nki.jit has no option '{option}'"
+    fix = "did you mean {near}=?"
+
+
 class ProfileDirectory(KernelError, ValueError):
     code = "NKI-PROFILE-DIRECTORY"
     message = "nki.profile needs working_directory, an absolute path, got {found!r}"
@@ -35,6 +41,10 @@ class ProfileDirectory(KernelError, ValueError):
 
 
 MODES = ("auto", "jax", "torchxla", "torch", "baremetal", "benchmark", "simulation", "trace")
+# Any other option is one of the vendor's compiler, unless its name is nearly one of these.
+OPTIONS = ("mode", "platform_target", "kernel_return", "unroll_limit", "debug_kernel", "show_compiler_tb",
+           "experimental_flags", "additional_compile_opt", "enable_out_of_bound_check", "schedule")
+ALIKE = 0.8
 FILES = ("save_neff_name", "save_trace_name", "artifacts_dir", "profile")
 
 
@@ -42,6 +52,10 @@ def changes_of(mode: str, options: dict[str, object]) -> dict[str, object]:
     """What the options of a decorator change on a kernel."""
     if mode not in MODES:
         raise UnknownMode(mode=mode, modes=", ".join(MODES)).here()
+    for option in options.keys() - {*OPTIONS}:
+        from difflib import get_close_matches  # start-up: imported on first use
+        if near := get_close_matches(option, OPTIONS, 1, ALIKE):
+            raise UnknownOption(option=option, near=near[0]).here()
     changes: dict[str, object] = {"mode": mode, "options": options}
     if options.get("kernel_return") is False:
         changes["by_reference"] = True
