@@ -38,6 +38,11 @@ class NotAffine(KernelError):
     fix = "compute it on Python integers (nl.static_range), or as a tile with nisa.iota"
 
 
+class IndexShapes(NotAffine):
+    message = "index tensors of shapes {first} and {second} do not broadcast"
+    fix = "give the partition nl.arange(n)[:, None], and the free axis nl.arange(n)[None, :]"
+
+
 class TensorTruth(KernelError, ValueError):
     code = "err_ambiguous_tensor_truth_value"
     message = "the truth value of a tensor is ambiguous"
@@ -84,6 +89,11 @@ class BadSubscript(KernelError, TypeError):
     code = "NKI-SUBSCRIPT"
     message = "{item} of type {kind} is a subscript"
     fix = "use integers, slices, nl.ds, nl.arange or nl.mgrid; None only on index tensors"
+
+    @property
+    def advice(self) -> tuple[str, str]:
+        return ("", "divide with //, or round with math.ceil or math.floor") if "float" in self.values["kind"] else (
+            super().advice)
 
 
 class EmptySubscript(KernelError):
@@ -185,6 +195,7 @@ class BadReshape(KernelError):
 
 
 class BadBroadcast(BadReshape):
+    code = "NKI-SHAPE"
     message = "shape {shape} does not broadcast to {wanted}"
     fix = "give both one shape, or extents of 1 where elements repeat"
 
@@ -201,7 +212,7 @@ ALIKE = 0.65                    # of difflib: ``sofmax`` is ``softmax``, and no 
 class UnknownName(NkiMlirError, AttributeError):
     code = "NKI-NAME"
     message = "{owner} has no attribute '{missing}'{meant}"
-    fix = "dir() of it lists what there is"
+    fix = "{instead}"
 
     @property
     def name(self) -> str:
@@ -220,6 +231,7 @@ def unknown(owner: str, name: str, names: Iterable[str], instead: Mapping[str, s
     from difflib import get_close_matches  # start-up: imported on first use
     near = get_close_matches(name, [n for n in names if not n.startswith("_")], 1, ALIKE)
     meant = instead.get(name) or (f"did you mean {near[0]}?" if near else "")
-    error = UnknownName(owner=owner, missing=name, meant=f"; {meant}" if meant else "")
+    error = UnknownName(owner=owner, missing=name, meant=f"; {meant}" if meant else "",
+                        instead=f"write {near[0]}" if near and name not in instead else "use a name that dir() lists")
     error.here()
     return error

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard, overload
 
 import numpy as np
 
-from nki_mlir.capture.errors import ArangeInCondition, AssignToIndex, NotAffine, OneDimensionalArange, UnsupportedMask
+from nki_mlir.capture.errors import (
+    ArangeInCondition,
+    AssignToIndex,
+    IndexShapes,
+    NotAffine,
+    OneDimensionalArange,
+    UnsupportedMask,
+)
 from nki_mlir.capture.mask import Mask as Mask
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import Linear
@@ -432,7 +439,7 @@ def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(a, b)
     except ValueError:
-        raise NotAffine(what=f"index tensors of shapes {a} and {b} do not broadcast") from None
+        raise IndexShapes(first=a, second=b) from None
 
 
 def check_placed(index: Index) -> None:

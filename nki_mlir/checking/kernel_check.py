@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nki_mlir.targets.neuron.checker import StreamReport
 
 KINDS_OF = {DeviceRuleWarning: "device-rule", UnwrittenRead: "unwritten-read", RaceWarning: "race"}
-KINDS_BY_CODE = {"err_tensor_access_out_of_bound": "out-of-bounds", "NKI-INDEX": "out-of-bounds",
+KINDS_BY_CODE = {"err_tensor_access_out_of_bound": "out-of-bounds",
                  "err_local_variable_used_out_of_scope": "lifetime", "NKI-ADDRESS": "lifetime",
                  "err_unexpected_output_dependencies": "race",
                  "err_cannot_update_immutable_parameter": "overwritten-input",

@@ -32,6 +32,13 @@ class OutOfBounds(KernelError, IndexError):
                "exceed dimension size of {extent}")
     fix = "shorten the range, or pass mask= with a condition that keeps the index below {extent}"
 
+    @property
+    def advice(self) -> tuple[str, str]:
+        low = self.values["low"]
+        if isinstance(low, int) and low < 0:
+            return "", "start the range at 0, or pass mask= with a condition that keeps the index at 0 or more"
+        return super().advice
+
 
 class TooManyPartitions(KernelError):
     code = "err_num_partition_exceed_arch_limit"
@@ -72,6 +79,17 @@ class WrongMemory(KernelError):
     message = ("Expected operand '{operand}' of '{op}' to be in address space '{expected}', "
                "but got a tile in '{found}' instead.")
     fix = "load HBM tensors with nl.load first; store on-chip tiles with nl.store"
+
+    @property
+    def advice(self) -> tuple[str, str]:
+        found, expected = self.values["found"], self.values["expected"].split("|")
+        if found == PSUM and SBUF in expected:
+            return "", "copy it to SBUF first, with nisa.tensor_copy"
+        if found == SBUF and expected == [PSUM]:
+            return "", "make it with buffer=nl.psum"
+        if found not in (HBM, SBUF, PSUM):
+            return "", "give a tensor of the kernel: a parameter, or what nl.ndarray and nl.load give"
+        return super().advice
 
 
 class WrongDtype(KernelError):

@@ -75,6 +75,10 @@ def unique_name(name: str) -> str:
     return f"{name}_{next(builder.names if builder is not None else _names)}"
 
 
+class EmptyDimension(ShapeMismatch):
+    fix = "give each dimension an extent of 1 or more"
+
+
 class NotAnInteger(KernelError, TypeError):
     code = "NKI-INTEGER"
     message = "{value!r} is {what}, which is an integer{bound}"
@@ -127,7 +131,7 @@ def new_tensor(shape: object, dtype: object, space: str = SBUF, *, shared: bool 
     builder = active("a tensor creation")
     extents, partition_dim = plain_shape(shape)
     if any([n < (space != HBM) for n in extents]):       # batches of nothing are in HBM; a tile has elements
-        raise ShapeMismatch(what=f"a tensor of shape {extents} has an empty dimension").here()
+        raise EmptyDimension(what=f"a tensor of shape {extents} has an empty dimension").here()
     if space != HBM:
         located(check_on_chip_shape, extents, partition_dim or 0)
         if partition_dim:

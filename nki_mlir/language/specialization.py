@@ -152,7 +152,7 @@ def executor(on: str) -> "Callable[[Captured, tuple[int, ...]], Run]":
 def check_executor(on: str) -> None:
     """Raises ``UnknownExecutor`` for a name that is none of ours and no plugin's."""
     if on not in EXECUTORS and on not in (more := extensions.of("executors")):
-        raise UnknownExecutor(name=on, more="".join(f", {name}" for name in more))
+        raise UnknownExecutor(name=on, more="".join(f", {name}" for name in more)).here()
 
 
 class UnknownExecutor(NkiMlirError, ValueError):

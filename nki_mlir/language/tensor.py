@@ -7,7 +7,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from nki_mlir.capture.errors import AnnotationMismatch, BadReshape, DeviceValue, DynamicControlFlow, TensorTruth
+from nki_mlir.capture.errors import (
+    AnnotationMismatch,
+    BadReshape,
+    DeviceValue,
+    DynamicControlFlow,
+    TensorTruth,
+    unknown,
+)
 from nki_mlir.capture.index import Index
 from nki_mlir.capture.tensor import View
 from nki_mlir.diagnostics import KernelError
@@ -38,6 +45,7 @@ OF_NUMPY = {"add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "
             "less_equal": "__ge__", "greater": "__lt__", "greater_equal": "__le__", "equal": "__eq__",
             "not_equal": "__ne__", "left_shift": "__rlshift__", "right_shift": "__rrshift__", "bitwise_and": "__rand__",
             "bitwise_or": "__ror__", "bitwise_xor": "__rxor__"}
+METHODS = {"item": "return the tile, or print it with nl.device_print"}         # of arrays
 REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all"}
 
 
@@ -205,6 +213,9 @@ class Tensor(TensorObject, View):
         # ``t[...] += v`` has written in place already; Python then assigns the result to the subscript.
         if not (isinstance(value, View) and target.same_place(value)):
             assignment.assign(target, value)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise unknown("a tile", name, dir(type(self)), METHODS)
 
     def __array_ufunc__(self, function: np.ufunc, method: str, *operands: object, **keywords: object) -> "Tensor":
         """An operator with a NumPy number on its left; no other function of NumPy computes on tiles."""

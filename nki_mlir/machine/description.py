@@ -103,7 +103,7 @@ def machine_named(name: str) -> Machine:
 def _of_plugin(name: str) -> Machine:
     variants = extensions.of("targets")
     if name not in variants:
-        raise UnknownTarget(name=name, more="".join(f", or {other} of a plugin" for other in variants))
+        raise UnknownTarget(name=name, more="".join(f", or {other} of a plugin" for other in variants)).here()
     found = extensions.load(variants[name])
     if not isinstance(found, Machine) or found.name != name:
         raise extensions.BrokenPlugin(what=f"target '{name}'", origin=variants[name].origin,

@@ -15,8 +15,8 @@ from nki_mlir.scalar.alu import ALU, AluOperator
 
 class UnknownToken(KernelError, TypeError):
     code = "NKI-OPERATOR"
-    message = "{token} is not {what}; accepted are the language's functions, NumPy's functions and the names {names}"
-    fix = "use one of those names"
+    message = "{token} is not {what}"
+    fix = "use a function of the language or of NumPy with one of the names {names}"
 
 
 _Entry = TypeVar("_Entry", AluOperator, ActivationFunction)
@@ -47,7 +47,8 @@ def _entry(token: object, table: dict[str, _Entry], what: str) -> _Entry:
     name = token_name(token)
     if name is not None and name in table:
         return table[name]
-    raise UnknownToken(token=repr(token), what=what, names=", ".join(table))
+    said = repr(token) if isinstance(token, str) else getattr(token, "__name__", repr(token))
+    raise UnknownToken(token=said, what=what, names=", ".join(table))
 
 
 def alu_token(token: object) -> AluOperator:

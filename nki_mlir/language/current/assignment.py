@@ -16,7 +16,8 @@ from nki_mlir.language.signatures.kinds import is_number
 def assign(target: NkiTensor, value: Any) -> None:
     """target = value, a tensor or a number."""
     if not isinstance(value, NkiTensor):
-        require(is_number(value), f"expecting 'number' or 'tensor', got {value!r}")
+        require(is_number(value), f"expecting 'number' or 'tensor', got {value!r}",
+                fix="give a number, or a tensor of the shape that is assigned to")
         fill(target, float(value))
     elif not target.size and not value.size:
         return

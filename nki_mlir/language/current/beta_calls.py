@@ -21,7 +21,8 @@ def call(function: Function, arguments: dict[str, object]) -> object:
     module, _, name = function.name.rpartition(".")
     target = getattr(importlib.import_module(MODULES[module]), name, None)
     if target is None:
-        raise NkiTypeError(f"{name}() has a form of the beta generation that is not there").here()
+        raise NkiTypeError(f"{name}() has a form of the beta generation that is not there",
+                           fix="see help() of it for the form of this generation").here()
     made = target.record.call_own({k: as_beta(v, f"{name} {k}", k in WRITTEN) for k, v in arguments.items()})
     for label in WRITTEN:
         if isinstance(given := arguments.get(label), NkiTensor):
@@ -37,7 +38,8 @@ def as_beta(value: object, what: str, is_written: bool) -> object:
     match value:
         case NkiTensor():
             require(value.indirection is None or not is_written,
-                    f"{what} of a call in the beta generation's form has no run-time addresses")
+                    f"{what} of a call in the beta generation's form has no run-time addresses",
+                    fix="call it in the form of nki.isa, with dst= and .ap(...)")
             view = low.core_view(low.reading(value))
             return Tensor(view.buffer, view.partition, view.free, view.dims, view.dtype)
         case VirtualRegister():

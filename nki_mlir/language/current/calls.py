@@ -35,17 +35,19 @@ class Current(Generation):
         if kind is kinds.INTEGER:
             integer(value, what)
         if kind is kinds.TENSOR:
-            invalid(f"{what}: expecting 'tensor', got '{type(value).__name__}'")
+            invalid(f"{what}: expecting 'tensor', got '{type(value).__name__}'",
+                    fix="make one with nl.ndarray(shape, dtype, buffer=nl.sbuf), or load it with nisa.dma_copy")
         if kind.enumeration:
             members = ", ".join(f"nisa.{m}" for m in self.values.enumerations[kind.enumeration])
             invalid(f"expecting '{kind.enumeration}' for {parameter}, got {value!r}", fix=f"one of {members}")
         if kind.label:
-            raise NkiTypeError(f"{what}: expecting {kind.label}, got {shown(value)}").here()
+            raise NkiTypeError(f"{what}: expecting {kind.label}, got {shown(value)}",
+                               fix="see help() of the function for what the parameter takes").here()
 
     def unbound(self, function: Function, text: str) -> NkiMlirError:
         self.require_kernel(function)
         fix = f"call it as {function.title}{function.__signature__}"
-        return NkiTypeError(text, fix=fix).here()
+        return NkiTypeError(text, fix=fix, code="NKI-PARAMETER").here()
 
     @staticmethod
     def require_kernel(function: Function) -> None:
@@ -86,7 +88,9 @@ def dtype_argument(dtype: object) -> DType:
     """A dtype of the language, of NumPy or of a framework."""
     found = dtype_value(dtype)
     if found is kinds.REFUSED:
-        raise NkiTypeError(f"unsupported dtype '{dtype}'").here()
+        raise NkiTypeError(f"unsupported dtype '{dtype}'",
+                           fix="use a dtype of the language, for example nl.float32 or nl.bfloat16",
+                           code="NKI-DTYPE-UNKNOWN").here()
     assert isinstance(found, DType)
     return found
 

@@ -39,7 +39,7 @@ class ReplicaGroup(NKIObject):
                                fix="ReplicaGroup([[0, 1], [2, 3]])").here()
         flat = [int(r) for g in lists for r in g]
         if len(flat) != len(set(flat)):
-            invalid(f"the groups {groups} overlap")
+            invalid(f"the groups {groups} overlap", fix="name each rank in one group only")
 
     @property
     def text(self) -> str:
@@ -52,15 +52,18 @@ def check(op: str, srcs: list[NkiTensor], dsts: list[NkiTensor], priority: objec
     """What every collective asks of its tensors; ``single``: it takes one, ``hbm``: it takes them in HBM only."""
     for label, tensors in (("srcs", srcs), ("dsts", dsts)):
         require(isinstance(tensors, (list, tuple)) and tensors and all(isinstance(t, NkiTensor) for t in tensors),
-                f"{op} {label}: expecting 'sequence' of tensors")
-    require(len(srcs) == len(dsts), f"{op} has {len(srcs)} srcs and {len(dsts)} dsts")
+                f"{op} {label}: expecting 'sequence' of tensors", fix="give a list of tensors, for example srcs=[t]")
+    require(len(srcs) == len(dsts), f"{op} has {len(srcs)} srcs and {len(dsts)} dsts", fix="give one src for each dst")
     spaces = {is_hbm(t.buffer) for t in (*srcs, *dsts)}
     for src, dst in zip(srcs, dsts):
-        require(src.dtype is dst.dtype, f"{op} dst is {dst.dtype}, src is {src.dtype}; they must be equal")
-    require(len(spaces) == 1, f"{op} takes tensors that are all in HBM or all in SBUF")
+        require(src.dtype is dst.dtype, f"{op} dst is {dst.dtype}, src is {src.dtype}; they must be equal",
+                fix="copy one of them to the other's dtype first, with nisa.tensor_copy", code="NKI-OPERAND-DTYPE")
+    require(len(spaces) == 1, f"{op} takes tensors that are all in HBM or all in SBUF",
+            fix="move them to one memory with nisa.dma_copy first")
     require(spaces == {True} or (len(srcs) == 1 and not hbm), f"{op} takes " + (
-        "tensors in HBM" if hbm else "one tensor in SBUF, or several in HBM"))
-    require(not single or len(srcs) == 1, f"{op} takes one tensor")
+        "tensors in HBM" if hbm else "one tensor in SBUF, or several in HBM"),
+            fix="move the tensors with nisa.dma_copy first, or call it once for each")
+    require(not single or len(srcs) == 1, f"{op} takes one tensor", fix="call it once for each tensor")
     check_priority(priority)
 
 
@@ -75,7 +78,8 @@ def text_of(op: str, replica_group: object) -> str:
 def folding(op: str, token: object) -> str:
     """The name of the operator that members' values are folded with."""
     name = alu(token, f"{op} op")
-    require(name in collectives.FOLDS, f"{op} op is nl.add, nl.minimum or nl.maximum")
+    require(name in collectives.FOLDS, f"{op} op is nl.add, nl.minimum or nl.maximum",
+            fix="use one of them, and apply other functions to the result")
     return name
 
 
@@ -101,7 +105,8 @@ def all_reduce(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "Rep
 
 def check_dim(op: str, srcs: list[NkiTensor], dim: int, *sbuf_dims: int) -> None:
     allowed = (0,) if is_hbm(srcs[0].buffer) else sbuf_dims or (0,)
-    require(dim in allowed, f"{op} collective_dim {dim} is none of {allowed}")
+    require(dim in allowed, f"{op} collective_dim {dim} is none of {allowed}",
+            fix=f"use one of {', '.join(map(str, allowed))}")
 
 
 @instruction
@@ -143,20 +148,25 @@ def collective_permute(srcs: list[NkiTensor], dsts: list[NkiTensor], source_targ
     check(op, srcs, dsts, priority, single=True, hbm=True)
     require(isinstance(source_target_pairs, (tuple, list)) and all(is_shape(p) and len(p) == 2
                                                                    for p in source_target_pairs),
-            f"{op} source_target_pairs: expecting pairs of ranks, got {source_target_pairs!r}")
+            f"{op} source_target_pairs: expecting pairs of ranks, got {source_target_pairs!r}",
+            fix="write for example [(0, 1), (1, 0)]")
     pairs = tuple(int(r) for pair in source_target_pairs for r in pair)
     transfer(op, collectives.PermuteOp, dsts[0], srcs[0], pairs=pairs)
 
 
 def channels(op: str, lists: Sequence[Sequence[object]], channel_ids: Sequence[int]) -> None:
-    require(is_shape(channel_ids), f"{op} channel_ids: expecting 'sequence' of integers, got {channel_ids!r}")
+    require(is_shape(channel_ids), f"{op} channel_ids: expecting 'sequence' of integers, got {channel_ids!r}",
+            fix="write for example [0, 1]")
     require(list(channel_ids) == list(range(len(channel_ids))) and len(channel_ids) <= 4,
-            f"{op} channel_ids {list(channel_ids)} are not 0, 1, ... up to 3")
-    require(all(len(items) == len(channel_ids) for items in lists), f"{op} takes one tensor for each channel")
+            f"{op} channel_ids {list(channel_ids)} are not 0, 1, ... up to 3",
+            fix="number the channels from 0, and use 4 at most")
+    require(all(len(items) == len(channel_ids) for items in lists), f"{op} takes one tensor for each channel",
+            fix="give lists as long as channel_ids")
 
 
 def plain(by_channel: list[NkiTensor]) -> list[NkiTensor]:
-    require(isinstance(by_channel, (list, tuple)), "a collective of channels takes a 'sequence' of tensors")
+    require(isinstance(by_channel, (list, tuple)), "a collective of channels takes a 'sequence' of tensors",
+            fix="give a list with a tensor for each channel")
     return [t[0] if isinstance(t, (list, tuple)) else t for t in by_channel]
 
 
@@ -190,7 +200,7 @@ def collective_permute_implicit_current_processing_rank_id(iteration_id: object,
                                                            channel_id: object, name: object) -> VirtualRegister:
     """The rank whose data a ring has brought here after that many steps, in a register."""
     op = "collective_permute_implicit_current_processing_rank_id"
-    require(channel_id in range(4), f"{op} channel_id {channel_id} is none of 0, 1, 2, 3")
+    require(channel_id in range(4), f"{op} channel_id {channel_id} is none of 0, 1, 2, 3", fix="use one of them")
     made = VirtualRegister()
     emit(collectives.RankIdOp, {"dst": made.state}, groups=text_of(op, replica_group), steps=iteration_id)
     return made
@@ -206,7 +216,8 @@ def rank_id(name: object) -> VirtualRegister:
 
 # -- parts of different sizes ------------------------------------------------------------------------------------------
 def varying(op: str, src: NkiTensor, dst: NkiTensor, metadata: NkiTensor, groups: object, **attributes: object) -> None:
-    require(isinstance(metadata, NkiTensor) and metadata.dtype is UINT32, f"{op} metadata_tensor must be uint32")
+    require(isinstance(metadata, NkiTensor) and metadata.dtype is UINT32, f"{op} metadata_tensor must be uint32",
+            fix="make the tensor with dtype=nl.uint32")
     transfer(op, collectives.VaryingOp, dst, src, {"metadata": metadata}, groups=groups, **attributes)
 
 
@@ -215,7 +226,7 @@ def all_gather_v(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "R
                  metadata_tensor: NkiTensor, recv_counts_known: object, has_rdispls: object, priority: object) -> None:
     """Each rank's part of src, to all; sender s lands at s * (size of dst / ranks)."""
     check("all_gather_v", srcs, dsts, priority, single=True, hbm=True)
-    require(not has_rdispls, "all_gather_v does not take has_rdispls=True")
+    require(not has_rdispls, "all_gather_v does not take has_rdispls=True", fix="leave it out, or give False")
     varying("all_gather_v", srcs[0], dsts[0], metadata_tensor, groups=replica_group, to_all=True,
             counts_known=bool(recv_counts_known))
 

@@ -25,13 +25,18 @@ def check_address(address: Sequence[int] | None, buffer: MemoryRegion, shape: Se
     if address is None:
         return None
     partition, byte = pair(address, "address")
-    require(buffer.space != "hbm", "a tensor in HBM has no address")
+    require(buffer.space != "hbm", "a tensor in HBM has no address",
+            fix="leave address= out, or put the tensor into nl.sbuf or nl.psum")
     rows = machine().partitions
-    require(partition in range(0, rows, machine().quadrant), "partition dimension must be 0, 32, 64, or 96")
-    require(partition + shape[0] <= rows, f"{shape[0]} partitions do not fit from partition {partition} on")
-    require(byte >= 0 and byte % dtype.itemsize == 0, f"byte {byte} is no place of a {dtype}")
+    require(partition in range(0, rows, machine().quadrant), "partition dimension must be 0, 32, 64, or 96",
+            fix="start at one of them")
+    require(partition + shape[0] <= rows, f"{shape[0]} partitions do not fit from partition {partition} on",
+            fix=f"use at most {rows - partition} partitions there, or another start")
+    require(byte >= 0 and byte % dtype.itemsize == 0, f"byte {byte} is no place of a {dtype}",
+            fix=f"use a multiple of {dtype.itemsize}")
     if buffer is MemoryRegion.psum:
-        require(byte % machine().psum_bank_bytes == 0, f"byte {byte} is not the start of a PSUM bank")
+        require(byte % machine().psum_bank_bytes == 0, f"byte {byte} is not the start of a PSUM bank",
+                fix=f"use a multiple of {machine().psum_bank_bytes}")
     return partition, byte
 
 
@@ -43,14 +48,16 @@ def ndarray(shape: object, dtype: DType, buffer: MemoryRegion, name: str, addres
     extents = tuple(integer(n, "shape") for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     # Batches of nothing are in HBM; a tile has elements.
     least = int(region_value(buffer) not in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm))
-    require(extents and all(n >= least for n in extents), f"a tensor of shape {list(extents)} has an empty dimension")
+    require(extents and all(n >= least for n in extents), f"a tensor of shape {list(extents)} has an empty dimension",
+            fix="give each dimension an extent of 1 or more", code="NKI-SHAPE")
     if hasattr(buffer, "memory"):                               # a place that the kernel has made
         view: NkiTensor = buffer.view(dtype, extents, name)
         return view
     place, kind = region(buffer), dtype_argument(dtype)
     if name:
         used = builder.properties.setdefault("tensor_names", set())
-        require(name not in used, f"Tensor name '{name}' already in use")
+        require(name not in used, f"Tensor name '{name}' already in use",
+                fix="give each tensor a different name, or none")
         used.add(name)
     return low.allocate(extents, kind, place, name=name, address=check_address(address, place, extents, kind))
 
@@ -94,14 +101,16 @@ def empty_like(x: NkiTensor, dtype: object, buffer: object, name: object) -> Nki
 @reported
 def shared_constant(constant: object, dtype: DType | None = None) -> NkiTensor:
     """An array, or the one in a ``.npy`` file, as a tensor in HBM."""
-    require(not isinstance(constant, (NkiTensor, View)), "shared_constant takes an array of the host, not a tensor")
+    require(not isinstance(constant, (NkiTensor, View)), "shared_constant takes an array of the host, not a tensor",
+            fix="give a NumPy array; a tensor of the kernel needs no constant")
     if isinstance(constant, str):
-        require(os.path.isfile(constant), f"shared_constant: there is no file {constant}")
+        require(os.path.isfile(constant), f"shared_constant: there is no file {constant}",
+                fix="give the path of a .npy file, or an array")
     values = np.load(constant) if isinstance(constant, str) else np.asarray(constant)
     if values.dtype in (np.int64, np.uint64):
         limits = np.iinfo(np.int32)
         require(not values.size or limits.min <= values.min() <= values.max() <= limits.max,
-                "shared_constant has integers of more than 32 bits")
+                "shared_constant has integers of more than 32 bits", fix="give values that int32 holds")
         values = values.astype(np.int32)
     view = creation.constant(values, None if dtype is None else dtype_argument(dtype))
     return NkiTensor.full(Storage(view.buffer, MemoryRegion.shared_hbm, view.dtype))
@@ -111,7 +120,8 @@ def shared_constant(constant: object, dtype: DType | None = None) -> NkiTensor:
 def shared_identity_matrix(n: int, dtype: object, dst: NkiTensor) -> NkiTensor:
     """The n x n identity in SBUF, or in ``dst``."""
     kind = dtype_argument(dtype)
-    require(0 < n <= low.PARTITIONS, f"an identity matrix has 1 to {low.PARTITIONS} rows, got {n}")
+    require(0 < n <= low.PARTITIONS, f"an identity matrix has 1 to {low.PARTITIONS} rows, got {n}",
+            fix=f"use up to {low.PARTITIONS} rows, and several tiles for a larger matrix")
     if dst is not None:
         low.is_tensor(dst, "shared_identity_matrix", "dst")
     made = dst if dst is not None else low.allocate((n, n), kind, identity=True)
@@ -132,6 +142,7 @@ def rand(shape: object, dtype: DType, buffer: MemoryRegion, name: object) -> Nki
 def random_seed(seed: NkiTensor) -> None:
     """Seed the generator with a [1, 1] tile."""
     if not isinstance(seed, NkiTensor):
-        invalid(f"random_seed: expecting 'tensor', got '{type(seed).__name__}'")
-    require(seed.size == 1, "random_seed takes a tensor of one element")
+        invalid(f"random_seed: expecting 'tensor', got '{type(seed).__name__}'",
+                fix="give a tile of shape (1, 1) with the seed")
+    require(seed.size == 1, "random_seed takes a tensor of one element", fix="give a tile of shape (1, 1)")
     functions.random_seed(low.tile("random_seed", "seed", seed))

@@ -49,7 +49,8 @@ def _statement(kind: type[ast.For | ast.While], part: str) -> Any:
 
 
 def check_jumps(node: ast.For | ast.While) -> None:
-    require(not leaves(node.body, by=(ast.Return, ast.Break)), "break and return are not allowed within dynamic loop")
+    require(not leaves(node.body, by=(ast.Return, ast.Break)), "break and return are not allowed within dynamic loop",
+            fix="keep what decides in a register, and use nl.while_loop")
 
 
 # -- state that is carried ---------------------------------------------------------------------------------------------
@@ -117,7 +118,8 @@ def closure_of(function: Callable[..., object]) -> Callable[[], dict[str, object
 def nesting() -> Iterator[None]:
     """Inside a dynamic loop."""
     properties = active("a dynamic loop").properties
-    require(not properties.get("no_reorder"), "Dynamic control-flow cannot be nested with a no_reorder block")
+    require(not properties.get("no_reorder"), "Dynamic control-flow cannot be nested with a no_reorder block",
+            fix="open the block inside of the loop's body")
     loops = properties.setdefault("dynamic_loops", [])
     loops.append(object())
     try:
@@ -137,9 +139,10 @@ def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[]
     """The counter, once for each time the body's Python runs, which leaves ``state`` as it is where it is captured."""
     builder: Any = active("a dynamic loop")
     for label, value in (("lower", lower), ("upper", upper)):
-        require(isinstance(value, (VirtualRegister, int)), f"the {label} bound is an int or a register")
+        require(isinstance(value, (VirtualRegister, int)), f"the {label} bound is an int or a register",
+                fix="give a Python integer, or nisa.register_alloc")
     require(isinstance(step, int) and not isinstance(step, bool) and step > 0,
-            f"step must be a positive int, got {step!r}")
+            f"step must be a positive int, got {step!r}", fix="give a positive Python integer")
     counter = register_alloc(lower)
     counter.frozen = True
     with nesting():
@@ -160,8 +163,9 @@ def counted(lower: object, upper: VirtualRegister, step: int, state: Callable[[]
                 try:
                     yield counter
                 except GeneratorExit:       # nothing can be raised here
-                    builder.violation = NkiValidationError("break and return are not allowed within dynamic loop"
-                                                           ).here()
+                    builder.violation = NkiValidationError(
+                        "break and return are not allowed within dynamic loop",
+                        fix="keep what decides in a register, and use nl.while_loop").here()
                     raise
             ops.binary("add", counter.state, step, destination=counter.state)
 
@@ -180,19 +184,22 @@ def dynamic_range(start: Any, stop: Any, step: int) -> Iterator[VirtualRegister]
 def fori_loop(lower: object, upper: Any, body_fun: Any, step: Any) -> None:
     """``body_fun(i)`` for i = lower, lower + step, ... below upper, which may be registers."""
     for i in counted(lower, upper, step, closure_of(body_fun)):
-        require(body_fun(i) is None, "the body of fori_loop returns nothing; keep state in tensors")
+        require(body_fun(i) is None, "the body of fori_loop returns nothing; keep state in tensors",
+                fix="write results to tensors that are made before the loop")
 
 
 @reported
 def while_loop(init: object, body_fun: Callable[[VirtualRegister], object]) -> None:
     """``r = init; while r != 0: r = body_fun(r)`` with registers."""
-    require(isinstance(init, VirtualRegister), f"while_loop init: expecting 'register', got '{type(init).__name__}'")
+    require(isinstance(init, VirtualRegister), f"while_loop init: expecting 'register', got '{type(init).__name__}'",
+            fix="make one with nisa.register_alloc")
     builder: Any = active("nl.while_loop")
     condition = register_alloc(init)
 
     def body() -> None:
         result = body_fun(condition)
-        require(isinstance(result, VirtualRegister), "the body of while_loop returns the next condition, a register")
+        require(isinstance(result, VirtualRegister), "the body of while_loop returns the next condition, a register",
+                fix="return the register that says whether the loop goes on")
         if result is not condition:
             register_move(condition, result)
     with nesting():
@@ -278,7 +285,8 @@ def truth(register: VirtualRegister) -> bool:
     going = while_register(register) if value is None else (value != 0 if asked_by_while() else None)
     if going is None:
         raise NkiTypeError("a register has no value while the kernel is captured; use nl.while_loop, nl.fori_loop, "
-                           "or a register alone as the condition of while").here()
+                           "or a register alone as the condition of while",
+                           fix="use nl.while_loop or nl.fori_loop, or compute in SBUF").here()
     return going
 
 

@@ -33,7 +33,7 @@ class NkiValidationError(Advised, AssertionError):
 class NkiIndexError(NkiValidationError, IndexError):
     """A subscript or view that leaves its tensor."""
 
-    code = "NKI-INDEX"
+    code = "err_tensor_access_out_of_bound"
 
 
 class NkiTypeError(Advised, TypeError):
@@ -46,26 +46,27 @@ class NkiWarning(UserWarning):
     """Something that works here but not everywhere, or not in the same way."""
 
 
-def invalid(text: str, why: str = "", fix: str = "") -> NoReturn:
-    raise NkiValidationError(text, why, fix).here()
+def invalid(text: str, why: str = "", fix: str = "", code: str = "") -> NoReturn:
+    raise NkiValidationError(text, why, fix, code).here()
 
 
-def out_of_range(text: str, fix: str = "") -> NoReturn:
-    raise NkiIndexError(text, fix=fix).here()
+def out_of_range(text: str, fix: str = "", code: str = "") -> NoReturn:
+    raise NkiIndexError(text, fix=fix, code=code).here()
 
 
-def require(holds: object, text: str, why: str = "", fix: str = "") -> None:
+def require(holds: object, text: str, why: str = "", fix: str = "", code: str = "") -> None:
+    """A rule of this generation; one that the other generation has as well has its code."""
     if not holds:
-        invalid(text, why, fix)
+        invalid(text, why, fix, code)
 
 
-def device(holds: object, text: str, fix: str = "") -> None:
+def device(holds: object, text: str, fix: str = "", code: str = "") -> None:
     """A rule of the device: what becomes of a kernel that breaks it is ``NKI_MLIR_DEVICE_RULES``'s to say."""
     if not holds:
-        active().report(NkiValidationError(text, fix=fix), contested=False)
+        active().report(NkiValidationError(text, fix=fix, code=code), contested=False)
 
 
-def integer(value: Any, what: str) -> int:
+def integer(value: Any, what: str, code: str = "NKI-INTEGER") -> int:
     """An integer: Python's rule for lengths and indices, which a quotient of ``/`` breaks."""
     try:
         return operator.index(value)
@@ -73,12 +74,14 @@ def integer(value: Any, what: str) -> int:
         raise
     except TypeError:
         raise NkiTypeError(f"{what}: expecting 'integer', got {value!r}",
-                           fix="divide with //, or round with math.ceil or math.floor").here() from None
+                           fix="divide with //, or round with math.ceil or math.floor",
+                           code=code).here() from None
 
 
 def pair(value: Any, what: str) -> tuple[int, int]:
     """Two integers."""
-    require(isinstance(value, (tuple, list)) and len(value) == 2, f"{what}: expecting 'pair', got {value!r}")
+    require(isinstance(value, (tuple, list)) and len(value) == 2, f"{what}: expecting 'pair', got {value!r}",
+            fix="give two integers")
     first, second = (integer(n, what) for n in value)
     return first, second
 

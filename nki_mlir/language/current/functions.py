@@ -54,7 +54,8 @@ def _binary(name: str) -> Callable[..., object]:
         tiles = [on_chip(name, label, t) for label, t in (("x", x), ("y", y)) if isinstance(t, NkiTensor)]
         if not tiles:
             kinds = f"'{type(x).__name__}' and '{type(y).__name__}'"
-            raise NkiTypeError(f"{name}: expecting 'tensor', got {kinds}").here()
+            raise NkiTypeError(f"{name}: expecting 'tensor', got {kinds}",
+                               fix="load arguments in HBM first, with nl.load").here()
         if len(tiles) == 2 and tuple(tiles[0].shape) != tuple(tiles[1].shape):
             broadcast_rule(name, *tiles)
         kind = result_type(dtype, x, y)
@@ -74,7 +75,8 @@ def broadcast_rule(op: str, x: NkiTensor, y: NkiTensor) -> None:
         if wide.shape[0] == narrow.shape[0] and wide.ndim == narrow.ndim and narrow.size == narrow.shape[0]:
             warn(f"{op} broadcasts {list(narrow.shape)} to {list(wide.shape)}, which is not portable; use .broadcast")
             return
-    invalid(f"{op} takes tiles of one shape, got {list(x.shape)} and {list(y.shape)}")
+    invalid(f"{op} takes tiles of one shape, got {list(x.shape)} and {list(y.shape)}",
+            fix="give both one shape, for example with nl.broadcast_to", code="NKI-SHAPE")
 
 
 EVERYWHERE = {"sin": "sin_reduced"}        # what brings its argument into the domain of the instruction first
@@ -102,9 +104,11 @@ globals().update(ELEMENTWISE)
 @reported
 def load(src: NkiTensor, dtype: object) -> NkiTensor:
     """HBM to a new SBUF tile."""
-    require(not low.is_tensor(src, "load", "src").on_chip, f"load src is in {src.buffer.value}, not in HBM")
+    require(not low.is_tensor(src, "load", "src").on_chip, f"load src is in {src.buffer.value}, not in HBM",
+            fix="use nl.copy for a tile on chip", code="err_unsupported_memory")
     require(src.shape[0] <= low.PARTITIONS,
-            f"load src partition dimension {src.shape[0]} exceeds maximum {low.PARTITIONS}")
+            f"load src partition dimension {src.shape[0]} exceeds maximum {low.PARTITIONS}",
+            fix="load pieces of up to 128 rows in a loop", code="err_num_partition_exceed_arch_limit")
     made = low.allocate(src.shape, result_type(dtype, src))
     assignment.dma(made, src, op="load")
     return made
@@ -113,7 +117,8 @@ def load(src: NkiTensor, dtype: object) -> NkiTensor:
 @reported
 def load_transpose2d(src: NkiTensor, dtype: object) -> NkiTensor:
     """A 2-D HBM view as a transposed tile."""
-    require(isinstance(src, NkiTensor) and src.ndim == 2 and not src.on_chip, "load_transpose2d takes a 2-D HBM tensor")
+    require(isinstance(src, NkiTensor) and src.ndim == 2 and not src.on_chip, "load_transpose2d takes a 2-D HBM tensor",
+            fix="give a tensor of two dimensions in HBM")
     made = low.allocate(src.shape[::-1], result_type(dtype, src))
     assignment.dma(made, src.permute((1, 0)), op="load_transpose2d")
     return made
@@ -122,7 +127,8 @@ def load_transpose2d(src: NkiTensor, dtype: object) -> NkiTensor:
 @reported
 def store(dst: NkiTensor, value: NkiTensor) -> None:
     """SBUF tile to HBM."""
-    require(not low.is_tensor(dst, "store", "dst").on_chip, f"store dst is in {dst.buffer.value}, not in HBM")
+    require(not low.is_tensor(dst, "store", "dst").on_chip, f"store dst is in {dst.buffer.value}, not in HBM",
+            fix="use nl.copy for a tile on chip", code="err_unsupported_memory")
     assignment.dma(dst, value, op="store")
 
 
@@ -138,7 +144,8 @@ def transpose(x: NkiTensor, dtype: object) -> NkiTensor:
     """A 2-D tile with partition and free axis exchanged, in PSUM."""
     source = on_chip("transpose", "x", x)
     require(source.ndim == 2 and source.shape[1] <= low.PARTITIONS,
-            f"transpose takes a 2-D tile of up to {low.PARTITIONS} x {low.PARTITIONS}, got {list(x.shape)}")
+            f"transpose takes a 2-D tile of up to {low.PARTITIONS} x {low.PARTITIONS}, got {list(x.shape)}",
+            fix="transpose blocks of up to 128 x 128 in a loop")
     if source.buffer is psum:
         source = copy(source)
     result = low.allocate(source.shape[::-1], source.dtype, psum)
@@ -158,7 +165,7 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool) -> NkiTensor:
 @reported
 def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: object, dtype: object) -> NkiTensor:
     """Per partition: data's free elements, flattened, at ``indices``."""
-    require(axis == 0, "gather_flattened has axis 0")
+    require(axis == 0, "gather_flattened has axis 0", fix="leave axis out")
     op = "gather_flattened"
     source, places = low.flat_tile(op, "data", data), low.flat_tile(op, "indices", indices)
     made = low.adopt(functions.gather_flattened(source, places, dtype=result_type(dtype, data)))
@@ -172,7 +179,8 @@ def broadcast_to(x: NkiTensor, shape: tuple[int, ...], dtype: object) -> NkiTens
     if wanted == tuple(x.shape) and kind is x.dtype:
         return x
     require(len(wanted) == x.ndim and builtins.all(n in (1, w) for n, w in zip(x.shape, wanted)),
-            f"shape {list(x.shape)} does not broadcast to {list(wanted)}")
+            f"shape {list(x.shape)} does not broadcast to {list(wanted)}",
+            fix="give both one shape, or extents of 1 where elements repeat", code="NKI-SHAPE")
     view = low.core_view(on_chip("broadcast_to", "x", x)).broadcast_to(wanted)
     return low.adopt(ops.copy(view, dtype=kind))
 
@@ -242,7 +250,8 @@ def rms_norm(x: object, w: NkiTensor, axis: object, n: int, epsilon: float, dtyp
 @reported
 def dropout(x: NkiTensor, rate: float, dtype: object) -> NkiTensor:
     """x with elements set to zero with probability ``rate``."""
-    require(isinstance(rate, NkiTensor) or 0 <= rate <= 1, f"dropout rate {rate} is no probability")
+    require(isinstance(rate, NkiTensor) or 0 <= rate <= 1, f"dropout rate {rate} is no probability",
+            fix="give a number from 0 to 1")
     view = low.core_view(on_chip("dropout", "x", x))
     return low.adopt(functions.dropout(view, low.scalar("dropout", "rate", rate, view), dtype=result_type(dtype, x)))
 

@@ -39,11 +39,11 @@ def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
     """The view. On chip dimension 0 stays, and so does one free dimension."""
     items = key if isinstance(key, tuple) else (key,)
     if sum(i is Ellipsis for i in items) > 1:
-        invalid("an index has at most one ...", fix="write : for the other dimensions")
+        invalid("an index has at most one ...", fix="write : for the other dimensions", code="NKI-SUBSCRIPT")
     given = sum(i is not Ellipsis for i in items)
     if given > tensor.ndim:
         out_of_range(f"too many indexes for shape {list(tensor.shape)}: {given}",
-                     "give at most one subscript a dimension")
+                     "give at most one subscript a dimension", code="NKI-SUBSCRIPT")
     items = expand_ellipsis(items, tensor.ndim)
     if any(isinstance(i, Index) for i in items):
         return picked(tensor, items)
@@ -52,8 +52,10 @@ def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
     for dim, item in enumerate(items):
         if isinstance(item, NkiTensor) and item.size > 1:
             require(dropped == list(range(dim)), f"a tensor of {item.size} indices is for the first dimension that is "
-                                                 f"no integer, not for dimension {dim}")
-            require(not tensor.on_chip or dim == 0, "on chip a tensor of indices picks partitions")
+                                                 f"no integer, not for dimension {dim}",
+                    fix="put it first, and integers or slices behind it")
+            require(not tensor.on_chip or dim == 0, "on chip a tensor of indices picks partitions",
+                    fix="use nisa.local_gather or nisa.nc_n_gather along the free dimensions")
         view, drop = _pick(view, dim, item)
         if drop:
             dropped.append(dim)
@@ -80,7 +82,7 @@ def _pick(view: NkiTensor, dim: int, item: object) -> tuple[NkiTensor, bool]:
         case RegisterSlice():
             return _dynamic(view, dim, item.start, item.size), False
         case bool() | np.bool_():
-            invalid("a bool is no index", fix="use an integer; elements are chosen with nl.where")
+            invalid("a bool is no index", fix="use an integer; elements are chosen with nl.where", code="NKI-SUBSCRIPT")
         case int() | np.integer():
             place = int(item) + extent if item < 0 else int(item)
             if not 0 <= place < extent:
@@ -88,22 +90,24 @@ def _pick(view: NkiTensor, dim: int, item: object) -> tuple[NkiTensor, bool]:
                              "index out of range of tensor dimension", f"use -{extent} to {extent - 1}")
             return view.slice(dim, place, place + 1), True
         case tuple() | list():
-            invalid("nested tuple/list indexes not supported", fix="give each dimension an integer, a slice or a tile")
+            invalid("nested tuple/list indexes not supported", fix="give each dimension an integer, a slice or a tile",
+                    code="NKI-SUBSCRIPT")
         case NkiTensor():
             require(item.dtype.is_integer, f"an index is an integer, a tensor of {item.dtype} is none",
-                    fix="make its tile with dtype=nl.int32")
+                    fix="make its tile with dtype=nl.int32", code="NKI-SUBSCRIPT")
             return (_dynamic(view, dim, item, 1), True) if item.size == 1 else (_rows(view, dim, item), False)
     invalid(f"a {type(item).__name__} is no index",
-            fix="use integers, slices, nl.ds, nl.arange or nl.mgrid, a register or a tile of integers")
+            fix="use integers, slices, nl.ds, nl.arange or nl.mgrid, a register or a tile of integers",
+            code="NKI-SUBSCRIPT")
 
 
 def _bounds(item: slice, extent: int) -> tuple[int, int, int]:
-    start, stop = (integer(b, "slice") for b in (0 if item.start is None else item.start,
+    start, stop = (integer(b, "slice", "NKI-SUBSCRIPT") for b in (0 if item.start is None else item.start,
                                                  extent if item.stop is None else item.stop))
     start, stop = (b + extent if b < 0 else b for b in (start, stop))
-    step = 1 if item.step is None else integer(item.step, "slice step")
+    step = 1 if item.step is None else integer(item.step, "slice step", "NKI-SUBSCRIPT")
     if step < 1:
-        invalid("slice step cannot be zero or negative", fix=BACKWARDS)
+        invalid("slice step cannot be zero or negative", fix=BACKWARDS, code="NKI-SLICE-STEP")
     if start < 0 or stop > extent or start > stop:
         out_of_range(f"slice {start}:{stop} of a dimension with size {extent}: index out of range of tensor dimension",
                      f"end the slice at {extent}, for example with min(stop, {extent})" if stop > extent else
@@ -112,8 +116,10 @@ def _bounds(item: slice, extent: int) -> tuple[int, int, int]:
 
 
 def _dynamic(view: NkiTensor, dim: int, index: VirtualRegister | NkiTensor, size: int) -> NkiTensor:
-    require(view.indirection is None, "only one index of the run time in a subscript")
-    require(view.strides[dim] != 0, "a broadcast dimension cannot be indexed at run time")
+    require(view.indirection is None, "only one index of the run time in a subscript",
+            fix="copy the part to a tile first, and index that")
+    require(view.strides[dim] != 0, "a broadcast dimension cannot be indexed at run time",
+            fix="copy the tensor to a tile of its full shape first")
     found = Indirection("scalar", index, view.strides[dim], view.shape[dim] - size + 1, dim)
     shape = (*view.shape[:dim], size, *view.shape[dim + 1:])
     return view.like(shape=shape, indirection=found)
@@ -121,8 +127,10 @@ def _dynamic(view: NkiTensor, dim: int, index: VirtualRegister | NkiTensor, size
 
 def _rows(view: NkiTensor, dim: int, index: NkiTensor) -> NkiTensor:
     """One row of the dimension for each index."""
-    require(view.indirection is None, "only one index of the run time in a subscript")
-    require(index.size == index.shape[0], f"indices are [N, 1], a tensor of shape {list(index.shape)} is none")
+    require(view.indirection is None, "only one index of the run time in a subscript",
+            fix="copy the part to a tile first, and index that")
+    require(index.size == index.shape[0], f"indices are [N, 1], a tensor of shape {list(index.shape)} is none",
+            fix="give a tile of shape (N, 1)")
     found = Indirection("vector", index, view.strides[dim], view.shape[dim])
     return view.like(shape=(*view.shape[:dim], index.size, *view.shape[dim + 1:]), indirection=found)
 
@@ -139,7 +147,8 @@ def picked(tensor: NkiTensor, items: Sequence[object]) -> NkiTensor:
 def _picked(tensor: NkiTensor, items: Sequence[object]) -> NkiTensor:
     if len(items) != tensor.ndim or any(isinstance(i, slice) for i in items):
         invalid("a subscript mixes slices with index tensors",
-                fix="give an integer or an index tensor for each dimension, or slices and integers only")
+                fix="give an integer or an index tensor for each dimension, or slices and integers only",
+                code="err_unsupported_mixing_basic_advanced_tensor_indexing")
     indices: list[Index] = []
     shape: tuple[int, ...] = ()
     for dim, (item, extent) in enumerate(zip(items, tensor.shape)):
@@ -156,9 +165,11 @@ def _picked(tensor: NkiTensor, items: Sequence[object]) -> NkiTensor:
     spread = [index.spread(shape) for index in indices]
     if tensor.on_chip:
         along = {axis for axis, c in enumerate(spread[0].axes) if c and shape[axis] > 1}
-        require(along <= {0}, "the first dimension of index tensors is that of the partition")
+        require(along <= {0}, "the first dimension of index tensors is that of the partition",
+                fix="put the index of partitions first: nl.arange(n)[:, None]")
         require(shape[0] == 1 or not any(i.axes[0] for i in spread[1:]),
-                "the index of a free dimension varies along the partition")
+                "the index of a free dimension varies along the partition",
+                fix="make a DMA or nisa.nc_n_gather of what each partition picks")
     steps = [sum(i.axes[axis] * step for i, step in zip(spread, tensor.strides)) for axis in range(len(shape))]
     start = sum(i.const * step for i, step in zip(spread, tensor.strides))
     return tensor.like(shape=shape, strides=steps, offset=tensor.offset + start)

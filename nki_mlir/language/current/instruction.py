@@ -30,9 +30,11 @@ class NkiInstruction:
     def depends_on(self, *producers: "NkiInstruction") -> "NkiInstruction":
         """Run after those instructions. They are in the same dynamic loop, or in one around it."""
         for producer in producers:
-            require(isinstance(producer, NkiInstruction), "depends_on takes instructions")
+            require(isinstance(producer, NkiInstruction), "depends_on takes instructions",
+                    fix="give what instructions return, for example depends_on=[a, b]")
             require(self.loops[:len(producer.loops)] == producer.loops,
-                    f"{self.kind} cannot depend on {producer.kind}: no dependency crosses the border of a dynamic loop")
+                    f"{self.kind} cannot depend on {producer.kind}: no dependency crosses the border of a dynamic loop",
+                    fix="order them inside of one loop, or leave the dependency out")
             self.producers.append(producer)
         return self
 
@@ -70,7 +72,8 @@ def writes_nothing(kind: str, arguments: tuple[NkiTensor | VirtualRegister, ...]
         return False
     for value in (*arguments, *keywords.values()):
         if isinstance(value, NkiTensor) and value.size > value.shape[0]:
-            invalid(f"{kind} dst of shape {list(dst.shape)} is empty, an operand of shape {list(value.shape)} is not")
+            invalid(f"{kind} dst of shape {list(dst.shape)} is empty, an operand of shape {list(value.shape)} is not",
+                    fix="give both one shape, or leave the instruction out where a part is empty")
     return True
 
 
@@ -84,7 +87,8 @@ def alu(token: object, what: str) -> str:
     try:
         return alu_token(token).name
     except TypeError:
-        invalid(f"{what}: {named(token)} is not an operator")
+        invalid(f"{what}: {named(token)} is not an operator",
+                fix="give an operator of nl, for example nl.add or nl.multiply", code="NKI-OPERATOR")
 
 
 def activation_name(token: object, what: str) -> str:
@@ -92,5 +96,5 @@ def activation_name(token: object, what: str) -> str:
     name = token_name(token)
     if name not in ACTIVATION_FUNCTIONS:
         near = ", ".join(sorted(ACTIVATION_FUNCTIONS))
-        invalid(f"{what}: {named(token)} is not an activation function", fix=f"one of nl.: {near}")
+        invalid(f"{what}: {named(token)} is not an activation function", fix=f"one of nl.: {near}", code="NKI-OPERATOR")
     return str(name)

@@ -39,17 +39,18 @@ def unary_operand(op: str, name: str, operand: object, label: str) -> object:
     """The operand of an operator of one input, which must be nothing."""
     if ALU[name].arity != 1:
         if operand is None:
-            invalid(f"{op} {label} is missing for {name}")
+            invalid(f"{op} {label} is missing for {name}", fix=f"give {label}, a number or a tile")
         return operand
     require(operand is None or (not isinstance(operand, NkiTensor) and operand == 0),
-            f"{op} {label} of the operator {name}, which has one input, must be None or 0")
+            f"{op} {label} of the operator {name}, which has one input, must be None or 0", fix="leave the operand out")
     return 0.0
 
 
 def check_operand(op: str, name: str, operand: object, label: str) -> None:
     """A tile of numbers for an arithmetic operator is float32; bits and integers are as they are."""
     kind = operand.dtype if isinstance(operand, NkiTensor) else FLOAT32
-    device(not kind.is_float or kind.itemsize == 4, f"{op} {label} must be float32 for {name}, it is {kind}")
+    device(not kind.is_float or kind.itemsize == 4, f"{op} {label} must be float32 for {name}, it is {kind}",
+           fix="copy it to a float32 tile first, with nisa.tensor_copy")
 
 
 @instruction
@@ -60,7 +61,8 @@ def tensor_tensor(dst: NkiTensor, data1: NkiTensor, data2: NkiTensor, op: object
         sizes = {low.is_tensor(t, "tensor_tensor", n).itemsize for n, t in (("dst", dst), ("data1", data1),
                                                                             ("data2", data2))}
         require(len(sizes) == 1, f"tensor_tensor with {token} takes operands of one width, got {dst.dtype}, "
-                                 f"{data1.dtype} and {data2.dtype}")
+                                 f"{data1.dtype} and {data2.dtype}",
+                fix="copy the operands to one dtype first, with nisa.tensor_copy")
     with low.operands("tensor_tensor", dst, data1=data1, data2=data2) as (target, left, right):
         emit(elementwise.TensorTensorOp, {"dst": target, **ops.of_one_kind(token, left, right)}, op=token,
              engine=e.engine_name(engine))
@@ -71,7 +73,8 @@ def tensor_scalar(dst: NkiTensor, data: NkiTensor, op0: object, operand0: object
                   operand1: object, reverse1: object, engine: e.engine) -> None:
     """dst = (data op0 operand0) op1 operand1; an operand is a number or a [P, 1] tile."""
     op = "tensor_scalar"
-    require(op1 is not None or operand1 is None, f"{op} operand1 is given without op1")
+    require(op1 is not None or operand1 is None, f"{op} operand1 is given without op1",
+            fix="give op1 as well, or leave operand1 out")
     first, second = alu(op0, f"{op} op0"), "bypass" if op1 is None else alu(op1, f"{op} op1")
     check_operand(op, first, operand0, "operand0")
     check_operand(op, second, operand1, "operand1")
@@ -91,7 +94,8 @@ def scalar_tensor_tensor(dst: NkiTensor, data: NkiTensor, op0: object, operand0:
     """dst = (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile."""
     op = "scalar_tensor_tensor"
     first, second = alu(op0, f"{op} op0"), alu(op1, f"{op} op1")
-    require(ALU[first].floats and ALU[second].floats, f"{op} has no {first} with {second}")
+    require(ALU[first].floats and ALU[second].floats, f"{op} has no {first} with {second}",
+            fix="use two instructions, or two operators of one kind")
     operand0 = unary_operand(op, first, operand0, "operand0")
     with rounded(dst, op, dtype) as out, low.operands(op, out, data=data, operand1=operand1) as (target, source, right):
         tile, number = low.number_and_tile(op, "operand0", operand0, source)
@@ -141,7 +145,8 @@ def tensor_copy_predicated(dst: NkiTensor, src: float | NkiTensor, predicate: Nk
         raise of_core(DtypeOfOperand(op=op, operand="predicate", found=kind, expected="uint8, uint16, uint32"))
     with low.writing(dst, op, reads=True) as out:
         if isinstance(src, NkiTensor):
-            require(src.dtype is out.dtype, f"{op} src is {src.dtype}, dst is {out.dtype}; they must be equal")
+            require(src.dtype is out.dtype, f"{op} src is {src.dtype}, dst is {out.dtype}; they must be equal",
+                    fix="copy src to a tile with the dtype of dst first", code="NKI-OPERAND-DTYPE")
             target, source, chosen = low.paired(op, dst=out, src=src, predicate=predicate)
         else:
             target, chosen = low.paired(op, dst=out, predicate=predicate)
@@ -157,9 +162,11 @@ def memset(dst: NkiTensor, value: float, engine: e.engine) -> None:
     """dst = value, which an integer tile rounds to the nearest even integer."""
     target = low.is_tensor(dst, "memset", "dst")
     if target.dtype in MICROSCALING and target.dtype.is_integer:
-        require(value == 0, f"memset of {target.dtype} takes only 0, got {value}")
+        require(value == 0, f"memset of {target.dtype} takes only 0, got {value}",
+                fix="fill an integer tile of zeros, or a tile of another dtype and copy it")
     if target.dtype.is_integer and isinstance(value, (float, np.floating)):
-        require(np.isfinite(value), f"memset of {target.dtype} takes a finite number, got {value!r}")
+        require(np.isfinite(value), f"memset of {target.dtype} takes a finite number, got {value!r}",
+                fix="give a finite number")
         older(f"memset of {target.dtype} takes an integer, got {value!r}")
     with low.operands("memset", dst) as (view,):
         emit(movement.MemsetOp, {"dst": view}, value=float(value), engine=e.engine_name(engine))
@@ -170,10 +177,12 @@ def memset(dst: NkiTensor, value: float, engine: e.engine) -> None:
 @instruction
 def dropout(dst: NkiTensor, data: NkiTensor, prob: float | NkiTensor) -> None:
     """dst = data, set to zero with probability ``prob``; nothing is rescaled."""
-    require(isinstance(prob, NkiTensor) or 0 <= prob <= 1, f"dropout prob {prob} is no probability")
+    require(isinstance(prob, NkiTensor) or 0 <= prob <= 1, f"dropout prob {prob} is no probability",
+            fix="give a number from 0 to 1")
     with low.operands("dropout", dst, data=data) as (target, source):
         require(target.dtype is source.dtype,
-                f"dropout dst is {target.dtype}, data is {source.dtype}; they must be equal")
+                f"dropout dst is {target.dtype}, data is {source.dtype}; they must be equal",
+                fix="make dst with the dtype of data", code="NKI-OPERAND-DTYPE")
         tile, number = low.number_and_tile("dropout", "prob", prob, source)
         emit(DropoutOp, {"dst": target, "state": functions.generator_state(), "src": source, "prob": tile}, imm=number)
 
@@ -207,7 +216,8 @@ def tensor_reduce(dst: NkiTensor, op: object, data: NkiTensor, axis: object, neg
     kept = reduced_shape(tuple(source.shape), axes)
     with low.writing(dst, "tensor_reduce", flat=True) as out:
         require(out.shape[0] == kept[0] and out.size == prod(kept),
-                f"tensor_reduce dst has shape {list(out.shape)}, which must hold {kept[0]} x {prod(kept[1:])}")
+                f"tensor_reduce dst has shape {list(out.shape)}, which must hold {kept[0]} x {prod(kept[1:])}",
+                fix=f"make dst with shape {tuple(kept)}", code="NKI-SHAPE")
         target = low.core_view(out.reshape(kept))
         emit(reduction.TensorReduceOp, {"dst": target, "src": low.core_view(source)}, axes=axes, negate=bool(negate),
              op=alu(op, "tensor_reduce op"))
@@ -237,7 +247,8 @@ COMMANDS = dict.fromkeys(("activation", "activate2"), ("idle", "reset", "reduce"
 
 def rows_of(op: str, reduce_res: NkiTensor) -> View:
     """A [P, 1] result."""
-    require(reduce_res.size == reduce_res.shape[0], f"{op} reduce_res has shape {list(reduce_res.shape)}, not [P, 1]")
+    require(reduce_res.size == reduce_res.shape[0], f"{op} reduce_res has shape {list(reduce_res.shape)}, not [P, 1]",
+            fix="make it with shape (P, 1)")
     return low.flat_tile(op, "reduce_res", reduce_res)
 
 
@@ -263,11 +274,12 @@ def loaded(op: str, command: str, init: object, partitions: int) -> str:
     """The command; ``load_reduce`` puts its value into the registers first and then is a reduce."""
     if command != "load_reduce":
         require(init is None or (not isinstance(init, NkiTensor) and init == 0),
-                f"{op} has an initial value only with reduce_cmd load_reduce, not with {command}")
+                f"{op} has an initial value only with reduce_cmd load_reduce, not with {command}",
+                fix="leave reduce_init out, or use nisa.reduce_cmd.load_reduce")
         return command
     held = core.registers("vector", partitions)
     if init is None:
-        invalid(f"{op} with load_reduce needs reduce_init")
+        invalid(f"{op} with load_reduce needs reduce_init", fix="give reduce_init, a number or a tile of shape (P, 1)")
     core.load_registers(held, *low.number_and_tile(op, "reduce_init", init, held))
     return "reduce"
 
@@ -285,7 +297,7 @@ def activation_operands(op: str, fn: str, bias: Any, scale: object,
         creation.memset(low.core_view(made), float(bias))
         bias = made
     if bias is not None:
-        require(bias.dtype is not TFLOAT32, f"{op} bias cannot be tfloat32")
+        require(bias.dtype is not TFLOAT32, f"{op} bias cannot be tfloat32", fix="make the bias with dtype=nl.float32")
         if not bias.dtype.is_float or bias.itemsize == 1:
             bias = low.copied(bias, FLOAT32)
         bias = low.scalar(op, "bias", bias, beside)
@@ -298,7 +310,7 @@ def activation(dst: NkiTensor, op: object, data: NkiTensor, bias: float | NkiTen
                reduce_op: object, reduce_res: NkiTensor | None, reduce_cmd: e.reduce_cmd) -> None:
     """dst = op(data * scale + bias); the registers follow ``reduce_cmd`` and are read into ``reduce_res``."""
     fn = activation_name(op, "activation op")
-    require(fn != "prelu", "activation op prelu is for nisa.activate2")
+    require(fn != "prelu", "activation op prelu is for nisa.activate2", fix="use nisa.activate2, or nl.relu")
     command = command_of("activation", reduce_cmd)
     plain = command == "idle" and reduce_res is None
     with low.operands("activation", dst, data=data, scratch=not plain) as (target, source):
@@ -312,7 +324,8 @@ def activation(dst: NkiTensor, op: object, data: NkiTensor, bias: float | NkiTen
 
 
 def check_sum(reduce_op: object) -> None:
-    require(reduce_op is None or alu(reduce_op, "activation reduce_op") == "add", "activation reduces by nl.add only")
+    require(reduce_op is None or alu(reduce_op, "activation reduce_op") == "add", "activation reduces by nl.add only",
+            fix="leave reduce_op out, or reduce with nisa.tensor_reduce")
 
 
 @instruction
@@ -377,29 +390,33 @@ def writing(name: str, cls: type[Op], entry: regular.Regular) -> object:
 # -- rules of this generation ------------------------------------------------------------------------------------------
 def check_activate2(given: dict[str, object], attributes: dict[str, object]) -> None:
     for label, token in (("imm0", "op0"), ("imm1", "op1")):
-        require(given[label] is not None or attributes[token] == "bypass", f"activate2 {label} is missing")
+        require(given[label] is not None or attributes[token] == "bypass", f"activate2 {label} is missing",
+                fix=f"give {label}, a number or a tile of shape (P, 1)")
 
 
 def check_nc_n_gather(given: dict[str, object], attributes: dict[str, object]) -> None:
     op = "nc_n_gather"
     low.in_sbuf(op, **given)
     dst, data, indices = (low.is_tensor(given[label], op, label) for label in ("dst", "data", "indices"))
-    require(indices.dtype is UINT32, f"{op} indices must be uint32")
-    require(data.dtype is dst.dtype, f"{op} dst is {dst.dtype}, data is {data.dtype}; they must be equal")
+    require(indices.dtype is UINT32, f"{op} indices must be uint32", fix="make the indices with dtype=nl.uint32",
+            code="NKI-OPERAND-DTYPE")
+    require(data.dtype is dst.dtype, f"{op} dst is {dst.dtype}, data is {data.dtype}; they must be equal",
+            fix="make dst with the dtype of data", code="NKI-OPERAND-DTYPE")
 
 
 def check_tensor_scalar_reduce(given: dict[str, object], attributes: dict[str, Any]) -> None:
     op, reduce_op = "tensor_scalar_reduce", attributes["reduce_op"]
     given["operand0"] = unary_operand(op, attributes["op0"], given["operand0"], "operand0")
     require(reduce_op in ("add", "multiply", "maximum", "minimum"),
-            f"{op} reduce_op {reduce_op} is not add, multiply, max or min")
+            f"{op} reduce_op {reduce_op} is not add, multiply, max or min", fix="use one of them")
 
 
 def check_tensor_scalar_cumulative(given: dict[str, object], attributes: dict[str, object]) -> None:
     op = "tensor_scalar_cumulative"
     for label in ("dst", "src"):
         kind = low.is_tensor(given[label], op, label).dtype
-        require(not kind.is_integer or kind.itemsize < 4, f"{op} {label} cannot be {kind}")
+        require(not kind.is_integer or kind.itemsize < 4, f"{op} {label} cannot be {kind}",
+                fix="use a float, or an integer of 16 bits or fewer")
 
 
 def check_range_select(given: dict[str, Any], attributes: dict[str, object]) -> None:
@@ -409,7 +426,8 @@ def check_range_select(given: dict[str, Any], attributes: dict[str, object]) -> 
     attributes["fill"] = FP32_MIN
     low.is_tensor(tile, op, "on_true_tile")
     last = start + tile.size // tile.shape[0]
-    require(abs(start) < EXACT and last < EXACT, f"{op} counts from {start} to {last}, beyond 2**24")
+    require(abs(start) < EXACT and last < EXACT, f"{op} counts from {start} to {last}, beyond 2**24",
+            fix="compare parts of the range, each with a smaller range_start")
     if attributes["reduce_cmd"] == "idle" and given["reduce_res"] is not None:  # the first release's default, replaced
         older("range_select(reduce_res=) with reduce_cmd idle is now range_select(reduce_cmd=reduce_cmd.reset_reduce)")
         attributes["reduce_cmd"] = "reset_reduce"
@@ -418,7 +436,7 @@ def check_range_select(given: dict[str, Any], attributes: dict[str, object]) -> 
 def check_select_reduce(given: dict[str, object], attributes: dict[str, object]) -> None:
     reduce_res = given["reduce_res"]
     require(not isinstance(reduce_res, NkiTensor) or reduce_res.dtype.is_float,
-            "select_reduce reduce_res must be a float type")
+            "select_reduce reduce_res must be a float type", fix="make reduce_res with dtype=nl.float32")
 
 
 RULES: dict[str, Callable[[dict[str, object], dict[str, object]], None]] = {

@@ -33,10 +33,11 @@ QUADRANT = Machine.quadrant
 # -- affine patterns ---------------------------------------------------------------------------------------------------
 def pattern_dims(op: str, pattern: Sequence[Sequence[int]], view: View) -> list[Dim]:
     dims = [Dim(0, step, count) for step, count in pairs(pattern, op)]
-    require(len(dims) <= 4, f"{op} pattern has 1 to 4 [step, count] pairs")
+    require(len(dims) <= 4, f"{op} pattern has 1 to 4 [step, count] pairs",
+            fix="give 1 to 4 pairs; merge dimensions that are contiguous")
     require(prod(d.count for d in dims) == prod(view.shape[1:]),
             f"{op} pattern {list(pattern)} has {prod(d.count for d in dims)} elements, dst {prod(view.shape[1:])} per "
-            "partition")
+            "partition", fix="let the counts of the pattern multiply to the elements of a partition of dst")
     return dims
 
 
@@ -61,7 +62,8 @@ def affine(op: str, pattern: Sequence[Sequence[int]], channel_multiplier: int, o
 def iota(dst: NkiTensor, pattern: list[list[int]], offset: int | VirtualRegister, channel_multiplier: int) -> None:
     """dst[p, i...] = offset + p * channel_multiplier + the sum of step * i."""
     with low.writing(dst, "iota") as out:
-        require(out.buffer is sbuf, "iota dst must be in SBUF")
+        require(out.buffer is sbuf, "iota dst must be in SBUF", fix="make dst with buffer=nl.sbuf",
+                code="err_unsupported_memory")
         shift = offset if isinstance(offset, VirtualRegister) else None
         start = 0 if shift is not None else integer(offset, "iota offset")
         made = affine("iota", pattern, int(channel_multiplier), start, low.core_view(out))
@@ -85,7 +87,9 @@ def affine_select(dst: object, pattern: Sequence[Sequence[int]], channel_multipl
     op = "affine_select"
     low.in_sbuf(op, dst=dst, on_true_tile=on_true_tile)
     comparison = alu(cmp_op, f"{op} cmp_op")
-    require(comparison in COMPARISONS, f"{op} cmp_op {comparison} is no comparison")
+    require(comparison in COMPARISONS, f"{op} cmp_op {comparison} is no comparison",
+            fix="use nl.equal, nl.not_equal, nl.greater, nl.greater_equal, nl.less or nl.less_equal",
+            code="NKI-OPERATOR")
     with low.operands(op, dst, on_true_tile=on_true_tile) as (target, source):
         static = not isinstance(offset, VirtualRegister) and comparison != "not_equal"
         made = None if not static else affine(
@@ -128,14 +132,16 @@ def nc_match_replace8(dst: object, data: object, vals: object, imm: float, dst_i
     with low.writing(dst, op, flat=True) as out:
         low.paired(op, dst=out, data=data)
         target, source, values = low.flat_view(out), low.flat_tile(op, "data", data), low.flat_tile(op, "vals", vals)
-        require(values.shape[1] == 8, f"{op} vals has {values.shape[1]} elements per partition, which must be 8")
+        require(values.shape[1] == 8, f"{op} vals has {values.shape[1]} elements per partition, which must be 8",
+                fix="give a tile of shape (P, 8), for example from nisa.max8")
         # The values are served from the last to the first: the class serves them in the order it gets them.
         views = {"dst": target, "data": source, "vals": backwards(values)}
         if dst_idx is None:
             emit(search.MatchReplace8Op, views, imm=float(imm))
             return
         kind = low.is_tensor(dst_idx, op, "dst_idx").dtype
-        require(kind in (UINT16, UINT32), f"{op} dst_idx must be uint16 or uint32")
+        require(kind in (UINT16, UINT32), f"{op} dst_idx must be uint16 or uint32",
+                fix="make dst_idx with dtype=nl.uint32")
         with low.writing(dst_idx, op, "dst_idx", flat=True) as places:
             emit(search.MatchReplace8Op, {**views, "dst_idx": backwards(low.flat_view(places))}, imm=float(imm))
 
@@ -146,14 +152,16 @@ def nc_stream_shuffle(dst: object, src: object, shuffle_mask: Sequence[int]) -> 
     """In each 32 partitions dst[i] = src[shuffle_mask[i]]; 255 leaves dst[i]."""
     op = "nc_stream_shuffle"
     source = low.flat_tile(op, "src", src)
-    require(isinstance(shuffle_mask, Iterable), f"{op} shuffle_mask: expecting 'sequence', got {shuffle_mask!r}")
+    require(isinstance(shuffle_mask, Iterable), f"{op} shuffle_mask: expecting 'sequence', got {shuffle_mask!r}",
+            fix="give a list of 32 integers")
     mask = tuple(integer(m, f"{op} shuffle_mask") for m in shuffle_mask)
     with low.writing(dst, op, reads=True, flat=True) as out:
         target = low.flat_view(out)
         check_starts(op, dst=target, src=source)
         missing = [m for m in mask if source.shape[0] <= m < QUADRANT]
         require(not missing,
-                f"{op} shuffle_mask names partition {missing[0] if missing else 0}, src has {source.shape[0]}")
+                f"{op} shuffle_mask names partition {missing[0] if missing else 0}, src has {source.shape[0]}",
+                fix=f"name partitions from 0 to {source.shape[0] - 1}, or 255 for none")
         emit(movement.StreamShuffleOp, {"dst": target, "src": source}, shuffle=mask)
 
 
@@ -164,7 +172,8 @@ def check_starts(op: str, **views: View) -> None:
     allowed = tuple(p for p in range(0, low.PARTITIONS, QUADRANT) if Machine.legal_start_partition(p, count))
     for label, v in views.items():
         require(v.partition.const in allowed,
-                f"{op} {label} starts at partition {v.partition.const}; {count} partitions start at {allowed}")
+                f"{op} {label} starts at partition {v.partition.const}; {count} partitions start at {allowed}",
+                fix="start at one of them, or move the rows with nisa.dma_copy first")
 
 
 @instruction
@@ -174,13 +183,15 @@ def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_id
     source, indices = low.flat_tile(op, "src_buffer", src_buffer), low.flat_tile(op, "index", index)
     places = movement.GROUP * indices.shape[1]
     count = places if num_valid_indices is None else int(num_valid_indices)
-    require(count <= movement.INDICES, f"{op} takes up to {movement.INDICES} indices, got {count}")
+    require(count <= movement.INDICES, f"{op} takes up to {movement.INDICES} indices, got {count}",
+            fix="gather in several calls")
     gathered = count * num_elem_per_idx
     in_part = low.is_tensor(dst, op, "dst").size > source.shape[0] * gathered
     with low.writing(dst, op, reads=in_part, flat=True) as out:
         whole = low.flat_view(out)
         require(whole.shape[1] >= gathered,
-                f"{op} dst has {whole.shape[1]} elements per partition, which must be {count} x {num_elem_per_idx}")
+                f"{op} dst has {whole.shape[1]} elements per partition, which must be {count} x {num_elem_per_idx}",
+                fix=f"make dst with {gathered} elements per partition or more")
         if in_part and num_elem_per_idx > 1:
             warn(f"{op} writes {count} x {num_elem_per_idx} of the {whole.shape[1]} elements of each partition of dst; "
                  "devices of release 0.6 take num_elem_per_idx for 1 there; give the part of dst that is written")
@@ -200,11 +211,14 @@ def sequence_bounds(dst: NkiTensor, segment_ids: object) -> None:
     op = "sequence_bounds"
     low.in_sbuf(op, dst=dst, segment_ids=segment_ids)
     for label, t in (("dst", dst), ("segment_ids", segment_ids)):
-        require(low.is_tensor(t, op, label).dtype in (FLOAT32, INT32), f"{op} {label} must be float32 or int32")
+        require(low.is_tensor(t, op, label).dtype in (FLOAT32, INT32), f"{op} {label} must be float32 or int32",
+                fix="make it with dtype=nl.float32 or nl.int32")
     source = low.flat_tile(op, "segment_ids", segment_ids)
     partitions, count = source.shape
-    require(partitions == 1, f"{op} segment_ids has {partitions} partitions, which must be 1")
-    require(tuple(dst.shape) == (1, 2, count), f"{op} dst has shape {list(dst.shape)}, which must be [1, 2, {count}]")
+    require(partitions == 1, f"{op} segment_ids has {partitions} partitions, which must be 1",
+            fix="use a tile of shape (1, N)")
+    require(tuple(dst.shape) == (1, 2, count), f"{op} dst has shape {list(dst.shape)}, which must be [1, 2, {count}]",
+            fix=f"make dst with shape (1, 2, {count})", code="NKI-SHAPE")
     with low.writing(dst, op, flat=True) as out:
         emit(search.SequenceBoundsOp, {"dst": low.core_view(out.reshape(dst.shape)), "segment_ids": source})
 
@@ -239,7 +253,7 @@ def rng(dst: NkiTensor, engine: e.engine) -> None:
 def rand2(dst: NkiTensor, min: float | NkiTensor, max: float | NkiTensor) -> None:
     """dst = uniform numbers from min to max, which are numbers or [P, 1] tiles."""
     if not isinstance(min, NkiTensor) and not isinstance(max, NkiTensor):
-        require(min < max, f"rand2 takes min < max, got {min} and {max}")
+        require(min < max, f"rand2 takes min < max, got {min} and {max}", fix="give the smaller bound as min")
     with low.operands("rand2", dst) as (target,):
         uniform = low.core_view(low.allocate(target.shape, FLOAT32))
         emit(random.RandOp, {"dst": uniform, "state": functions.generator_state()})
@@ -256,8 +270,10 @@ def rand2(dst: NkiTensor, min: float | NkiTensor, max: float | NkiTensor) -> Non
 @instruction
 def set_rng_seed(src_seeds: NkiTensor) -> None:
     """Seed the Vector engine's generator with a [1, 1] tile."""
-    require(isinstance(src_seeds, NkiTensor) and src_seeds.size == 1, "set_rng_seed takes a tensor of one element")
-    require(src_seeds.itemsize == 4, f"set_rng_seed takes a seed of 32 bits, not {src_seeds.dtype}")
+    require(isinstance(src_seeds, NkiTensor) and src_seeds.size == 1, "set_rng_seed takes a tensor of one element",
+            fix="give a tile of shape (1, 1)")
+    require(src_seeds.itemsize == 4, f"set_rng_seed takes a seed of 32 bits, not {src_seeds.dtype}",
+            fix="make it with dtype=nl.uint32")
     functions.random_seed(low.tile("set_rng_seed", "src_seeds", src_seeds))
 
 
@@ -265,8 +281,10 @@ def _state_words(op: str, tensor: NkiTensor, engine: str) -> View:
     words = 24 if engine == "vector" else 6
     view = low.flat_tile(op, "state", tensor)
     require(view.buffer.space == "sbuf" or (engine == "vector" and op == "rand_get_state"),
-            f"{op} on {engine} takes a tile in SBUF")
-    require(view.dtype is UINT32 and view.shape[1] == words, f"{op} takes a uint32 tile of {words} words per partition")
+            f"{op} on {engine} takes a tile in SBUF",
+            fix="make the tile with buffer=nl.sbuf, and copy it to PSUM afterwards", code="err_unsupported_memory")
+    require(view.dtype is UINT32 and view.shape[1] == words, f"{op} takes a uint32 tile of {words} words per partition",
+            fix=f"make it with shape (P, {words}) and dtype=nl.uint32")
     return view.like(dims=(view.dims[0], view.dims[1]._replace(count=2)))
 
 

@@ -29,12 +29,13 @@ def check_position(op: str, tile_position: object, tile_size: Any) -> tuple[int,
     absent = [v is None or (isinstance(v, (tuple, list)) and not v) for v in given.values()]
     if all(absent):
         return machine().partitions, machine().stationary_free_max
-    require(not any(absent), f"{op} tile_position and tile_size are given together")
+    require(not any(absent), f"{op} tile_position and tile_size are given together", fix="give both, or neither")
     (r0, c0), (r, c) = (pair(v, f"{op} {label}") for label, v in given.items())
     sizes = machine().array_parts
-    require(r in sizes and c in sizes, f"{op} tile_size {(r, c)}: rows and columns are of {sizes}")
+    require(r in sizes and c in sizes, f"{op} tile_size {(r, c)}: rows and columns are of {sizes}",
+            fix="use sizes of that list")
     require(r0 in range(0, sizes[-1], r) and c0 in range(0, sizes[-1], c),
-            f"{op} tile_position {(r0, c0)} is no multiple of tile_size {(r, c)}")
+            f"{op} tile_position {(r0, c0)} is no multiple of tile_size {(r, c)}", fix="start at multiples of the size")
     return r, c
 
 
@@ -58,23 +59,32 @@ def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_one
         if not is_transpose and (not t.dtype.is_float or t.dtype is FLOAT8_E8M0FNU):
             raise of_core(WrongDtype(op=op, operand=label, found=t.dtype, expected="a float type"))
     require(stationary.shape[0] == moving.shape[0],
-            f"{op} contracts the partitions: stationary has {stationary.shape[0]}, moving {moving.shape[0]}")
-    require(stationary.shape[0] <= rows, f"{op} contracts {stationary.shape[0]} partitions, more than {rows}")
+            f"{op} contracts the partitions: stationary has {stationary.shape[0]}, moving {moving.shape[0]}",
+            fix="give both operands one number of partitions: the contracted dimension", code="NKI-RULE")
+    require(stationary.shape[0] <= rows, f"{op} contracts {stationary.shape[0]} partitions, more than {rows}",
+            fix=f"contract parts of up to {rows} partitions, and accumulate in PSUM",
+            code="err_size_of_dimension_exceed_arch_limit")
     with low.writing(dst, op, reads=accumulate is not False, flat=is_transpose) as out:
-        require(out.buffer is psum, f"{op} dst must be in PSUM, it is in {out.buffer.value}")
+        require(out.buffer is psum, f"{op} dst must be in PSUM, it is in {out.buffer.value}",
+                fix="make dst with buffer=nl.psum, and copy it to SBUF with nisa.tensor_copy",
+                code="err_unsupported_memory")
         pairs = [(stationary, moving)]
         if perf_mode is e.matmul_perf_mode.double_row:
             every = machine().stationary_free_max
-            require(columns == every, f"{op} with perf_mode double_row takes all {every} columns, not {columns}")
+            require(columns == every, f"{op} with perf_mode double_row takes all {every} columns, not {columns}",
+                    fix="leave tile_size out")
             pairs = double_row(stationary, moving, is_transpose)
         width, length = prod(pairs[0][0].shape[1:]), prod(pairs[0][1].shape[1:])
-        require(width <= columns, f"{op} stationary has {width} columns, more than {columns}")
+        require(width <= columns, f"{op} stationary has {width} columns, more than {columns}",
+                fix=f"split stationary into parts of up to {columns} columns",
+                code="err_size_of_dimension_exceed_arch_limit")
         require(out.shape[0] == width and out.size == width * length,
-                f"{op} dst has shape {list(out.shape)}, which must be {width} x {length}")
+                f"{op} dst has shape {list(out.shape)}, which must be {width} x {length}",
+                fix=f"make dst with shape ({width}, {length})", code="NKI-SHAPE")
         check_result(out, length)
         accumulates = False
         if is_transpose:
-            require(accumulate is not True, "nc_matmul in transpose mode overwrites")
+            require(accumulate is not True, "nc_matmul in transpose mode overwrites", fix="leave accumulate out")
         else:
             accumulates = accumulation(low.core_view(out), accumulate)
         for left, right in pairs:
@@ -91,11 +101,13 @@ def note_product(dst: object) -> None:
 
 def double_row(stationary: NkiTensor, moving: NkiTensor, is_transpose: bool) -> list[tuple[NkiTensor, NkiTensor]]:
     """The two halves of the contraction."""
-    require(not is_transpose, "nc_matmul with perf_mode double_row cannot transpose")
+    require(not is_transpose, "nc_matmul with perf_mode double_row cannot transpose", fix="transpose without perf_mode")
     for label, t in (("stationary", stationary), ("moving", moving)):
-        require(t.itemsize == 1 and t.dtype.is_float, f"nc_matmul {label} must be an 8-bit float for double_row")
+        require(t.itemsize == 1 and t.dtype.is_float, f"nc_matmul {label} must be an 8-bit float for double_row",
+                fix="copy it to a tile of nl.float8_e4m3 first")
         require(t.ndim >= 3 and t.shape[1] == 2,
-                f"nc_matmul {label} has shape {list(t.shape)}; double_row needs [K, 2, N]")
+                f"nc_matmul {label} has shape {list(t.shape)}; double_row needs [K, 2, N]",
+                fix="reshape it to [K, 2, N]")
     return [(stationary.slice(1, i, i + 1), moving.slice(1, i, i + 1)) for i in range(2)]
 
 
@@ -105,11 +117,13 @@ def check_result(out: NkiTensor, length: int) -> None:
     limit = core.moving_free_max if core.product_banks == 1 else core.product_banks * bank // out.itemsize
     device(length <= limit, f"nc_matmul moving has {length} columns, more than {limit} on {core.name}",
            "" if core.product_banks > 1 else f"multiply {limit} columns at a time, or name a target that takes more: "
-           "NEURON_PLATFORM_TARGET_OVERRIDE=trn3, or nki.jit(platform_target='trn3')")
+           "NEURON_PLATFORM_TARGET_OVERRIDE=trn3, or nki.jit(platform_target='trn3')",
+           code="err_size_of_dimension_exceed_arch_limit")
     if core.product_banks == 1:
         start = out.offset % out.storage.row(out.dtype) * out.itemsize % bank
         device(start + length * out.itemsize <= bank or not out.is_contiguous(),
-               f"nc_matmul dst of {length * out.itemsize} bytes crosses a PSUM bank of {bank} bytes")
+               f"nc_matmul dst of {length * out.itemsize} bytes crosses a PSUM bank of {bank} bytes",
+               fix="split moving into parts of which each result fits a bank")
 
 
 def accumulation(out: View, accumulate: bool | None) -> bool:
@@ -127,7 +141,7 @@ def accumulation(out: View, accumulate: bool | None) -> bool:
     loops = builder.properties.get("dynamic_loops", ())
     if loops and state != "all" and builder.symbolic and out.buffer.scope is not builder.scopes[-1]:  # type: ignore[attr-defined]
         invalid("nc_matmul in a dynamic loop on PSUM made outside of it needs accumulate=: which iteration writes "
-                "first is not known when the kernel is captured")
+                "first is not known when the kernel is captured", fix="give accumulate=True or False")
     if state == "some":
         for part in write_history.unwritten(out):
             emit(movement.MemsetOp, {"dst": part}, value=0.0)
@@ -160,7 +174,7 @@ def emit_product(out: NkiTensor, left: NkiTensor, right: NkiTensor, is_transpose
         views = aligned([low.core_view(out), low.core_view(right)])
     if views is None:
         invalid(f"nc_matmul: dst {list(out.shape)} and moving {list(right.shape)} have shapes that do not divide "
-                "each other")
+                "each other", fix="make dst as wide as moving, or moving a multiple of it")
     target, moving = views
     if is_transpose:
         if moving.ndim != 2:
@@ -213,17 +227,20 @@ def nc_matmul_mx(dst: NkiTensor, stationary: NkiTensor, moving: NkiTensor, stati
     op = "nc_matmul_mx"
     rows, columns = check_position(op, tile_position, tile_size)
     every = machine().stationary_free_max
-    require(columns == every, f"{op} tile_size has all {every} columns, not {columns}")
+    require(columns == every, f"{op} tile_size has all {every} columns, not {columns}", fix="leave tile_size out")
     elements = [element_of(op, label, t) for label, t in (("stationary", stationary), ("moving", moving))]
     with low.writing(dst, op, reads=accumulate is not False, flat=True) as out:
         require(out.buffer is psum and out.dtype in (FLOAT32, BFLOAT16),
-                f"{op} dst must be float32 or bfloat16 in PSUM")
+                f"{op} dst must be float32 or bfloat16 in PSUM",
+                fix="make dst with buffer=nl.psum and dtype=nl.float32", code="err_unsupported_memory")
         accumulates = accumulation(low.core_view(out if dst.is_indirect() else dst), accumulate)
         views = {label: low.flat_tile(op, label, t) for label, t in (
             ("stationary", stationary), ("moving", moving), ("stationary_scale", stationary_scale),
             ("moving_scale", moving_scale))}
         require(views["stationary"].shape[0] <= rows,
-                f"{op} contracts {views['stationary'].shape[0]} partitions, more than {rows}")
+                f"{op} contracts {views['stationary'].shape[0]} partitions, more than {rows}",
+                fix=f"contract parts of up to {rows} partitions, and accumulate in PSUM",
+                code="err_size_of_dimension_exceed_arch_limit")
         for label in ("stationary", "moving"):
             check_scales(op, f"{label}_scale", views[f"{label}_scale"], views[label])
         emit(microscaling.NcMatmulMxOp, {"dst": low.flat_view(out), **views}, accumulate=accumulates,
@@ -237,14 +254,15 @@ def check_scales(op: str, label: str, scale: View, data: View) -> None:
     rows = microscaling.scale_row(last) + 1
     require(scale.shape[0] >= rows and scale.shape[1] == data.shape[1],
             f"{op} {label} has shape {list(scale.shape)}; {data.shape[0]} partitions of data take {rows} rows and "
-            f"{data.shape[1]} columns")
+            f"{data.shape[1]} columns", fix="give the scales that nisa.quantize_mx writes for the data")
 
 
 def element_of(op: str, label: str, tensor: NkiTensor) -> str:
     """The small float that a packed type holds."""
     low.is_tensor(tensor, op, label)
     element: str = tensor.dtype.name.removesuffix("_x4")
-    require(tensor.dtype.name.endswith("_x4"), f"{op} {label} must be a packed type (..._x4), it is {tensor.dtype}")
+    require(tensor.dtype.name.endswith("_x4"), f"{op} {label} must be a packed type (..._x4), it is {tensor.dtype}",
+            fix="use what nisa.quantize_mx writes, of dtype nl.float8_e4m3fn_x4 for example")
     return element
 
 
@@ -253,7 +271,8 @@ def quantize_mx(dst: NkiTensor, src: NkiTensor, dst_scale: NkiTensor) -> None:
     """dst = src as packed 8-bit floats, with the groups' scales in dst_scale."""
     op = "quantize_mx"
     element = element_of(op, "dst", dst)
-    require(element != "float4_e2m1fn", f"{op} dst must be an 8-bit float type")
+    require(element != "float4_e2m1fn", f"{op} dst must be an 8-bit float type",
+            fix="make dst with dtype=nl.float8_e4m3fn_x4 or nl.float8_e5m2_x4")
     with (low.writing(dst, op, flat=True) as out,
           low.writing(dst_scale, op, "dst_scale", reads=True, flat=True) as scales):
         emit(microscaling.QuantizeMxOp,
@@ -269,8 +288,10 @@ def nc_transpose(dst: NkiTensor, data: NkiTensor, engine: e.engine) -> None:
     chosen = e.engine_name(engine)
     with low.writing(dst, op, flat=True) as out:
         target = low.flat_view(out)
-        require(target.dtype is source.dtype, f"{op} dst is {target.dtype}, data is {source.dtype}; they must be equal")
+        require(target.dtype is source.dtype, f"{op} dst is {target.dtype}, data is {source.dtype}; they must be equal",
+                fix="make dst with the dtype of data", code="NKI-OPERAND-DTYPE")
         if chosen == "unknown":
             chosen = "tensor" if out.buffer is psum and data.buffer is sbuf else "vector"
-        require(chosen in ("tensor", "vector"), f"{op} runs on the tensor or the vector engine, not {chosen}")
+        require(chosen in ("tensor", "vector"), f"{op} runs on the tensor or the vector engine, not {chosen}",
+                fix="leave engine out, or use nisa.engine.tensor or nisa.engine.vector")
         emit(NcTransposeOp, {"dst": target, "src": source}, engine=chosen)

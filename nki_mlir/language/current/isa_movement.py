@@ -28,28 +28,34 @@ DEFAULT_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 def check_modes(op: str, dst: NkiTensor, src: NkiTensor, oob_mode: e.oob_mode, dge_mode: e.dge_mode) -> str:
     """The name of the out-of-bounds mode, after the rules on who makes the descriptors."""
     if dge_mode is e.dge_mode.hwdge:
-        require(dst.dtype is src.dtype, f"{op} with dge_mode hwdge moves bytes: dst is {dst.dtype}, src {src.dtype}")
+        require(dst.dtype is src.dtype, f"{op} with dge_mode hwdge moves bytes: dst is {dst.dtype}, src {src.dtype}",
+                fix="give both one dtype, or another dge_mode")
     for t in (dst, src):
         if t.indirection is not None:
-            require(dge_mode is not e.dge_mode.none, f"{op} with dge_mode none has no run-time addresses")
+            require(dge_mode is not e.dge_mode.none, f"{op} with dge_mode none has no run-time addresses",
+                    fix="use another dge_mode")
             require(t.indirection.kind != "vector" or dge_mode is not e.dge_mode.hwdge,
-                    f"{op} with vector_offset needs dge_mode swdge or unknown")
+                    f"{op} with vector_offset needs dge_mode swdge or unknown",
+                    fix="use nisa.dge_mode.swdge, or leave dge_mode out")
     return oob_mode.name
 
 
 def check_skip(op: str, oob_mode: object, *tensors: NkiTensor) -> None:
     require(oob_mode is not e.oob_mode.skip or any(t.indirection is not None for t in tensors),
-            f"{op} with oob_mode skip needs an address that is known at run time only")
+            f"{op} with oob_mode skip needs an address that is known at run time only",
+            fix="leave oob_mode out, or index by .ap(vector_offset=...)")
 
 
 def check_priority(priority: object) -> None:
-    require(priority is None or priority in range(4), f"priority {priority} is none of 0, 1, 2, 3")
+    require(priority is None or priority in range(4), f"priority {priority} is none of 0, 1, 2, 3",
+            fix="use one of them")
 
 
 def combine(dst: NkiTensor, src: NkiTensor, op: str, mode: str) -> None:
     """dst = op(dst, src) by way of SBUF."""
     require(dst.indirection is None and src.indirection is None,
-            f"dma_copy with dst_rmw_op {op} has no run-time addresses; nl.add has")
+            f"dma_copy with dst_rmw_op {op} has no run-time addresses; nl.add has",
+            fix="use nl.add, or compute the address before")
     held, other = (low.allocate(t.shape, t.dtype) for t in (dst, src))
     assignment.dma(held, dst, mode=mode)
     assignment.dma(other, src, mode=mode)
@@ -71,9 +77,11 @@ def dma_copy(dst: NkiTensor, src: NkiTensor, priority: object, oob_mode: e.oob_m
     check_priority(priority)
     mode = check_modes("dma_copy", dst, src, oob_mode, dge_mode)
     require(engine is e.engine.unknown or dge_mode is e.dge_mode.hwdge,
-            "dma_copy engine is chosen only with dge_mode hwdge")
+            "dma_copy engine is chosen only with dge_mode hwdge",
+            fix="give dge_mode=nisa.dge_mode.hwdge as well, or leave engine out")
     require(engine in (e.engine.unknown, e.engine.sync, e.engine.scalar),
-            f"dma_copy is started by engine sync or scalar, not {engine.name}")
+            f"dma_copy is started by engine sync or scalar, not {engine.name}",
+            fix="use nisa.engine.sync or nisa.engine.scalar")
     if dst_rmw_op is None:
         assignment.dma(dst, src, mode=mode, engine=engine.name)
     elif alu(dst_rmw_op, "dma_copy dst_rmw_op") == "add":
@@ -89,18 +97,23 @@ def dma_transpose(dst: NkiTensor, src: NkiTensor, axes: object, priority: object
     op = "dma_transpose"
     for label, t in (("dst", dst), ("src", src)):
         low.any_tensor(t, op, label)
-        require(t.buffer is not psum, f"{op} {label} is in PSUM, which DMA cannot access")
+        require(t.buffer is not psum, f"{op} {label} is in PSUM, which DMA cannot access",
+                fix="move it through SBUF, with nisa.tensor_copy", code="err_unsupported_memory")
     low.in_sbuf(op, dst=dst)
     check_skip(op, oob_mode, dst, src)
     check_priority(priority)
     mode = check_modes(op, dst, src, oob_mode, dge_mode)
-    require(dst.dtype is src.dtype, f"{op} dst is {dst.dtype}, src is {src.dtype}; they must be equal")
+    require(dst.dtype is src.dtype, f"{op} dst is {dst.dtype}, src is {src.dtype}; they must be equal",
+            fix="make dst with the dtype of src, and convert it with nisa.tensor_copy afterwards",
+            code="NKI-OPERAND-DTYPE")
     permutation = DEFAULT_AXES.get(src.ndim, ())
     require(permutation and (axes is None or (isinstance(axes, (tuple, list)) and tuple(axes) == permutation)),
-            f"{op} axes {axes} of a tensor of {src.ndim} dimensions: (1, 0), (2, 1, 0) and (3, 1, 2, 0) are supported")
+            f"{op} axes {axes} of a tensor of {src.ndim} dimensions: (1, 0), (2, 1, 0) and (3, 1, 2, 0) are supported",
+            fix="use one of them, or reshape the tensor first")
     expected = tuple(src.shape[k] for k in permutation)
     dst = padded(dst, expected)
-    require(tuple(dst.shape) == expected, f"{op} dst has shape {list(dst.shape)}, which must be {list(expected)}")
+    require(tuple(dst.shape) == expected, f"{op} dst has shape {list(dst.shape)}, which must be {list(expected)}",
+            fix=f"make dst with shape {tuple(expected)}", code="NKI-SHAPE")
     if src.indirection is not None:
         before = low.allocate(src.shape, src.dtype, private_hbm)
         if mode == "skip":                                  # what has no address stays as it is in dst
@@ -130,8 +143,10 @@ def fetched(op: str, made: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
         return made
     require_generation(3, f"{op} of gathered rows", "gather them with nisa.dma_copy first")
     rows, columns = found.index.shape[0], found.index.size // found.index.shape[0]
-    require(columns == 1 or found.index.dtype is UINT32, f"{op} vector_offset must be uint32")
-    require(rows * columns >= src.shape[0], f"{op} of {src.shape[0]} rows has {rows * columns} indices")
+    require(columns == 1 or found.index.dtype is UINT32, f"{op} vector_offset must be uint32",
+            fix="make the offsets with dtype=nl.uint32")
+    require(rows * columns >= src.shape[0], f"{op} of {src.shape[0]} rows has {rows * columns} indices",
+            fix=f"give {src.shape[0]} indices, one for each row")
     for k in range(-(-src.shape[0] // rows)):
         part = made.slice(0, k * rows, min((k + 1) * rows, src.shape[0]))
         index = found.index[0:part.shape[0], k:k + 1]
@@ -146,19 +161,23 @@ def dma_compute(dst: NkiTensor, srcs: list[NkiTensor], reduce_op: object, scales
     """dst = the sum of srcs. With dst among two srcs and run-time addresses: a sum in place."""
     op = "dma_compute"
     require(isinstance(srcs, (list, tuple)) and 1 <= len(srcs) <= Machine.dma_sources_max,
-            f"{op} takes 1 to {Machine.dma_sources_max} sources")
-    require(alu(reduce_op, f"{op} reduce_op") == "add", f"{op} reduce_op is nl.add")
+            f"{op} takes 1 to {Machine.dma_sources_max} sources", fix="add the sources in several calls")
+    require(alu(reduce_op, f"{op} reduce_op") == "add", f"{op} reduce_op is nl.add", fix="use nl.add")
     require(scales is None or (isinstance(scales, (list, tuple)) and list(scales) == [1.0] * len(srcs)),
-            f"{op} scales must be 1.0 for each of the {len(srcs)} sources, got {scales!r}")
-    require(unique_indices, f"{op} unique_indices must be True")
+            f"{op} scales must be 1.0 for each of the {len(srcs)} sources, got {scales!r}",
+            fix="leave scales out, and multiply on chip")
+    require(unique_indices, f"{op} unique_indices must be True",
+            fix="leave it out, and combine rows of one index before")
     mode = oob_mode.name
     for label, t in (("dst", dst), *((f"srcs[{k}]", s) for k, s in enumerate(srcs))):
         low.any_tensor(t, op, label)
-        require(t.size == dst.size, f"{op} {label} has {t.size} elements, dst {dst.size}")
+        require(t.size == dst.size, f"{op} {label} has {t.size} elements, dst {dst.size}",
+                fix="give all operands one number of elements")
     check_skip(op, oob_mode, dst, *srcs)
     if dst.indirection is not None:
         others = [s for s in srcs if not same_addresses(s, dst)]
-        require(len(srcs) == 2 and len(others) == 1, f"{op} to run-time addresses takes dst and one other source")
+        require(len(srcs) == 2 and len(others) == 1, f"{op} to run-time addresses takes dst and one other source",
+                fix="add one source in each call")
         add_to(dst, others[0], mode)
     elif len(srcs) == 1:
         if write_history.touched(dst.storage, low.core_view(dst)):
@@ -221,15 +240,18 @@ def emit_sum(dst: View, lhs: View, rhs: View) -> None:
             flat.append(scratch)
         views = low.dma_views(dst, *flat)
     if views is None:
-        invalid(f"dma_compute of shapes {list(dst.shape)}, {list(lhs.shape)} and {list(rhs.shape)}")
+        invalid(f"dma_compute of shapes {list(dst.shape)}, {list(lhs.shape)} and {list(rhs.shape)}",
+                fix="give all operands one shape")
     emit(movement.DmaComputeOp, dict(zip(("dst", "lhs", "rhs"), views)))
 
 
 # -- values of registers -----------------------------------------------------------------------------------------------
 def writable(register: VirtualRegister, what: str) -> View:
     """The tile of a register that an instruction writes."""
-    require(isinstance(register, VirtualRegister), f"{what}: expecting 'register', got {type(register).__name__}")
-    require(not register.frozen, f"{what}: a loop's own register cannot be written")
+    require(isinstance(register, VirtualRegister), f"{what}: expecting 'register', got {type(register).__name__}",
+            fix="make one with nisa.register_alloc")
+    require(not register.frozen, f"{what}: a loop's own register cannot be written",
+            fix="copy it with nisa.register_move to a register from nisa.register_alloc")
     return register.state
 
 
@@ -287,7 +309,8 @@ def register_load(dst: VirtualRegister, src: NkiTensor) -> None:
 def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
     """The one element of a tensor = a register."""
     tensor = low.one_element(dst, "register_store", "dst")
-    require(isinstance(src, VirtualRegister), f"register_store src: expecting 'register', got '{type(src).__name__}'")
+    require(isinstance(src, VirtualRegister), f"register_store src: expecting 'register', got '{type(src).__name__}'",
+            fix="give a register, from nisa.register_alloc")
     assignment.assign(as_int32(tensor), as_tensor(src.state))
 
 
@@ -325,20 +348,24 @@ def sendrecv(src: NkiTensor, dst: NkiTensor, send_to_rank: int, recv_from_rank: 
     """Send src to a core and receive dst from one."""
     for label, t in (("src", src), ("dst", dst)):
         low.is_tensor(t, "sendrecv", label)
-        require(t.buffer is sbuf, f"sendrecv {label} must be in SBUF, it is in {t.buffer.value}")
+        require(t.buffer is sbuf, f"sendrecv {label} must be in SBUF, it is in {t.buffer.value}",
+                fix="copy it to a tile in SBUF first, with nisa.tensor_copy", code="err_unsupported_memory")
     require(src.dtype is dst.dtype and src.shape[0] == dst.shape[0] and src.size == dst.size,
-            f"sendrecv src {list(src.shape)} {src.dtype} and dst {list(dst.shape)} {dst.dtype} must be equal")
+            f"sendrecv src {list(src.shape)} {src.dtype} and dst {list(dst.shape)} {dst.dtype} must be equal",
+            fix="give both one shape and one dtype")
     if dma_engine is e.dma_engine.gpsimd_dma:
         limit = Machine.gpsimd_send_max * src.itemsize
         size = src.size // src.shape[0] * src.itemsize
-        require(size <= limit, f"sendrecv by gpsimd_dma moves up to {limit} bytes per partition, got {size}")
+        require(size <= limit, f"sendrecv by gpsimd_dma moves up to {limit} bytes per partition, got {size}",
+                fix="send it in parts, or leave dma_engine out")
     to, frm = int(send_to_rank), int(recv_from_rank)
     if prod(active("sendrecv").grid) < 2:
-        require(to == frm == 0, "sendrecv with another core needs a launch of 2 cores")
+        require(to == frm == 0, "sendrecv with another core needs a launch of 2 cores",
+                fix="launch it as kernel[2](...)")
         low.copy_on_chip(dst, src, "sendrecv")
         return
     other_cores("sendrecv", (0, 1))
-    require({to, frm} <= {0, 1}, "sendrecv ranks are 0 and 1")
+    require({to, frm} <= {0, 1}, "sendrecv ranks are 0 and 1", fix="send to 0 or 1")
     with low.operands("sendrecv", dst, src=src) as views:
         emit(SendrecvOp, dict(zip(("dst", "src"), views)), send_to=to, receive_from=frm, pipe=int(pipe_id),
              engine="gpsimd" if dma_engine is e.dma_engine.gpsimd_dma else "unknown")

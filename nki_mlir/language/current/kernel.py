@@ -22,6 +22,7 @@ from nki_mlir.files import write_file
 from nki_mlir.language.arguments import (
     Bound,
     MaskedArgument,
+    explained,
     framework_of,
     leaves_of,
     map_leaves,
@@ -72,8 +73,11 @@ class Kernel(CoreKernel):
         grid = extents_of(cores)
         limit = machine_named(self.platform).launch_cores
         if len(grid) == 1:
-            require(1 <= grid[0] <= limit, f"a kernel is launched on 1 to {limit} cores, got {grid[0]}")
-        require(all(n >= 1 for n in grid), f"a kernel is launched on a grid of {list(grid)}")
+            require(1 <= grid[0] <= limit, f"a kernel is launched on 1 to {limit} cores, got {grid[0]}",
+                    fix=f"launch it as kernel[1] to kernel[{limit}], and loop over more blocks inside",
+                    code="NKI-ARGUMENT")
+        require(all(n >= 1 for n in grid), f"a kernel is launched on a grid of {list(grid)}",
+                fix="give each axis an extent of 1 or more", code="NKI-ARGUMENT")
         named = tuple(range(grid[0])) if len(grid) == 1 and grid[0] > 1 else cores_of(cores)
         return self.with_changes(grid=grid, cores=named, has_grid=True)
 
@@ -103,10 +107,12 @@ class Kernel(CoreKernel):
         """
         made = []
         for edge in edges:
-            require(isinstance(edge, (tuple, list)) and len(edge) == 2, "Schedule edge must be a pair")
+            require(isinstance(edge, (tuple, list)) and len(edge) == 2, "Schedule edge must be a pair",
+                    fix="write (name, dependency)")
             name, after = edge
             names = list(after) if isinstance(after, (tuple, list)) else [after]
-            require(all(isinstance(n, str) for n in (name, *names)), "Schedule edge name must be a string")
+            require(all(isinstance(n, str) for n in (name, *names)), "Schedule edge name must be a string",
+                    fix="give the names that instructions have by name=")
             made += [(name, n) for n in names]
         return self.anew(options=self.options | {"schedule": tuple(made)})
 
@@ -161,7 +167,9 @@ class Kernel(CoreKernel):
     def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
         """Part of the calling kernel."""
         require(not self.has_grid or self.grid == (1,),
-                f"kernel {self.__name__} is called in a kernel with a grid of its own")
+                f"kernel {self.__name__} is called in a kernel with a grid of its own",
+                fix="call it without a grid: the calling kernel's is the only one",
+                code="err_nested_kernel_with_spmd_grid")
         with bare_names(self.func):
             return self.func(*arguments, **keywords)
 
@@ -178,7 +186,9 @@ class Kernel(CoreKernel):
         try:
             return tuple(array.shape), dtype_of(array.dtype)
         except TypeError as error:
-            raise NkiTypeError(f"an array of dtype {array.dtype} is passed to a kernel: {error}").here() from None
+            raise NkiTypeError(f"an array of dtype {array.dtype} is passed to a kernel: {error}",
+                               fix="convert it first, for example with x.astype(np.float32)",
+                               code="NKI-ARGUMENT").here() from None
 
     def call(self, builder: Builder, bound: Bound, parameters: list[Buffer]) -> object:
         """Run the function's Python on a builder, which is current; what it returns."""
@@ -190,11 +200,17 @@ class Kernel(CoreKernel):
         builder.properties["shared_tensors"] = list(tensors)
         positional, keywords = bound.with_tensors(tensors)
         with bare_names(self.func):
-            made = self.func(*positional, **keywords)
+            try:
+                made = self.func(*positional, **keywords)
+            except AttributeError as error:
+                if (explanation := explained(error, bound.values)) is error:
+                    raise
+                raise explanation from None
         known = builder.properties.get("instruction_names", set())
         for edge in self.options.get("schedule", ()):
             for name in edge:
-                require(name in known, f"Schedule edge names '{name}', which is no instruction of the kernel")
+                require(name in known, f"Schedule edge names '{name}', which is no instruction of the kernel",
+                        fix="give an instruction that name with name=")
         return made
 
     def _capture(self, bound: Bound) -> Specialization:
@@ -235,7 +251,8 @@ def extents_of(cores: Any) -> tuple[int, ...]:
     try:
         return (operator.index(cores),)
     except TypeError:
-        raise NkiTypeError(f"a kernel is launched on one number of cores, got {cores!r}").here() from None
+        raise NkiTypeError(f"a kernel is launched on one number of cores, got {cores!r}",
+                           fix="write kernel[2](...)", code="NKI-ARGUMENT").here() from None
 
 
 def output_view(tensor: NkiTensor, at: Location | None) -> View:
@@ -262,7 +279,7 @@ def kernel_of(function: object) -> Kernel:
     if isinstance(function, CoreKernel):
         return Kernel(function.func)
     if not callable(function):
-        raise NkiTypeError(f"{function!r} is no function").here()
+        raise NkiTypeError(f"{function!r} is no function", fix="decorate a function").here()
     return Kernel(function)
 
 
@@ -354,7 +371,9 @@ def launched(what: str) -> Builder:
     """The launch that a function asks about."""
     builder = current.get()
     if builder is None:
-        invalid(f"{what} was called outside of a kernel")
+        invalid(f"{what} was called outside of a kernel",
+                fix="call it in a function decorated with nki.jit, and run that",
+                code="err_nki_api_outside_of_nki_kernel")
     return builder
 
 
@@ -363,7 +382,7 @@ def program_id(axis: object) -> int:
     """The number of this core in the launch; 0 along an axis that the launch does not have."""
     builder = launched("nl.program_id")
     axis = integer(axis, "program_id axis")
-    require(axis >= 0, f"invalid program axis {axis}")
+    require(axis >= 0, f"invalid program axis {axis}", fix="use 0 for the first axis", code="NKI-GRID-AXIS")
     return int(builder.program_id(axis)) if axis < len(builder.grid) else 0
 
 
@@ -373,7 +392,8 @@ def num_programs(axes: Any) -> int:
     builder = launched("nl.num_programs")
     several = range(len(builder.grid)) if axes is None else axes if isinstance(axes, (tuple, list)) else [axes]
     several = [integer(a, "num_programs axes") for a in several]
-    require(all(a >= 0 for a in several), f"invalid program axis {axes}")
+    require(all(a >= 0 for a in several), f"invalid program axis {axes}", fix="use 0 for the first axis",
+            code="NKI-GRID-AXIS")
     return int(np.prod([builder.grid[a] for a in several if a < len(builder.grid)], dtype=int))
 
 

@@ -34,7 +34,8 @@ class OperatorName:
         self.nki_token = self.__name__ = name
 
     def __call__(self, *arguments: object, **keywords: object) -> NoReturn:
-        raise NkiTypeError(f"nl.{self.nki_token} is an operator of instructions, not a function").here()
+        raise NkiTypeError(f"nl.{self.nki_token} is an operator of instructions, not a function",
+                           fix="pass it to an instruction, for example nisa.tensor_tensor(..., op=nl.add)").here()
 
     def __repr__(self) -> str:
         return f"nl.{self.nki_token}"
@@ -50,7 +51,7 @@ average, prelu, bypass = OperatorName("average"), OperatorName("prelu"), Operato
 def _span(name: str, start: object, stop: object, step: Any) -> range:
     older(f"nl.{name} is range: annotation has no effect")
     first, last = (0, start) if stop is None else (start, stop)
-    require(integer(step, f"{name} step") != 0, f"nl.{name} step cannot be zero")
+    require(integer(step, f"{name} step") != 0, f"nl.{name} step cannot be zero", fix="give a step of 1 or more")
     return range(integer(first, f"{name} start"), integer(last, f"{name} stop"), step)
 
 

@@ -48,7 +48,8 @@ def allocate(shape: Sequence[int], dtype: DType, region: MemoryRegion = sbuf, *,
     """A tensor of its own memory."""
     builder = active("a tensor creation")
     if region.space != "hbm" and not prod(shape):
-        invalid(f"a tile of shape {list(shape)} has an empty dimension")
+        invalid(f"a tile of shape {list(shape)} has an empty dimension",
+                fix="give each dimension an extent of 1 or more", code="NKI-SHAPE")
     attributes = None if address is None else {"nki.address": tuple(address)}
     buffer = builder.allocate(tuple(shape), carrier(dtype), region.space, shared=region is MemoryRegion.shared_hbm,
                               name=name, attributes=attributes)
@@ -87,7 +88,8 @@ def _core_view(tensor: NkiTensor) -> View:
     partition, free = divmod(tensor.offset, row)
     step, count = tensor.strides[0], tensor.shape[0]
     if count > 1 and step % row:
-        invalid(f"partition stride {step} of {tensor.name}; it must be {row}, the elements of a partition")
+        invalid(f"partition stride {step} of {tensor.name}; it must be {row}, the elements of a partition",
+                fix="copy the part to a separate tile first, with nisa.dma_copy")
     first = Dim(1 if count == 1 else step // row, 0, count)
     rest = tuple(Dim(0, 0 if n == 1 else s, n) for s, n in zip(tensor.strides[1:], tensor.shape[1:]))
     return View(buffer, Index(partition), Index(free), (first, *(rest or (ONE_MORE,))), dtype)
@@ -104,22 +106,27 @@ def any_tensor(value: object, op: str, operand: str) -> NkiTensor:
     """A tensor in any memory, of any extent."""
     if isinstance(value, View):
         invalid(f"{op} {operand}: expecting 'tensor', got a tile of a beta-1 API (neuronxcc)",
-                why="APIs from neuronxcc may not be used in Beta-2 kernels, nor the other way round")
+                why="APIs from neuronxcc may not be used in Beta-2 kernels, nor the other way round",
+                fix="use the functions of nki.isa and nki.language alone in one kernel")
     if not isinstance(value, NkiTensor):
-        invalid(f"{op} {operand}: expecting 'tensor', got '{type(value).__name__}'")
+        invalid(f"{op} {operand}: expecting 'tensor', got '{type(value).__name__}'",
+                fix="make one with nl.ndarray(shape, dtype, buffer=nl.sbuf), or load it with nisa.dma_copy")
     return value
 
 
 def is_tensor(value: object, op: str, operand: str) -> NkiTensor:
     tensor = any_tensor(value, op, operand)
     if tensor.on_chip and tensor.shape[0] > PARTITIONS:
-        invalid(f"{op} {operand} partition dimension {tensor.shape[0]} exceeds maximum {PARTITIONS}")
+        invalid(f"{op} {operand} partition dimension {tensor.shape[0]} exceeds maximum {PARTITIONS}",
+                fix=f"use tiles of up to {PARTITIONS} partitions, in a loop",
+                code="err_num_partition_exceed_arch_limit")
     return tensor
 
 
 def one_element(value: object, op: str, operand: str) -> NkiTensor:
     tensor = any_tensor(value, op, operand)
-    require(tensor.size == 1 and tensor.itemsize <= 4, f"{op} {operand} must be one element of up to 32 bits")
+    require(tensor.size == 1 and tensor.itemsize <= 4, f"{op} {operand} must be one element of up to 32 bits",
+            fix="give a tile of shape (1, 1) with dtype=nl.int32")
     return tensor
 
 
@@ -284,14 +291,19 @@ def check_dma(dst: NkiTensor, src: NkiTensor, op: str = "dma_copy") -> None:
     for label, t in (("dst", dst), ("src", src)):
         any_tensor(t, op, label)
         if t.buffer is psum and label == "dst":
-            invalid(f"{op} {label} is in PSUM, which DMA cannot access; copy it to SBUF first")
+            invalid(f"{op} {label} is in PSUM, which DMA cannot access; copy it to SBUF first",
+                    fix="copy it to SBUF first, with nisa.tensor_copy", code="err_unsupported_memory")
         if any(s < 0 for s in t.strides):
-            invalid(f"{op} {label} steps backwards: {t.get_pattern()}")
+            invalid(f"{op} {label} steps backwards: {t.get_pattern()}",
+                    fix="copy it on chip first, with nisa.tensor_copy")
         rows = t.storage.buffer.shape[0]
         if t.on_chip and rows > PARTITIONS:
-            invalid(f"{op} {label} partition dimension {rows} exceeds maximum {PARTITIONS}")
+            invalid(f"{op} {label} partition dimension {rows} exceeds maximum {PARTITIONS}",
+                    fix=f"use tiles of up to {PARTITIONS} partitions, in a loop",
+                    code="err_num_partition_exceed_arch_limit")
     if dst.size != src.size:
-        invalid(f"{op} moves {src.size} elements of shape {list(src.shape)} to {dst.size} of shape {list(dst.shape)}")
+        invalid(f"{op} moves {src.size} elements of shape {list(src.shape)} to {dst.size} of shape {list(dst.shape)}",
+                fix="give dst as many elements as src has", code="NKI-SHAPE")
 
 
 def move_tensor(dst: NkiTensor, src: NkiTensor, engine: str = "unknown") -> None:
@@ -309,7 +321,8 @@ def move(dst: View, src: View, engine: str = "unknown") -> None:
     scratch = allocate((prod(src.shape),), src.dtype, private_hbm)
     for target, source in ((core_view(scratch), src), (dst, core_view(scratch))):
         pair = dma_views(target, source)
-        require(pair is not None, f"a DMA between shapes {list(source.shape)} and {list(target.shape)}")
+        require(pair is not None, f"a DMA between shapes {list(source.shape)} and {list(target.shape)}",
+                fix="reshape one of them to the other's shape")
         assert pair is not None
         emit(movement.DmaCopyOp, {"dst": pair[0], "src": pair[1]}, engine=engine)
 
@@ -344,10 +357,14 @@ def paired(op: str, **operands: object) -> list[View]:
     (first, head), *others = tensors.items()
     for label, t in others:
         if t.shape[0] != head.shape[0] and t.on_chip and head.on_chip:
-            invalid(f"{op} {label} has {t.shape[0]} partitions, {first} has {head.shape[0]}")
+            invalid(f"{op} {label} has {t.shape[0]} partitions, {first} has {head.shape[0]}",
+                    fix="give all operands one number of partitions; one row is copied to all with nisa.dma_copy",
+                    code="NKI-SHAPE")
         if t.size != head.size:
             invalid(f"{op} {label} has {t.size // t.shape[0]} elements per partition, {first} has "
-                    f"{head.size // head.shape[0]}")
+                    f"{head.size // head.shape[0]}",
+                    fix="give all operands one shape, or use nisa.tensor_scalar for one value in each partition",
+                    code="NKI-SHAPE")
         if t.buffer is psum:
             write_history.note_read(core_view(t))
     views = aligned([core_view(t) for t in tensors.values()])
@@ -355,7 +372,8 @@ def paired(op: str, **operands: object) -> list[View]:
         dense = [head, *(_dense(t) for _, t in others)]
         views = aligned([core_view(t) for t in dense])
     if views is None:
-        invalid(f"{op}: the shape {list(head.shape)} of {first} does not divide into those of the other operands")
+        invalid(f"{op}: the shape {list(head.shape)} of {first} does not divide into those of the other operands",
+                fix="give all operands one shape")
     return views
 
 
@@ -379,13 +397,16 @@ def _dense(tensor: NkiTensor) -> NkiTensor:
 def scalar(op: str, label: str, value: object, beside: View) -> Any:
     """A scalar operand: a number, or a [P, 1] tile with the rank of the tile it stands beside."""
     if isinstance(value, VirtualRegister):
-        invalid(f"{op} {label}: a register is no operand; store it to a tile with nisa.register_store")
+        invalid(f"{op} {label}: a register is no operand; store it to a tile with nisa.register_store",
+                fix="store it to a tile with nisa.register_store first")
     if not isinstance(value, NkiTensor):
         return value
     tensor = reading(is_tensor(value, op, label), op)
-    require(tensor.size == tensor.shape[0], f"{op} {label} has shape {list(tensor.shape)}, which must be [P, 1]")
+    require(tensor.size == tensor.shape[0], f"{op} {label} has shape {list(tensor.shape)}, which must be [P, 1]",
+            fix=f"make it with shape ({tensor.shape[0]}, 1)", code="NKI-SHAPE")
     require(tensor.shape[0] == beside.shape[0],
-            f"{op} {label} has {tensor.shape[0]} partitions, which must be {beside.shape[0]}")
+            f"{op} {label} has {tensor.shape[0]} partitions, which must be {beside.shape[0]}",
+            fix=f"make it with {beside.shape[0]} partitions")
     return core.rows_like(core_view(tensor), beside)
 
 
@@ -435,10 +456,15 @@ def free_axes(op: str, tensor: NkiTensor, axis: object) -> tuple[int, ...]:
     """Axes of a reduction: the last free ones."""
     several = [integer(a, f"{op} axis") for a in (axis if isinstance(axis, (list, tuple)) else [axis])]
     require(several and all(-tensor.ndim <= a < tensor.ndim for a in several),
-            f"{op} axis {axis} of a tensor of {tensor.ndim} dimensions")
+            f"{op} axis {axis} of a tensor of {tensor.ndim} dimensions", fix=f"use axes from 1 to {tensor.ndim - 1}",
+            code="NKI-AXIS")
     axes = tuple(sorted({a % tensor.ndim for a in several}))
-    require(len(axes) == len(several), f"{op} axis {axis} names an axis twice")
-    require(0 not in axes, f"{op} axis {axis}: the partition axis cannot be reduced")
+    require(len(axes) == len(several), f"{op} axis {axis} names an axis twice", fix="name each axis once",
+            code="NKI-AXIS")
+    require(0 not in axes, f"{op} axis {axis}: the partition axis cannot be reduced",
+            fix="transpose the tile first with nisa.nc_transpose, or sum with nisa.nc_matmul and a tile of ones",
+            code="NKI-AXIS")
     require(axes == tuple(range(axes[0], tensor.ndim)),
-            f"{op} axis {axis} of a tensor of {tensor.ndim} dimensions: the last contiguous free axes are reduced")
+            f"{op} axis {axis} of a tensor of {tensor.ndim} dimensions: the last contiguous free axes are reduced",
+            fix="rearrange the tile so that the axes are the last", code="NKI-AXIS")
     return axes

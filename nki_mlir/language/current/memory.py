@@ -85,7 +85,8 @@ def region(buffer: object) -> MemoryRegion:
     """A ``buffer=`` argument."""
     buffer = region_value(buffer)
     if not isinstance(buffer, MemoryRegion):
-        invalid(f"expecting 'buffer type', got {buffer!r}; use nl.sbuf, nl.psum, nl.private_hbm or nl.shared_hbm")
+        invalid(f"expecting 'buffer type', got {buffer!r}; use nl.sbuf, nl.psum, nl.private_hbm or nl.shared_hbm",
+                fix="use nl.sbuf, nl.psum, nl.private_hbm or nl.shared_hbm", code="NKI-BUFFER")
     return buffer
 
 
@@ -213,8 +214,9 @@ class VirtualRegister:
 
     def _no_number(self, *others: object) -> NoReturn:
         raise NkiTypeError("a register is no Python number: its value is known on the device only; use it as "
-                           "scalar_offset=, as a loop bound, or compute on it in SBUF with nisa.register_store"
-                           ).here()
+                           "scalar_offset=, as a loop bound, or compute on it in SBUF with nisa.register_store",
+                           fix="store it to a tile with nisa.register_store, and compute there",
+                           code="NKI-DEVICE-VALUE").here()
 
     __int__ = __index__ = __float__ = _no_number
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __mod__ = __neg__ = _no_number

@@ -70,7 +70,7 @@ class Window:
         extent = (self.size[0] - start[0], self.size[1] - start[1]) if size is None else pair(size, "ptr size")
         require(_holds((0, 0), self.size, start, extent),
                 f"a region of {extent[0]} partitions and {extent[1]} bytes from {start} on is outside of one of "
-                f"{self.size[0]} partitions and {self.size[1]} bytes")
+                f"{self.size[0]} partitions and {self.size[1]} bytes", fix="keep it within the region")
         moved = self.start[0] + start[0], self.start[1] + start[1]
         if self.memory is None:
             return ptr(self.buffer, extent, moved)
@@ -80,16 +80,19 @@ class Window:
     def view(self, dtype: object, shape: Sequence[int], name: str = "") -> NkiTensor:
         """A tensor in this place."""
         kind = dtype_argument(dtype)
-        require(is_shape(shape), f"view shape: expecting 'sequence' of integers, got {shape!r}")
+        require(is_shape(shape), f"view shape: expecting 'sequence' of integers, got {shape!r}",
+                fix="give a tuple of integers")
         extents = tuple(integer(n, "shape") for n in shape)
         size = prod(extents[1:]) * kind.itemsize
-        require(extents[0] <= self.size[0], f"{extents[0]} partitions do not fit in a region of {self.size[0]}")
+        require(extents[0] <= self.size[0], f"{extents[0]} partitions do not fit in a region of {self.size[0]}",
+                fix=f"use up to {self.size[0]} partitions")
         require(size <= self.size[1], f"shape has size {size} (bytes), which is too large for buffer of size "
-                                      f"{self.size[1]} (bytes)")
+                                      f"{self.size[1]} (bytes)", fix="make the region larger, or the shape smaller")
         if self.memory is None:
             return ndarray(extents, dtype, self.buffer, name, self.start)
         partition, byte = self.start
-        require(byte % kind.itemsize == 0, f"byte {byte} is no place of a {kind}")
+        require(byte % kind.itemsize == 0, f"byte {byte} is no place of a {kind}",
+                fix=f"use a multiple of {kind.itemsize}")
         storage = self.memory.storage(kind)
         row = storage.row(kind)
         strides, start = (row, *dense(extents[1:])), partition * row + byte // kind.itemsize
@@ -109,24 +112,29 @@ def _bytes_of(buffer: MemoryRegion) -> int:
 # -- methods of memories -----------------------------------------------------------------------------------------------
 def window(buffer: MemoryRegion, key: object) -> Window:
     """``nl.sbuf[partitions, bytes]``: a place for ``.view(dtype, shape)``."""
-    require(buffer.space != "hbm", f"{buffer.value} has no partitions: only nl.sbuf and nl.psum are sliced")
+    require(buffer.space != "hbm", f"{buffer.value} has no partitions: only nl.sbuf and nl.psum are sliced",
+            fix="slice nl.sbuf or nl.psum")
     keys = key if isinstance(key, tuple) else (key,)
     extents = machine().partitions, _bytes_of(buffer)
     if len(keys) > 2 or not all(isinstance(k, slice) for k in keys):
-        raise NkiTypeError(f"expecting one or two slices, got {key!r}").here()
+        raise NkiTypeError(f"expecting one or two slices, got {key!r}",
+                           fix="write for example nl.sbuf[0:128, 0:2048]").here()
     (p0, p1, pstep), (b0, b1, bstep) = (
         k.indices(n) for k, n in zip((*keys, *[slice(None)] * (2 - len(keys))), extents, strict=True))
-    require(pstep == bstep == 1, "a region of memory is sliced with step 1")
-    require(p0 < p1 and b0 < b1, f"a region of {p1 - p0} partitions and {b1 - b0} bytes is empty")
-    require(b0 % 2 == 0, f"a region begins at an even byte, got {b0}")
+    require(pstep == bstep == 1, "a region of memory is sliced with step 1", fix="leave the step out")
+    require(p0 < p1 and b0 < b1, f"a region of {p1 - p0} partitions and {b1 - b0} bytes is empty",
+            fix="give ends beyond the starts")
+    require(b0 % 2 == 0, f"a region begins at an even byte, got {b0}", fix="begin at an even byte")
     return Window(buffer, (p0, b0), (p1 - p0, b1 - b0))
 
 
 def ptr(buffer: MemoryRegion, size: object, offset: object = None) -> Window:
     """``nl.sbuf.ptr(size, offset)``: a memory of its own, or a part of one that was made before."""
-    require(buffer.space != "hbm", f"{buffer.value} has no partitions: only nl.sbuf and nl.psum have regions")
+    require(buffer.space != "hbm", f"{buffer.value} has no partitions: only nl.sbuf and nl.psum have regions",
+            fix="use nl.sbuf or nl.psum")
     size, start = pair(size, "ptr size"), None if offset is None else pair(offset, "ptr offset")
-    require(min(size) > 0, f"a region of {size[0]} partitions and {size[1]} bytes is empty")
+    require(min(size) > 0, f"a region of {size[0]} partitions and {size[1]} bytes is empty",
+            fix="give sizes of 1 or more")
     if start is None:
         return Window(buffer, (0, 0), size, WindowMemory(buffer, size, None))
     known: list[WindowMemory] = active("sbuf.ptr").properties.setdefault("memories", [])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import numpy as np
 
 from nki_mlir.language.current.errors import NkiTypeError, integer, require
+from nki_mlir.language.tensor import OF_NUMPY, HostFunction
 from nki_mlir.language.tensor_object import TensorObject
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ class OlderMethods(TensorObject):
     """Base of tensors."""
 
     __slots__ = ()
-    __array_ufunc__ = None
     __hash__ = object.__hash__
     strides: tuple[int, ...]
     on_chip: Any
@@ -45,14 +45,22 @@ class OlderMethods(TensorObject):
 
     def _no_number(self) -> NoReturn:
         raise NkiTypeError("a tensor is no Python number: its elements are known on the device only",
-                           fix="read one into a register with nisa.register_load, or pass the number to the kernel"
-                           ).here()
+                           fix="read one into a register with nisa.register_load, or pass the number to the kernel",
+                           code="NKI-DEVICE-VALUE").here()
 
     __int__ = __index__ = __float__ = _no_number
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
         raise NkiTypeError("a tensor is no NumPy array: its elements are known on the device only",
-                           fix="return it from the kernel, or print it with nl.device_print").here()
+                           fix="return it from the kernel, or print it with nl.device_print",
+                           code="NKI-DEVICE-VALUE").here()
+
+    def __array_ufunc__(self, function: np.ufunc, method: str, *operands: object, **keywords: object) -> object:
+        """An operator with a NumPy number on its left; no function of NumPy computes on tensors."""
+        operator = OF_NUMPY.get(function.__name__)
+        if operator is None or method != "__call__" or isinstance(operands[0], (OlderMethods, np.ndarray)):
+            raise HostFunction(name=function.__name__).here()
+        return getattr(self, operator)(operands[0])
 
     __lt__ = __le__ = __gt__ = __ge__ = __matmul__ = __rmatmul__ = _no_operator
 
@@ -84,7 +92,8 @@ class OlderMethods(TensorObject):
         """Dimensions of 1 repeated."""
         wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         require(len(wanted) == len(self.shape) and all(n in (1, w) for n, w in zip(self.shape, wanted)),
-                f"shape {list(self.shape)} does not broadcast to {list(wanted)}")
+                f"shape {list(self.shape)} does not broadcast to {list(wanted)}",
+                fix="give both one shape, or extents of 1 where elements repeat", code="NKI-SHAPE")
         return self.like(shape=wanted, strides=[s if n == w else 0 for s, n, w in
                                                 zip(self.strides, self.shape, wanted)])
 

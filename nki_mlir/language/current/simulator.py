@@ -69,7 +69,8 @@ class EagerCore(EagerBuilder):
                   name: str) -> Buffer:
         made = super().allocated(shape, dtype, space, shared, partition_dim, name)
         if (made.handle.shape, made.handle.dtype) != (made.physical_shape, dtype.numpy):
-            invalid(f"Tensor {made.name} has mismatched shape or dtype across program instances")
+            invalid(f"Tensor {made.name} has mismatched shape or dtype across program instances",
+                    fix="make the tensor alike in all programs, and select with subscripts")
         return made
 
     def end(self) -> None:

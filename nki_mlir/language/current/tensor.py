@@ -133,7 +133,8 @@ class NkiTensor(OlderMethods):
     # -- views ---------------------------------------------------------------------------------------------------------
     def _dim(self, dim: int, upto: int | None = None) -> int:
         limit, dim = self.ndim if upto is None else upto, integer(dim, "dimension")
-        require(-limit <= dim < limit, f"dimension {dim} of a tensor of {self.ndim} dimensions")
+        require(-limit <= dim < limit, f"dimension {dim} of a tensor of {self.ndim} dimensions",
+                fix=f"use 0 to {self.ndim - 1}")
         return dim % limit
 
     @property
@@ -158,13 +159,14 @@ class NkiTensor(OlderMethods):
         start, end, step = (integer(n, "slice") for n in (start, end, step))
         require(0 <= start < end <= self.shape[dim],
                 f"slice {start}:{end} of dimension {dim} with size {self.shape[dim]}: "
-                "index out of range of tensor dimension")
-        require(step >= 1, "slice step cannot be zero or negative", fix=BACKWARDS)
+                "index out of range of tensor dimension", fix=f"end it at {self.shape[dim]}")
+        require(step >= 1, "slice step cannot be zero or negative", fix=BACKWARDS, code="NKI-SLICE-STEP")
         return self.part(dim, start, end, step)
 
     def part(self, dim: int, start: int, end: int, step: int = 1) -> "NkiTensor":
         """A slice in its bounds, which may be empty."""
-        require(dim != 0 or not self._has_rows, "a slice of a dimension that is indexed by a tensor")
+        require(dim != 0 or not self._has_rows, "a slice of a dimension that is indexed by a tensor",
+                fix="slice before indexing")
         view = self._replaced(dim, dim + 1, [ceil((end - start) / step)], [self.strides[dim] * step])
         return view.like(offset=self.offset + start * self.strides[dim])
 
@@ -175,12 +177,14 @@ class NkiTensor(OlderMethods):
         if not isinstance(index, (NkiTensor, VirtualRegister)):
             index = integer(index, "select index")
             require(0 <= index < self.shape[dim], f"index {index} of dimension {dim} with size {self.shape[dim]}: "
-                                                  "index out of range of tensor dimension")
+                                                  "index out of range of tensor dimension",
+                    fix=f"use -{self.shape[dim]} to {self.shape[dim] - 1}")
             picked = self.slice(dim, index, index + 1)
             return picked if self.on_chip and dim == 0 else picked._dropped(dim)
         self._not_indirect(f"select({dim}, ...)")
         one_index(index, "select")
-        require(self.strides[dim] != 0, "a broadcast dimension cannot be selected at run time")
+        require(self.strides[dim] != 0, "a broadcast dimension cannot be selected at run time",
+                fix="copy the tensor to a tile of its full shape first")
         found = Indirection("scalar", index, self.strides[dim], self.shape[dim], dim)
         if self.on_chip and dim == 0:
             return self.like(shape=(1, *self.shape[1:]), indirection=found)
@@ -193,29 +197,36 @@ class NkiTensor(OlderMethods):
     @reported
     def vector_select(self, dim: int, vector_offset: "NkiTensor") -> "NkiTensor":
         """Rows of an HBM tensor, one for each value of ``vector_offset``."""
-        require(dim == 0, "vector_select is for dimension 0")
-        require(not self.on_chip, "vector_select is for tensors in HBM")
+        require(dim == 0, "vector_select is for dimension 0", fix="put that dimension first with permute")
+        require(not self.on_chip, "vector_select is for tensors in HBM",
+                fix="move rows with nisa.dma_copy, or use nisa.local_gather on chip")
         self._not_indirect("vector_select")
-        require(vector_offset.dtype.is_integer, "vector_offset is a tensor of integers")
+        require(vector_offset.dtype.is_integer, "vector_offset is a tensor of integers",
+                fix="make it with dtype=nl.int32")
         require(self.strides[0] == max(self.strides) and self.strides[0] != 0,
-                "vector_select needs the largest stride in dimension 0")
+                "vector_select needs the largest stride in dimension 0",
+                fix="copy the tensor in the order of its shape first")
         found = Indirection("vector", vector_offset, self.strides[0], self.shape[0])
         return self.like(shape=(vector_offset.shape[0], *self.shape[1:]), indirection=found)
 
     @reported
     def permute(self, dims: Sequence[int]) -> "NkiTensor":
         """Dimensions in another order."""
-        require(sorted(dims) == list(range(self.ndim)), f"{list(dims)} is no permutation of {self.ndim} dimensions")
-        require(not self._head or dims[0] == 0, "dimension 0 is the partition and stays first")
+        require(sorted(dims) == list(range(self.ndim)), f"{list(dims)} is no permutation of {self.ndim} dimensions",
+                fix=f"name each of 0 to {self.ndim - 1} once")
+        require(not self._head or dims[0] == 0, "dimension 0 is the partition and stays first",
+                fix="transpose with nisa.nc_transpose or nisa.dma_transpose")
         return self.like(shape=[self.shape[k] for k in dims], strides=[self.strides[k] for k in dims])
 
     @reported
     def broadcast(self, dim: int, size: int) -> "NkiTensor":
         """A dimension of size 1 repeated."""
         dim = self._dim(dim)
-        require(self.shape[dim] == 1, f"broadcast of dimension {dim}, which has size {self.shape[dim]}, not 1")
-        require(not (self.on_chip and dim == 0), "the partition dimension cannot be broadcast by a view")
-        require(size >= 1, f"broadcast of a dimension to {size} elements")
+        require(self.shape[dim] == 1, f"broadcast of dimension {dim}, which has size {self.shape[dim]}, not 1",
+                fix="broadcast dimensions of extent 1")
+        require(not (self.on_chip and dim == 0), "the partition dimension cannot be broadcast by a view",
+                fix="copy the row to all partitions with nisa.dma_copy")
+        require(size >= 1, f"broadcast of a dimension to {size} elements", fix="give 1 or more")
         return self._replaced(dim, dim + 1, [size], [0])
 
     @reported
@@ -227,13 +238,15 @@ class NkiTensor(OlderMethods):
         return self._replaced(dim, dim, [1], [step])
 
     def _free_dim(self, dim: int) -> None:
-        require(dim >= self._head, "dimension 0 is the partition and stays as it is")
+        require(dim >= self._head, "dimension 0 is the partition and stays as it is",
+                fix="copy it to a tile of another shape, with nisa.dma_copy")
 
     @reported
     def squeeze_dim(self, dim: int) -> "NkiTensor":
         """Without a dimension of size 1."""
         dim = self._dim(dim)
-        require(self.shape[dim] == 1, f"squeeze of dimension {dim}, which has size {self.shape[dim]}, not 1")
+        require(self.shape[dim] == 1, f"squeeze of dimension {dim}, which has size {self.shape[dim]}, not 1",
+                fix="squeeze dimensions of extent 1")
         self._free_dim(dim)
         return self._dropped(dim)
 
@@ -243,7 +256,8 @@ class NkiTensor(OlderMethods):
         dim = self._dim(dim)
         extents = known_extents(shape, self.shape[dim])
         if extents is None:
-            invalid(f"dimension {dim} of size {self.shape[dim]} does not split into {list(shape)}")
+            invalid(f"dimension {dim} of size {self.shape[dim]} does not split into {list(shape)}",
+                    fix="give extents whose product is the size")
         if len(extents) > 1:
             self._free_dim(dim)
         return self._replaced(dim, dim + 1, extents, [n * self.strides[dim] for n in dense(extents)])
@@ -252,10 +266,12 @@ class NkiTensor(OlderMethods):
     def flatten_dims(self, start_dim: int, end_dim: int) -> "NkiTensor":
         """Dimensions from start to end, inclusive, as one."""
         a, b = self._dim(start_dim), self._dim(end_dim)
-        require(a < b, f"flatten_dims({start_dim}, {end_dim}) names no range of dimensions")
+        require(a < b, f"flatten_dims({start_dim}, {end_dim}) names no range of dimensions",
+                fix=f"give dimensions from 0 to {self.ndim - 1}, the first not behind the last")
         self._free_dim(a)
         require(all(self.strides[k] == self.shape[k + 1] * self.strides[k + 1] for k in range(a, b)),
-                f"dimensions {a} to {b} with strides {list(self.strides[a:b + 1])} are not contiguous")
+                f"dimensions {a} to {b} with strides {list(self.strides[a:b + 1])} are not contiguous",
+                fix="copy the part to a separate tile first")
         return self._replaced(a, b + 1, [prod(self.shape[a:b + 1])], [self.strides[b]])
 
     @reported
@@ -267,7 +283,8 @@ class NkiTensor(OlderMethods):
             return self.view(dtype, shape if new_shape is None else new_shape)
         wanted = new_shape if shape is None else shape
         wanted = (wanted, *more) if isinstance(wanted, (int, np.integer)) else wanted
-        require(is_shape(wanted), f"reshape: expecting 'sequence' of integers, got {wanted!r}")
+        require(is_shape(wanted), f"reshape: expecting 'sequence' of integers, got {wanted!r}",
+                fix="give a tuple of integers")
         extents = known_extents(wanted, self.size)
         if extents is None:
             if (part := leading_part(self, wanted)) is not None:
@@ -276,13 +293,15 @@ class NkiTensor(OlderMethods):
             size, limit = (abs(prod(n)) * self.itemsize for n in (wanted, self.shape))
             why = f"shape has size {size} (bytes), which is too large for buffer of size {limit} (bytes)"
             invalid(f"cannot reshape {list(self.shape)} with {self.size} elements to {list(wanted)}",
-                    why=why if size > limit else "")
+                    why=why if size > limit else "", fix="give a shape with as many elements", code="NKI-RESHAPE")
         head = self._head
         require(extents[:head] == self.shape[:head],
-                f"reshape of {list(self.shape)} to {list(extents)} changes dimension 0, which is the partition")
+                f"reshape of {list(self.shape)} to {list(extents)} changes dimension 0, which is the partition",
+                fix="keep dimension 0, or move the elements with nisa.dma_copy", code="NKI-RESHAPE")
         steps = reshaped(self.shape[head:], self.strides[head:], extents[head:])
         if steps is None:
-            invalid(f"cannot reshape a complex access pattern: {self.get_pattern()} to {list(extents)} needs a copy")
+            invalid(f"cannot reshape a complex access pattern: {self.get_pattern()} to {list(extents)} needs a copy",
+                    fix="copy it to a separate tile first, with nisa.tensor_copy", code="NKI-RESHAPE")
         strides = (*self.strides[:head], *steps)
         whole = self.offset == 0 and self.size == prod(self.base) and is_dense(self.shape, self.strides)
         return self.like(shape=extents, strides=strides, base=extents if whole else self.base)
@@ -294,18 +313,23 @@ class NkiTensor(OlderMethods):
         sizes, view = fixed_sizes or {}, self
         names: list[str] = []
         for label, pattern in (("src_pattern", src_pattern), ("dst_pattern", dst_pattern)):
-            require(isinstance(pattern, (tuple, list)), f"rearrange {label}: expecting 'sequence', got {pattern!r}")
-        require(isinstance(sizes, dict), f"rearrange fixed_sizes: expecting 'dict', got {sizes!r}")
+            require(isinstance(pattern, (tuple, list)), f"rearrange {label}: expecting 'sequence', got {pattern!r}",
+                    fix="give lists of names, for example (('p', 'f'), ('f', 'p'))")
+        require(isinstance(sizes, dict), f"rearrange fixed_sizes: expecting 'dict', got {sizes!r}",
+                fix="write for example {'p': 128}")
         groups = [g if isinstance(g, (tuple, list)) else (g,) for g in src_pattern]
-        require(len(groups) == self.ndim, f"a pattern of {len(groups)} dimensions for a tensor of {self.ndim}")
+        require(len(groups) == self.ndim, f"a pattern of {len(groups)} dimensions for a tensor of {self.ndim}",
+                fix=f"name {self.ndim} dimensions")
         for group in groups:
-            require(sum(n not in sizes for n in group) <= 1, f"more than one unknown size in {group}")
+            require(sum(n not in sizes for n in group) <= 1, f"more than one unknown size in {group}",
+                    fix="leave one size out, and give the others in fixed_sizes")
             if len(group) > 1:
                 view = view.reshape_dim(len(names), [sizes.get(n, -1) for n in group])
             names += group
         wanted = [g if isinstance(g, (tuple, list)) else (g,) for g in dst_pattern]
         order = [n for g in wanted for n in g]
-        require(sorted(order) == sorted(names), f"{order} does not name the dimensions {names}")
+        require(sorted(order) == sorted(names), f"{order} does not name the dimensions {names}",
+                fix="name each dimension once on both sides")
         view = view.permute([names.index(n) for n in order])
         for k, group in enumerate(wanted):
             if len(group) > 1:
@@ -322,9 +346,11 @@ class NkiTensor(OlderMethods):
         if old == new:
             return self.like(dtype=to)
         self._not_indirect("view")
-        require(self.strides[-1] == 1 or self.shape[-1] == 1, "view needs stride 1 in the last dimension")
+        require(self.strides[-1] == 1 or self.shape[-1] == 1, "view needs stride 1 in the last dimension",
+                fix="copy the part to a separate tile first")
         amounts = [*self.strides[:-1], self.offset, self.shape[-1]]
-        require(all(n * old % new == 0 for n in amounts), f"{list(self.shape)} {self.dtype} is not aligned for {to}")
+        require(all(n * old % new == 0 for n in amounts), f"{list(self.shape)} {self.dtype} is not aligned for {to}",
+                fix=f"use a shape and a start that {to} divides")
         scaled = [n * old // new for n in amounts]
         return self.like(shape=(*self.shape[:-1], scaled[-1]), strides=(*scaled[:-2], 1), offset=scaled[-2], dtype=to,
                          base=(*self.base[:-1], self.base[-1] * old // new))
@@ -332,7 +358,8 @@ class NkiTensor(OlderMethods):
     reinterpret_cast = view
 
     def _not_indirect(self, what: str) -> None:
-        require(self.indirection is None, f"{what} of a tensor that is already indexed at run time")
+        require(self.indirection is None, f"{what} of a tensor that is already indexed at run time",
+                fix="copy the part to a tile first, and index that")
 
     @reported
     def ap(self, pattern: Sequence[Sequence[int]], offset: int | None = None, scalar_offset: object = None,
@@ -344,37 +371,44 @@ class NkiTensor(OlderMethods):
         """
         kind = self.dtype if dtype is None else dtype_argument(dtype)
         strides, counts = zip(*pairs(pattern, "ap"))
-        require(all(n >= 1 for n in counts), f"the counts of {list(pattern)} are positive")
+        require(all(n >= 1 for n in counts), f"the counts of {list(pattern)} are positive",
+                fix="give counts of 1 or more")
         own = self.offset * self.dtype.itemsize
-        require(own % kind.itemsize == 0, f"ap: the view starts at byte {own}, which is no element of {kind}")
+        require(own % kind.itemsize == 0, f"ap: the view starts at byte {own}, which is no element of {kind}",
+                fix=f"start at a multiple of {kind.itemsize} bytes")
         start = own // kind.itemsize + (0 if offset is None else integer(offset, "ap offset"))
         row = self.storage.row(kind)
         if self.on_chip:
             require(counts[0] == 1 or strides[0] in (row, 0),
                     f"partition stride {strides[0]} of an on-chip pattern; it must be {row}, the elements of a "
-                    "partition")
+                    "partition", fix=f"use {row} as the step of partitions")
         require(scalar_offset is None or vector_offset is None,
-                "only one of scalar_offset and vector_offset can be given")
+                "only one of scalar_offset and vector_offset can be given", fix="leave one of them out")
         require(self.indirection is None or (scalar_offset is None and vector_offset is None),
-                "ap of a tensor that is already indexed at run time")
+                "ap of a tensor that is already indexed at run time",
+                fix="copy the part to a tile first, and index that")
         base = *self.base[:-1], self.base[-1] * self.dtype.itemsize // kind.itemsize
         found = None
         if scalar_offset is not None:
             found = _scalar_offset(scalar_offset, indirect_dim, base)
         elif vector_offset is not None:
-            require(indirect_dim == 0, "vector_offset is for indirect_dim 0")
-            require(not self.on_chip, "vector_offset is for tensors in HBM")
+            require(indirect_dim == 0, "vector_offset is for indirect_dim 0",
+                    fix="use indirect_dim=0, or scalar_offset")
+            require(not self.on_chip, "vector_offset is for tensors in HBM",
+                    fix="move the rows with nisa.dma_copy first, or use .indirect on chip")
             require(isinstance(vector_offset, NkiTensor) and vector_offset.dtype.is_integer,
-                    "vector_offset is a tensor of integers")
+                    "vector_offset is a tensor of integers", fix="make it with dtype=nl.int32")
             found = Indirection("vector", vector_offset, prod(base[1:]), base[0])
         return NkiTensor(self.storage, counts, strides, start, kind, base, found)
 
     @reported
     def indirect(self, index: "NkiTensor", num_elem: int | None = None) -> "NkiTensor":
         """Columns of an on-chip tensor, picked by offsets that groups of partitions share."""
-        require(self.on_chip, "indirect is for on-chip tensors")
-        require(index.dtype.is_integer, f"indirect index is a tensor of integers, not of {index.dtype}")
-        require(index.shape[0] == self.shape[0], f"index has {index.shape[0]} partitions, the tensor {self.shape[0]}")
+        require(self.on_chip, "indirect is for on-chip tensors", fix="use .ap(vector_offset=...) for tensors in HBM")
+        require(index.dtype.is_integer, f"indirect index is a tensor of integers, not of {index.dtype}",
+                fix="make it with dtype=nl.uint16 or nl.uint32")
+        require(index.shape[0] == self.shape[0], f"index has {index.shape[0]} partitions, the tensor {self.shape[0]}",
+                fix="give the index as many partitions as the tensor")
         self._not_indirect("indirect")
         columns = prod(index.shape[1:])
         rows = min(Machine.gpsimd_group, self.shape[0])
@@ -420,13 +454,15 @@ def pairs(pattern: object, what: str) -> list[tuple[int, int]]:
     """The (step, count) pairs of a pattern, outermost first."""
     items = pattern if isinstance(pattern, (list, tuple)) else ()
     require(items and all(isinstance(p, (list, tuple)) and len(p) == 2 for p in items),
-            f"{what}: a pattern is a list of [step, count] pairs, got {pattern}")
+            f"{what}: a pattern is a list of [step, count] pairs, got {pattern}",
+            fix="write for example [[64, 128], [1, 64]]")
     return [(integer(step, f"{what} pattern"), integer(count, f"{what} pattern")) for step, count in items]
 
 
 def _scalar_offset(value: object, dim: int, base: tuple[int, ...]) -> Indirection:
     one_index(value, "scalar_offset")
-    require(0 <= dim < len(base), f"indirect_dim {dim} of a tensor of {len(base)} dimensions")
+    require(0 <= dim < len(base), f"indirect_dim {dim} of a tensor of {len(base)} dimensions",
+            fix=f"use 0 to {len(base) - 1}")
     return Indirection("scalar", value, prod(base[dim + 1:]), base[dim], dim)
 
 
@@ -435,7 +471,8 @@ def check_reach(tensor: NkiTensor, free_only: bool = False) -> None:
     if not tensor.size:
         if not prod(tensor.storage.buffer.shape):               # all there is
             return
-        invalid(f"{tensor.name} is used in part, and that part, of shape {list(tensor.shape)}, is empty")
+        invalid(f"{tensor.name} is used in part, and that part, of shape {list(tensor.shape)}, is empty",
+                fix="leave the operation out with a Python if where a part may be empty")
     row, start = tensor.storage.row(tensor.dtype), tensor.offset
     steps, place = list(zip(tensor.strides, tensor.shape)), "the tensor"
     if tensor.on_chip:
@@ -444,20 +481,22 @@ def check_reach(tensor: NkiTensor, free_only: bool = False) -> None:
         last = before + (count - 1) * step // row
         if not free_only and not 0 <= before <= last < rows:
             out_of_range(f"index overflow: the access pattern reaches partitions {before} to {last}, {tensor.name} has "
-                         f"{rows}")
+                         f"{rows}", fix="shorten the pattern, or start it at an earlier partition")
         start, place = start % row, "a partition"
     low, high = (start + sum(s * (n - 1) for s, n in steps if s * sign > 0) for sign in (-1, 1))
     if low < 0 or high >= row:
         out_of_range(f"index overflow: the access pattern reaches elements {low} to {high} of {place}, {tensor.name} "
-                     f"has {row}")
+                     f"has {row}", fix="shorten the pattern, or start it earlier")
 
 
 def one_index(value: object, what: str) -> None:
     """An index of the run time: a register, or a tensor of one integer."""
     if not isinstance(value, (NkiTensor, VirtualRegister)):
-        invalid(f"{what} requires scalar argument, got {type(value).__name__}")
+        invalid(f"{what} requires scalar argument, got {type(value).__name__}",
+                fix="give a number, or a tile of one element")
     if isinstance(value, NkiTensor):
-        require(value.size == 1, f"{what} requires scalar argument, got a tensor of shape {list(value.shape)}")
+        require(value.size == 1, f"{what} requires scalar argument, got a tensor of shape {list(value.shape)}",
+                fix="give a tile of one element")
         if not value.dtype.is_integer:
             raise of_core(WrongDtype(operand=what, op="a subscript", found=value.dtype, expected="an integer type"))
 
