@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What authors of kernels are told about the mistakes that they make first, at which line, and how to mend them.
+
+``beta.txt`` and ``current.txt`` have the kernels and the texts.
+"""
+
+import re
+
+import pytest
+
+from .entries import GENERATIONS, Mistake, mistakes
+
+EVERY = [one for generation in GENERATIONS for one in mistakes(generation)]
+# The same mistake has another code where the generations have other rules.
+OTHER_RULES = {
+    "a tile without a free dimension": "a tile of the current generation may have one dimension",
+    "a Python condition on a tile": "comparisons of the current generation are instructions",
+}
+
+
+def code_of(one: Mistake) -> str:
+    """The code in what a mistake's author is told."""
+    found = re.search(r" \[([\w-]+)\]$", one.told[0])
+    assert found is not None, one
+    return found[1]
+
+
+@pytest.mark.parametrize("one", EVERY, ids=lambda one: f"{one.generation}-{one.title}")
+def test_mistake__is_explained_at_its_line_on_every_executor(one, tmp_path):
+    assert len(one.told) == 2 and one.told[1].startswith("fix: ")
+    for on in ("eager", "jit"):
+        assert one.run(tmp_path, on) == (one.told, one.source[1]), on
+
+
+def test_list__has_150_mistakes():
+    assert len(EVERY) >= 150 and len({(one.generation, one.title) for one in EVERY}) == len(EVERY)
+
+
+def test_same_mistake__has_one_code_in_both_generations():
+    codes = {generation: {one.title: code_of(one) for one in EVERY if one.generation == generation}
+             for generation in GENERATIONS}
+    both = codes["beta"].keys() & codes["current"].keys()
+    assert len(both) >= 50
+    assert {title for title in both if codes["beta"][title] != codes["current"][title]} <= OTHER_RULES.keys()
