@@ -43,7 +43,7 @@ CASES = {
     "raw enum": (lambda: nisa.tensor_copy(tile(8, 4), tile(8, 4), engine=7), "expecting 'engine' for engine, got 7"),
     "string buffer": (lambda: nl.ndarray((8, 4), nl.float32, buffer="sbof"), "expecting 'buffer type'"),
     "matmul contraction": (lambda: nisa.nc_matmul(psum(8, 4), tile(16, 8), tile(32, 4)),
-                           "stationary has 16, moving 32"),
+                           r"contracts axis 0 of both operands, got \[16, 8\] and \[32, 4\]"),
     "matmul result": (lambda: nisa.nc_matmul(psum(8, 5), tile(16, 8), tile(16, 4)), "which must be 8 x 4"),
     "matmul destination": (lambda: nisa.nc_matmul(tile(8, 4), tile(16, 8), tile(16, 4)), "dst must be in PSUM"),
     "matmul operand": (lambda: nisa.nc_matmul(psum(8, 4), psum(16, 8), tile(16, 4)), "Expected operand 'stationary'"),

@@ -113,7 +113,7 @@ REFUSED = {
         "Expected operand 'dst' of 'dma_compute' to be in address space 'hbm|sbuf', but got a tile in 'psum' instead."),
     # matmul
     "matmul: K mismatch": (lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(9, 4)),
-        "nc_matmul contracts the partitions: stationary has 8, moving 9"),
+        "'nc_matmul': contracts axis 0 of both operands, got [8, 4] and [9, 4]"),
     "matmul: M>128": (lambda: nisa.nc_matmul(psum(128, 4), tile(8, 129), tile(8, 4)),
         "nc_matmul stationary has 129 columns, more than 128"),
     "matmul: N>512 trn2": (lambda: nisa.nc_matmul(psum(4, 513), tile(8, 4), tile(8, 513)),
@@ -226,7 +226,7 @@ REFUSED = {
         "the scale tile of an activation has dtype float16; it must be float32"),
     "activation: bias tf32": (
         lambda: nisa.activation(tile(4, 4), nl.exp, tile(4, 4), bias=tile(4, 1, dtype=nl.tfloat32)),
-        "activation bias cannot be tfloat32"),
+        "the bias of an activation is tfloat32; it must be a float32, float16 or bfloat16 tile of shape [P, 1]"),
     "activation: reciprocal bias v2": (
         lambda: nisa.activation(tile(4, 4), nl.reciprocal, tile(4, 4), bias=tile(4, 1)),
         "the activation 'reciprocal' with a bias needs generation 3 of the core, and trn1 is generation 2", "trn1"),
@@ -295,7 +295,7 @@ REFUSED = {
         "operand 'dst' of 'nc_find_index8' has dtype int32, which must be uint32 or uint16"),
     "statistics and searches: mr idx dtype": (
         lambda: nisa.nc_match_replace8(tile(4, 16), tile(4, 16), tile(4, 8), 0.0, tile(4, 8, dtype=nl.int32)),
-        "nc_match_replace8 dst_idx must be uint16 or uint32"),
+        "operand 'dst_idx' of 'nc_match_replace8' has dtype int32, which must be uint32 or uint16"),
     "statistics and searches: find short": (
         lambda: nisa.nc_find_index8(tile(4, 8, dtype=nl.uint32), tile(4, 7), tile(4, 8)),
         "'nc_find_index8': takes 8 to 16384 values a partition in data, got 7"),
@@ -310,7 +310,7 @@ REFUSED = {
     "shuffle: dtype": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4, dtype=nl.int32), [0]*32),
         "'nc_stream_shuffle': dst and src have one dtype and one free shape"),
     "shuffle: start": (lambda: nisa.nc_stream_shuffle(tile(128, 4)[32:128], tile(96, 4), [0]*32),
-        "nc_stream_shuffle dst starts at partition 32; 96 partitions start at (0,)"),
+        "operand 'dst' of 'nc_stream_shuffle' begins at partition 32 and has 96 partitions"),
     "shuffle: mask negative": (lambda: nisa.nc_stream_shuffle(tile(32, 4), tile(32, 4), [-1]*32),
         "'nc_stream_shuffle': takes 32 entries of 0..31 or 255"),
     # patterns
@@ -335,7 +335,7 @@ REFUSED = {
         "operand 'index' of 'local_gather' has dtype uint32, which must be uint16"),
     "gathers and lists: 4096": (
         lambda: nisa.local_gather(tile(16, 4112), tile(16, 16), tile(16, 257, dtype=nl.uint16)),
-        "local_gather takes up to 4096 indices, got 4112"),
+        "size of dimension 1 in 'index[16, 257]' of 'local_gather' exceed architecture limitation of 256."),
     "gathers and lists: dst dtype": (
         lambda: nisa.local_gather(tile(16, 16, dtype=BF16), tile(16, 16), tile(16, 1, dtype=nl.uint16)),
         "'local_gather': dst and src have one dtype"),
@@ -363,12 +363,12 @@ REFUSED = {
         lambda: nisa.topk(tile(16, 4, dtype=BF16), tile(16, 4, dtype=nl.int32), tile(16, 4, dtype=BF16), 16),
         "operand 'indices' of 'topk' has dtype int32, which must be uint32"),
     "gathers and lists: seq P": (lambda: nisa.sequence_bounds(tile(2, 2, 8), tile(2, 8)),
-        "sequence_bounds segment_ids has 2 partitions, which must be 1"),
+        "'sequence_bounds': segment_ids have one partition"),
     "gathers and lists: seq dst": (lambda: nisa.sequence_bounds(tile(1, 2, 9), tile(1, 8)),
-        "sequence_bounds dst has shape [1, 2, 9], which must be [1, 2, 8]"),
+        "operand 'dst' of 'sequence_bounds' has shape [1, 2, 9], which must be [1, 2, 8]"),
     "gathers and lists: seq dtype": (
         lambda: nisa.sequence_bounds(tile(1, 2, 8, dtype=BF16), tile(1, 8, dtype=BF16)),
-        "sequence_bounds dst must be float32 or int32"),
+        "operand 'dst' of 'sequence_bounds' is bfloat16; it takes float32, int32"),
     "gathers and lists: ngather int32": (
         lambda: nisa.nc_n_gather(tile(4, 4), tile(4, 4), tile(4, 4, dtype=nl.int32)),
         "nc_n_gather indices must be uint32"),
@@ -618,7 +618,7 @@ REFUSED = {
     "others: rng float": (lambda: nisa.rng(tile(4, 4)),
         "operand 'dst' of 'rng' has dtype float32, which must be an integer type"),
     "others: seed shape": (lambda: nisa.set_rng_seed(tile(4, 1, dtype=nl.int32)),
-        "set_rng_seed takes a tensor of one element"),
+        "'random_seed': the seed is one value"),
     "others: rand_set cols": (lambda: nisa.rand_set_state(tile(4, 5, dtype=nl.uint32)),
         "rand_set_state takes a uint32 tile of 6 words per partition"),
     "others: activate2 ops": (lambda: nisa.activate2(tile(4, 4), nl.exp, tile(4, 4), 1.0, 0.0, nl.add, nl.multiply),

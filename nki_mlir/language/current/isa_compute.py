@@ -32,7 +32,7 @@ from nki_mlir.language.current.errors import device, invalid, of_core, older, re
 from nki_mlir.language.current.instruction import activation_name, alu, instruction
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import FLOAT32, MICROSCALING, TFLOAT32, UINT8, UINT16, UINT32
+from nki_mlir.scalar.dtypes import FLOAT32, MICROSCALING, UINT8, UINT16, UINT32
 
 
 def unary_operand(op: str, name: str, operand: object, label: str) -> object:
@@ -297,7 +297,6 @@ def activation_operands(op: str, fn: str, bias: Any, scale: object,
         creation.memset(low.core_view(made), float(bias))
         bias = made
     if bias is not None:
-        require(bias.dtype is not TFLOAT32, f"{op} bias cannot be tfloat32", fix="make the bias with dtype=nl.float32")
         if not bias.dtype.is_float or bias.itemsize == 1:
             bias = low.copied(bias, FLOAT32)
         bias = low.scalar(op, "bias", bias, beside)

@@ -22,7 +22,7 @@ from nki_mlir.language.current.memory import VirtualRegister, sbuf
 from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.tensor import NkiTensor, pairs
 from nki_mlir.machine import Machine
-from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT8, UINT16, UINT32
+from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT8, UINT32
 
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
 
@@ -139,9 +139,6 @@ def nc_match_replace8(dst: object, data: object, vals: object, imm: float, dst_i
         if dst_idx is None:
             emit(search.MatchReplace8Op, views, imm=float(imm))
             return
-        kind = low.is_tensor(dst_idx, op, "dst_idx").dtype
-        require(kind in (UINT16, UINT32), f"{op} dst_idx must be uint16 or uint32",
-                fix="make dst_idx with dtype=nl.uint32")
         with low.writing(dst_idx, op, "dst_idx", flat=True) as places:
             emit(search.MatchReplace8Op, {**views, "dst_idx": backwards(low.flat_view(places))}, imm=float(imm))
 
@@ -157,23 +154,11 @@ def nc_stream_shuffle(dst: object, src: object, shuffle_mask: Sequence[int]) -> 
     mask = tuple(integer(m, f"{op} shuffle_mask") for m in shuffle_mask)
     with low.writing(dst, op, reads=True, flat=True) as out:
         target = low.flat_view(out)
-        check_starts(op, dst=target, src=source)
         missing = [m for m in mask if source.shape[0] <= m < QUADRANT]
         require(not missing,
                 f"{op} shuffle_mask names partition {missing[0] if missing else 0}, src has {source.shape[0]}",
                 fix=f"name partitions from 0 to {source.shape[0] - 1}, or 255 for none")
         emit(movement.StreamShuffleOp, {"dst": target, "src": source}, shuffle=mask)
-
-
-def check_starts(op: str, **views: View) -> None:
-    """Where the partitions of a shuffle may start, by how many groups of 32 it has."""
-    groups = max(-(-v.shape[0] // QUADRANT) for v in views.values())
-    count = QUADRANT * groups
-    allowed = tuple(p for p in range(0, low.PARTITIONS, QUADRANT) if Machine.legal_start_partition(p, count))
-    for label, v in views.items():
-        require(v.partition.const in allowed,
-                f"{op} {label} starts at partition {v.partition.const}; {count} partitions start at {allowed}",
-                fix="start at one of them, or move the rows with nisa.dma_copy first")
 
 
 @instruction
@@ -183,8 +168,6 @@ def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_id
     source, indices = low.flat_tile(op, "src_buffer", src_buffer), low.flat_tile(op, "index", index)
     places = movement.GROUP * indices.shape[1]
     count = places if num_valid_indices is None else int(num_valid_indices)
-    require(count <= movement.INDICES, f"{op} takes up to {movement.INDICES} indices, got {count}",
-            fix="gather in several calls")
     gathered = count * num_elem_per_idx
     in_part = low.is_tensor(dst, op, "dst").size > source.shape[0] * gathered
     with low.writing(dst, op, reads=in_part, flat=True) as out:
@@ -210,15 +193,7 @@ def sequence_bounds(dst: NkiTensor, segment_ids: object) -> None:
     """dst [1, 2, n]: first and one past last place of the run of equal ids at each place."""
     op = "sequence_bounds"
     low.in_sbuf(op, dst=dst, segment_ids=segment_ids)
-    for label, t in (("dst", dst), ("segment_ids", segment_ids)):
-        require(low.is_tensor(t, op, label).dtype in (FLOAT32, INT32), f"{op} {label} must be float32 or int32",
-                fix="make it with dtype=nl.float32 or nl.int32")
     source = low.flat_tile(op, "segment_ids", segment_ids)
-    partitions, count = source.shape
-    require(partitions == 1, f"{op} segment_ids has {partitions} partitions, which must be 1",
-            fix="use a tile of shape (1, N)")
-    require(tuple(dst.shape) == (1, 2, count), f"{op} dst has shape {list(dst.shape)}, which must be [1, 2, {count}]",
-            fix=f"make dst with shape (1, 2, {count})", code="NKI-SHAPE")
     with low.writing(dst, op, flat=True) as out:
         emit(search.SequenceBoundsOp, {"dst": low.core_view(out.reshape(dst.shape)), "segment_ids": source})
 
@@ -270,8 +245,7 @@ def rand2(dst: NkiTensor, min: float | NkiTensor, max: float | NkiTensor) -> Non
 @instruction
 def set_rng_seed(src_seeds: NkiTensor) -> None:
     """Seed the Vector engine's generator with a [1, 1] tile."""
-    require(isinstance(src_seeds, NkiTensor) and src_seeds.size == 1, "set_rng_seed takes a tensor of one element",
-            fix="give a tile of shape (1, 1)")
+    src_seeds = low.any_tensor(src_seeds, "set_rng_seed", "src_seeds")
     require(src_seeds.itemsize == 4, f"set_rng_seed takes a seed of 32 bits, not {src_seeds.dtype}",
             fix="make it with dtype=nl.uint32")
     functions.random_seed(low.tile("set_rng_seed", "src_seeds", src_seeds))

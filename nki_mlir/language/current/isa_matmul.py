@@ -58,9 +58,6 @@ def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_one
     for label, t in (("stationary", stationary), ("moving", moving)):
         if not is_transpose and (not t.dtype.is_float or t.dtype is FLOAT8_E8M0FNU):
             raise of_core(WrongDtype(op=op, operand=label, found=t.dtype, expected="a float type"))
-    require(stationary.shape[0] == moving.shape[0],
-            f"{op} contracts the partitions: stationary has {stationary.shape[0]}, moving {moving.shape[0]}",
-            fix="give both operands one number of partitions: the contracted dimension", code="NKI-RULE")
     require(stationary.shape[0] <= rows, f"{op} contracts {stationary.shape[0]} partitions, more than {rows}",
             fix=f"contract parts of up to {rows} partitions, and accumulate in PSUM",
             code="err_size_of_dimension_exceed_arch_limit")
