@@ -4,6 +4,7 @@
 It runs eagerly, and each operation is observed; it is captured and compiled, and its streams are checked.
 """
 
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,6 +37,7 @@ KINDS_BY_CODE = {"err_tensor_access_out_of_bound": "out-of-bounds",
                  "err_unexpected_output_dependencies": "race",
                  "err_cannot_update_immutable_parameter": "overwritten-input",
                  "err_mutable_parameter_not_returned": "overwritten-input"}
+ADVISED = re.compile(r"(.*) \[([\w-]+)\](?:; (.*))?$", re.DOTALL)           # what an error says as a warning
 INITIALIZE = "write all of it first, for example with nl.zeros or nisa.memset"
 
 
@@ -68,9 +70,11 @@ def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str
         repeated = issubclass(category, ElementsLeftOut) or (issubclass(category, NkiWarning) and line in told)
         if issubclass(category, UserWarning) and not repeated:
             kind = next((kind for known, kind in KINDS_OF.items() if issubclass(category, known)), "warning")
+            said = ADVISED.match(str(warning.message))
+            message, code, fix = said.groups() if said else (str(warning.message), "", "")
             certain = kind == "unwritten-read"
-            report.findings.append(CheckFinding(kind, ERROR if certain else WARNING, str(warning.message),
-                                                Location(warning.filename, line, 0), INITIALIZE if certain else ""))
+            report.findings.append(CheckFinding(kind, ERROR if certain else WARNING, message, Location(
+                warning.filename, line, 0), INITIALIZE if certain else fix or "", code))
     report.findings = unrepeated(report.findings)
     return report
 
@@ -134,10 +138,5 @@ def finding(kind: str, error: NkiMlirError, severity: str = ERROR) -> CheckFindi
 
 
 def unrepeated(findings: Sequence[CheckFinding]) -> list[CheckFinding]:
-    """Eager runs and capture find some things both; a warning has its code and its fix in its text."""
-    kept: list[CheckFinding] = []
-    for f in findings:
-        same = (k for k in kept if (k.location and k.location[:2]) == (f.location and f.location[:2]))
-        if not any(f.message == k.message or f.message.startswith(f"{k.message} [{k.code}]") for k in same):
-            kept.append(f)
-    return kept
+    """Eager runs and capture find some things both; the first is kept."""
+    return list({(f.location and f.location[:2], f.message): f for f in reversed(findings)}.values())[::-1]

@@ -234,6 +234,69 @@ def current_start_partition(x):
     return out
 
 
+@case("error", "the result of 'nc_matmul' takes bytes 1920 to 2175 of its buffer's rows", "begin the result at")
+@beta.jit
+def beta_product_across_banks(x):
+    out = nl.ndarray((64, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.load(x)
+    total = nl.zeros((64, 1024), dtype=nl.float32, buffer=nl.psum)
+    total[:, 480:544] += nisa.nc_matmul(t, t)                                   # device-rule
+    nl.store(out, nl.copy(total[:, 480:544]))
+    return out
+
+
+@case("error", "nc_matmul dst of 256 bytes crosses a PSUM bank of 2048 bytes", "split moving into parts")
+@nki.jit
+def current_product_across_banks(x):
+    out = nlc.ndarray((64, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    t, product = tile((128, 64)), tile((64, 64))
+    isa.dma_copy(dst=t, src=x)
+    total = nlc.ndarray((64, 1024), dtype=nlc.float32, buffer=nlc.psum)
+    isa.nc_matmul(dst=total[:, 480:544], stationary=t, moving=t)                # device-rule
+    isa.tensor_copy(dst=product, src=total[:, 480:544])
+    isa.dma_copy(dst=out, src=product)
+    return out
+
+
+@case("warning", "3 tiles that are held at once take 245760 bytes of each partition, SBUF of trn2 has", "make tiles smaller")
+@beta.jit
+def beta_tiles_that_do_not_fit(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    a = nl.full((128, 20480), 1.0, nl.float32, buffer=nl.sbuf)
+    b = nl.full((128, 20480), 2.0, nl.float32, buffer=nl.sbuf)
+    c = nl.add(a, b)                                                            # device-rule
+    nl.store(out, nl.add(c[:, 0:64], nl.load(x)))
+    return out
+
+
+@case("warning", "5 tiles that are held at once take 327680 bytes of each partition, SBUF of trn2 has", "make tiles smaller")
+@nki.jit
+def current_tiles_that_do_not_fit(x):
+    out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    total, *others = [nlc.ndarray((128, 16384), nlc.float32, buffer=nlc.sbuf) for _ in range(5)]        # device-rule
+    isa.memset(total, 1.0)
+    for t in others:
+        isa.memset(t, 1.0)
+    for t in others:
+        isa.tensor_tensor(dst=total, data1=total, data2=t, op=nlc.add)
+    isa.dma_copy(dst=out, src=total[:, 0:64])
+    return out
+
+
+@case("error", r"t1\[0, 0\] is written by program 0 here, and read by program 1 at", "let each program write", grid=(2,))
+@nki.jit
+def current_other_core_is_not_waited_for(x):
+    out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    middle = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    i = nlc.program_id(0)
+    mine, other = tile((64, 64)), tile((64, 64))
+    isa.dma_copy(dst=mine, src=x[i * 64:i * 64 + 64, :])
+    isa.dma_copy(dst=middle[i * 64:i * 64 + 64, :], src=mine)                   # race
+    isa.dma_copy(dst=other, src=middle[64 - i * 64:128 - i * 64, :])
+    isa.dma_copy(dst=out[i * 64:i * 64 + 64, :], src=other)
+    return out
+
+
 @case("warning", "'tensor_tensor': divide is not in the documents' table of operators", "divide by multiplying")
 @nki.jit
 def current_operator_of_no_engine(x):
@@ -433,6 +496,23 @@ def beta_copy_of_another_shape(x):
     out = nl.ndarray((64, 128), dtype=x.dtype, buffer=nl.shared_hbm)
     nisa.dma_copy(dst=out, src=x)                                               # failed
     return out
+
+
+@beta.jit
+def block_dimensions_reshaped(x):
+    out = nl.ndarray((2, 128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray((2, nl.par_dim(128), 64), dtype=x.dtype, buffer=nl.sbuf)
+    for k in nl.affine_range(2):
+        t[k] = nl.load(x[k])
+    parts = t.reshape((2, nl.par_dim(128), 8, 8))
+    for k in nl.affine_range(2):
+        nl.store(out[k], nl.copy(parts[k]).reshape((128, 64)))
+    return out
+
+
+def test_a_kernel_without_mistakes__has_no_findings():
+    report = nki_mlir.check(block_dimensions_reshaped, np.ones((2, 128, 64), F32))
+    assert report.sound and not report.findings, str(report)
 
 
 def marked(kernel: Any) -> tuple[str, int]:

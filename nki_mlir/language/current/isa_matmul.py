@@ -120,7 +120,7 @@ def check_result(out: NkiTensor, length: int) -> None:
         start = out.offset % out.storage.row(out.dtype) * out.itemsize % bank
         device(start + length * out.itemsize <= bank or not out.is_contiguous(),
                f"nc_matmul dst of {length * out.itemsize} bytes crosses a PSUM bank of {bank} bytes",
-               fix="split moving into parts of which each result fits a bank")
+               fix="split moving into parts of which each result fits a bank", code="NKI-PSUM-BANK")
 
 
 def accumulation(out: View, accumulate: bool | None) -> bool:
