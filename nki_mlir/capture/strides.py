@@ -4,6 +4,7 @@
 import operator
 import reprlib
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -163,3 +164,10 @@ def regrouped(dims: Sequence[Dim], shape: Sequence[int]) -> list[Dim] | None:
     return None if steps is None else [ONE_MORE if n == 1 else Dim(0, s, n) for n, s in zip(shape, steps)]
 
 
+def known_extents(shape: Sequence[int], total: int) -> tuple[int, ...] | None:
+    """The shape with one -1 put in for; None where it does not have ``total`` elements."""
+    extents = [int(n) for n in shape]
+    if extents.count(-1) == 1:
+        rest = prod(n for n in extents if n != -1)
+        extents[extents.index(-1)] = total // rest if rest and total % rest == 0 else 0
+    return tuple(extents) if prod(extents) == total and all(n > 0 for n in extents) else None

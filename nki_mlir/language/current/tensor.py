@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from nki_mlir.capture.strides import Shape, reshaped
+from nki_mlir.capture.strides import Shape, known_extents, reshaped
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.verifier import WrongDtype
@@ -434,15 +434,6 @@ class NkiTensor(OlderMethods):
 
     def __getattr__(self, name: str) -> NoReturn:
         raise unknown_name("a tensor", name, dir(type(self)))
-
-
-def known_extents(shape: Sequence[int], total: int) -> tuple[int, ...] | None:
-    """The shape with one -1 put in for; None where it does not have ``total`` elements."""
-    extents = [int(n) for n in shape]
-    if extents.count(-1) == 1:
-        rest = prod(n for n in extents if n != -1)
-        extents[extents.index(-1)] = total // rest if rest and total % rest == 0 else 0
-    return tuple(extents) if prod(extents) == total and all(n > 0 for n in extents) else None
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
