@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "nki_mlir"
 TIERS = (("alone", "bindings", "diagnostics", "display", "environment", "extensions", "files", "recycled", "text_limits", "version"), ("machine", "scalar"), ("dialects",),
          ("analysis", "passes", "custom_form"), ("waist",), ("selection", "graph"), ("transforms", "conversion"), ("targets",),
-         ("capture",), ("language",), ("migration", "printing", "frameworks", "customop", "compat", "calibration", "checking", "scoring",
+         ("capture",), ("language",), ("migration", "printing", "frameworks", "customop", "compat", "calibration", "checking", "stepping", "scoring",
           "tuning", "grading", "cli", "plugin", "autoload"))
 TIER = {part: k for k, tier in enumerate(TIERS) for part in tier}
 TOP = len(TIERS)                # nki_mlir itself and __main__

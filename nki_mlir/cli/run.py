@@ -65,9 +65,25 @@ def parser() -> argparse.ArgumentParser:
                    help="print all that can be found to be wrong with a kernel for these arguments; exit status 1 if "
                         "there is an error")
     add_check(p)
+    add_stepping(p)
     p.add_argument("--save", metavar="FILE.npz", help="write the results to a file")
     p.add_argument("--quiet", action="store_true", help="print no arrays")
     return p
+
+
+def add_stepping(p: argparse.ArgumentParser) -> None:
+    """The options that stop a run."""
+    p.add_argument("--step", action="store_true", help="stop at each operation, on the simulator at each instruction")
+    p.add_argument("--break", dest="breaks", action="append", default=[], metavar="FILE:LINE",
+                   help="stop at a source line, repeated")
+    p.add_argument("--watch", action="append", default=[], metavar="NAME",
+                   help="stop where the tile of a variable changes, repeated")
+    p.add_argument("--break-on", action="append", default=[], choices=("nan", "inf"),
+                   help="stop where such a value is written")
+    p.add_argument("--script", metavar="FILE",
+                   help="read the debugger's commands from a file, or - for standard input, without a screen")
+    p.add_argument("--at-level", choices=("nki", "waist", "nisa"), default="nki",
+                   help="which level of a kernel the interpreter steps through (default: nki)")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -121,7 +137,19 @@ def refuse(given: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         given.error("--json is the form of what --time prints, or --check")
     elif len(options.source) > 1:
         given.error("one kernel or module runs at a time; with --time two are compared")
-    options.on = options.on or ("isa" if options.time else "jit")
+    stepped = steps(options)
+    others = [f"--{n.replace('_', '-')}" for n in ("time", "compare", "verify_each", "check") if getattr(options, n)]
+    if stepped and others:
+        given.error(f"a run that stops does not go with {others[0]}")
+    if not stepped and (options.script or options.at_level != "nki"):
+        given.error("--script and --at-level are of a run that stops: give --step, --break, --watch or --break-on")
+    options.stepped = stepped
+    options.on = options.on or ("isa" if options.time else "" if stepped else "jit")
+
+
+def steps(options: argparse.Namespace) -> bool:
+    """Whether the run is to stop somewhere."""
+    return bool(options.step or options.breaks or options.watch or options.break_on)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -134,6 +162,16 @@ def run(options: argparse.Namespace) -> int:
     one = asked_for(source, options)
     if options.check:
         return print_report(one, options.json)
+    if options.stepped:
+        from nki_mlir.cli.stepping import run_stepped  # start-up: needed where it is asked for
+        results = run_stepped(one, options, source)
+        if results is None:
+            return 0
+        if not options.quiet:
+            print_results(results)
+        if options.save:
+            save(options.save, results)
+        return 0
     if options.check_streams:
         one.check()
     if options.verify_each:
@@ -168,10 +206,15 @@ def timed(one: "Runnable", options: argparse.Namespace) -> "Results":
     results = one.run(options.on)
     first = time.perf_counter() - started
     if not options.quiet:
-        for name, value in results:
-            print(f"{name}: {value.dtype}{list(value.shape)}\n{value}")
+        print_results(results)
     print(f"{options.on}: {first * 1e3:.1f} ms (with compilation)")
     return results
+
+
+def print_results(results: "Results") -> None:
+    """Each with its name, dtype and shape."""
+    for name, value in results:
+        print(f"{name}: {value.dtype}{list(value.shape)}\n{value}")
 
 
 def save(file: str, results: list[tuple[str, Any]]) -> None:

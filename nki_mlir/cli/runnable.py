@@ -7,7 +7,7 @@ Each has ``executors``, the names of those that take it; ``run(on)``, its result
 
 import argparse
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from nki_mlir.dialects.isa.program import Program
     from nki_mlir.language.kernel import Kernel
     from nki_mlir.language.specialization import Specialization
+    from nki_mlir.stepping.debugger import Debugger
     from nki_mlir.targets.neuron.codegen.emission import Emission
 
 INPUT_BYTES = 1 << 29            # of tensors that a file declares and no argument gives
@@ -65,6 +66,10 @@ class Runnable(ABC):
     def report(self) -> "KernelReport":
         """All that can be found to be wrong with a kernel; raises ``NotChecked``."""
         raise NotChecked(what=self.what or "a module")
+
+    @abstractmethod
+    def stepped(self, on: str, debugger: "Debugger", level: str) -> Results:
+        """Its results, of a run that a debugger stops; ``level``: which one the interpreter runs."""
 
     def check(self) -> None:                        # noqa: B027
         """Raises the error of what is wrong for certain before it runs; most have nothing to look at."""
@@ -166,6 +171,12 @@ class KernelSource(Runnable):
         from nki_mlir.checking.kernel_check import check_kernel  # start-up: imported on first use
         return check_kernel(self.kernel, self.positional, self.keywords)
 
+    def stepped(self, on: str, debugger: "Debugger", level: str) -> Results:
+        from nki_mlir.language.kernel import describe_array, is_array  # start-up: imported on first use
+        from nki_mlir.stepping.run import step_kernel
+        bound = self.kernel.bind(tuple(self.positional), self.keywords, is_array, describe_array)
+        return step_kernel(self.kernel, bound, on, debugger, level)
+
     def streams(self, options: "Emission") -> "list[Program]":
         from nki_mlir.targets import neuron  # start-up: imported on first use
         spec, _ = specialized(self.kernel, self.positional, self.keywords)
@@ -193,6 +204,13 @@ class ModuleSource(Runnable):
     def run(self, on: str) -> Results:
         return run_module(self.kernel_module, self.inputs, on)
 
+    def stepped(self, on: str, debugger: "Debugger", level: str) -> Results:
+        from nki_mlir.stepping.run import step_module  # start-up: imported on first use
+        if on != "isa":
+            return step_module(self.kernel_module, self.inputs, debugger, level)
+        from nki_mlir.targets import neuron  # start-up: imported on first use
+        return StreamsSource(self.streams(neuron.emission(level=0)), list(self.inputs), {}).stepped(on, debugger, level)
+
     def streams(self, options: "Emission") -> "list[Program]":
         from nki_mlir.targets import neuron  # start-up: imported on first use
         return neuron.streams_of_module(self.kernel_module, options)
@@ -216,6 +234,10 @@ class GraphSource(Runnable):
         results = program(*arrays, *self.positional[len(arrays):])
         return [(f"result {k}", r) for k, r in enumerate(results)]
 
+    def stepped(self, on: str, debugger: "Debugger", level: str) -> Results:
+        from nki_mlir.targets import neuron  # start-up: imported on first use
+        return StreamsSource(self.streams(neuron.emission(level=0)), self.positional, {}).stepped(on, debugger, level)
+
     def streams(self, options: "Emission") -> "list[Program]":
         from nki_mlir.frameworks import stablehlo  # start-up: loads MLIR
         return stablehlo.linked_streams(self.text, options, self.name)
@@ -235,9 +257,17 @@ class StreamsSource(Runnable):
 
     def run(self, on: str) -> Results:
         from nki_mlir.targets import neuron  # start-up: imported on first use
+        return self.results(neuron.simulate)
+
+    def stepped(self, on: str, debugger: "Debugger", level: str) -> Results:
+        from nki_mlir.stepping.stream_driver import step_streams  # start-up: loads MLIR
+        return self.results(lambda programs, inputs, made: step_streams(programs, inputs, made, debugger))
+
+    def results(self, simulate: Callable[..., None]) -> Results:
+        """What a run on copies of the inputs gives."""
         inputs, outputs = copied(self.inputs), self.programs[0].of_kind("output")
         made = [np.zeros(v.shape, v.dtype.numpy) for v in outputs]
-        neuron.simulate(self.programs, inputs, made)
+        simulate(self.programs, inputs, made)
         if not outputs:
             return [(v.name, array) for v, array in zip(self.programs[0].of_kind("input"), inputs)]
         return [(v.name, array) for v, array in zip(outputs, made)]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 from math import prod
+from pathlib import Path
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound="Kernel")
 T = TypeVar("T")
 
+PUBLIC = ("func", "grid", "lower", "mode", "on", "options", "target")       # names of a kernel that users have
 TRACKS = ("interpreter", "isa")          # executors that know what was written, and find races that data decide
 
 
@@ -105,7 +107,7 @@ class Derived:
 
 
 @takes_attributes
-@dataclass(eq=False, frozen=True)
+@dataclass(eq=False, frozen=True, repr=False)
 class Kernel(Derived):
     """A decorated function, with its names. ``kernel[grid]`` and ``kernel.on(...)`` give copies that share the cache.
 
@@ -207,6 +209,22 @@ class Kernel(Derived):
     # -- copies and pickles --------------------------------------------------------------------------------------------
     def __deepcopy__(self, memory: object) -> "Kernel":
         return self                             # nothing of it changes
+
+    # -- what it shows -------------------------------------------------------------------------------------------------
+    def __repr__(self) -> str:
+        code = getattr(underlying(self.func), "__code__", None)
+        grid = f"[{', '.join(map(str, self.grid))}]" if self.has_grid else ""
+        where = "" if code is None else f" of {Path(code.co_filename).name}:{code.co_firstlineno}"
+        return f"<kernel {self.__name__}{grid}{where}{f', on {self.executor}' if self.executor else ''}>"
+
+    def __dir__(self) -> list[str]:
+        """The names for users, and those that Python looks for."""
+        return sorted({*PUBLIC, *(name for name in object.__dir__(self) if name.startswith("__"))})
+
+    def _repr_html_(self) -> str:
+        from nki_mlir import display  # start-up: needed in a notebook
+        rows = [[name, getattr(self, name)] for name in ("grid", "mode", "target", "executor")]
+        return display.table([repr(self), ""], [[name, value] for name, value in rows if value])
 
     def __reduce__(self) -> tuple[object, ...]:
         """By the name of its function, as functions are pickled; captures are made again where it is loaded."""

@@ -167,6 +167,10 @@ class Profile:
         from nki_mlir.targets.neuron.profile import write_profile  # start-up: imported on first use
         return write_profile(self.document, folder)
 
+    def __repr__(self) -> str:
+        timing, count = self.document["timing"], len(self.advice)
+        return f"<profile of {timing['kernel']}: {timing['total_ns'] / 1e3:.4g} us, {count} pieces of advice>"
+
     def __str__(self) -> str:
         import io  # start-up: imported on first use
 
@@ -180,7 +184,7 @@ class Profile:
         return display.frame(page(self.document))
 
 
-@dataclass
+@dataclass(repr=False)
 class Lowered:
     """A kernel that was captured for given arguments: at each level, as streams, with its time.
 
@@ -349,6 +353,9 @@ class Lowered:
                     run_passes(copy, passes_to("linalg" if level == "waist" else level, copy))
                 made.append(copy)
         return made
+
+    def __repr__(self) -> str:
+        return f"<lowered {self.specialization}>"
 
     def _repr_html_(self) -> str:
         return "".join(display.folded(level, display.mlir(self.as_text(level)), level == "nki") for level in LEVELS)

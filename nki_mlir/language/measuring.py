@@ -61,7 +61,7 @@ class BenchmarkResult:
 
 
 @takes_attributes
-@dataclass(eq=False, frozen=True)
+@dataclass(eq=False, frozen=True, repr=False)
 class MeasuredKernel(Kernel):
     """A kernel whose calls on arrays leave files (the compiled kernel, its trace, its profile), and their latency in
     ``benchmark_result``, also on the kernel that it was launched from with a grid."""
@@ -141,7 +141,7 @@ def report_of(compiled: Specialization) -> str:
 
 
 @takes_attributes
-@dataclass(eq=False, frozen=True)
+@dataclass(eq=False, frozen=True, repr=False)
 class ProfiledKernel(MeasuredKernel):
     """A kernel whose calls write the program, a summary of its time and its profile into ``working_directory``."""
 

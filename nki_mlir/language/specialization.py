@@ -38,7 +38,7 @@ class Result(NamedTuple):
     at: Any = None              # where the kernel makes it
 
 
-@dataclass
+@dataclass(repr=False)
 class Specialization:
     """A kernel captured for given shapes, constants, grid and target.
 
@@ -56,6 +56,16 @@ class Specialization:
     captured: "Captured"
     cores: tuple[int, ...] = ()         # of each program of the grid, where the launch names several
     programs: dict[str, Any] = field(default_factory=dict, repr=False)      # executor name -> compiled program
+
+    def __repr__(self) -> str:
+        return f"<capture of {self}>"
+
+    def __str__(self) -> str:
+        """The kernel, its tensors and its target."""
+        given = ", ".join(f"{s.name} {s.dtype}{list(s.shape)}" for s in self.inputs)
+        made = ", ".join(f"{r.dtype}{list(r.shape)}" for r in self.results)
+        grid = f"[{', '.join(map(str, self.grid))}]" if self.grid else ""
+        return f"{self.name}{grid} for {self.target}: {given or 'nothing'} -> {made or 'nothing'}"
 
     @property
     def modules(self) -> list[Any]:

@@ -89,8 +89,17 @@ class Tensor(TensorObject, View):
 
     __int__ = __float__ = __index__
 
-    def __array__(self, *_: object, **__: object) -> NoReturn:
+    def _no_array(self) -> NoReturn:
         raise DeviceValue().here()
+
+    def _values(self) -> np.ndarray | None:
+        return ops.concrete_value(self)
+
+    def _is_part_of(self, other: object) -> bool:
+        return isinstance(other, View) and other.buffer is self.buffer
+
+    def _addresses(self) -> tuple[tuple[int, int], ...]:
+        return getattr(self.buffer.held, "blocks", ()) or ()
 
     def __iter__(self) -> Iterator[Any]:
         return (self[k] for k in range(self.shape[0]))
@@ -217,8 +226,10 @@ class Tensor(TensorObject, View):
     def __getattr__(self, name: str) -> NoReturn:
         raise unknown("a tile", name, dir(type(self)), METHODS)
 
-    def __array_ufunc__(self, function: np.ufunc, method: str, *operands: object, **keywords: object) -> "Tensor":
-        """An operator with a NumPy number on its left; no other function of NumPy computes on tiles."""
+    def __array_ufunc__(self, function: np.ufunc, method: str, *operands: object, **keywords: object) -> Any:
+        """An operator with a NumPy number on its left; other functions of NumPy compute on tiles at a prompt only."""
+        if (known := self._at_prompt(function, method, operands, keywords)) is not None:
+            return known
         operator = OF_NUMPY.get(function.__name__)
         if operator is None or method != "__call__" or isinstance(operands[0], View):
             name = function.__name__ if method == "__call__" else REDUCTIONS.get(function.__name__, function.__name__)

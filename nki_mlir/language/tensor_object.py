@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What tensors of both generations are to Python: names of operators, copies, lengths, their text."""
 
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+
+from nki_mlir.capture.prompts import GENERATED, at_prompt, variable
 
 BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod", "pow": "power",
           "floordiv": "floor_divide", "lshift": "left_shift", "rshift": "right_shift", "and": "bitwise_and",
@@ -34,10 +38,61 @@ class TensorObject:
         """A copy of an object that holds a tensor holds the same one: its memory is the device's."""
         return self
 
+    def numpy(self) -> np.ndarray:
+        """A copy of the elements, at the prompt of a debugger while the kernel runs eagerly.
+
+        Arguments:
+            none
+
+        Result:
+            An array.
+
+        Errors:
+            In a kernel's own code it is an error, since other executors know no values while Python runs.
+
+        Example:
+            (Pdb) p tile.numpy().max()
+        """
+        found: np.ndarray | None = self._values() if at_prompt() else None
+        return self._no_array() if found is None else found
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        found = self.numpy()
+        return found if dtype is None else found.astype(dtype)
+
+    def _values(self) -> Any:
+        """The elements where they are known, else None."""
+        raise AssertionError(type(self))
+
+    def _no_array(self) -> NoReturn:
+        """The error where they are not."""
+        raise AssertionError(type(self))
+
+    def _at_prompt(self, function: np.ufunc, method: str, operands: tuple[object, ...], keywords: dict[str, Any]
+                   ) -> Any:
+        """What a function of NumPy gives for the elements, at a prompt; None elsewhere."""
+        if not at_prompt():
+            return None
+        values = [o.numpy() if isinstance(o, TensorObject) else o for o in operands]
+        return getattr(function, method)(*values, **keywords)
+
     def _text(self, memory: str, value: object) -> str:
-        """Its name, shape and dtype, the memory it is in, and its elements where they are known."""
-        header = f"{self.name}{list(self.shape)} {self.dtype} in {memory}"
+        """Its name, shape and dtype, the memory and the address it is in, and its elements where they are known."""
+        name = self.name
+        if not name or GENERATED.fullmatch(name):
+            name = variable(lambda other: other is self) or variable(self._is_part_of) or name
+        addresses = self._addresses()
+        where = f", address {' '.join(map(str, addresses))}" if addresses else ""
+        header = f"{name}{list(self.shape)} {self.dtype} in {memory}{where}"
         return header if value is None else f"{header}\n{value}"
+
+    def _is_part_of(self, other: object) -> bool:
+        """Whether another tensor is in the same memory."""
+        return False
+
+    def _addresses(self) -> tuple[tuple[int, int], ...]:
+        """(partition, byte) of each block, where the kernel chose them."""
+        return ()
 
     def _table(self, memory: str, value: Any) -> str:
         """The same for a notebook: a row for each partition."""

@@ -92,7 +92,7 @@ LIVE_RANGE = re.compile(r"([A-Za-z_][\w.]*) (sbuf|psum) (0x[0-9a-f]{1,12}) (\d{1
                         rf"((?: (?:{'|'.join(BY_ASM)}):\d{{1,9}}-\d{{1,9}})+)")
 
 
-@dataclass
+@dataclass(repr=False)
 class Program:
     """Everything one core needs. High-water marks are bytes per partition; ``notes`` say how it was made. ``live`` has
     the buffers on chip where they are known, which nothing but checks needs."""
@@ -107,6 +107,15 @@ class Program:
     psum_bytes: int = 0
     notes: list[str] = field(default_factory=list)
     live: list[DeviceLiveRange] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{engine.value} {len(stream)}" for engine, stream in self.streams.items() if stream)
+        return f"<streams of {self.kernel} for {self.target}: {counts or 'no'} instructions>"
+
+    def _repr_html_(self) -> str:
+        from nki_mlir import display  # start-up: needed in a notebook
+        return display.table(["engine", "instructions", "first"], [
+            [engine.value, len(stream), stream[0].op.mnemonic] for engine, stream in self.streams.items() if stream])
 
     def of_kind(self, kind: str) -> list[Variable]:
         """The variables of a kind, in the order of their places."""

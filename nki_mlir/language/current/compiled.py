@@ -56,7 +56,7 @@ class MultiRankExecutionError(NkiMlirError, RuntimeError):
 
 
 @takes_attributes
-@dataclass(eq=False, frozen=True)
+@dataclass(eq=False, frozen=True, repr=False)
 class CompileKernel(Kernel):
     """A kernel that leaves ``artifacts_dir/kernel.neff`` when it is called. ``lnc`` is the number of cores,
     None on a grid of several axes.
@@ -173,7 +173,7 @@ def cores_in(grid: tuple[int, ...]) -> int | None:
 
 
 @takes_attributes
-@dataclass(eq=False, frozen=True)
+@dataclass(eq=False, frozen=True, repr=False)
 class StandaloneKernel(CompileKernel):
     """A ``CompileKernel`` that gives NumPy arrays also for tensors of a framework.
 

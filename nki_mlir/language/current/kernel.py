@@ -55,7 +55,7 @@ C = TypeVar("C", bound="Kernel")
 
 
 @takes_attributes
-@dataclass(eq=False, frozen=True)
+@dataclass(eq=False, frozen=True, repr=False)
 class Kernel(CoreKernel):
     """A decorated function, which runs when it is called with arrays.
 

@@ -50,7 +50,12 @@ class OlderMethods(TensorObject):
 
     __int__ = __index__ = __float__ = _no_number
 
-    def __array__(self, *_: object, **__: object) -> NoReturn:
+    def __array_ufunc__(self, function: np.ufunc, method: str, *operands: object, **keywords: object) -> Any:
+        if (known := self._at_prompt(function, method, operands, keywords)) is not None:
+            return known
+        return self._no_operator()
+
+    def _no_array(self) -> NoReturn:
         raise NkiTypeError("a tensor is no NumPy array: its elements are known on the device only",
                            fix="return it from the kernel, or print it with nl.device_print",
                            code="NKI-DEVICE-VALUE").here()

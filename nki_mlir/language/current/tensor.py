@@ -426,6 +426,16 @@ class NkiTensor(OlderMethods):
         return (self.storage is other.storage and self.dtype is other.dtype and self.shape == other.shape
                 and (self.strides, self.offset, self.indirection) == (other.strides, other.offset, other.indirection))
 
+    def _values(self) -> np.ndarray | None:
+        return self.sim_value
+
+    def _is_part_of(self, other: object) -> bool:
+        return isinstance(other, NkiTensor) and other.storage is self.storage
+
+    def _addresses(self) -> tuple[tuple[int, int], ...]:
+        found = self.storage.address
+        return (tuple(found),) if found else ()                 # type: ignore[return-value]
+
     def __repr__(self) -> str:
         return self._text(self.buffer.value, self.sim_value)
 

@@ -6,7 +6,7 @@ view of a buffer is (array, offset in elements) at run time (``windows.py``).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -51,11 +51,23 @@ Env = list[Any]                     # one slot per SSA value
 Step = Callable[[Env], None]
 
 
+class StepObserver(Protocol):
+    """Who looks at the steps of a run."""
+
+    def allocated(self, op: Operation, memory: np.ndarray) -> None:
+        """A buffer was made."""
+
+    def perform(self, op: Operation, operands: Sequence[object], written: Sequence[int], run: Callable[[], None]
+                ) -> None:
+        """Call ``run``, which performs the operation; ``written`` are the numbers of operands that it writes."""
+
+
 class Freedom(NamedTuple):
-    """What a device is free to choose, on which no result may depend."""
+    """What a device is free to choose, on which no result may depend, and who looks at the steps."""
 
     backwards: bool = False             # parallel loops and programs that do not meet run from the last to the first
     fill: int = 0                       # bytes that memory in SBUF and HBM holds before it is written
+    observer: StepObserver | None = None
 
     def fresh(self, shape: tuple[int, ...], dtype: np.dtype[Any] | type[Any], space: str) -> np.ndarray:
         """Memory that nothing has written. PSUM holds zeros: a product that adds to it starts anew there."""
@@ -91,7 +103,7 @@ class FunctionCompiler:
         last: dict[int, int] = {}               # slot of a buffer -> its last step so far
         for node in block.nodes:
             begin = len(self.touched)
-            compiled.append(self.step(node))
+            compiled.append(self.observed(node, self.step(node)))
             allocates = isinstance(node, BufferAllocation)
             for slot in self.touched[begin:]:   # also by what is inside of it
                 if allocates or slot in last:
@@ -129,6 +141,25 @@ class FunctionCompiler:
                 shape, dtype, _ = memref_parts(node.result.type)
                 return lambda env: env.__setitem__(out, np.ndarray(shape, dtype.numpy, env[source]))
         raise HERE.refusal(node.op)
+
+    def observed(self, node: FunctionNode, run: Step) -> Step:
+        """The step, seen by who looks at the run."""
+        observer = self.freedom.observer
+        if observer is None or not isinstance(node, TileInstruction | NestComputation | BufferAllocation):
+            return run
+        op, slots = node.op, [self.slot(v) for v in node.op.operands]
+        if isinstance(node, BufferAllocation):
+            out = self.slot(node.result)
+
+            def allocate(env: Env) -> None:
+                run(env)
+                observer.allocated(op, env[out])
+            return allocate
+        if isinstance(node, TileInstruction):
+            written = [k for k, (field, _) in enumerate(node.instruction.operands()) if field.writes]
+        else:
+            written = [*range(len(slots) - len(node.read.nest.outputs), len(slots))]
+        return lambda env: observer.perform(op, [env[s] for s in slots], written, lambda: run(env))
 
     def located(self, at: Location | None, run: Step) -> Step:
         """The step, whose errors name the source location of its operation."""

@@ -75,7 +75,7 @@ class CoreTiming:
     instructions: dict[Engine, int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Timing:
     """The time of a kernel. ``total_ns`` is the makespan: the launch, and what the streams take.
 
@@ -90,6 +90,16 @@ class Timing:
     path: list[Share] = field(default_factory=list)
     mode: str = "optimized"
     laws: list[LawShare] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        total, low, high = (f"{ns / 1e3:.4g}" for ns in (self.total_ns, *self.interval_ns))
+        return f"<time of {self.kernel} on {self.target}: {total} us, {low} to {high}>"
+
+    def _repr_html_(self) -> str:
+        from nki_mlir import display  # start-up: needed in a notebook
+        rows = [[engine.value, f"{self.slowest.instructions.get(engine, 0)}", f"{busy:.1f}"]
+                for engine, busy in self.slowest.busy_ns.items()]
+        return display.table([repr(self).strip("<>"), "instructions", "busy ns"], rows)
 
     @property
     def interval_ns(self) -> tuple[float, float]:

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Runs that stop, of ``nki-run``: the screen on a terminal, commands as text elsewhere."""
+
+import argparse
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from nki_mlir.cli.runnable import NotTaken, Runnable
+from nki_mlir.cli.source import SourceError
+from nki_mlir.stepping.commands import CommandError, TextFront, source_line
+from nki_mlir.stepping.debugger import Debugger, Quit, Stops
+
+if TYPE_CHECKING:
+    from nki_mlir.cli.runnable import Results
+
+STEPPED = ("eager", "interpreter", "isa")       # executors that run operation by operation
+
+
+def run_stepped(one: Runnable, options: argparse.Namespace, source: str) -> "Results | None":
+    """The results; None where somebody ended the run."""
+    possible = [on for on in one.executors if on in STEPPED]
+    on = options.on or possible[0]
+    if on not in possible:
+        raise NotTaken(what=f"{source}, step by step,", on=on, executors=" or ".join(possible))
+    stops = stops_of(options)
+    if options.script is None and sys.stdin.isatty() and sys.stdout.isatty() and screen_is_there():
+        from nki_mlir.stepping.screen import run_on_screen  # start-up: loads what draws on a terminal
+        return run_on_screen(lambda front: one.stepped(on, Debugger(front, stops, options.step), options.at_level))
+    with ExitStack() as stack:
+        script = sys.stdin
+        if options.script not in (None, "-"):
+            try:
+                script = stack.enter_context(open(options.script, encoding="utf-8"))
+            except OSError as error:
+                raise SourceError(f"{options.script}: {error.strerror}") from None
+        debugger = Debugger(TextFront(script, sys.stdout, echo=not script.isatty()), stops, options.step)
+        try:
+            return one.stepped(on, debugger, options.at_level)
+        except Quit:
+            return None
+
+
+def stops_of(options: argparse.Namespace) -> Stops:
+    """What the options stop at."""
+    try:
+        lines = [source_line(text) for text in options.breaks]
+    except CommandError as error:
+        raise SourceError(f"--break: {error}") from None
+    return Stops(lines, list(options.watch), list(options.break_on))
+
+
+def screen_is_there() -> bool:
+    """Whether the library that draws the screen is installed."""
+    from importlib.util import find_spec  # start-up: needed where it is asked for
+    return find_spec("textual") is not None

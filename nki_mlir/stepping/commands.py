@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Commands at a stop as text: from standard input, a script, or the screen's line of input."""
+
+import linecache
+from collections.abc import Callable, Iterator
+from typing import TextIO
+
+import numpy as np
+
+from nki_mlir.diagnostics import Location
+from nki_mlir.stepping.debugger import NOT_FINITE, Breakpoint, Debugger, Quit
+from nki_mlir.stepping.moment import Moment, Table
+
+HELP = """step [N]              N operations (s)
+next                  to another source line (n)
+continue              to the next breakpoint or watched change (c)
+print EXPRESSION      of NumPy, with tiles as arrays: print tile[0, :4].max() (p)
+tiles                 every tile that is known (t)
+where                 the operation, and its source (w)
+break [FILE:]LINE     stop at a line (b); clear removes all stops
+watch NAME            stop where a tile changes
+break-on nan|inf      stop where one is written
+engines, semaphores, queues       of the simulator (e)
+rows MEMORY PARTITION [BYTE [COUNT]]   bytes of sbuf or psum, of the simulator
+quit                  end the run (q)
+"""
+SHORT = {"s": "step", "n": "next", "c": "continue", "p": "print", "t": "tiles", "w": "where", "b": "break",
+         "e": "engines", "q": "quit", "h": "help", "?": "help"}
+AROUND = 2                      # lines of source that are shown on either side
+
+
+class CommandError(Exception):
+    """A command that cannot be done; its text says why."""
+
+
+def headline(moment: Moment, reason: str) -> str:
+    """Where a run has stopped, on one line."""
+    where = f"{moment.at.file}:{moment.at.line}: " if moment.at is not None and moment.at.line else ""
+    return f"{where}{moment.text}  [{reason}]"
+
+
+def source_lines(at: Location | None, around: int = AROUND) -> list[str]:
+    """The source around a location, with a mark at its line."""
+    if at is None:
+        return []
+    numbers = range(max(1, at.line - around), at.line + around + 1)
+    return [f"{'>' if n == at.line else ' '} {n:4} {line.rstrip()}" for n in numbers
+            if (line := linecache.getline(at.file, n))]
+
+
+def table_lines(table: Table) -> Iterator[str]:
+    """A table with columns as wide as they need to be."""
+    rows = [table.head, *table.rows]
+    widths = [max(len(row[k]) for row in rows) for k in range(len(table.head))]
+    yield from (("  ".join(cell.ljust(width) for cell, width in zip(row, widths))).rstrip() for row in rows)
+
+
+class Commands:
+    """Does one command after the other; ``say`` shows text."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+
+    def perform(self, line: str, debugger: Debugger, moment: Moment) -> bool:
+        """Do a command; whether the run is to go on. Errors of the command are said."""
+        word, _, rest = line.strip().partition(" ")
+        word, rest = SHORT.get(word, word), rest.strip()
+        try:
+            return self._perform(word, rest, debugger, moment)
+        except CommandError as error:
+            self.say(f"error: {error}")
+        return False
+
+    def _perform(self, word: str, rest: str, debugger: Debugger, moment: Moment) -> bool:
+        match word:
+            case "step":
+                debugger.step(positive(rest or "1"))
+                return True
+            case "next":
+                debugger.next_line(moment)
+                return True
+            case "continue":
+                return True
+            case "quit":
+                raise Quit("the run was ended at a stop")
+            case "print":
+                self.say(str(evaluated(rest, debugger.names(moment))))
+            case "tiles":
+                self.say("\n".join(str(tile) for tile in debugger.tiles.values()) or "no tiles yet")
+            case "where":
+                self.say("\n".join([headline(moment, "here"), *source_lines(moment.at)]))
+            case "break":
+                debugger.stops.lines.append(source_line(rest, moment.at))
+            case "watch":
+                debugger.stops.watched.append(rest)
+            case "break-on":
+                debugger.stops.values.append(kind_of_value(rest))
+            case "clear":
+                debugger.stops.lines.clear()
+                debugger.stops.watched.clear()
+                debugger.stops.values.clear()
+            case "engines" | "semaphores" | "queues":
+                found = [t for t in moment.machine.tables() if t.title == word]
+                if not found:
+                    raise CommandError(f"{moment.executor} has no {word}: run with --on=isa")
+                self.say("\n".join(table_lines(found[0])))
+            case "rows":
+                self.say(row_text(rest, moment))
+            case "help":
+                self.say(HELP.rstrip())
+            case "":
+                pass
+            case _:
+                raise CommandError(f"there is no command '{word}'; help lists them")
+        return False
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or len(text) > 12 or not int(text):
+        raise CommandError(f"'{text}' is no number of operations")
+    return int(text)
+
+
+def source_line(text: str, at: Location | None = None) -> Breakpoint:
+    """``FILE:LINE``, or a line of the file that the run is in."""
+    file, _, line = text.rpartition(":")
+    if not line.isdecimal() or not (file or at):
+        raise CommandError(f"'{text}' is no FILE:LINE")
+    return Breakpoint(file or (at.file if at else ""), int(line))
+
+
+def kind_of_value(text: str) -> str:
+    if text not in NOT_FINITE:
+        raise CommandError(f"'{text}' is none of {', '.join(NOT_FINITE)}")
+    return text
+
+
+def evaluated(text: str, names: dict[str, object]) -> object:
+    """The value of an expression of NumPy."""
+    try:
+        return eval(text, {"np": np, **names})          # what the user of a debugger types
+    except Exception as error:
+        raise CommandError(f"{type(error).__name__}: {error}") from None
+
+
+def row_text(text: str, moment: Moment) -> str:
+    """Bytes of a partition, sixteen a line."""
+    memory, *numbers = text.split() or [""]
+    if not 1 <= len(numbers) <= 3 or not all(n.isdecimal() and len(n) < 12 for n in numbers):
+        raise CommandError("rows MEMORY PARTITION [BYTE [COUNT]], for example rows sbuf 0 4096 64")
+    partition, first, count = (*map(int, numbers), *(0, 64)[len(numbers) - 1:])
+    found = moment.machine.row(memory, partition, first, count)
+    if found is None:
+        raise CommandError(f"{moment.executor} has no bytes {first} to {first + count} of partition {partition} of "
+                           f"'{memory}'")
+    return "\n".join(f"{memory} {partition} {first + k:6}: {found[k:k + 16].tobytes().hex(' ', 4)}"
+                     for k in range(0, len(found), 16))
+
+
+class TextFront:
+    """Reads commands from a file, and shows what it does; behind the end of the file stops are shown, and passed."""
+
+    def __init__(self, script: TextIO, out: TextIO, echo: bool) -> None:
+        self.script, self.out, self.echo = script, out, echo
+        self.commands = Commands(lambda text: print(text, file=out, flush=True))
+        self.ended = False
+
+    def stopped(self, debugger: Debugger, moment: Moment, reason: str) -> None:
+        print(headline(moment, reason), file=self.out)
+        if self.ended:                      # the rest of the run is a log of its stops
+            return
+        print(*source_lines(moment.at, 0), sep="\n", file=self.out, flush=True)
+        while True:
+            print("(step) ", end="", file=self.out, flush=True)
+            line = self.script.readline()
+            if not line:
+                self.ended = True
+                print(file=self.out)
+                return
+            if self.echo:
+                print(line.rstrip(), file=self.out)
+            if self.commands.perform(line, debugger, moment):
+                return

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Where a run stops: at source lines, where a value changes or stops being finite, or at each operation.
+
+An executor's driver calls ``before`` and ``after`` around each operation; at a stop a front asks for commands.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from nki_mlir.diagnostics import Location
+from nki_mlir.stepping.moment import Moment, ShownTile
+
+NOT_FINITE: dict[str, Callable[[np.ndarray], np.ndarray]] = {"nan": np.isnan, "inf": np.isinf}
+
+
+class Quit(BaseException):
+    """Somebody ends the run."""
+
+
+@dataclass(frozen=True)
+class Breakpoint:
+    """A line of a file, of which the last parts of the path are enough."""
+
+    file: str
+    line: int
+
+    def matches(self, at: Location) -> bool:
+        path, parts = Path(at.file).parts, Path(self.file).parts
+        return at.line == self.line and (not parts or path[-len(parts):] == parts)
+
+
+@dataclass
+class Stops:
+    """What a run stops at."""
+
+    lines: list[Breakpoint] = field(default_factory=list)
+    watched: list[str] = field(default_factory=list)
+    values: list[str] = field(default_factory=list)         # of NOT_FINITE
+
+
+class Front(Protocol):
+    """Who is asked for commands at a stop."""
+
+    def stopped(self, debugger: "Debugger", moment: Moment, reason: str) -> None:
+        """Show the moment; return when the run is to go on."""
+
+
+class Debugger:
+    """The state of one session. ``tiles`` are by name, the latest of each; ``watched`` has copies of values."""
+
+    def __init__(self, front: Front, stops: Stops, step: bool = False) -> None:
+        self.front, self.stops = front, stops
+        self.steps = int(step)                  # operations until the next stop; 0: only where a condition holds
+        self.to_line: Location | None = None    # stop at another line than this one
+        self.last: Location | None = None       # of the operation before
+        self.tiles: dict[str, ShownTile] = {}
+        self.before_write: dict[str, np.ndarray] = {}
+        self.number = 0
+        self.one = threading.RLock()            # programs that meet run on threads of their own
+
+    # -- what drivers call ---------------------------------------------------------------------------------------------
+    def know(self, tile: ShownTile) -> None:
+        """There is memory of that name."""
+        self.tiles[tile.name] = tile
+
+    def count(self) -> int:
+        """The number of the next operation."""
+        self.number += 1
+        return self.number
+
+    def before(self, moment: Moment) -> None:
+        """An operation comes."""
+        with self.one:
+            self._before(moment)
+
+    def _before(self, moment: Moment) -> None:
+        for tile in moment.targets:
+            if tile.name in self.stops.watched and tile.name in self.tiles:
+                self.before_write[tile.name] = np.array(self.tiles[tile.name].values())
+        reason = self.reason_before(moment)
+        self.last = moment.at
+        if reason:
+            self.stop(moment, reason)
+
+    def reason_before(self, moment: Moment) -> str:
+        """Why the run stops here; an empty text where it does not."""
+        at, line = moment.at, moment.at and moment.at[:2]
+        if self.steps:
+            self.steps -= 1
+            if not self.steps:
+                return "step"
+        if self.to_line is not None and at is not None and line != self.to_line[:2]:
+            return "line"
+        arrived = at is not None and line != (self.last and self.last[:2])
+        return "breakpoint" if arrived and at is not None and any(b.matches(at) for b in self.stops.lines) else ""
+
+    def after(self, moment: Moment) -> None:
+        """An operation has run."""
+        with self.one:
+            self._after(moment)
+
+    def _after(self, moment: Moment) -> None:
+        reasons = []
+        for tile in moment.targets:
+            if tile.name in self.stops.watched:
+                reasons += self.changes(tile)
+            if self.stops.values and (found := self.not_finite(tile)):
+                reasons.append(found)
+            self.tiles.setdefault(tile.name, tile)
+        if reasons:
+            self.stop(moment, "; ".join(reasons))
+
+    def changes(self, tile: ShownTile) -> list[str]:
+        """What a write has changed of a watched name."""
+        known = self.tiles.get(tile.name, tile)
+        old, new = self.before_write.pop(known.name, None), np.array(known.values())
+        if old is None or old.shape != new.shape:
+            return [f"{known.name} is written"]
+        different = ~((old == new) | ((old != old) & (new != new)))
+        if not different.any():
+            return []
+        index = tuple(int(k) for k in np.argwhere(different)[0])
+        return [f"{known.name} changes in {int(different.sum())} elements, {known.name}{list(index)} from {old[index]} "
+                f"to {new[index]}"]
+
+    def not_finite(self, tile: ShownTile) -> str:
+        """The first element of what is looked for among the values that were written."""
+        values = np.asarray(tile.values())
+        if values.dtype.kind not in "fV":
+            return ""
+        wide = values.astype(np.float32)
+        for name in self.stops.values:
+            found = NOT_FINITE[name](wide)
+            if found.any():
+                index = [int(k) for k in np.argwhere(found)[0]]
+                return f"{name} in {int(found.sum())} elements of {tile.name}, the first at {index}"
+        return ""
+
+    # -- what commands do ----------------------------------------------------------------------------------------------
+    def stop(self, moment: Moment, reason: str) -> None:
+        self.steps, self.to_line = 0, None
+        self.front.stopped(self, moment, reason)
+
+    def step(self, count: int) -> None:
+        """Go on for so many operations."""
+        self.steps = count
+
+    def next_line(self, moment: Moment) -> None:
+        """Go on to an operation of another source line."""
+        self.to_line = moment.at or Location("", 0, 0)
+
+    def names(self, moment: Moment) -> dict[str, object]:
+        """What an expression may name: values of tiles, and of what else the moment has."""
+        tiles = {name: tile.values() for name, tile in self.tiles.items() if name.isidentifier()}
+        return tiles | {t.name: t.values() for t in moment.targets if t.name not in tiles} | moment.scope

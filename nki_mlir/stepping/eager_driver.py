@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The kernel's own Python, operation by operation: tiles have the names of its variables."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nki_mlir.capture.eager import EagerBuilder
+from nki_mlir.capture.locations import user_frame, user_location
+from nki_mlir.capture.prompts import GENERATED
+from nki_mlir.capture.tensor import Buffer, View
+from nki_mlir.diagnostics import Location, NkiMlirError, device_rules, report
+from nki_mlir.dialects.access import Tile
+from nki_mlir.dialects.op import Op
+from nki_mlir.language import eager_run
+from nki_mlir.language.arguments import Bound
+from nki_mlir.language.kernel import Kernel
+from nki_mlir.language.tensor_object import TensorObject
+from nki_mlir.stepping.debugger import Debugger
+from nki_mlir.stepping.moment import MachineView, Moment, ShownTile
+from nki_mlir.stepping.source_names import written_variable
+from nki_mlir.targets.interpreter.execute import Pattern
+
+
+class EagerDriver:
+    """Looks at the operations of an eager run."""
+
+    def __init__(self, debugger: Debugger) -> None:
+        self.debugger, self.machine = debugger, MachineView()
+
+    def run(self, kernel: Kernel, bound: Bound, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """What the kernel returns for arrays, which it may update."""
+        program = kernel.eager_program()
+
+        def observed(*place: Any, **options: Any) -> EagerBuilder:
+            builder = program(*place, **options)
+            builder.observer = self
+            return builder
+        _, values = eager_run.results(kernel, bound, arrays, observed, lambda launch, builders: None)
+        return [np.asarray(v) for v in values]
+
+    def perform(self, op: Op, views: Sequence[View], run: Callable[[], None]) -> None:
+        """Run an operation, between a stop before it and one behind it."""
+        frame, at = user_frame(), user_location()
+        local = dict(frame.f_locals) if frame is not None else {}
+        names: dict[Buffer, str] = {}
+        for name, value in local.items():
+            if isinstance(value, TensorObject):
+                self.debugger.know(of_tensor(name, value))
+                names.setdefault(buffer_of(value), name)
+        pairs = [(field, tile, view.buffer) for (field, tile), view in zip(op.operands(), views)]
+        written = [of_tile(self.name(buffer, names, at), tile) for field, tile, buffer in pairs if field.writes]
+        scope = {name: value for name, value in local.items() if not isinstance(value, TensorObject)}
+        moment = Moment("eager", self.debugger.count(), text_of(op), at, written, self.machine, scope)
+        self.debugger.before(moment)
+        run()
+        self.debugger.after(moment)
+
+    def broken_rule(self, error: NkiMlirError, at: Location | None, contested: bool) -> None:
+        """It is told as in a run that nobody looks at."""
+        report(error, device_rules(), at, contested)
+
+    def reshaping_copy(self, op: str, dst: Sequence[int], src: Sequence[int]) -> None:
+        """It is allowed."""
+
+    def name(self, buffer: Buffer, names: dict[Buffer, str], at: Any) -> str:
+        """The variable that has a buffer, or will have it, or the buffer's own name."""
+        known = names.get(buffer) or (buffer.name if not GENERATED.fullmatch(buffer.name) else "")
+        return known or written_variable(at) or buffer.name
+
+
+def text_of(op: Op) -> str:
+    """An operation with the function that it computes."""
+    function = op.__dict__.get("fn") or op.__dict__.get("op") or op.__dict__.get("op0")
+    return f"{op.name} ({function})" if function else op.name
+
+
+def buffer_of(tensor: Any) -> Buffer:
+    """The buffer behind a tensor of either generation."""
+    found: Buffer = tensor.buffer if isinstance(tensor, View) else tensor.storage.buffer
+    return found
+
+
+def of_tensor(name: str, tensor: Any) -> ShownTile:
+    addresses = tensor._addresses()
+
+    def values() -> np.ndarray:
+        found = tensor._values()
+        return np.zeros(0) if found is None else np.asarray(found)
+    return ShownTile(name, tuple(tensor.shape), str(tensor.dtype), buffer_of(tensor).space, values,
+                     addresses[0] if addresses else None)
+
+
+def of_tile(name: str, tile: Tile) -> ShownTile:
+    """What an operation writes. Where a mask keeps it within the buffer, its pattern may leave it: then the buffer."""
+    def values() -> np.ndarray:
+        whole = np.asarray(tile.handle)
+        try:
+            return Pattern(tile).at(whole, ())
+        except Exception:
+            return whole
+    return ShownTile(name, tuple(tile.shape), str(tile.dtype), tile.space, values)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which variable of a kernel a statement writes: ``tile`` of ``tile = nl.load(x)`` and of ``f(dst=tile[0])``.
+
+Every level keeps the source location of its operations, so that memory has the name that the kernel's author knows.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from nki_mlir.capture.locations import source_of
+from nki_mlir.diagnostics import Location
+
+# Functions whose first argument it is.
+WRITTEN_FIRST = ("store", "dma_copy", "tensor_copy", "memset", "nc_matmul", "nc_transpose")
+
+
+def written_variable(at: Location | None) -> str:
+    """The variable that the statement at a location assigns, or gives as a destination; an empty text without one."""
+    if at is None:
+        return ""
+    found = [s for s in statements(source_of(at.file).tree) if s.lineno <= at.line <= (s.end_lineno or s.lineno)]
+    if not found:
+        return ""
+    statement = max(found, key=lambda s: (s.lineno, s.col_offset))
+    match statement:
+        case ast.Assign(targets=[target]) | ast.AnnAssign(target=target) | ast.AugAssign(target=target):
+            return root(target)
+        case ast.Expr(value=ast.Call() as call):
+            given = next((k.value for k in call.keywords if k.arg == "dst"), None)
+            function = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+            if given is None and call.args and function in WRITTEN_FIRST:
+                given = call.args[0]
+            return root(given)
+    return ""
+
+
+def statements(tree: ast.AST) -> Iterator[ast.stmt]:
+    """The statements that hold no others."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr):
+            yield node
+
+
+def root(node: ast.AST | None) -> str:
+    """The name that a chain of subscripts, attributes and calls begins with."""
+    while isinstance(node, ast.Subscript | ast.Attribute | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
