@@ -5,11 +5,14 @@ Every level keeps the source location of its operations, so that memory has the 
 """
 
 import ast
+import linecache
+import re
 from collections.abc import Iterator
 
 from nki_mlir.capture.locations import source_of
 from nki_mlir.diagnostics import Location
 
+SSA_RESULT = re.compile(r"\s*%([A-Za-z_]\w*) =")          # a line of MLIR
 # Functions whose first argument it is.
 WRITTEN_FIRST = ("store", "dma_copy", "tensor_copy", "memset", "nc_matmul", "nc_transpose")
 
@@ -18,6 +21,8 @@ def written_variable(at: Location | None) -> str:
     """The variable that the statement at a location assigns, or gives as a destination; an empty text without one."""
     if at is None:
         return ""
+    if (value := SSA_RESULT.match(linecache.getline(at.file, at.line))) is not None:
+        return value[1]
     found = [s for s in statements(source_of(at.file).tree) if s.lineno <= at.line <= (s.end_lineno or s.lineno)]
     if not found:
         return ""

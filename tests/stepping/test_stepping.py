@@ -106,6 +106,9 @@ def test_source_names__of_statements(tmp_path: Path) -> None:
                     "h: int = (\n    k(1))\n")
     found = [written_variable(Location(str(file), line, 0)) for line in range(1, 9)]
     assert found == ["a", "b", "c", "d", "e", "", "h", "h"]
+    module = tmp_path / "names.mlir"
+    module.write_text('%left = memref.alloc() : memref<1x1xf32, "sbuf">\n"nki.load"(%left, %x)\n')
+    assert [written_variable(Location(str(module), line, 0)) for line in (1, 2)] == ["left", ""]
     assert written_variable(None) == written_variable(Location("<nowhere>", 1, 0)) == ""
 
 
