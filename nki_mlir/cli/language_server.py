@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nki-lsp``: a language server for modules of every level: errors as they are typed, and what an operation is.
+"""``nki-lsp``: a language server for modules of every level, in the generic and in the custom form.
 
 MLIR's own server cannot have dialects that Python declares. This one asks the same bindings as the commands: a text is
-parsed and verified whole whenever it changes, and its errors are shown at their lines. It speaks the Language Server
-Protocol on standard input and output, with positions in UTF-16 units, as editors expect.
+parsed and verified whenever it changes (``text_errors``); definitions, references, completion and the outline come from
+the text (``editor_text``). It speaks the Language Server Protocol on standard input and output, with positions in
+UTF-16 units, as editors expect.
 """
 
 import json
@@ -14,12 +15,12 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlparse
 
+from nki_mlir.cli import editor_text
 from nki_mlir.cli.command import CommandParser, add_common, add_plugins, command_line, load_plugins
-from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.version import __version__
 
-OPERATION = re.compile(r"\b(?:nki|nisa|scalar|isa)\.\w+")
-VALUE = re.compile(r"%[\w$.-]+")
+SYMBOLS = {"function": 12, "alias": 14}                          # numbers of the protocol: function, constant
+COMPLETIONS = {"operation": 3, "function": 3, "attribute": 10, "alias": 21, "value": 6}
 LENGTH = re.compile(rb"Content-Length:[ \t]*(.*?)\s*$", re.IGNORECASE)
 DIGITS = 9                              # of a length: no text of an editor has a gigabyte
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INTERNAL_ERROR = -32700, -32600, -32601, -32603       # of JSON-RPC
@@ -58,7 +59,8 @@ class Server:
             "textDocument/didOpen": lambda p: self.changed(p["textDocument"]["uri"], p["textDocument"]["text"]),
             "textDocument/didChange": lambda p: self.changed(p["textDocument"]["uri"], p["contentChanges"][-1]["text"]),
             "textDocument/didClose": self.closed, "textDocument/hover": self.hover,
-            "textDocument/definition": self.definition}
+            "textDocument/definition": self.definition, "textDocument/references": self.references,
+            "textDocument/documentSymbol": self.symbols, "textDocument/completion": self.completion}
 
     def serve(self) -> int:
         """Answer until the editor leaves; 0 where it said so before."""
@@ -120,7 +122,9 @@ class Server:
 
     # -- the session ---------------------------------------------------------------------------------------------------
     def initialize(self, _: object) -> dict[str, object]:
-        return {"capabilities": {"textDocumentSync": 1, "hoverProvider": True, "definitionProvider": True},
+        return {"capabilities": {"textDocumentSync": 1, "hoverProvider": True, "definitionProvider": True,
+                                 "referencesProvider": True, "documentSymbolProvider": True,
+                                 "completionProvider": {"triggerCharacters": list('.%#!@{"')}},
                 "serverInfo": {"name": "nki-lsp", "version": __version__}}
 
     def shutdown(self, _: object) -> None:
@@ -143,102 +147,88 @@ class Server:
 
     # -- what is at a place --------------------------------------------------------------------------------------------
     def hover(self, params: object) -> dict[str, object] | None:
-        """What the operation is; of a value the line that makes it."""
-        text, line, column = self.position(params)
-        found = word_at(text, line, column, OPERATION)
-        if found is not None:
-            description = described(found)
+        """What the operation is; of a value, function or alias the line that defines it."""
+        text, at = self.position(params)
+        operation = editor_text.word_at(text, at, editor_text.OPERATION)
+        if operation is not None:
+            description = editor_text.described(operation[0])
             return {"contents": {"kind": "markdown", "value": description}} if description else None
-        where = self.definition(params)
-        if where is None:
+        word = editor_text.word_at(text, at)
+        defined = None if word is None else editor_text.definition_of(text, word[0], at)
+        if defined is None:
             return None
-        made = text.split("\n")[where["range"]["start"]["line"]].strip()
-        return {"contents": {"kind": "markdown", "value": f"```mlir\n{made}\n```"}}
+        line = text[text.rfind("\n", 0, defined.start) + 1:].partition("\n")[0].strip()
+        return {"contents": {"kind": "markdown", "value": f"```mlir\n{line}\n```"}}
 
     def definition(self, params: Any) -> dict[str, Any] | None:
-        """Where a value is made: the nearest line above that has it in front of ``=``, or as a block's argument."""
-        text, line, column = self.position(params)
-        value = word_at(text, line, column, VALUE)
-        if value is None:
+        """Where a value, function or alias is defined."""
+        text, at = self.position(params)
+        word = editor_text.word_at(text, at)
+        defined = None if word is None else editor_text.definition_of(text, word[0], at)
+        if defined is None:
             return None
-        lines = text.split("\n")
-        made = re.compile(rf"^\s*(?:%[\w$.:-]+, *)*{re.escape(value)}(?::\d+)?\s*(?:,[^=]*)?=|"
-                          rf"{re.escape(value)}:(?!:)|scf\.\w+ (?:\()?{re.escape(value)}\b")
-        for number in range(line, -1, -1):
-            found = made.search(lines[number])
-            if found:
-                at = lines[number].index(value, found.start())
-                return {"uri": params["textDocument"]["uri"], "range": span(lines[number], number, at, at + len(value))}
-        return None
+        return {"uri": params["textDocument"]["uri"], "range": range_of(text, *defined)}
 
-    def position(self, params: Any) -> tuple[str, int, int]:
-        """The text, and line and column (of Python) in it."""
+    def references(self, params: Any) -> list[dict[str, object]]:
+        """The uses of a value, function or alias, and its definition where the editor wants that, too."""
+        text, at = self.position(params)
+        word = editor_text.word_at(text, at)
+        if word is None:
+            return []
+        defined = editor_text.definition_of(text, word[0], at)
+        found = editor_text.references_of(text, word[0], at)
+        if not params.get("context", {}).get("includeDeclaration", True):
+            found = [span for span in found if span != defined]
+        return [{"uri": params["textDocument"]["uri"], "range": range_of(text, *span)} for span in found]
+
+    def symbols(self, params: Any) -> list[dict[str, object]]:
+        """The functions and aliases of a text."""
+        text = self.texts.get(params["textDocument"]["uri"], "")
+        return [{"name": name, "kind": SYMBOLS[kind], "range": range_of(text, *span),
+                 "selectionRange": range_of(text, *label)} for name, kind, span, label in editor_text.outline(text)]
+
+    def completion(self, params: Any) -> list[dict[str, object]]:
+        """What may stand at a place."""
+        text, at = self.position(params)
+        span, found = editor_text.completions(text, at)
+        return [{"label": one.text, "kind": COMPLETIONS[one.kind], "detail": one.detail, "filterText": one.text,
+                 "textEdit": {"range": range_of(text, *span), "newText": one.text}} for one in found]
+
+    def position(self, params: Any) -> tuple[str, int]:
+        """The text, and the character in it."""
         text, at = self.texts.get(params["textDocument"]["uri"], ""), params["position"]
         lines = text.split("\n")
         if at["line"] >= len(lines):
-            return text, 0, 0
-        before = lines[at["line"]].encode("utf-16-le")[:2 * at["character"]]
-        return text, at["line"], len(before.decode("utf-16-le", "ignore"))
+            return text, 0
+        before = lines[at["line"]].encode("utf-16-le")[:2 * at["character"]].decode("utf-16-le", "ignore")
+        return text, sum(len(line) + 1 for line in lines[:at["line"]]) + len(before)
 
 
 def errors_of(text: str, name: str) -> list[tuple[int, int, str]]:
-    """(line, column, message) of what is wrong with a text, from 0 on; parts between ``// -----`` by themselves."""
-    from nki_mlir.cli.lowering import split_input  # start-up: loads MLIR
-    from nki_mlir.cli.source import MalformedInput, read_module
-    found = []
-    for part in split_input(text):
-        if not part.strip():
-            continue
-        try:
-            read_module(part, name)
-        except MalformedInput as error:
-            found += [(d.line - 1, d.column - 1, d.message) for d in error.diagnostics]
-        except NkiMlirError as error:
-            place = (error.at.line - 1, error.at.column) if error.at is not None else (0, 0)
-            found.append((*place, error.headline))
-    return found
+    """(line, column, message) of all that is wrong with a text, from 0 on."""
+    from nki_mlir.cli import text_errors  # start-up: loads MLIR
+    return text_errors.errors_of(text, name)
 
 
 def shown(text: str, line: int, column: int, message: str) -> dict[str, object]:
     """An error as the protocol has it, from its place to the end of the word."""
     lines = text.split("\n")
     line = min(max(line, 0), len(lines) - 1)
+    start = sum(len(one) + 1 for one in lines[:line])
     column = min(max(column, 0), len(lines[line]))
     word = re.compile(r"[\w%.\"@#$-]+").match(lines[line], column)
-    return {"range": span(lines[line], line, column, word.end() if word else column + 1), "severity": 1,
+    return {"range": range_of(text, start + column, start + (word.end() if word else column + 1)), "severity": 1,
             "source": "nki_mlir", "message": message}
 
 
-def span(line: str, number: int, start: int, end: int) -> dict[str, object]:
-    """A range within a line, in UTF-16 units."""
-    first, last = (len(line[:column].encode("utf-16-le")) // 2 for column in (start, end))
-    return {"start": {"line": number, "character": first}, "end": {"line": number, "character": last}}
+def range_of(text: str, start: int, end: int) -> dict[str, object]:
+    """Characters of a text as lines and columns of UTF-16 units."""
+    return {"start": place_of(text, start), "end": place_of(text, end)}
 
 
-def word_at(text: str, line: int, column: int, pattern: re.Pattern[str]) -> str | None:
-    """What the pattern finds at a place."""
-    found = (m for m in pattern.finditer(text.split("\n")[line]) if m.start() <= column <= m.end())
-    return next((m[0] for m in found), None)
-
-
-def described(name: str) -> str | None:
-    """An operation in words: what it does, its tiles and attributes, engines and encoding."""
-    from nki_mlir.dialects import catalogue  # start-up: imported on first use
-    from nki_mlir.dialects.op import REGISTRY
-    catalogue.load()
-    cls = REGISTRY.get(name)
-    if cls is None:
-        return None
-    roles = {"In": "read", "Out": "written", "InOut": "read and written"}
-    lines = [f"### {name}", "", (cls.__doc__ or "").strip().split("\n\n")[0].replace("``", "`"), ""]
-    lines += [f"- `{tile.name}`: a tile that is {roles[tile.role.__name__]}{', or left out' if tile.optional else ''}"
-              for tile in cls.tiles]
-    lines += [f"- `{field}`: {kind.__name__}" + (f", `{cls.defaults[field]!r}` where nothing is said"
-              if field in cls.defaults else "") for field, kind in cls.attributes.items()]
-    if cls.mnemonic:
-        engines = " or ".join(engine.value for engine in cls.engines)
-        lines += ["", f"On {engines}; assembly `{cls.mnemonic}`, opcode `{cls.opcode:#04x}`."]
-    return "\n".join(lines)
+def place_of(text: str, at: int) -> dict[str, object]:
+    line = text[text.rfind("\n", 0, at) + 1:at]
+    return {"line": text.count("\n", 0, at), "character": len(line.encode("utf-16-le")) // 2}
 
 
 if __name__ == "__main__":

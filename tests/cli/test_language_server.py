@@ -120,7 +120,8 @@ def test_errors__of_rules_and_of_parts_have_their_lines():
     two = f"{TEXT}// -----\n{TEXT}"
     assert errors_of(two, "x.mlir") == []
     broken = two[:len(TEXT)] + two[len(TEXT):].replace("[1, 128]", "[1, 999]", 1)
-    (line, _, message), = errors_of(broken, "x.mlir")
+    (line, _, message), *others = errors_of(broken, "x.mlir")
+    assert len(others) == 2                             # the pattern is used three times
     assert line == TEXT.count("\n") + 1 + TEXT[:TEXT.index('"nki.load"')].count("\n")
     assert "999" in message
     assert errors_of("\n  func.func @f() { %0 = ", "x.mlir") == [(1, 23, "expected operation name in quotes")]
@@ -168,3 +169,82 @@ def test_the_command__speaks_on_its_streams():
 @pytest.mark.parametrize("text", ["", "// nothing\n", "// -----\n"])
 def test_empty_texts__have_no_errors(text):
     assert errors_of(text, "x.mlir") == []
+
+
+# -- texts in the custom form, and what editors ask about a place -------------------------------------------------------
+CUSTOM = """!tile = memref<128x64xf32, "sbuf">
+func.func @f(%x: memref<256x64xf32, "hbm">, %t: !tile) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  scf.for %i = %c0 to %c1 step %c1 {
+    %rows = nki.buffer : !tile
+    nki.load %rows = %x[%i * 128 + 0:128, 0:64]
+    nki.unary exp %t = %rows {engine = scalar}
+  }
+  scf.for %i = %c0 to %c1 step %c1 {
+    %rows = nki.buffer : !tile
+    nki.load %rows = %x[%i * 128 + 0:128, 0:64]
+  }
+  return
+}
+"""
+VALID = CUSTOM.replace(" {engine = scalar}", "")
+
+
+def lines_of(answer: dict) -> list[int]:
+    return [one["range"]["start"]["line"] for one in answer["result"]]
+
+
+def test_errors__are_all_of_a_text():
+    assert errors_of(VALID, "x.mlir") == []
+    text = VALID.replace("nki.load %rows", "nki.laod %rows", 1)
+    text = text.replace("  return", "  %z = arith.constnat 1 : i64\n  return")
+    text = text.replace("nki.load %rows = %x[%i * 128 + 0:128, 0:64]", "nki.load %rows = %x[%i * 128 + 0:128, 9000:9064]")
+    found = errors_of(f"{text}// -----\n{VALID}// -----\nfunc.func @g() {{", "x.mlir")
+    assert [(line, column) for line, column, _ in found] == [(6, 4), (11, 4), (13, 7), (33, 14)]
+    assert found[0][2] == "'nki.laod' is no operation; 'nki.load' is one"
+    assert "exceed dimension size of 16384" in found[1][2] and "arith.constnat" in found[2][2]
+
+
+def test_errors__that_follow_from_others_are_not_told():
+    text = VALID.replace("%c0 = arith.constant 0 : index", "%c0 = arith.constant zero : index")
+    assert [line for line, _, _ in errors_of(text, "x.mlir")] == [2]
+
+
+def test_references__are_those_of_the_scope():
+    for word, count, lines in (("%rows", 0, [5, 6, 7]), ("%rows", 4, [10, 11]), ("%i ", 1, [4, 6]), ("@f", 0, [1]),
+                               ("%c1", 2, [3, 4, 4, 9, 9]), ("%x", 1, [1, 6, 11]), ("!tile", 1, [0, 1, 5, 10])):
+        _, said = talk(opened(CUSTOM), asked("references", CUSTOM, word, count))
+        assert lines_of(said[1]) == lines, word
+    request = asked("references", CUSTOM, "%rows", 1)
+    request["params"]["context"] = {"includeDeclaration": False}
+    assert lines_of(talk(opened(CUSTOM), request)[1][1]) == [6, 7]
+    assert talk(opened(CUSTOM), asked("references", CUSTOM, "return"))[1][1]["result"] == []
+
+
+def test_symbols__are_functions_and_aliases():
+    request = {"id": 7, "method": "textDocument/documentSymbol", "params": {"textDocument": {"uri": URI}}}
+    _, said = talk(opened(CUSTOM), request)
+    assert [(s["name"], s["range"]["start"]["line"], s["range"]["end"]["line"]) for s in said[1]["result"]] == [
+        ("!tile", 0, 0), ("@f", 1, 14)]
+
+
+def completed(text: str, begin: str) -> list[str]:
+    """What may stand behind a part of a text."""
+    at = text.index(begin) + len(begin)
+    position = {"line": text.count("\n", 0, at), "character": at - text.rfind("\n", 0, at) - 1}
+    _, said = talk(opened(text), {"id": 7, "method": "textDocument/completion", "params": {
+        "textDocument": {"uri": URI}, "position": position}})
+    return [item["textEdit"]["newText"] for item in said[1]["result"]]
+
+
+def test_completion__has_operations_attributes_and_names():
+    text = CUSTOM.replace("  return", "  nki.l\n  %v = \n  return")
+    assert completed(text, "  nki.l\n"[:-1]) == ["nki.load"]
+    found = completed(text, "%v = ")
+    assert {"nki.view", "nki.buffer", "nisa.activation", "scalar.alu"} <= set(found)
+    assert completed(CUSTOM, "%rows {") == ["fn"]
+    assert completed(CUSTOM.replace("nki.unary", "nisa.activation"), "%rows {") == ["engine", "fn", "imm"]
+    assert completed(CUSTOM, "nki.unary exp %t = %r") == ["%rows"]
+    assert completed(CUSTOM, "%rows = nki.buffer : !") == ["!tile"]
+    assert completed(CUSTOM, "arith.con") == []

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What is at a place in a text of MLIR: the word, its definition and uses, what may stand there, and an outline.
+
+By the text alone, so that it works while the text is not valid. Lines and columns are Python's, from 0 on.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from nki_mlir.custom_form.lexing import STRING, STRUCTURE, closing
+
+OPERATION = re.compile(r"\b(?:nki|nisa|scalar|isa)\.\w+")
+WORD = re.compile(r"%[\w$.-]+|[@#!][A-Za-z_][\w$.]*")
+TOKENS = re.compile(STRING + r"|//[^\n]*|" + WORD.pattern)
+HEADER = re.compile(r"\s*(?:%[\w$.:, %-]+=\s*)?(?:func\.func|scf\.for|scf\.parallel|affine\.for)\b")
+FUNCTION = re.compile(r"^[ \t]*func\.func\s+(?:private\s+|public\s+)?@([\w$.-]+)", re.MULTILINE)
+ALIAS = re.compile(r"^([#!][A-Za-z_][\w$.]*)\s*=", re.MULTILINE)
+REACH = 5_000                           # characters of the longest operation
+SEPARATOR = re.compile(r"^// -----.*$", re.MULTILINE)
+
+
+class Span(NamedTuple):
+    """Characters of the text."""
+
+    start: int
+    end: int
+
+
+class Completion(NamedTuple):
+    """What may stand at a place: the text, what it is (operation, attribute, alias, value), and a word about it."""
+
+    text: str
+    kind: str
+    detail: str
+
+
+def word_at(text: str, at: int, pattern: re.Pattern[str] = WORD) -> re.Match[str] | None:
+    """What the pattern finds at a character."""
+    start = text.rfind("\n", 0, at) + 1
+    end = text.find("\n", at)
+    return next((m for m in pattern.finditer(text, start, end if end >= 0 else len(text)) if m.end() >= at
+                 and m.start() <= at), None)
+
+
+def part_around(text: str, at: int) -> Span:
+    """The part between ``// -----`` lines that a character is in."""
+    bounds = [0, *(m.end() for m in SEPARATOR.finditer(text))]
+    start = max(b for b in bounds if b <= at)
+    following = SEPARATOR.search(text, at)
+    return Span(start, following.start() if following else len(text))
+
+
+def definition_of(text: str, word: str, at: int) -> Span | None:
+    """Where a value, function or alias is defined: of a value the nearest definition above."""
+    part = part_around(text, at)
+    if word[0] == "%":
+        name = re.escape(word)
+        made = re.compile(rf"^\s*(?:%[\w$.:-]+, *)*{name}(?::\d+)?\s*(?:,[^=\n]*)?=|(?<![\w$.-]){name}:(?!:)|"
+                          rf"scf\.\w+ \(?{name}(?![\w$.-])", re.MULTILINE)
+        end = text.find("\n", at)
+        found = list(made.finditer(text, part.start, end if end >= 0 else len(text)))
+        if not found:
+            return None
+        start = text.index(word, found[-1].start())
+    else:
+        pattern = rf"func\.func\s[^@\n]*({re.escape(word)})\b" if word[0] == "@" else rf"^({re.escape(word)})\s*="
+        match = re.compile(pattern, re.MULTILINE).search(text, part.start, part.end)
+        if match is None:
+            return None
+        start = match.start(1)
+    return Span(start, start + len(word))
+
+
+def references_of(text: str, word: str, at: int) -> list[Span]:
+    """The definition and all uses: of a value those in its scope, which may have namesakes elsewhere."""
+    defined = definition_of(text, word, at)
+    if defined is None:
+        return []
+    scope = scope_of(text, defined.start) if word[0] == "%" else part_around(text, at)
+    return [Span(m.start(), m.end()) for m in TOKENS.finditer(text, scope.start, scope.end) if m[0] == word]
+
+
+def scope_of(text: str, at: int) -> Span:
+    """From a definition to the end of its region, of an argument in a header to the end of that loop or function."""
+    line = text[text.rfind("\n", 0, at) + 1:at]
+    inside = 1 if HEADER.match(line) else 0
+    depth, opened = 0, False
+    for token in STRUCTURE.finditer(text, at):
+        if token[0] == "{":
+            depth += 1
+            opened = opened or text[token.end():token.end() + 1] in ("\n", "")
+        elif token[0] == "}":
+            depth -= 1
+            if depth < 0 or (inside and opened and depth == 0):
+                return Span(at, token.end())
+    return Span(at, len(text))
+
+
+def outline(text: str) -> Iterator[tuple[str, str, Span, Span]]:
+    """Functions and aliases: name, kind, all of it, its name."""
+    for found in ALIAS.finditer(text):
+        end = text.find("\n", found.end())
+        yield found[1], "alias", Span(found.start(), end if end >= 0 else len(text)), Span(*found.span(1))
+    for found in FUNCTION.finditer(text):
+        body = re.compile(r"\{[ \t]*$", re.MULTILINE).search(text, found.end())
+        end = closing(text, body.end()) + 1 if body else found.end()
+        label = Span(found.start(1) - 1, found.end(1))
+        yield "@" + found[1], "function", Span(found.start(), min(end, len(text))), label
+
+
+# -- completion --------------------------------------------------------------------------------------------------------
+def completions(text: str, at: int) -> tuple[Span, list[Completion]]:
+    """What may stand at a place, and the characters before it that it replaces."""
+    line = text[text.rfind("\n", 0, at) + 1:at]
+    begun = re.search(r"[%#!@][\w$.-]*$", line)
+    if begun is not None:
+        return Span(at - len(begun[0]), at), _defined(text, begun[0], at)
+    word = re.search(r"[\w.]*$", line)
+    begin = word[0] if word is not None else ""
+    span = Span(at - len(begin), at)
+    holder = _braces_of(text, at)
+    if holder is not None:
+        return span, [c for c in attributes_of(holder) if c.text.startswith(begin)]
+    before = line[:len(line) - len(begin)]
+    if re.fullmatch(r'\s*(?:%[\w$.:, %-]+=\s*)?"?', before) or before.rstrip().endswith(("{", "|")):
+        return span, [c for c in operations() if c.text.startswith(begin)]
+    return span, []
+
+
+def _defined(text: str, begin: str, at: int) -> list[Completion]:
+    """Values above, aliases and functions of the part, whose names begin so."""
+    part = part_around(text, at)
+    start = text.rfind("\n", 0, at) + 1
+    names = dict.fromkeys(m[0] for m in TOKENS.finditer(text, part.start, start if begin[0] == "%" else part.end)
+                          if m[0].startswith(begin) and m[0] != text[at - len(begin):at])
+    found = []
+    for name in names:
+        defined = definition_of(text, name, start if name[0] != "%" else max(start - 1, 0))
+        if defined is not None:
+            first = text.rfind("\n", 0, defined.start) + 1
+            end = text.find("\n", defined.end)
+            found.append(Completion(name, "value" if name[0] == "%" else "function" if name[0] == "@" else "alias",
+                                    text[first:end if end >= 0 else len(text)].strip()))
+    return found
+
+
+def _braces_of(text: str, at: int) -> str | None:
+    """The operation of ours in whose attributes a place is."""
+    from nki_mlir.custom_form.operation_fields import form_of  # start-up: loads MLIR
+    part = part_around(text, at)
+    # An attribute such as nki.name is spelled like an operation.
+    found = [m for m in OPERATION.finditer(text, max(part.start, at - REACH), at) if form_of(m[0]) is not None]
+    if not found:
+        return None
+    depth = sum({"{": 1, "}": -1}.get(token[0], 0) for token in STRUCTURE.finditer(text, found[-1].end(), at))
+    return found[-1][0] if depth == 1 else None
+
+
+def operations() -> list[Completion]:
+    """The operations of our dialects, with the first line about each."""
+    from nki_mlir.custom_form.operation_fields import BUFFER, operation_names  # start-up: loads MLIR
+    from nki_mlir.dialects.op import REGISTRY
+    found = [Completion(BUFFER, "operation", "A buffer that has the name of its value.")]
+    for name in operation_names():
+        cls = REGISTRY.get(name)
+        about = (cls.__doc__ or "").strip().partition("\n")[0] if cls is not None else ""
+        found.append(Completion(name, "operation", about.replace("``", "`")))
+    return found
+
+
+def attributes_of(name: str) -> list[Completion]:
+    """The attributes of an operation, in the order of its class."""
+    from nki_mlir.custom_form.operation_fields import PlainForm, TileForm, form_of  # start-up: loads MLIR
+    match form_of(name):
+        case TileForm() as form:
+            default = form.cls.defaults
+            return [Completion(field, "attribute", kind.__name__ + (f", {default[field]!r} where nothing is said"
+                    if field in default else "")) for field, kind in form.cls.attributes.items()]
+        case PlainForm() as plain:
+            return [Completion(field, "attribute", "") for field in plain.attributes]
+    return []
+
+
+def described(name: str) -> str | None:
+    """An operation in words: what it does, its tiles and attributes, engines and encoding."""
+    from nki_mlir.dialects import catalogue  # start-up: needed where it is asked for
+    from nki_mlir.dialects.op import REGISTRY
+    catalogue.load()
+    cls = REGISTRY.get(name)
+    if cls is None:
+        return None
+    roles = {"In": "read", "Out": "written", "InOut": "read and written"}
+    lines = [f"### {name}", "", (cls.__doc__ or "").strip().split("\n\n")[0].replace("``", "`"), ""]
+    lines += [f"- `{tile.name}`: a tile that is {roles[tile.role.__name__]}{', or left out' if tile.optional else ''}"
+              for tile in cls.tiles]
+    lines += [f"- `{field}`: {kind.__name__}" + (f", `{cls.defaults[field]!r}` where nothing is said"
+              if field in cls.defaults else "") for field, kind in cls.attributes.items()]
+    if cls.mnemonic:
+        engines = " or ".join(engine.value for engine in cls.engines)
+        lines += ["", f"On {engines}; assembly `{cls.mnemonic}`, opcode `{cls.opcode:#04x}`."]
+    return "\n".join(lines)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""All errors of a text of MLIR, not the first alone.
+
+MLIR's parser and verifier stop at the first error. The operation that it is at is then left out, and the rest is read
+again; errors that follow from what was left out, such as uses of its values, are not told.
+"""
+
+import re
+
+from nki_mlir.cli.lowering import split_input
+from nki_mlir.cli.source import MalformedInput, read_module
+from nki_mlir.custom_form.lexing import VALUE, structure
+from nki_mlir.diagnostics import NkiMlirError
+
+MOST = 20                               # readings of one part
+BEGINS = re.compile(r"\s*(?:%[\w$.:,% -]+=|\"\w|\^|[a-z]\w*\.\w+(?!\s*=)|return\b|module\b)")
+FOLLOWS = re.compile(rf"\s*(?:{BEGINS.pattern}|[}}#!]|//|\Z)")
+RESULTS = re.compile(r"\s*(%[\w$.-]+(?::\d+)?(?:\s*,\s*%[\w$.-]+(?::\d+)?)*)\s*=")
+
+TextError = tuple[int, int, str]        # line, column, both from 0 on, and what it says
+
+
+def errors_of(text: str, name: str) -> list[TextError]:
+    """What is wrong with a text, in order; parts between ``// -----`` by themselves."""
+    return [error for part in split_input(text) if part.strip() for error in sorted(_errors_of_part(part, name))]
+
+
+def _errors_of_part(part: str, name: str) -> list[TextError]:
+    found: list[TextError] = []
+    lines = part.split("\n")
+    missing: set[str] = set()           # values of what was left out
+    for _ in range(MOST):
+        errors = _read("\n".join(lines), name)
+        found += [error for error in errors if not _follows(error, lines, missing)]
+        left_out = [_leave_out(lines, line, missing) for line, _, _ in errors]
+        if not any(left_out):
+            break
+    return list(dict.fromkeys(found))
+
+
+def _read(text: str, name: str) -> list[TextError]:
+    """The errors of one reading."""
+    try:
+        if text.strip():
+            read_module(text, name)
+    except MalformedInput as error:
+        return [(d.line - 1, d.column - 1, d.message) for d in error.diagnostics]
+    except NkiMlirError as error:
+        return [(*((error.at.line - 1, error.at.column) if error.at is not None else (0, 0)), error.headline)]
+    return []
+
+
+def _follows(error: TextError, lines: list[str], missing: set[str]) -> bool:
+    """Whether an error is there for what was left out before."""
+    line, column, message = error
+    if not missing:
+        return False
+    value = VALUE.match(lines[line], column) if line < len(lines) else None
+    named = set(VALUE.findall(message)) | ({value[0]} if value is not None else set())
+    return bool(named & missing) or "terminator" in message or "empty block" in message
+
+
+def _leave_out(lines: list[str], line: int, missing: set[str]) -> bool:
+    """Blank the operation at a line; whether there was one."""
+    if line >= len(lines) or not lines[line].strip():
+        return False
+    first = next((k for k in range(line, -1, -1) if BEGINS.match(lines[k])), line)
+    text = "\n".join(lines[first:])
+    # An operation may go on behind the end of a line, with its types say.
+    end = next((at for token, at in structure(text, 0) if token == "\n" and FOLLOWS.match(text, at)), len(text))
+    results = RESULTS.match(text)
+    missing.update(VALUE.findall(results[1]) if results else ("",))
+    last = first + text.count("\n", 0, end)
+    for k in range(first, max(last, line) + 1):
+        lines[k] = ""
+    return True
