@@ -20,7 +20,7 @@ REACH = 5_000                           # characters of the longest operation
 SEPARATOR = re.compile(r"^// -----.*$", re.MULTILINE)
 
 
-class Span(NamedTuple):
+class TextSpan(NamedTuple):
     """Characters of the text."""
 
     start: int
@@ -43,15 +43,15 @@ def word_at(text: str, at: int, pattern: re.Pattern[str] = WORD) -> re.Match[str
                  and m.start() <= at), None)
 
 
-def part_around(text: str, at: int) -> Span:
+def part_around(text: str, at: int) -> TextSpan:
     """The part between ``// -----`` lines that a character is in."""
     bounds = [0, *(m.end() for m in SEPARATOR.finditer(text))]
     start = max(b for b in bounds if b <= at)
     following = SEPARATOR.search(text, at)
-    return Span(start, following.start() if following else len(text))
+    return TextSpan(start, following.start() if following else len(text))
 
 
-def definition_of(text: str, word: str, at: int) -> Span | None:
+def definition_of(text: str, word: str, at: int) -> TextSpan | None:
     """Where a value, function or alias is defined: of a value the nearest definition above."""
     part = part_around(text, at)
     if word[0] == "%":
@@ -69,19 +69,19 @@ def definition_of(text: str, word: str, at: int) -> Span | None:
         if match is None:
             return None
         start = match.start(1)
-    return Span(start, start + len(word))
+    return TextSpan(start, start + len(word))
 
 
-def references_of(text: str, word: str, at: int) -> list[Span]:
+def references_of(text: str, word: str, at: int) -> list[TextSpan]:
     """The definition and all uses: of a value those in its scope, which may have namesakes elsewhere."""
     defined = definition_of(text, word, at)
     if defined is None:
         return []
     scope = scope_of(text, defined.start) if word[0] == "%" else part_around(text, at)
-    return [Span(m.start(), m.end()) for m in TOKENS.finditer(text, scope.start, scope.end) if m[0] == word]
+    return [TextSpan(m.start(), m.end()) for m in TOKENS.finditer(text, scope.start, scope.end) if m[0] == word]
 
 
-def scope_of(text: str, at: int) -> Span:
+def scope_of(text: str, at: int) -> TextSpan:
     """From a definition to the end of its region, of an argument in a header to the end of that loop or function."""
     line = text[text.rfind("\n", 0, at) + 1:at]
     inside = 1 if HEADER.match(line) else 0
@@ -93,32 +93,32 @@ def scope_of(text: str, at: int) -> Span:
         elif token[0] == "}":
             depth -= 1
             if depth < 0 or (inside and opened and depth == 0):
-                return Span(at, token.end())
-    return Span(at, len(text))
+                return TextSpan(at, token.end())
+    return TextSpan(at, len(text))
 
 
-def outline(text: str) -> Iterator[tuple[str, str, Span, Span]]:
+def outline(text: str) -> Iterator[tuple[str, str, TextSpan, TextSpan]]:
     """Functions and aliases: name, kind, all of it, its name."""
     for found in ALIAS.finditer(text):
         end = text.find("\n", found.end())
-        yield found[1], "alias", Span(found.start(), end if end >= 0 else len(text)), Span(*found.span(1))
+        yield found[1], "alias", TextSpan(found.start(), end if end >= 0 else len(text)), TextSpan(*found.span(1))
     for found in FUNCTION.finditer(text):
         body = re.compile(r"\{[ \t]*$", re.MULTILINE).search(text, found.end())
         end = closing(text, body.end()) + 1 if body else found.end()
-        label = Span(found.start(1) - 1, found.end(1))
-        yield "@" + found[1], "function", Span(found.start(), min(end, len(text))), label
+        label = TextSpan(found.start(1) - 1, found.end(1))
+        yield "@" + found[1], "function", TextSpan(found.start(), min(end, len(text))), label
 
 
 # -- completion --------------------------------------------------------------------------------------------------------
-def completions(text: str, at: int) -> tuple[Span, list[Completion]]:
+def completions(text: str, at: int) -> tuple[TextSpan, list[Completion]]:
     """What may stand at a place, and the characters before it that it replaces."""
     line = text[text.rfind("\n", 0, at) + 1:at]
     begun = re.search(r"[%#!@][\w$.-]*$", line)
     if begun is not None:
-        return Span(at - len(begun[0]), at), _defined(text, begun[0], at)
+        return TextSpan(at - len(begun[0]), at), _defined(text, begun[0], at)
     word = re.search(r"[\w.]*$", line)
     begin = word[0] if word is not None else ""
-    span = Span(at - len(begin), at)
+    span = TextSpan(at - len(begin), at)
     holder = _braces_of(text, at)
     if holder is not None:
         return span, [c for c in attributes_of(holder) if c.text.startswith(begin)]
