@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt %s | FileCheck %s
 // RUN: nki-opt %s | nki-opt - | FileCheck %s
+// RUN: nki-opt --print=pretty %s | nki-opt - | FileCheck %s
 
 // One operation of each class of the tile language, read and printed. Patterns are named by memory, extents and
 // dtype; each is the whole of its buffer.

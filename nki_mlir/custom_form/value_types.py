@@ -27,6 +27,9 @@ INDEX = re.compile(r"affine\.apply\b")
 TO = re.compile(r"\s*(?:to\b|->)")
 
 
+LONGEST = 1_000                         # characters of a type, or of a function's name
+
+
 class ValueTypes:
     """The types of the values of a text, read from its beginning to its end. The last definition of a name counts."""
 
@@ -44,6 +47,8 @@ class ValueTypes:
     def resolved(self, kind: str) -> str:
         """A type without aliases."""
         for _ in self.aliases:
+            if len(kind) > LONGEST:             # aliases of aliases may double it at each step
+                break
             kind, changed = re.subn(r"!([A-Za-z_][\w$.]*)", lambda m: self.aliases.get(m[1], m[0]), kind)
             if not changed:
                 break
@@ -65,11 +70,13 @@ class ValueTypes:
             case "alias":
                 cursor = Cursor(text, token.end())
                 if token[0].startswith("!"):
-                    self.aliases[token["alias_name"]] = cursor.type()
+                    kind = cursor.type()
+                    if len(kind) <= LONGEST:
+                        self.aliases[token["alias_name"]] = kind
                 else:
                     self.attributes[token["alias_name"]] = cursor.raw_line()
             case "function":
-                start = text.find("(", token.end())
+                start = text.find("(", token.end(), token.end() + LONGEST)
                 if start >= 0:
                     self.arguments(text, start + 1)
             case "block" | "body":
@@ -95,7 +102,8 @@ class ValueTypes:
         generic = text.startswith('"', at)
         if not generic and not TYPED.match(text, at):
             return None
-        start = next((p for token, p in structure(text, at) if token == ":" or (token == "\n" and not generic)), -1)
+        ends = (":", "=") if generic else (":", "\n")
+        start = next((p for token, p in structure(text, at) if token in ends), -1)
         if start < 0 or text[start] != ":":
             return None
         cursor = Cursor(text, start + 1)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What each part of the custom form says, and the errors of a text that is wrong."""
 
+import sys
+
 import pytest
 
 from nki_mlir.cli import opt
@@ -124,6 +126,23 @@ def test_forms_that_are_printed(tmp_path, capsys):
                           (["--print=pretty", "--mlir-print-op-generic"], '"func.func"()')]:
         assert opt.main([*options, str(file)]) == 0
         assert part in capsys.readouterr().out
+
+
+def test_aliases_of_aliases_do_not_multiply():
+    aliases = "".join(f"!a{k} = tuple<!a{k + 1}, !a{k + 1}>\n" for k in range(60))
+    with pytest.raises(MalformedInput, match="subscripts are of whole buffers"):
+        read_module(f"{aliases}!a60 = i1\nfunc.func @f(%x: !a0) {{\n  nki.load %x = %x\n  return\n}}\n", "<text>")
+
+
+def test_a_terminal_gets_the_custom_form(tmp_path, capsys, monkeypatch):
+    file = tmp_path / "kernel.mlir"
+    file.write_text(f"{HEAD}  nki.load %t = %x[0:128, 0:512]\n  return\n}}\n")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for options, part in [([], "nki.load %arg1 = "), (["--print=mlir"], '"nki.load"(%arg1, '),
+                          (["-o", str(tmp_path / "out.mlir")], "")]:
+        assert opt.main([*options, str(file)]) == 0
+        assert part in capsys.readouterr().out
+    assert '"nki.load"(%arg1, ' in (tmp_path / "out.mlir").read_text()
 
 
 def test_byte_order_mark_is_passed(tmp_path, capsys):
