@@ -10,20 +10,26 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from nki_mlir.analysis.mask_boxes import shrink
-from nki_mlir.bindings import Value
+from nki_mlir.bindings import Value, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.dialects.kernel_function import KernelFunction
+from nki_mlir.dialects.nisa.require_written import RequireWrittenOp
+from nki_mlir.dialects.nki.movement import Copying, Filling
 from nki_mlir.dialects.op import FRESH, Op, changed, with_forms
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.index_text import IndexText
 from nki_mlir.printing.kernel_text import REGIONS, KernelText, NamedTensor
 from nki_mlir.printing.masked import can_select, write_selected
+from nki_mlir.printing.programs import program_phases, program_texts, reduction_over_programs, write_reduction
+from nki_mlir.printing.registers import Registers
+from nki_mlir.printing.run_time_loops import allocate_register, write_register, write_while
 from nki_mlir.printing.statements import REGISTERS
 from nki_mlir.printing.tile_operations import write_statement
 from nki_mlir.printing.tile_text import shape_text
+from nki_mlir.scalar.dtypes import UINT32
 from nki_mlir.waist.function import (
     BufferAllocation,
     ConstantBuffer,
@@ -33,12 +39,21 @@ from nki_mlir.waist.function import (
     IfBranch,
     ScalarValue,
     TileInstruction,
+    WhileLoop,
     nodes_of,
 )
 from nki_mlir.waist.reader import Executor, read_function
 
 PRINTER = Executor("is printed as NKI Python", "print the module of the nki level, as captured")
 CONSTANT_ELEMENTS = 4096        # of a constant that is printed
+
+
+def generator_of(node: BufferAllocation) -> str | None:
+    """The engine of whose generator a buffer is the state; None where it is another buffer."""
+    name = node.op.attributes["nki.name"].value if "nki.name" in node.op.attributes else ""
+    if memref_parts(node.result.type) != ((1, 2), UINT32, "sbuf"):
+        return None
+    return {"random_state": "vector", "gpsimd_random_state": "gpsimd"}.get(name)
 
 
 class OpenMask(Unprintable):
@@ -78,13 +93,19 @@ class BodyPrinter:
             else:
                 out.allocate(value, tensor)
         self.results = [arguments[n] for n in kernel.results]
+        self.registers = Registers(self.body)
+        self.flags: set[Value] = set()          # of checks that outputs are written, which each capture adds
         self.note_buffers()
 
     def note_buffers(self) -> None:
         """Registers of engines, and buffers of which elements are read that nothing writes."""
         for node in nodes_of(self.body):
+            if isinstance(node, BufferAllocation) and (engine := generator_of(node)) is not None:
+                self.out.generators[node.result] = engine
             if isinstance(node, TileInstruction):
                 op = node.instruction
+                if isinstance(op, RequireWrittenOp):
+                    self.flags.add(op.flag.handle)
                 self.out.registers.update(t.handle for f, t in op.operands() if f.name in REGISTERS)
                 if FRESH in op.extra:
                     self.out.zeroed.update(t.handle for _, t in op.operands() if t.on_chip)
@@ -127,10 +148,27 @@ class BodyPrinter:
         self.bind(self.ids[0], IndexText(0, ((name, 1),)) if number is None else IndexText(number))
         self.block(self.body)
 
+    def is_check(self, op: Op) -> bool:
+        """Whether an operation checks that an output is written, or notes that it is."""
+        return isinstance(op, RequireWrittenOp) or any(t.handle in self.flags for _, t in op.operands())
+
+    def clears_for_state(self, node: FunctionNode, after: FunctionNode | None) -> bool:
+        """Whether a node fills what the next one copies a generator's state to: one instruction does both."""
+        if not (isinstance(node, TileInstruction) and isinstance(after, TileInstruction)):
+            return False
+        fill, copy = node.instruction, after.instruction
+        if not (isinstance(fill, Filling) and isinstance(copy, Copying) and copy.src.handle in self.out.generators
+                and copy.dst.handle == fill.dst.handle and not fill.value and not fill.mask):
+            return False
+        self.out.cleared[fill.dst.handle] = fill.dst.shape[0]
+        return True
+
     # -- nodes ---------------------------------------------------------------------------------------------------------
     def block(self, block: FunctionBlock) -> None:
         """The nodes of a block in order."""
-        for node in block.nodes:
+        for node, after in zip(block.nodes, [*block.nodes[1:], None]):
+            if self.clears_for_state(node, after):
+                continue
             try:
                 self.node(node)
             except NkiMlirError as error:
@@ -140,7 +178,11 @@ class BodyPrinter:
         out = self.out
         match node:
             case BufferAllocation():
-                if node.result not in out.registers:
+                if node.result in self.registers.values:
+                    allocate_register(out, node.result)
+                elif node.result in out.generators or node.result in self.flags:
+                    pass
+                elif node.result not in out.registers | self.registers.of_loops:
                     self.allocate(node)
             case ConstantBuffer():
                 shape, dtype, _ = memref_parts(node.result.type)
@@ -149,7 +191,8 @@ class BodyPrinter:
             case ScalarValue():
                 out.indices.define(node)
             case TileInstruction():
-                self.statement(node)
+                if node not in self.registers.begins and not self.is_check(node.instruction):
+                    self.statement(node)
             case ForLoop():
                 span = node.span
                 if span is None:
@@ -162,8 +205,15 @@ class BodyPrinter:
                 if node.otherwise is not None and node.otherwise.nodes:
                     with out.block("else:"):
                         self.block(node.otherwise)
+            case WhileLoop():
+                write_while(out, node, self.registers, lambda: self.while_body(node))
             case _:
                 raise Unprintable(what=f"'{node.op.name}'", fix="print the module of the nki level, as captured")
+
+    def while_body(self, loop: WhileLoop) -> None:
+        """What a loop repeats, but for the step of its counter."""
+        own, nodes = self.registers.loops.get(loop), loop.body.nodes
+        self.block(FunctionBlock(nodes[:-1] if own is not None and own.step else nodes))
 
     def allocate(self, node: BufferAllocation) -> None:
         shape, dtype, space = memref_parts(node.result.type)
@@ -184,7 +234,8 @@ class BodyPrinter:
             raise (OpenMask if symbols else Unprintable)(
                 what="an operation under a mask that is no box", fix="select with nl.where, or split the loop")
         self.out.comment(node.op)
-        write_statement(self.out, changed(op, lambda tile: tile, limits=()))
+        if not write_register(self.out, op, self.registers):
+            write_statement(self.out, changed(op, lambda tile: tile, limits=()))
 
     def numbered(self, op: Op) -> Op:
         """The operation with numbers for the symbols that have one."""
@@ -196,3 +247,22 @@ class BodyPrinter:
                 form = form.substitute(position, number)
             return form
         return with_forms(op, change) if known else op
+
+
+def write_programs(printers: Sequence[BodyPrinter], out: KernelText) -> None:
+    """Programs that differ or need each other's tiles, one after the other up to each reduction over them."""
+    parts = [program_phases(printer.body) for printer in printers]
+    if len({len(phases) for phases in parts}) > 1:
+        raise Unprintable(what="a reduction over programs that some of them do not reach",
+                          fix="let all programs reduce")
+    programs = program_texts(printers[0].kernel.grid, [printer.ids for printer in printers], out)
+    for phases in zip(*parts):
+        for printer, program, phase in zip(printers, programs, phases):
+            with program.of(out), printer.kernel.op.context, ir.Location.unknown():
+                for part in phase.parts:
+                    out.indices.texts.update(part.numbers)
+                    printer.block(part.block)
+                    out.flush()
+        ops = [op for phase in phases if (op := reduction_over_programs(phase.reduction)) is not None]
+        if ops:
+            write_reduction(out, ops, programs)

@@ -16,12 +16,16 @@ cores of a launch: ``kernel[2](...)``.
 import subprocess
 import sys
 from collections.abc import Sequence
+from math import prod
 
-from nki_mlir.bindings import Module, ir
+from nki_mlir.bindings import Module, Operation, ir
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
+from nki_mlir.dialects.meeting import PROGRAMS
+from nki_mlir.dialects.mlir_ops import walk
+from nki_mlir.dialects.nisa.collectives import AllReduceOp
 from nki_mlir.machine import machine_named
 from nki_mlir.passes.pass_manager import pass_named, run_passes
-from nki_mlir.printing.body import BodyPrinter
+from nki_mlir.printing.body import BodyPrinter, write_programs
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
 
@@ -41,28 +45,24 @@ def kernel_text(modules: Sequence[Module], comments: bool = True) -> str:
     copies = [_prepared(module) for module in modules]
     kernels = [the_kernel(copy) for copy in copies]
     first = kernels[0]
-    if len(kernels) > 1 and (first.grid != CORES or any(
-            [(a.kind, a.shape, a.dtype) for a in k.arguments] != [(a.kind, a.shape, a.dtype) for a in first.arguments]
-            for k in kernels)):
-        raise Unprintable(what="a grid whose programs differ", fix="print a kernel of one program, or of two cores")
+    if any([(a.kind, a.shape, a.dtype) for a in k.arguments if a.dtype is not None] != [
+            (a.kind, a.shape, a.dtype) for a in first.arguments if a.dtype is not None] for k in kernels):
+        raise Unprintable(what="programs with different results", fix="let all programs return the same tensors")
     out = KernelText(comments, machine_named(first.target))
     out.names.add(first.name)
     tensors = [NamedTensor(out.unique(a.name, "x") if a.kind == "input" else a.name, a.shape, a.dtype, "nl.shared_hbm")
                for a in first.arguments if a.dtype is not None]
-    if first.grid == CORES:
-        name = out.unique("program_id", "program")
-        out.write(f"{name} = nl.program_id(0)")
-    for number, kernel in enumerate(kernels):
-        with kernel.op.context, ir.Location.unknown():
-            printer = BodyPrinter(kernel, out, tensors)
-            if first.grid != CORES:
-                printer.programs()
-            elif len(kernels) == 1:
-                printer.one_program(name, None)
-            else:
-                with out.block(f"if {name} == 0:" if number == 0 else "else:"):
-                    printer.one_program(name, number)
-            out.use(*printer.results)
+    printers = [_printer(kernel, out, tensors, len(kernels) > 1) for kernel in kernels]
+    meet = any(map(_reduces_programs, copies))
+    if first.grid == CORES and not meet:
+        _write_cores(printers, out)
+    elif len(kernels) > 1 or meet:
+        write_programs(printers if len(kernels) > 1 else printers * prod(first.grid), out)
+    else:
+        with first.op.context, ir.Location.unknown():
+            printers[0].programs()
+    for printer in printers:
+        out.use(*printer.results)
     if first.results:
         places = [n for n, a in enumerate(first.arguments) if a.kind != "program_id"]
         out.write(f"return {', '.join(tensors[places.index(n)].name for n in first.results)}")
@@ -70,12 +70,44 @@ def kernel_text(modules: Sequence[Module], comments: bool = True) -> str:
         a for a in first.arguments if a.dtype is not None)) if a.kind == "input"]))
 
 
+def _printer(kernel: KernelFunction, out: KernelText, tensors: Sequence[NamedTensor], several: bool) -> BodyPrinter:
+    """The printer of one of a launch's modules: results that several of them write are allocated once."""
+    with kernel.op.context, ir.Location.unknown():
+        printer = BodyPrinter(kernel, out, tensors)
+        if several:
+            out.flush()
+        return printer
+
+
+def _write_cores(printers: Sequence[BodyPrinter], out: KernelText) -> None:
+    """The programs of the two cores of a launch: one text for both, or one for each."""
+    name = out.unique("program_id", "program")
+    out.write(f"{name} = nl.program_id(0)")
+    for number, printer in enumerate(printers):
+        with printer.kernel.op.context, ir.Location.unknown():
+            if len(printers) == 1:
+                printer.one_program(name, None)
+                continue
+            with out.block(f"if {name} == 0:" if number == 0 else "else:"):
+                printer.one_program(name, number)
+
+
 def _prepared(module: Module) -> Module:
-    """A copy of the module, whose masks are boxes as far as they can be."""
+    """A copy of the module, whose masks are boxes as far as they can be.
+
+    Programs that reduce over each other are printed one by one, with numbers for what masks say of them.
+    """
     with module.context, ir.Location.unknown():
         copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
-        run_passes(copy, [pass_named("split-masked-loops", "")])
+        if not _reduces_programs(copy):
+            run_passes(copy, [pass_named("split-masked-loops", "")])
         return copy
+
+
+def _reduces_programs(module: Module) -> bool:
+    found: list[Operation] = []
+    walk(module.body, found.append)
+    return any(op.name == AllReduceOp.full_name() and op.attributes["over"].value == PROGRAMS for op in found)
 
 
 def _file_text(kernel: KernelFunction, out: KernelText, inputs: Sequence[NamedTensor]) -> str:

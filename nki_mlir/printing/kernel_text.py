@@ -55,10 +55,12 @@ class KernelText:
     names: set[str] = field(default_factory=set)
     tensors: dict[Value | NamedTensor, NamedTensor] = field(default_factory=dict)
     defined: set[NamedTensor] = field(default_factory=set)
-    waiting: dict[Value, NamedTensor] = field(default_factory=dict)
-    zeroed: set[Value] = field(default_factory=set)
+    waiting: dict[Value | NamedTensor, NamedTensor] = field(default_factory=dict)
+    zeroed: set[Value | NamedTensor] = field(default_factory=set)
     registers: set[Value] = field(default_factory=set)      # buffers that are registers of an engine
     indices: IndexValues = field(default_factory=IndexValues)
+    generators: dict[Value, str] = field(default_factory=dict)      # states of random numbers, and their engines
+    cleared: dict[Value, int] = field(default_factory=dict)         # rows of what such a state is copied to
     loads: dict[Value, str] = field(default_factory=dict)   # what a register begins the next sum with
     started: set[Value] = field(default_factory=set)        # registers that an instruction has used
     depth: int = 1
@@ -124,7 +126,7 @@ class KernelText:
     def allocate(self, value: Value, tensor: NamedTensor) -> None:
         self.tensors[value] = self.waiting[value] = tensor
 
-    def use(self, *values: Value) -> None:
+    def use(self, *values: Value | NamedTensor) -> None:
         """Write the allocations that are still waiting."""
         for value in values:
             if (tensor := self.waiting.pop(value, None)) is not None:
@@ -136,8 +138,15 @@ class KernelText:
         """Write all of them, in front of a block that may use them."""
         self.use(*list(self.waiting))
 
-    def temporary(self, shape: Sequence[int], dtype: DType, space: str, expression: str = "") -> Tile:
-        """A new tile, all of its tensor; ``expression`` is the expression that defines it."""
+    def temporary(self, shape: Sequence[int], dtype: DType, space: str, expression: str = "",
+                  before: Value | NamedTensor | None = None) -> Tile:
+        """A new tile, all of its tensor; ``expression`` is the expression that defines it.
+
+        ``before``: a buffer of which rows go through it. Where that is new, its other rows are zeros.
+        """
+        if before in self.waiting:
+            self.zeroed.add(before)
+            self.use(before)
         tensor = NamedTensor("t0", tuple(shape), dtype, REGIONS[space], expression)
         self.write(f"{self.define(tensor)} = {tensor.definition}")
         self.tensors[tensor] = tensor

@@ -7,14 +7,16 @@ Rows move to a tile of their own and back. Under a mask that is no box the opera
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeGuard
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import HBM, PSUM, SBUF, Constraint, Tile
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Constraint, Linear, Tile
 from nki_mlir.dialects.nki.movement import IotaOp
 from nki_mlir.dialects.op import Elementwise, Op, TileField, changed
 from nki_mlir.dialects.target_rules import starts_legally
 from nki_mlir.dialects.verifier import verify
+from nki_mlir.machine import Machine
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText
 from nki_mlir.scalar.dtypes import INT32, UINT8
@@ -46,19 +48,77 @@ def placed(text: KernelText, op: Op) -> Iterator[Op]:
     yield changed(op, lambda tile: tile, **staged)
     for field, tile in moved:
         if field.writes:
-            call(text, op, "dma_copy", tile, staged[field.name])
+            put_rows(text, op, tile, staged[field.name])
 
 
 def _staged(text: KernelText, op: Op, field: TileField, tile: Tile) -> Tile:
     """A tile from partition 0 on with the elements that the operation reads."""
-    if tile.space == PSUM or is_backwards(tile):
-        raise Unprintable(what="a part of a tile that begins where no engine does and that no transfer reaches",
-                          fix="begin the part at a partition that is a multiple of 32")
-    text.use(tile.handle)
-    copy = text.temporary(tile.shape, tile.dtype, SBUF)
+    space = SBUF
+    if tile.space == PSUM:
+        inside = tile.patterned(partition=Linear(0))
+        space = SBUF if _allows(op, field, replace(inside, space=SBUF)) else PSUM
+    copy = text.temporary(tile.shape, tile.dtype, space, before=tile.handle)
     if field.reads:
-        call(text, op, "dma_copy", copy, tile)
+        take_rows(text, op, copy, tile)
     return copy
+
+
+def _allows(op: Op, field: TileField, tile: Tile) -> bool:
+    try:
+        verify(changed(op, lambda tile: tile, **{field.name: tile}, mask=(), limits=()))
+    except NkiMlirError:
+        return False
+    return True
+
+
+def take_rows(text: KernelText, op: Op, copy: Tile, tile: Tile) -> None:
+    """``copy`` = rows of a tile from any partition on, which transfers reach in SBUF only."""
+    source = tile
+    if tile.space == PSUM or is_backwards(tile):
+        around, rows = _around(text, tile)
+        held = text.temporary(around.shape, tile.dtype, SBUF)
+        call(text, op, "tensor_copy", held, around)
+        source = _rows_of(held, rows)
+    if copy.space == PSUM:
+        held = text.temporary(copy.shape, copy.dtype, SBUF)
+        call(text, op, "dma_copy", held, source)
+        call(text, op, "tensor_copy", copy, held)
+    else:
+        call(text, op, "dma_copy", copy, source)
+
+
+def put_rows(text: KernelText, op: Op, tile: Tile, copy: Tile) -> None:
+    """Rows of a tile from any partition on = ``copy``."""
+    if copy.space == PSUM:
+        held = text.temporary(copy.shape, copy.dtype, SBUF)
+        call(text, op, "tensor_copy", held, copy)
+        copy = held
+    if tile.space != PSUM and not is_backwards(tile):
+        call(text, op, "dma_copy", tile, copy)
+        return
+    around, rows = _around(text, tile)
+    held = text.temporary(around.shape, tile.dtype, SBUF)
+    call(text, op, "tensor_copy", held, around)
+    call(text, op, "dma_copy", _rows_of(held, rows), copy)
+    call(text, op, "tensor_copy", around, held)
+
+
+def _around(text: KernelText, tile: Tile) -> tuple[Tile, range]:
+    """A tile that begins where engines do and has the rows of another, and which of its rows those are."""
+    partition = tile.access.partition
+    count = tile.shape[0]
+    if partition is None or partition.symbols:
+        raise Unprintable(what="a part of PSUM that begins at a partition of a loop, where no engine does",
+                          fix="let the loop step by 32 partitions")
+    first = partition.const
+    starts = (first - first % Machine.quadrant, 0)
+    start = next(s for s in starts if text.machine.legal_start_partition(s, first - s + count))
+    rows = range(first - start, first - start + count)
+    return tile.patterned(partition=Linear(start), dims=((1, rows.stop), *tile.access.dims[1:])), rows
+
+
+def _rows_of(tile: Tile, rows: range) -> Tile:
+    return tile.patterned(partition=Linear(rows.start), dims=((1, len(rows)), *tile.access.dims[1:]))
 
 
 def can_select(op: Op) -> TypeGuard[Elementwise]:
@@ -82,16 +142,14 @@ def write_selected(text: KernelText, op: Elementwise, write: Write) -> None:
     write(text, changed(op, lambda tile: tile, dst=computed, mask=(), limits=()))
     chosen = _mask_tile(text, op, write)
     onto = target
-    if target.space == HBM or not starts_legally(text.machine, target):
-        if target.space == PSUM or is_backwards(target):
-            raise Unprintable(what="an operation under a mask on a part of a tile that no transfer reaches",
-                              fix="begin the part at a partition that is a multiple of 32")
+    moved = target.space == HBM or not starts_legally(text.machine, target)
+    if moved:
         onto = text.temporary(target.shape, target.dtype, SBUF)
-        call(text, op, "dma_copy", onto, target)
+        take_rows(text, op, onto, target)
     text.write(f"nisa.tensor_copy_predicated(dst={text.tile(op, onto)}, src={text.tile(op, computed)}, "
                f"predicate={text.tile(op, chosen)})")
-    if onto is not target:
-        call(text, op, "dma_copy", target, onto)
+    if moved:
+        put_rows(text, op, target, onto)
 
 
 def _mask_tile(text: KernelText, op: Elementwise, write: Write) -> Tile:

@@ -8,10 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile
+from nki_mlir.dialects.nisa.dynamic_access import ColumnsAddressed
 from nki_mlir.dialects.nisa.elementwise import AffineSelectOp
+from nki_mlir.dialects.nisa.indirect import DataAddressed, DmaGatherOp, DmaScatterOp
+from nki_mlir.dialects.nisa.matmul import MatmulTransposeOp
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
-from nki_mlir.dialects.nisa.random import RandomSeedOp, RandOp
-from nki_mlir.dialects.nisa.search import MatchReplace8Op
+from nki_mlir.dialects.nisa.random import RandomBitsOp, RandomSeedOp, RandOp
+from nki_mlir.dialects.nisa.search import MatchReplace8Op, TopkOp
 from nki_mlir.dialects.nki.elementwise import BinaryOp, BinaryScalarOp, SelectOp, UnaryOp
 from nki_mlir.dialects.nki.matmul import MatmulOp
 from nki_mlir.dialects.nki.movement import (
@@ -26,18 +29,24 @@ from nki_mlir.dialects.nki.movement import (
 from nki_mlir.dialects.nki.reduction import ReduceOp
 from nki_mlir.dialects.op import Elementwise, Op, changed
 from nki_mlir.language.current.instruction import ACTIVATION_FUNCTIONS
+from nki_mlir.printing.addresses import write_run_time_copy
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
 from nki_mlir.printing.masked import call, is_backwards, placed
 from nki_mlir.printing.statements import column, number_text, operator_text, with_repeats, write_instruction
 from nki_mlir.printing.tile_text import dtype_text, shape_text
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import FLOAT32
+from nki_mlir.scalar.dtypes import FLOAT32, INT32
+
+STATE_WORDS = {"vector": 24, "gpsimd": 6}      # of a generator, in each partition
 
 
 def write_statement(text: KernelText, op: Op) -> None:
     """Append the lines that compute what an operation does. It has no mask: tiles are what a mask left."""
-    if _loads_registers(text, op):
+    if _moves_state(text, op) or _loads_registers(text, op):
+        return
+    if isinstance(op, DataAddressed) and not isinstance(op, ColumnsAddressed):
+        write_run_time_copy(text, op)
         return
     op = with_repeats(op)
     if isinstance(op, CopyOp | TensorCopyOp) and is_row(op.src) and op.src.dtype is op.dst.dtype:
@@ -111,27 +120,51 @@ def _to_sbuf(text: KernelText, op: Op, tile: Tile) -> Tile:
     return staged
 
 
-def _forwards(op: Copying) -> Copying:
-    """A transfer whose tile in HBM steps forwards: each axis of both tiles may be walked from either end."""
-    outside = op.dst if op.dst.space == HBM else op.src
+def _forwards(text: KernelText, op: Copying) -> Copying | None:
+    """A transfer whose tile in HBM steps forwards: each axis of both tiles may be walked from either end.
+
+    None where rows of HBM go to partitions from the last to the first: they are addressed by a tile of indices.
+    """
+    outside, other = (op.dst, op.src) if op.dst.space == HBM else (op.src, op.dst)
     axes = [axis for axis, (step, _) in enumerate(outside.access.dims) if step < 0]
+    by_rows = 0 in axes and other.on_chip and other.shape[0] > 1
 
     def walked(tile: Tile) -> Tile:
         for axis in axes:
             count = tile.shape[axis]
-            if axis == 0 and tile.on_chip and count > 1:
-                raise Unprintable(what="a transfer that goes through the partitions backwards",
-                                  fix="transfer the rows one by one")
             moved = tile.access.moved(axis, Linear(count - 1))
             dims = tuple((-s, n) if k == axis else (s, n) for k, (s, n) in enumerate(tile.access.dims))
             tile = tile.patterned(partition=moved.partition, free=moved.free, dims=dims)
         return tile
-    return changed(op, walked)
+    if not by_rows:
+        return changed(op, walked)
+    del axes[0]
+    _move_rows_backwards(text, changed(op, walked))
+    return None
+
+
+def _move_rows_backwards(text: KernelText, op: Copying) -> None:
+    """A transfer whose rows in HBM are those of a table, counted from the last."""
+    outside = op.dst if op.dst.space == HBM else op.src
+    rows = outside.shape[0]
+    index = text.temporary((rows, 1), INT32, SBUF)
+    text.write(f"nisa.iota(dst={text.tile(op, index)}, pattern=[[0, 1]], offset={rows - 1}, channel_multiplier=-1)")
+    (step, count), *inner = outside.access.dims
+    table = outside.patterned(free=outside.access.free.plus(Linear(step * (count - 1))), dims=((-step, count), *inner))
+    if op.dst is outside:
+        write_run_time_copy(text, DmaScatterOp(dst=table, src=op.src, index=index, symbols=op.symbols,
+                                               ranges=op.ranges))
+    else:
+        write_run_time_copy(text, DmaGatherOp(dst=op.dst, src=table, index=index, symbols=op.symbols,
+                                              ranges=op.ranges))
 
 
 def _move(text: KernelText, op: Copying) -> None:
     """A transfer; PSUM, and what steps backwards on chip, is reached through a tile in SBUF."""
-    op = _forwards(op)
+    forwards = _forwards(text, op)
+    if forwards is None:
+        return
+    op = forwards
     source = _to_sbuf(text, op, op.src)
     if op.dst.space == PSUM or is_backwards(op.dst):
         text.use(op.dst.handle)
@@ -259,6 +292,47 @@ def _backwards(row: Tile) -> Tile:
     return row.patterned(dims=(rows, (-step, count)), free=row.access.free.plus(Linear(step * (count - 1))))
 
 
+def _matmul_transpose(text: KernelText, op: MatmulTransposeOp) -> None:
+    stationary, moving = text.tile(op, op.stationary), text.tile(op, op.moving)
+    text.write(f"nisa.nc_matmul(dst={text.tile(op, op.dst)}, stationary={stationary}, moving={moving}, "
+               "is_transpose=True)")
+
+
+def _random_bits(text: KernelText, op: RandomBitsOp) -> None:
+    text.started.add(op.state.handle)
+    text.write(f"nisa.rng(dst={text.tile(op, op.dst, exact=True)}, engine=nisa.engine.{generator(text, op.state)})")
+
+
+def generator(text: KernelText, state: Tile) -> str:
+    """The engine whose generator has this state."""
+    return text.generators.get(state.handle, "vector")
+
+
+def _moves_state(text: KernelText, op: Op) -> bool:
+    """Whether an operation reads or writes the state of a generator; its call is written then.
+
+    A state is 2 words of a tile; the instructions take all words that an engine has.
+    """
+    if not isinstance(op, TensorCopyOp):
+        return False
+    for tile, held in ((op.dst, op.src), (op.src, op.dst)):
+        if (engine := text.generators.get(tile.handle)) is not None:
+            words = STATE_WORDS[engine]
+            (_, rows), (step, _) = held.access.dims[0], held.access.dims[-1]
+            whole = held.patterned(dims=((1, text.cleared.pop(held.handle, rows)), (1, words)))
+            if len(held.shape) != 2 or step != 1 or held.access.free.const + words > held.row:
+                raise Unprintable(what="a part of a generator's state", fix="move all of its words")
+            name = "rand_get_state(dst" if tile is op.src else "rand_set_state(src_seeds"
+            text.write(f"nisa.{name}={text.tile(op, whole)}, engine=nisa.engine.{engine})")
+            return True
+    return False
+
+
+def _topk(text: KernelText, op: TopkOp) -> None:
+    text.write(f"nisa.topk(val_dst={text.tile(op, op.values, exact=True)}, "
+               f"idx_dst={text.tile(op, op.indices, exact=True)}, src={text.tile(op, op.src, exact=True)}, n={op.n})")
+
+
 def _rand(text: KernelText, op: RandOp) -> None:
     text.started.add(op.state.handle)
     _function(text, op, f"nl.rand({shape_text(op.dst.shape)}, dtype={dtype_text(op.dst.dtype)})")
@@ -273,5 +347,6 @@ TILE_OPERATIONS: dict[str, Callable[[KernelText, Any], None]] = {
     "nki.iota": _iota, "nisa.iota": _iota, "nki.binary": _binary, "nki.binary_scalar": _binary_scalar,
     "nki.unary": _unary, "nki.select": _select, "nki.matmul": _matmul, "nki.reduce": _reduce,
     "nki.device_print": _device_print, "nisa.affine_select": _affine_select,
-    "nisa.nc_match_replace8": _match_replace, "nisa.random_seed": _random_seed,
+    "nisa.nc_match_replace8": _match_replace, "nisa.topk": _topk, "nisa.rng": _random_bits,
+    "nisa.nc_matmul_transpose": _matmul_transpose, "nisa.random_seed": _random_seed,
     "nisa.rand": _rand}

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Copies whose addresses have a run-time part: transfers of a tensor that a register or a tile of indices moves.
+
+An address is ``start + sum(steps[k] * position[k]) + scale * index`` with an index below ``extent``. Where a dimension
+of the tensor has that scale and extent, it is an access pattern with ``scalar_offset`` or ``vector_offset``; otherwise
+one with a dimension for the index, which is subscripted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from nki_mlir.dialects.access import PSUM, SBUF, Linear, Tile, dense
+from nki_mlir.dialects.nisa.dynamic_access import OnChip, PatternAddressed, RunTimeIndexed
+from nki_mlir.dialects.nisa.indirect import DataAddressed, RowAddressed
+from nki_mlir.dialects.op import Op
+from nki_mlir.printing.errors import Unprintable
+from nki_mlir.printing.kernel_text import KernelText
+from nki_mlir.printing.masked import call, is_backwards
+from nki_mlir.printing.tile_text import dtype_text
+
+
+@dataclass(frozen=True)
+class RunTimeAddress:
+    """``steps`` and ``start`` count elements of the tensor; on chip axis 0 steps from partition to partition."""
+
+    table: Tile
+    start: Linear
+    steps: Sequence[int]
+    counts: Sequence[int]
+    index: Tile
+    scale: int
+    extent: int
+
+    @property
+    def single(self) -> bool:
+        """Whether one index moves all elements, and not each row its own."""
+        return prod(self.index.shape) == 1
+
+    def text(self, text: KernelText, op: Op) -> str:
+        text.use(self.table.handle)
+        tensor = text.tensors[self.table.handle]
+        name, base = tensor.name, list(self.table.base_shape)
+        if self.table.dtype is not self.table.base_dtype:
+            name = f"{name}.view({dtype_text(self.table.dtype)})"
+            base[-1] = base[-1] * self.table.base_dtype.itemsize // self.table.dtype.itemsize
+        index = text.tile(op, self.index)
+        pattern = [[step, count] for step, count in zip(self.steps, self.counts)]
+        start = text.indices.form(self.start, op.symbols)
+        rows, columns = [self.scale, self.extent], ", ".join(":" for _ in pattern[1:])
+        if not self.single:
+            pattern[0][0] = self.scale
+            if not self.table.on_chip and [prod(base[1:]), base[0]] == rows:
+                return f"{name}.ap({pattern}, offset={start}, vector_offset={index})"
+            return f"{name}.ap({[rows, *pattern[1:]]}, offset={start})[{index}, {columns}]"
+        for dim, extent in enumerate(base):
+            if [prod(base[dim + 1:]), extent] == rows:
+                return f"{name}.ap({pattern}, offset={start}, scalar_offset={index}, indirect_dim={dim})"
+        if self.table.on_chip and self.scale == prod(base[1:]):         # partitions
+            rows[1] += self.counts[0] - 1
+            return f"{name}.ap({[rows, *pattern[1:]]}, offset={start})[nl.ds({index}, {self.counts[0]}), {columns}]"
+        return f"{name}.ap({[*pattern, rows]}, offset={start})[:, {columns}, {index}]"
+
+
+def write_run_time_copy(text: KernelText, op: DataAddressed) -> None:
+    """A copy of which data choose the elements of one tile."""
+    address = address_of(text, op)
+    piece, is_read = op.piece, op.piece_field == "dst"
+    copied = piece
+    if piece.space == PSUM or is_backwards(piece):
+        text.use(piece.handle)
+        copied = text.temporary(piece.shape, piece.dtype, SBUF)
+        if not is_read:
+            call(text, op, "tensor_copy", copied, piece)
+    shown, where = text.tile(op, copied, exact=True), address.text(text, op)
+    if address.table.space == PSUM and is_read:
+        text.write(f"nisa.tensor_copy(dst={shown}, src={where})")
+    elif address.table.space == PSUM:
+        text.write(f"nisa.tensor_copy(dst={where}, src={shown})")
+    elif op.rmw == "add":
+        text.write(f"nisa.dma_compute(dst={where}, srcs=[{where}, {shown}], reduce_op=nl.add{_mode(op)})")
+    elif op.rmw != "bypass":
+        raise Unprintable(what=f"a transfer that combines by '{op.rmw}'", fix="read, combine and write the elements")
+    else:
+        target, source = (shown, where) if is_read else (where, shown)
+        text.write(f"nisa.dma_copy(dst={target}, src={source}{_mode(op)})")
+    if is_read and copied is not piece:
+        call(text, op, "tensor_copy", piece, copied)
+
+
+def _mode(op: DataAddressed) -> str:
+    return ", oob_mode=nisa.oob_mode.skip" if op.mode == "skip" else ""
+
+
+def address_of(text: KernelText, op: DataAddressed) -> RunTimeAddress:
+    """Where the elements of the piece lie in the table's tensor."""
+    table, counts = op.table, op.piece.shape
+    match op:
+        case PatternAddressed():
+            steps, scale, extent = list(op.steps), op.scale, op.extent
+            start, index = Linear(op.start), op.index
+        case RowAddressed():
+            start, scale, extent, index = Linear(), table.strides[0], table.shape[0], op.index
+            steps = [scale, *table.strides[1:]]
+        case RunTimeIndexed():
+            start, steps, scale, extent, index = _indexed(text, op)
+        case _:
+            raise Unprintable(what=f"'{op.full_name()}'", fix="write this part of the kernel by hand")
+    if isinstance(op, PatternAddressed | OnChip) and table.on_chip:
+        steps[0] = table.row
+    return RunTimeAddress(table, start.plus(table.offset), steps, counts, index, scale, extent)
+
+
+def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], int, int, Tile]:
+    """An index below an extent, which positions of the piece are added to: (start, steps, scale, extent, index)."""
+    table, counts = op.table, op.piece.shape
+    if len(op.scales) != 1:
+        raise Unprintable(what="a tile of which two dimensions are indexed at run time",
+                          fix="compute one index of both")
+    if not _is_whole(op, table):
+        raise Unprintable(what="a part of a tile that is indexed at run time", fix="index the whole tile")
+    (scale,), (extent,) = op.scales, op.extents
+    low, high = op.first.interval(op.ranges, counts)
+    index = op.offset
+    if low != high and op.mode == "skip":
+        raise Unprintable(what="a transfer that skips some elements of a row", fix="give each row an index of its own")
+    if low:                                     # the least index is that of the first element
+        moved = f"nl.add({text.tile(op, index)}, {low}, dtype={dtype_text(index.dtype)})"
+        index = text.temporary(index.shape, index.dtype, SBUF, moved)
+    position = op.position
+    steps = [dict(position.axes).get(axis, 0) for axis in range(len(counts))]
+    start = replace(position, axes=()).plus(Linear(-scale * low))
+    return start, steps, scale, extent - (high - low), index
+
+
+def _is_whole(op: RunTimeIndexed, table: Tile) -> bool:
+    """Whether the elements of a tile lie one after the other in its partitions, or in all of memory."""
+    first = int(isinstance(op, OnChip))
+    if table.on_chip and not first and prod(table.shape[1:]) != table.row:
+        return False
+    return all(n == 1 or a == b for n, a, b in zip(table.shape[first:], table.strides[first:],
+                                                   dense(table.shape[first:])))

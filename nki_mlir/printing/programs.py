@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Programs of a grid that reduce over each other: what each computes up to there, the reduction, and what follows.
+
+The programs' tiles exist at the same time, so each program has names and lines of its own. Other grids are loops.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from nki_mlir.bindings import Value
+from nki_mlir.dialects.access import SBUF, Tile
+from nki_mlir.dialects.meeting import PROGRAMS
+from nki_mlir.dialects.nisa.collectives import AllReduceOp, parsed
+from nki_mlir.dialects.nki.elementwise import BinaryOp
+from nki_mlir.dialects.nki.movement import CopyOp
+from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.printing.errors import Unprintable
+from nki_mlir.printing.index_text import IndexText, IndexValues
+from nki_mlir.printing.kernel_text import KernelText, NamedTensor
+from nki_mlir.printing.tile_operations import write_statement
+from nki_mlir.waist.function import ForLoop, FunctionBlock, FunctionNode, TileInstruction, nodes_of
+
+
+def reduction_over_programs(node: FunctionNode | None) -> AllReduceOp | None:
+    """A reduction over the programs of a launch; None for any other node."""
+    op = node.instruction if isinstance(node, TileInstruction) else None
+    return op if isinstance(op, AllReduceOp) and op.over == PROGRAMS else None
+
+
+@dataclass
+class ProgramPart:
+    """Nodes between two reductions, for such numbers of the loops around them."""
+
+    block: FunctionBlock
+    numbers: dict[Value, IndexText]
+
+
+@dataclass
+class ProgramPhase:
+    """What programs do up to a reduction over them, or up to their end."""
+
+    parts: list[ProgramPart] = field(default_factory=list)
+    reduction: FunctionNode | None = None
+
+
+def program_phases(body: FunctionBlock) -> list[ProgramPhase]:
+    """The parts of a body between reductions over programs. Loops that have a reduction are unrolled."""
+    phases = [ProgramPhase()]
+    _add_phases(body, {}, phases)
+    return phases
+
+
+def _add_phases(block: FunctionBlock, numbers: dict[Value, IndexText], phases: list[ProgramPhase]) -> None:
+    part = ProgramPart(FunctionBlock(), numbers)
+    phases[-1].parts.append(part)
+    for node in block.nodes:
+        if reduction_over_programs(node) is not None:
+            phases[-1].reduction = node
+            phases.append(ProgramPhase())
+        elif not any(reduction_over_programs(inner) is not None for inner in nodes_of(FunctionBlock([node]))):
+            part.block.nodes.append(node)
+            continue
+        elif isinstance(node, ForLoop) and (span := node.span) is not None:
+            for number in span:
+                _add_phases(node.body, {**numbers, node.variable: IndexText(number)}, phases)
+        else:
+            raise Unprintable(what="a reduction over programs in a branch or in a loop of the run time",
+                              fix="reduce behind it, over the tiles of all programs").located(location_of(node.op))
+        part = ProgramPart(FunctionBlock(), numbers)
+        phases[-1].parts.append(part)
+
+
+@dataclass
+class ProgramText:
+    """What one program has of its own in the text."""
+
+    tensors: dict[Value | NamedTensor, NamedTensor] = field(default_factory=dict)
+    waiting: dict[Value, NamedTensor] = field(default_factory=dict)
+    loads: dict[Value, str] = field(default_factory=dict)
+    started: set[Value] = field(default_factory=set)
+    indices: IndexValues = field(default_factory=IndexValues)
+
+    @contextmanager
+    def of(self, out: KernelText) -> Iterator[None]:
+        """Write lines of this program."""
+        shared = {name: getattr(out, name) for name in vars(self)}
+        vars(out).update(vars(self))
+        yield
+        vars(out).update(shared)
+
+
+def program_texts(grid: Sequence[int], ids: Sequence[Sequence[Value | None]], out: KernelText) -> list[ProgramText]:
+    """The programs in order, with what all of them share. ``ids`` are each program's."""
+    out.flush()
+    programs = []
+    for point, values in zip(itertools.product(*map(range, grid)), ids):
+        numbers = {v: IndexText(n) for v, n in zip(values, point) if v is not None}
+        programs.append(ProgramText({**out.tensors}, indices=IndexValues({**out.indices.texts, **numbers})))
+    return programs
+
+
+def write_reduction(out: KernelText, ops: Sequence[AllReduceOp], programs: Sequence[ProgramText]) -> None:
+    """The tiles of the programs of each group, folded in their order; each program has the result."""
+    op = ops[0]
+    for group in parsed(op.groups):
+        folded = _program_tile(out, ops[group[0]].src, programs[group[0]])
+        for count, member in enumerate(group[1:], 2):
+            value = _program_tile(out, ops[member].src, programs[member])
+            dtype = op.dst.dtype if count == len(group) else op.compute
+            assert dtype is not None
+            made = out.temporary(op.src.shape, dtype, SBUF)
+            write_statement(out, BinaryOp(dst=made, lhs=folded, rhs=value, op=op.op))
+            folded = made
+        for member in group:
+            result = _program_tile(out, ops[member].dst, programs[member])
+            write_statement(out, CopyOp(dst=result, src=folded))
+
+
+def _program_tile(out: KernelText, tile: Tile, program: ProgramText) -> Tile:
+    """A tile of a program as one of the text."""
+    with program.of(out):
+        out.use(tile.handle)
+        tensor: Any = program.tensors[tile.handle]
+    out.tensors[tensor] = tensor
+    return tile.on(tensor)

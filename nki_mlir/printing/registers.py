@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which tiles of a function are registers: conditions and bounds of loops of the run time, and their counters.
+
+A capture keeps a register in a [1, 1] tile of int32. Such a tile is a register in the text where loops ask for it and
+nothing else is done with it than what registers can: they are set, loaded, stored, and used as an address.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from nki_mlir.bindings import Value
+from nki_mlir.dialects.access import Tile
+from nki_mlir.dialects.buffer_types import memref_parts
+from nki_mlir.dialects.nki.elementwise import BinaryScalarOp
+from nki_mlir.dialects.nki.movement import Copying, Filling
+from nki_mlir.dialects.op import Op
+from nki_mlir.scalar.dtypes import INT32
+from nki_mlir.waist.function import (
+    BufferAllocation,
+    ElementLoad,
+    FunctionBlock,
+    FunctionNode,
+    IndexOperation,
+    ScalarConstant,
+    TileInstruction,
+    WhileLoop,
+    function_blocks,
+    nodes_of,
+)
+
+ADDRESSES = ("index", "offset")             # operands that are a part of an address
+
+
+@dataclass(frozen=True)
+class LoopTest:
+    """What a loop asks before each run of its body: ``register (comparison) limit``."""
+
+    register: Value
+    comparison: str
+    limit: Value | int
+
+
+@dataclass(frozen=True)
+class LoopRegister:
+    """A register of a loop alone, which ``begin`` sets in front of it: its counter where ``step`` is one."""
+
+    register: Value
+    begin: Op
+    limit: Value | int
+    step: int = 0
+
+
+def loop_test(loop: WhileLoop) -> LoopTest | None:
+    """None where the test is another than a comparison of a tile's element."""
+    numbers: dict[Value, Value | int] = {}
+    for node in loop.test.nodes:
+        match node:
+            case ElementLoad():
+                numbers[node.result] = node.memref
+            case ScalarConstant() if isinstance(node.number, int):
+                numbers[node.result] = int(node.number)
+            case IndexOperation() if node.result == loop.test.condition:
+                left, right = (numbers.get(v) for v in node.operands)
+                if left is None or right is None or isinstance(left, int):
+                    return None
+                return LoopTest(left, node.function, right)
+    return None
+
+
+def _adds_to(node: FunctionNode, register: Value) -> int:
+    """The number that a node adds to a register; 0 where it does something else."""
+    op = node.instruction if isinstance(node, TileInstruction) else None
+    if isinstance(op, BinaryScalarOp) and op.op == "add" and not op.mask and register == op.dst.handle == op.src.handle:
+        return int(op.scalar)
+    return 0
+
+
+def _uses(node: FunctionNode, value: Value) -> int:
+    return sum(operand == value for operand in node.op.operands)
+
+
+class Registers:
+    """The registers of a function, and its counted loops by the operation that is the loop."""
+
+    def __init__(self, body: FunctionBlock) -> None:
+        self.loops: dict[FunctionNode, LoopRegister] = {}
+        self.begins: set[FunctionNode] = set()          # what sets a loop's register: the loop says it
+        self.tests: dict[FunctionNode, LoopTest] = {}
+        self.values: set[Value] = set()
+        for block in _blocks(body):
+            self._note_loops(block)
+        if self.tests:
+            self._note_registers(body)
+
+    def _note_loops(self, block: FunctionBlock) -> None:
+        for position, node in enumerate(block.nodes):
+            if isinstance(node, WhileLoop) and (test := loop_test(node)) is not None:
+                self.tests[node] = test
+                begin = _begin(node, test.register, block.nodes[:position])
+                if begin is not None and (found := _loop_register(node, test, begin.instruction)) is not None:
+                    self.loops[node] = found
+                    self.begins.add(begin)
+
+    @property
+    def of_loops(self) -> set[Value]:
+        """The registers that belong to loops."""
+        return {loop.register for loop in self.loops.values()}
+
+    def _note_registers(self, body: FunctionBlock) -> None:
+        wanted = {v for t in self.tests.values() for v in (t.register, t.limit) if not isinstance(v, int)}
+        for loop in self.loops.values():
+            if isinstance(loop.begin, Copying):
+                wanted.add(loop.begin.src.handle)
+        wanted -= self.of_loops
+        possible = {n.result for n in nodes_of(body) if isinstance(n, BufferAllocation) and n.result in wanted
+                    and memref_parts(n.result.type) == ((1, 1), INT32, "sbuf")}
+        for node in nodes_of(body):
+            if isinstance(node, TileInstruction) and node not in self.begins:
+                op = node.instruction
+                possible -= {t.handle for f, t in op.operands()
+                             if t.handle in possible and not is_register_use(op, f.name, t)}
+        self.values = possible
+
+
+def _begin(loop: WhileLoop, register: Value, before: Sequence[FunctionNode]) -> TileInstruction | None:
+    """What sets a register in front of a loop; None where others than this and the loop use it."""
+    begins = [n for n in before if isinstance(n, TileInstruction) and _uses(n, register)]
+    inside = sum(_uses(node, register) for node in [*nodes_of(loop.test), *nodes_of(loop.body)])
+    if len(begins) != 1 or inside + _uses(begins[0], register) != len(list(register.uses)):
+        return None
+    return begins[0]
+
+
+def _loop_register(loop: WhileLoop, test: LoopTest, begin: Op) -> LoopRegister | None:
+    """None where the loop does with its register what no loop of the language does."""
+    register, nodes = test.register, list(nodes_of(loop.body))
+    step = _adds_to(loop.body.nodes[-1], register) if test.comparison == "lt" and nodes else 0
+    if step < 1 and (test.comparison, test.limit) != ("ne", 0):
+        return None
+    if begin.mask or not isinstance(begin, Filling | Copying) or begin.dst.handle != register:
+        return None
+    for node in nodes[:-1] if step > 0 else nodes:
+        if isinstance(node, TileInstruction):
+            op = node.instruction
+            if not all(is_register_use(op, f.name, t) and not (step > 0 and f.writes)
+                       for f, t in op.operands() if t.handle == register):
+                return None
+    return LoopRegister(register, begin, test.limit, max(step, 0))
+
+
+def is_register_use(op: Op, field: str, tile: Tile) -> bool:
+    """Whether a register can be this operand of an operation."""
+    if op.mask or tile.dtype is not INT32:
+        return False
+    if field in ADDRESSES:
+        return tile.shape == (1, 1)
+    if isinstance(op, Filling):
+        return True
+    return isinstance(op, Copying) and all(t.dtype is INT32 or not t.dtype.is_integer or t.dtype.itemsize < 4
+                                           for t in (op.dst, op.src)) and op.dst.handle != op.src.handle
+
+
+def _blocks(block: FunctionBlock) -> Iterator[FunctionBlock]:
+    yield block
+    for node in block.nodes:
+        for inner in function_blocks(node):
+            yield from _blocks(inner)

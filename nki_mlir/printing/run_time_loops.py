@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Loops whose trip counts are known at run time: ``nl.fori_loop`` and ``nl.while_loop``, and registers.
+
+The body of such a loop is a function within the kernel.
+"""
+
+from collections.abc import Callable
+
+from nki_mlir.bindings import Value
+from nki_mlir.dialects.access import SBUF, full_tile
+from nki_mlir.dialects.nki.elementwise import BinaryOp, BinaryScalarOp
+from nki_mlir.dialects.nki.movement import Copying, Filling
+from nki_mlir.dialects.op import Op
+from nki_mlir.printing.errors import Unprintable
+from nki_mlir.printing.kernel_text import KernelText, NamedTensor
+from nki_mlir.printing.registers import LoopRegister, LoopTest, Registers
+from nki_mlir.printing.tile_operations import write_statement
+from nki_mlir.scalar.dtypes import INT32
+from nki_mlir.waist.function import WhileLoop
+
+COMPARISONS = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal",
+               "ne": "not_equal"}
+
+
+def allocate_register(text: KernelText, value: Value) -> None:
+    """A register in place of the tile that a capture keeps it in."""
+    text.allocate(value, NamedTensor("register", (1, 1), INT32, "", "nisa.register_alloc()"))
+
+
+def write_register(text: KernelText, op: Op, registers: Registers) -> bool:
+    """Whether an operation sets, loads or stores a register; its call is written then."""
+    if not isinstance(op, Filling | Copying):
+        return False
+    known = registers.values | registers.of_loops
+    sets = op.dst.handle in known
+    if isinstance(op, Filling):
+        if sets:
+            text.write(f"nisa.register_move({text.tile(op, op.dst)}, {round(op.value)})")
+        return sets
+    reads = op.src.handle in known
+    if sets or reads:
+        source = text.tile(op, op.src)
+        function = "register_move" if sets and reads else "register_load" if sets else "register_store"
+        text.write(f"nisa.{function}({text.tile(op, op.dst)}, {source})")
+    return sets or reads
+
+
+def write_while(text: KernelText, loop: WhileLoop, registers: Registers, body: Callable[[], None]) -> None:
+    """A loop with a condition, or one that counts."""
+    own, test = registers.loops.get(loop), registers.tests.get(loop)
+    if own is not None:
+        _write_loop(text, own, registers, body)
+    elif test is not None:
+        _write_conditional(text, test, body)
+    else:
+        raise Unprintable(what="a loop whose condition is computed from several numbers",
+                          fix="compute the condition in a tile of one element")
+
+
+def _write_loop(text: KernelText, loop: LoopRegister, registers: Registers, body: Callable[[], None]) -> None:
+    """A loop with a register that is its alone, the parameter of its body."""
+    begin = loop.begin
+    if isinstance(begin, Copying):
+        first = _register(text, begin.src.handle, text.tile(begin, begin.src), registers)
+    else:
+        assert isinstance(begin, Filling)
+        first = str(round(begin.value)) if loop.step else f"nisa.register_alloc({round(begin.value)})"
+    bound = str(loop.limit)
+    if not isinstance(loop.limit, int):
+        text.use(loop.limit)
+        bound = _register(text, loop.limit, text.tensors[loop.limit].name, registers)
+    text.flush()
+    function = text.unique("body", "body")
+    parameter = text.unique("i" if loop.step else "going", "i")
+    text.tensors[loop.register] = NamedTensor(parameter, (1, 1), INT32, "")
+    with text.block(f"def {function}({parameter}):"):
+        body()
+        if not loop.step:
+            text.write(f"return {parameter}")
+    if loop.step:
+        step = f", step={loop.step}" if loop.step != 1 else ""
+        text.write(f"nl.fori_loop({first}, {bound}, {function}{step})")
+    else:
+        text.write(f"nl.while_loop({first}, {function})")
+
+
+def _register(text: KernelText, value: Value, shown: str, registers: Registers) -> str:
+    return shown if value in registers.values | registers.of_loops else f"nisa.register_alloc({shown})"
+
+
+def _write_conditional(text: KernelText, test: LoopTest, body: Callable[[], None]) -> None:
+    """A loop whose register is loaded from a tile."""
+    first = f"nisa.register_alloc({_condition(text, test)})"
+    text.flush()
+    function, going = text.unique("body", "body"), text.unique("going", "going")
+    with text.block(f"def {function}({going}):"):
+        body()
+        text.write(f"nisa.register_load({going}, {_condition(text, test)})")
+        text.write(f"return {going}")
+    text.write(f"nl.while_loop({first}, {function})")
+
+
+def _condition(text: KernelText, test: LoopTest) -> str:
+    """The tile of one element that is not 0 where the loop goes on."""
+    if (test.comparison, test.limit) == ("ne", 0):
+        text.use(test.register)
+        return text.tensors[test.register].name
+    flag, left = text.temporary((1, 1), INT32, SBUF), full_tile(test.register, (1, 1), INT32, SBUF)
+    operator = COMPARISONS[test.comparison]
+    if isinstance(test.limit, int):
+        write_statement(text, BinaryScalarOp(dst=flag, src=left, op=operator, scalar=float(test.limit)))
+    else:
+        right = full_tile(test.limit, (1, 1), INT32, SBUF)
+        write_statement(text, BinaryOp(dst=flag, lhs=left, rhs=right, op=operator))
+    return text.tensors[flag.handle].name

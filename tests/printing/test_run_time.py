@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What is known at run time only: loops, registers, addresses, programs that reduce over each other, generators."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.language.beta import isa as beta_nisa
+from nki_mlir.language.beta import language as beta_nl
+from nki_mlir.language.beta import nki as beta_nki
+from nki_mlir.language.beta.typing import scalar
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
+from nki_mlir.printing.errors import Unprintable
+
+from .reading import printed, reread
+
+EXECUTORS = ("eager", "interpreter", "jit", "isa")
+X = np.arange(512, dtype=np.float32).reshape(64, 8)
+COUNT = np.array([[3]], np.int32)
+ROWS = np.array([[5], [0], [63], [5]], np.int32)
+
+
+def checked(kernel, arrays, expected, executors=EXECUTORS[:2]):
+    """The text of a kernel that computes such an array, before and after it is read; its third text is the second."""
+    text = printed(kernel, arrays)
+    again = reread(text)
+    for executor in executors:
+        np.testing.assert_array_equal(again.on(executor)(*arrays), expected)
+    second = printed(again, arrays)
+    assert printed(reread(second), arrays) == second
+    return text
+
+
+@nki.jit
+def counted(x, count):
+    out = nl.ndarray((64, 8), nl.float32, buffer=nl.shared_hbm)
+    rows, number = nl.load(x), nl.load(count)
+    limit = nisa.register_alloc()
+    nisa.register_load(limit, number)
+
+    def body(i):
+        nisa.tensor_scalar(rows, rows, op0=nl.add, operand0=1.0)
+    nl.fori_loop(1, limit, body)
+    nisa.dma_copy(out, rows)
+    return out
+
+
+def test_a_counted_loop_is_fori_loop():
+    text = checked(counted, [X, COUNT], X + 2, EXECUTORS)
+    assert "    nl.fori_loop(1, register, body)\n" in text and "nisa.register_load(register, t" in text
+
+
+@nki.jit
+def conditional(x, count):
+    out = nl.ndarray((64, 8), nl.float32, buffer=nl.shared_hbm)
+    rows, left = nl.load(x), nl.load(count)
+    going = nisa.register_alloc()
+    nisa.register_load(going, left)
+
+    def body(going):
+        nisa.tensor_scalar(rows, rows, op0=nl.add, operand0=1.0)
+        nisa.tensor_scalar(left, left, op0=nl.subtract, operand0=1)
+        nisa.register_load(going, left)
+        return going
+    nl.while_loop(going, body)
+    nisa.dma_copy(out, rows)
+    return out
+
+
+def test_a_condition_in_a_register_is_while_loop():
+    text = checked(conditional, [X, COUNT], X + 3, EXECUTORS)
+    assert "    nl.while_loop(register, body)\n" in text
+    assert "        nisa.register_load(going, t1)\n        return going\n" in text
+
+
+@beta_nki.jit
+def beta_while(x, count):
+    out = beta_nl.ndarray((64, 8), beta_nl.float32, buffer=beta_nl.shared_hbm)
+    rows, left = beta_nl.load(x), beta_nl.load(count)
+    going = scalar(True)
+    while going:
+        rows[...] = beta_nl.add(rows, 1.0)
+        left[...] = beta_nl.subtract(left, 1)
+        going = scalar(left)
+    beta_nl.store(out, rows)
+    return out
+
+
+def test_a_condition_in_a_tile_is_loaded():
+    text = checked(beta_while, [X, COUNT], X + 3)
+    assert "nl.while_loop(nisa.register_alloc(t" in text
+
+
+@nki.jit
+def addressed(x, rows, count):
+    out = nl.ndarray((4, 8), nl.float32, buffer=nl.shared_hbm)
+    index, number, tile = nl.load(rows), nl.load(count), nl.load(x[0:4])
+    gathered = nl.ndarray((4, 8), nl.float32)
+    nisa.dma_copy(gathered, x.ap([[8, 4], [1, 8]], vector_offset=index))
+    part = nl.ndarray((4, 2), nl.float32)
+    nisa.tensor_copy(part, tile.ap([[8, 4], [1, 2]], scalar_offset=number, indirect_dim=1))
+    nisa.tensor_copy(gathered.ap([[8, 4], [1, 2]], scalar_offset=number, indirect_dim=1), part)
+    nisa.dma_copy(out, gathered)
+    return out
+
+
+def test_run_time_addresses_are_access_patterns():
+    expected = X[ROWS[:, 0]]
+    expected[:, 3:5] = X[0:4, 3:5]
+    text = checked(addressed, [X, ROWS, COUNT], expected, EXECUTORS)
+    assert "src=x.ap([[8, 4], [1, 8]], offset=0, vector_offset=" in text
+    assert ".ap([[8, 4], [1, 2]], offset=0, scalar_offset=" in text and ", indirect_dim=1)" in text
+
+
+@beta_nki.jit
+def gathered_and_scattered(x, rows):
+    out = beta_nl.ndarray((64, 8), beta_nl.float32, buffer=beta_nl.shared_hbm)
+    index, column = beta_nl.load(rows), beta_nl.arange(8)[None, :]
+    beta_nl.store(out, beta_nl.load(x))
+    beta_nl.store(out[index, column], beta_nl.load(x[index, column]) + 1000.0)
+    return out
+
+
+def test_rows_by_a_tile_of_indices():
+    rows = np.array([[5], [0], [63], [7]], np.int32)
+    expected = X.copy()
+    expected[rows[:, 0]] += 1000
+    text = checked(gathered_and_scattered, [X, rows], expected)
+    assert text_has(text, "src=x.ap([[8, 4], [1, 8]], offset=0, vector_offset=t0)",
+                    "dst=out.ap([[8, 4], [1, 8]], offset=0, vector_offset=t0)")
+
+
+def text_has(text, *parts):
+    return all(part in text for part in parts)
+
+
+@beta_nki.jit
+def dynamic_columns(x, count):
+    out = beta_nl.ndarray((64, 2), beta_nl.float32, buffer=beta_nl.shared_hbm)
+    tile, number = beta_nl.load(x), beta_nl.load(count)
+    p, f = beta_nl.mgrid[0:64, 0:2]
+    beta_nl.store(out, beta_nisa.tensor_copy_dynamic_src(tile[p, number[0, 0] + f]))
+    return out
+
+
+def test_columns_by_a_number_of_the_run_time():
+    checked(dynamic_columns, [X, COUNT], X[:, 3:5])
+
+
+@beta_nki.jit
+def reversed_rows(x):
+    out = beta_nl.ndarray((64, 8), beta_nl.float32, buffer=beta_nl.shared_hbm)
+    p, f = beta_nl.mgrid[0:64, 0:8]
+    beta_nl.store(out[63 - p, f], beta_nl.load(x[63 - p, 7 - f]) * 2.0)
+    return out
+
+
+def test_rows_backwards_are_rows_of_a_table():
+    text = checked(reversed_rows, [X], X[:, ::-1] * 2)
+    assert "nisa.iota(" in text and "channel_multiplier=-1)" in text
+
+
+@beta_nki.jit
+def reducing(x):
+    out = beta_nl.ndarray((2, 3, 8, 8), beta_nl.float32, buffer=beta_nl.shared_hbm)
+    i, j = beta_nl.program_id(0), beta_nl.program_id(1)
+    own = beta_nl.load(x[beta_nl.ds((i * 3 + j) * 8, 8), :])
+    total = beta_nl.all_reduce(own, op=np.add, program_axes=1)
+    beta_nl.store(out[i, j], beta_nl.all_reduce(total, op=np.maximum, program_axes=[0, 1]) - own)
+    return out
+
+
+def test_programs_that_reduce_over_each_other():
+    blocks = X[:48].reshape(2, 3, 8, 8)
+    totals = blocks.sum(1, keepdims=True)
+    text = checked(reducing[2, 3], [X], totals.max(0, keepdims=True) - blocks)
+    assert text.count("op=nl.add") == 4 and "range(" not in text
+
+
+@beta_nki.jit
+def reducing_in_a_loop(x):
+    out = beta_nl.ndarray((2, 64, 8), beta_nl.float32, buffer=beta_nl.shared_hbm)
+    for k in beta_nl.affine_range(2):
+        part = beta_nl.load(x[beta_nl.ds(k * 32, 32), :])
+        beta_nl.store(out[beta_nl.program_id(0), beta_nl.ds(k * 32, 32), :],
+                      beta_nl.all_reduce(part, op=np.add, program_axes=0))
+    return out
+
+
+def test_a_loop_with_a_reduction_over_programs_is_unrolled():
+    text = checked(reducing_in_a_loop[2], [X], np.stack([X * 2, X * 2]))
+    assert text_has(text, "src=x[0:32, :]", "src=x[32:64, :]", "dst=out[1:2, 32:64, :]")
+
+
+@beta_nki.jit
+def reducing_in_a_branch(x):
+    out = beta_nl.ndarray((2, 64, 8), beta_nl.float32, buffer=beta_nl.shared_hbm)
+    part = beta_nl.load(x)
+    for k in beta_nl.affine_range(2):
+        if k > 0:
+            beta_nl.store(out[beta_nl.program_id(0)], beta_nl.all_reduce(part, op=np.add, program_axes=0))
+        else:
+            beta_nl.store(out[beta_nl.program_id(0)], part)
+    return out
+
+
+def test_a_reduction_over_programs_in_a_branch_is_an_error():
+    with pytest.raises(Unprintable, match="a reduction over programs in a branch or in a loop of the run time") as found:
+        printed(reducing_in_a_branch[2], [X])
+    assert found.value.at.line == reducing_in_a_branch.func.__code__.co_firstlineno + 5
+
+
+@nki.jit
+def generators(x):
+    drawn = nl.ndarray((1, 4), nl.uint32, buffer=nl.shared_hbm)
+    again = nl.ndarray((1, 4), nl.uint32, buffer=nl.shared_hbm)
+    state = nl.ndarray((1, 6), nl.uint32)
+    nisa.rand_get_state(state, engine=nisa.engine.gpsimd)
+    for out in (drawn, again):
+        nisa.rand_set_state(state, engine=nisa.engine.gpsimd)
+        tile = nl.ndarray((1, 4), nl.uint32)
+        nisa.rng(tile, engine=nisa.engine.gpsimd)
+        nisa.dma_copy(out, tile)
+    return drawn, again
+
+
+def test_states_of_generators(monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    text = printed(generators, [X])
+    assert text_has(text, "nisa.rand_get_state(dst=", "nisa.rand_set_state(src_seeds=", "engine=nisa.engine.gpsimd)")
+    drawn, again = reread(text).on("interpreter")(X)
+    np.testing.assert_array_equal(drawn, again)
+    np.testing.assert_array_equal(drawn, generators.on("interpreter")(X)[0])
+    second = printed(reread(text), [X])
+    assert second.count("nisa.memset") == text.count("nisa.memset") == 0
