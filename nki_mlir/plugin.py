@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nki_mlir.bindings import ir
     from nki_mlir.diagnostics import KernelError, NkiMlirError
     from nki_mlir.dialects.access import Linear
+    from nki_mlir.dialects.attributes import Attributes
     from nki_mlir.dialects.kernel_function import kernel_functions
     from nki_mlir.dialects.mlir_ops import read_op, walk, write_op
     from nki_mlir.dialects.nisa.opaque import PartitionWise
@@ -32,6 +33,7 @@ HOMES = {
     "nki_mlir.bindings": "ir",
     "nki_mlir.diagnostics": "KernelError NkiMlirError",
     "nki_mlir.dialects.access": "Linear",
+    "nki_mlir.dialects.attributes": "Attributes",
     "nki_mlir.dialects.kernel_function": "kernel_functions",
     "nki_mlir.dialects.mlir_ops": "read_op walk write_op",
     "nki_mlir.dialects.nisa.opaque": "PartitionWise",
@@ -46,8 +48,8 @@ HOMES = {
 }
 _HOME = {name: module for module, names in HOMES.items() for name in names.split()}
 
-__all__ = ["API_VERSION", "BrokenPlugin", "Check", "Elementwise", "Engine", "Extension", "In", "InOut", "Integers",
-           "KernelError", "Level", "Linear", "Machine", "NisaOp", "NkiMlirError", "Out", "PartitionWise", "Pass",
+__all__ = ["API_VERSION", "Attributes", "BrokenPlugin", "Check", "Elementwise", "Engine", "Extension", "In", "InOut",
+           "Integers", "KernelError", "Level", "Linear", "Machine", "NisaOp", "NkiMlirError", "Out", "PartitionWise", "Pass",
            "ScalarFunctions", "TargetCheck", "V", "Work", "changed", "executor", "instruction", "ir",
            "kernel_functions", "load", "machine_named", "pass_named", "read_op", "run_passes", "walk", "write_op"]
 
@@ -69,8 +71,11 @@ def load(module: str) -> list[Extension]:
     """
     from nki_mlir import extensions  # start-up: imported on first use
     from nki_mlir.dialects import catalogue
+    from nki_mlir.passes.pass_manager import check_plugin_files
     found = extensions.add(module)
     for one in found:
         if one.group == "ops":
             catalogue.add(one)
+        if one.group == "passes":
+            check_plugin_files()
     return found

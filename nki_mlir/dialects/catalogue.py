@@ -4,17 +4,26 @@
 Plugins add theirs.
 """
 
+import ast
 import importlib
+import inspect
 import re
 import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
 from nki_mlir import extensions
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.op import REGISTRY
+from nki_mlir.dialects.op import REGISTRY, Op
+from nki_mlir.scalar.activation import ACTIVATIONS
+from nki_mlir.scalar.alu import ALU
 
 FAMILIES = ("nki", "nisa")
+PLUGIN_OPCODES = range(0xC0, 0xF0)              # no operation of ours has one of these
+SCALAR_TABLES: dict[str, Iterable[str]] = {"alu": ALU, "activation": ACTIVATIONS}   # by the function of a body
 NAME = re.compile("[a-z_][a-z0-9_]*")          # of operations and their fields, as IRDL has them
 
 
@@ -49,8 +58,37 @@ def add(one: extensions.Extension) -> None:
         if wrong := [n for n in (REGISTRY[name].name, *fields) if not NAME.fullmatch(n)]:
             raise extensions.BrokenPlugin(what=f"operation '{name}'", origin=one.origin, text=(
                 f"'{wrong[0]}' is no name in MLIR, which has small letters, digits and underscores"))
+        if text := _fault(REGISTRY[name], before.values()):
+            raise extensions.BrokenPlugin(what=f"operation '{name}'", origin=one.origin, text=text)
         if is_late(name):
             raise LateOperation(op=name)
+
+
+def _fault(cls: type[Op], others: Iterable[type[Op]]) -> str:
+    """What is wrong with the opcode of a plugin's class, or with the functions that it computes by."""
+    if cls.opcode not in PLUGIN_OPCODES:
+        return f"opcode {cls.opcode:#x} is not from {PLUGIN_OPCODES[0]:#x} to {PLUGIN_OPCODES[-1]:#x}"
+    if taken := next((other for other in others if other.opcode == cls.opcode), None):
+        return f"opcode {cls.opcode:#x} is that of {taken.full_name()} in {taken.__module__}"
+    for function, name in _scalar_functions(cls):
+        table = SCALAR_TABLES[function]
+        if name not in table:
+            nearest = get_close_matches(name, table, 1)
+            return f"s.{function} has no '{name}'" + (f"; did you mean '{nearest[0]}'?" if nearest else "")
+    return ""
+
+
+def _scalar_functions(cls: type[Op]) -> Iterator[tuple[str, str]]:
+    """("alu", "add") for each ``s.alu("add", ...)`` that the text of a class has."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    except (OSError, SyntaxError):                  # its text is not there: errors come when it is used
+        return
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr=function), args=[ast.Constant(value=str(name)), *_]
+                          ) if function in SCALAR_TABLES:
+                yield function, name
 
 
 def is_late(name: str) -> bool:

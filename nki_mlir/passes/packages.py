@@ -18,11 +18,21 @@ def register(*packages: str) -> None:
     PACKAGES.extend(package for package in packages if package not in PACKAGES)
 
 
+def plugin_files() -> Iterator[tuple[extensions.Extension, Path]]:
+    """(extension, file) of everything in the packages of plugins; nothing is imported."""
+    for one in extensions.of("passes").values():
+        yield from ((one, file) for _, file in _files(one.module))
+
+
 def files() -> Iterator[tuple[str, Path]]:
     """(module, file) of everything in the registered packages; nothing is imported."""
     for package in (*PACKAGES, *(one.module for one in extensions.of("passes").values())):
-        top, *inner = package.split(".")
-        spec = importlib.util.find_spec(top)
-        for root in (spec and spec.submodule_search_locations) or ():
-            for file in sorted(Path(root, *inner).glob("*.py")):
-                yield f"{package}.{file.stem}", file
+        yield from _files(package)
+
+
+def _files(package: str) -> Iterator[tuple[str, Path]]:
+    top, *inner = package.split(".")
+    spec = importlib.util.find_spec(top)
+    for root in (spec and spec.submodule_search_locations) or ():
+        for file in sorted(Path(root, *inner).glob("*.py")):
+            yield f"{package}.{file.stem}", file

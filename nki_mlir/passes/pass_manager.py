@@ -57,14 +57,29 @@ class Pass:
         """Change the module in place. It is valid before and after, and means the same."""
 
 
+# A class statement with a name, of a pass; classes of operations have engines, too.
+DECLARED_PASS = re.compile(r"^class \w+\((?:\w+\.)*Pass,[^)]*\bname=[\"']([^\"']+)[\"']", re.MULTILINE)
+
+
 def file_names(only: str = "") -> dict[str, str]:
     """Pass name -> module, of one or of all, by looking at the files of the registered packages."""
+    check_plugin_files(only)
     modules: dict[str, str] = {}
     for module, file in packages.files():
         name = file.stem.replace("_", "-")
         if only in ("", name) and f'name="{name}"' in file.read_text() and modules.setdefault(name, module) != module:
             raise extensions.SameName(what="pass", name=name, one=modules[name], other=module)
     return modules
+
+
+def check_plugin_files(only: str = "") -> None:
+    """An error where a plugin has a pass of such a name, or of any, in a file of another."""
+    for one, file in packages.plugin_files():
+        for name in DECLARED_PASS.findall(file.read_text()):
+            home = f"{name.replace('-', '_')}.py"
+            if only in ("", name) and file.name != home:
+                raise extensions.BrokenPlugin(what=f"pass '{name}'", origin=one.origin,
+                                              text=f"it is in {file.name}, and a pass is found by its file, {home}")
 
 
 def passes_named(name: str, options: str = "") -> "list[Pass]":

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nki_mlir import extensions, plugin
-from nki_mlir.dialects import catalogue
+from nki_mlir.dialects import catalogue, mlir_ops
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.extensions import BrokenPlugin, Extension, PluginVersion, SameName
 from nki_mlir.language.added_instructions import NotRegular, instruction
@@ -148,6 +148,56 @@ def test_a_pass__is_found_by_its_file(package):
         pass_named("p-old")
 
 
+def test_the_pass_of_the_document__runs(package):
+    document = (Path(__file__).parent.parent.parent / "docs" / "plugins.md").read_text()
+    text = next(part.split("```")[0] for part in document.split("```python\n") if part.startswith('"""example-count-clamps'))
+    package("p_document", {"passes/__init__.py": "", "passes/example_count_clamps.py": text}, ("passes", "p", "passes"))
+    with mlir_ops.new_context():
+        module = plugin.ir.Module.parse("func.func @kernel() { return }")
+        plugin.run_passes(module, [pass_named("example-count-clamps", "widest=2")])
+        assert str(module.body.operations[0].attributes["example.clamps"]) == '"0, 0 wide"'
+
+
+def test_a_pass_in_a_file_of_another_name__is_refused(package):
+    package("p_misplaced", {"passes/__init__.py": "", "passes/merging.py":
+            'from nki_mlir.plugin import Pass\n\nclass Merge(Pass, name="p-merge"):\n    pass\n'},
+            ("passes", "p", "passes"))
+    for listed in (lambda: pass_named("p-merge"), file_names):
+        with pytest.raises(BrokenPlugin, match=r"pass 'p-merge' of plugin p_misplaced cannot be loaded: it is in "
+                                               r"merging\.py, and a pass is found by its file, p_merge\.py"):
+            listed()
+    assert pass_named("verify-target").name == "verify-target"
+
+
+@pytest.mark.parametrize("opcode, fault", [
+    ("0x10", "opcode 0x10 is not from 0xc0 to 0xef"), ("0xF0", "opcode 0xf0 is not from 0xc0 to 0xef"),
+    ("0", "opcode 0x0 is not from 0xc0 to 0xef"), ("0xC7", "opcode 0xc7 is that of nisa.p_first in p_opcode_0xC7.m")])
+def test_opcodes__are_in_the_range_of_plugins_and_free(package, opcode, fault):
+    first = OP.format(cls="First", name="p_first", role="Out", more="")
+    second = OP.format(cls="Second", name="p_second", role="Out", more="").replace("0xC7", opcode)
+    package(f"p_opcode_{opcode}", {"m.py": first, "n.py": second})
+    before = dict(REGISTRY)
+    with pytest.raises(catalogue.LateOperation):        # the class is in the registry
+        catalogue.add(Extension("ops", "a", f"p_opcode_{opcode}.m", "p"))
+    with pytest.raises(BrokenPlugin, match=f"operation 'nisa.p_second' of plugin p cannot be loaded: {fault}"):
+        catalogue.add(Extension("ops", "b", f"p_opcode_{opcode}.n", "p"))
+    forget_classes(before)
+
+
+@pytest.mark.parametrize("call, fault", [
+    ('s.alu("minimun", src, src)', "s.alu has no 'minimun'; did you mean 'minimum'?"),
+    ('s.activation("sigmoyd", src)', "s.activation has no 'sigmoyd'; did you mean 'sigmoid'?")])
+def test_functions_of_a_body__are_those_of_the_scalar_library(package, call, fault):
+    body = f"def body(self, s, src):\n        return {call}"
+    name = f"p_body_{len(call)}"
+    package(name, {"m.py": OP.format(cls="Misspelt", name="p_misspelt", role="Out", more=body)})
+    before = dict(REGISTRY)
+    with pytest.raises(BrokenPlugin) as error:
+        catalogue.add(Extension("ops", "a", f"{name}.m", "p"))
+    assert error.value.headline == f"operation 'nisa.p_misspelt' of plugin p cannot be loaded: {fault}"
+    forget_classes(before)
+
+
 def test_pipelines__are_texts_of_passes(package):
     package("p_lines", {"m.py": "good = 'cse,verify-target'\nbad = ('cse',)\nwrong = 'a b'\n"},
             *[("pipelines", name, f"m:{name}") for name in ("good", "bad", "wrong")])
@@ -176,7 +226,6 @@ def test_operations__have_names_that_mlir_has(package, name, more, wrong):
 
 
 def test_operations__come_before_the_dialects(package):
-    from nki_mlir.dialects import mlir_ops
     assert mlir_ops.OPERATIONS
     package("p_late", {"m.py": OP.format(cls="Late", name="p_late", role="Out", more="")})
     with pytest.raises(catalogue.LateOperation, match=r"operation nisa.p_late of a plugin comes after the first kernel"):
