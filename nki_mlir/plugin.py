@@ -49,8 +49,8 @@ HOMES = {
 _HOME = {name: module for module, names in HOMES.items() for name in names.split()}
 
 __all__ = ["API_VERSION", "Attributes", "BrokenPlugin", "Check", "Elementwise", "Engine", "Extension", "In", "InOut",
-           "Integers", "KernelError", "Level", "Linear", "Machine", "NisaOp", "NkiMlirError", "Out", "PartitionWise", "Pass",
-           "ScalarFunctions", "TargetCheck", "V", "Work", "changed", "executor", "instruction", "ir",
+           "Integers", "KernelError", "Level", "Linear", "Machine", "NisaOp", "NkiMlirError", "Out", "PartitionWise",
+           "Pass", "ScalarFunctions", "TargetCheck", "V", "Work", "changed", "executor", "instruction", "ir",
            "kernel_functions", "load", "machine_named", "pass_named", "read_op", "run_passes", "walk", "write_op"]
 
 
