@@ -31,7 +31,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--release", default="2.32", help="the release to write for: 2.29 to 2.32 (default)")
     p.add_argument("--check", nargs="+", metavar="ARG",
                    help="run the kernel before and after on all executors with these arguments (as --arg of nki-run) "
-                        "and compare; the word cases takes kernels and arguments from the file's function cases()")
+                        "and compare, and print a kernel from IR that cannot be rewritten; the word cases takes "
+                        "kernels and arguments from the file's function cases()")
     p.add_argument("--grid", default="", metavar="N,M", help="launch grid of the kernel to check")
     p.add_argument("--quiet", action="store_true", help="print no changes, only what is left for a person")
     return p
@@ -53,7 +54,10 @@ def run(options: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         raise SourceError(f"nki-migrate needs {error.name}: pip install 'nki_mlir[migrate]'") from None
     path, _, kernel = options.source.rpartition(":") if ".py:" in options.source else (options.source, "", "")
+    grid = parse_grid(options.grid)
     made = files.migrated(Path(path), options.release)
+    if options.check and options.check != ["cases"]:
+        made = [with_printed(file, kernel, options.check, grid, options.release) for file in made]
     if len(made) != 1 and options.output != "-":
         raise files.MigrationError(what="-o takes one file", how="use --in-place for a directory")
     status = 0
@@ -64,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
             print("\n".join(changes), file=sys.stderr)
         status |= not file.report.is_complete
     if options.check:
-        status |= checked(made, kernel, options.check, parse_grid(options.grid))
+        status |= checked(made, kernel, options.check, grid)
     for file in made:
         if options.diff:
             shown = difflib.unified_diff(file.old.splitlines(True), file.new.splitlines(True), str(file.path),
@@ -76,6 +80,23 @@ def run(options: argparse.Namespace) -> int:
         else:
             write_output(options.output, file.new)
     return status
+
+
+def with_printed(file: "Migrated", kernel: str, arguments: list[str], grid: tuple[object, ...], release: str
+                 ) -> "Migrated":
+    """The file with its kernel printed from IR for such arguments, where its text has lines that are left."""
+    from nki_mlir.cli import migration_check as check  # start-up: loads executors
+    from nki_mlir.migration.printed_kernel import left_kernels, with_printed_kernel
+    from nki_mlir.printing.errors import Unprintable
+    left = left_kernels(file)
+    if not left or (kernel and kernel not in left):
+        return file
+    try:
+        name, printed = check.printed_kernel(file, kernel, arguments, grid, release)
+    except Unprintable as error:
+        file.report.left(error.at.line if error.at is not None else 0, f"it is not printed from IR: {error.headline}")
+        return file
+    return with_printed_kernel(file, name, printed, " ".join(arguments)) if name in left else file
 
 
 def checked(made: "list[Migrated]", kernel: str, arguments: list[str], grid: tuple[object, ...]) -> int:

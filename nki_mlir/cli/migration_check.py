@@ -50,6 +50,15 @@ def check(file: Migrated, name: str, texts: list[str], grid: tuple[object, ...])
         return [compared(old, new, positional, keywords, given, on) for on in EXECUTORS]
 
 
+def printed_kernel(file: Migrated, name: str, texts: list[str], grid: tuple[object, ...], release: str
+                   ) -> tuple[str, str]:
+    """The name of a file's kernel, and its text as it is captured for such arguments."""
+    from nki_mlir.printing.kernel import kernel_text  # start-up: needed where lines are left
+    kernel = load_kernel(f"{file.path}:{name}" if name else str(file.path), grid=grid)
+    positional, keywords = parse_arguments(texts)
+    return kernel.__name__, kernel_text(kernel.lower(*positional, **keywords).specialization.modules, release=release)
+
+
 def takes_grid(file: Migrated, name: str) -> bool:
     """Whether the kernel's grid is an argument now."""
     return name in gridded_kernels(file.path, file.old)

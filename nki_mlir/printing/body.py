@@ -25,6 +25,7 @@ from nki_mlir.printing.kernel_text import REGIONS, KernelText, NamedTensor
 from nki_mlir.printing.masked import can_select, write_selected
 from nki_mlir.printing.programs import program_phases, program_texts, reduction_over_programs, write_reduction
 from nki_mlir.printing.registers import Registers
+from nki_mlir.printing.releases import has_loop_functions
 from nki_mlir.printing.run_time_loops import allocate_register, write_register, write_while
 from nki_mlir.printing.statements import REGISTERS
 from nki_mlir.printing.tile_operations import write_statement
@@ -211,9 +212,10 @@ class BodyPrinter:
                 raise Unprintable(what=f"'{node.op.name}'", fix="print the module of the nki level, as captured")
 
     def while_body(self, loop: WhileLoop) -> None:
-        """What a loop repeats, but for the step of its counter."""
+        """What a loop repeats, but for what the loop itself does at the end."""
         own, nodes = self.registers.loops.get(loop), loop.body.nodes
-        self.block(FunctionBlock(nodes[:-1] if own is not None and own.step else nodes))
+        by_loop = own is not None and (own.step or (own.outer is not None and not has_loop_functions(self.out.release)))
+        self.block(FunctionBlock(nodes[:-1] if by_loop else nodes))
 
     def allocate(self, node: BufferAllocation) -> None:
         shape, dtype, space = memref_parts(node.result.type)

@@ -28,27 +28,30 @@ from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.printing.body import BodyPrinter, write_programs
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
+from nki_mlir.printing.releases import NEWEST, check_release
 
 IMPORTS = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
 CORES = (2,)                    # the grid of which the programs are the cores of a launch
 
 
-def kernel_text(modules: Sequence[Module], comments: bool = True) -> str:
+def kernel_text(modules: Sequence[Module], comments: bool = True, release: str = NEWEST) -> str:
     """The text of a kernel, formatted by ``ruff`` where that is installed.
 
     Arguments:
         modules: what a capture gave, of the ``nki`` level: one, or one for each core where their programs differ
         comments: name the line of the source in front of what comes from it
+        release: the release of the current generation whose names and parameters the text has
 
     Errors: ``Unprintable``, at the line of the source, where the current generation has no form of an operation.
     """
+    check_release(release)
     copies = [_prepared(module) for module in modules]
     kernels = [the_kernel(copy) for copy in copies]
     first = kernels[0]
     if any([(a.kind, a.shape, a.dtype) for a in k.arguments if a.dtype is not None] != [
             (a.kind, a.shape, a.dtype) for a in first.arguments if a.dtype is not None] for k in kernels):
         raise Unprintable(what="programs with different results", fix="let all programs return the same tensors")
-    out = KernelText(comments, machine_named(first.target))
+    out = KernelText(comments, machine_named(first.target), release)
     out.names.add(first.name)
     tensors = [NamedTensor(out.unique(a.name, "x") if a.kind == "input" else a.name, a.shape, a.dtype, "nl.shared_hbm")
                for a in first.arguments if a.dtype is not None]

@@ -16,6 +16,7 @@ from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.machine import Machine
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.index_text import IndexValues
+from nki_mlir.printing.releases import NEWEST, for_release
 from nki_mlir.printing.tile_text import dtype_text, shape_text, tile_text
 from nki_mlir.scalar.dtypes import DType
 
@@ -51,6 +52,7 @@ class KernelText:
 
     comments: bool
     machine: Machine
+    release: str = NEWEST
     lines: list[str] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     tensors: dict[Value | NamedTensor, NamedTensor] = field(default_factory=dict)
@@ -70,7 +72,7 @@ class KernelText:
 
     # -- lines ---------------------------------------------------------------------------------------------------------
     def write(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
+        self.lines.append("    " * self.depth + for_release(text, self.release))
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:

@@ -48,6 +48,7 @@ class LoopRegister:
     begin: Op
     limit: Value | int
     step: int = 0
+    outer: Value | None = None      # what it is a copy of, in front of the loop and at the end of its body
 
 
 def loop_test(loop: WhileLoop) -> LoopTest | None:
@@ -145,7 +146,10 @@ def _loop_register(loop: WhileLoop, test: LoopTest, begin: Op) -> LoopRegister |
             if not all(is_register_use(op, f.name, t) and not (step > 0 and f.writes)
                        for f, t in op.operands() if t.handle == register):
                 return None
-    return LoopRegister(register, begin, test.limit, max(step, 0))
+    last = nodes[-1].instruction if nodes and isinstance(nodes[-1], TileInstruction) else None
+    copies = [op.src.handle for op in (begin, last) if isinstance(op, Copying) and op.dst.handle == register]
+    outer = copies[0] if step < 1 and len(copies) == 2 and copies[0] == copies[1] else None
+    return LoopRegister(register, begin, test.limit, max(step, 0), outer)
 
 
 def is_register_use(op: Op, field: str, tile: Tile) -> bool:

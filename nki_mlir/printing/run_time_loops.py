@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Loops whose trip counts are known at run time: ``nl.fori_loop`` and ``nl.while_loop``, and registers.
 
-The body of such a loop is a function within the kernel.
+The body of such a loop is a function within the kernel. In older releases it is a statement's.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
 from nki_mlir.printing.registers import LoopRegister, LoopTest, Registers
+from nki_mlir.printing.releases import has_loop_functions
 from nki_mlir.printing.tile_operations import write_statement
 from nki_mlir.scalar.dtypes import INT32
 from nki_mlir.waist.function import WhileLoop
@@ -48,7 +49,9 @@ def write_register(text: KernelText, op: Op, registers: Registers) -> bool:
 def write_while(text: KernelText, loop: WhileLoop, registers: Registers, body: Callable[[], None]) -> None:
     """A loop with a condition, or one that counts."""
     own, test = registers.loops.get(loop), registers.tests.get(loop)
-    if own is not None:
+    if not has_loop_functions(text.release) and own is not None and not own.step:
+        _write_while(text, own, registers, body)
+    elif own is not None:
         _write_loop(text, own, registers, body)
     elif test is not None:
         _write_conditional(text, test, body)
@@ -70,6 +73,9 @@ def _write_loop(text: KernelText, loop: LoopRegister, registers: Registers, body
         text.use(loop.limit)
         bound = _register(text, loop.limit, text.tensors[loop.limit].name, registers)
     text.flush()
+    if not has_loop_functions(text.release):
+        _write_range(text, loop, first, bound, body)
+        return
     function = text.unique("body", "body")
     parameter = text.unique("i" if loop.step else "going", "i")
     text.tensors[loop.register] = NamedTensor(parameter, (1, 1), INT32, "")
@@ -84,6 +90,30 @@ def _write_loop(text: KernelText, loop: LoopRegister, registers: Registers, body
         text.write(f"nl.while_loop({first}, {function})")
 
 
+def _write_range(text: KernelText, loop: LoopRegister, first: str, bound: str, body: Callable[[], None]) -> None:
+    counter = text.unique("i", "i")
+    text.tensors[loop.register] = NamedTensor(counter, (1, 1), INT32, "")
+    with text.block(f"for {counter} in nl.dynamic_range({first}, {bound}, {loop.step}):"):
+        body()
+
+
+def _write_while(text: KernelText, loop: LoopRegister, registers: Registers, body: Callable[[], None]) -> None:
+    """A statement on a register: what is at the end of its body is the register's value then."""
+    begin = loop.begin
+    if loop.outer is not None and loop.outer in registers.values:
+        text.use(loop.outer)
+        name = text.tensors[loop.outer].name
+    else:
+        assert isinstance(begin, Copying | Filling)
+        first = text.tile(begin, begin.src) if isinstance(begin, Copying) else str(round(begin.value))
+        name = text.unique("going", "going")
+        text.write(f"{name} = nisa.register_alloc({first})")
+        text.tensors[loop.register] = NamedTensor(name, (1, 1), INT32, "")
+    text.flush()
+    with text.block(f"while {name}:"):
+        body()
+
+
 def _register(text: KernelText, value: Value, shown: str, registers: Registers) -> str:
     return shown if value in registers.values | registers.of_loops else f"nisa.register_alloc({shown})"
 
@@ -92,6 +122,13 @@ def _write_conditional(text: KernelText, test: LoopTest, body: Callable[[], None
     """A loop whose register is loaded from a tile."""
     first = f"nisa.register_alloc({_condition(text, test)})"
     text.flush()
+    if not has_loop_functions(text.release):
+        going = text.unique("going", "going")
+        text.write(f"{going} = {first}")
+        with text.block(f"while {going}:"):
+            body()
+            text.write(f"nisa.register_load({going}, {_condition(text, test)})")
+        return
     function, going = text.unique("body", "body"), text.unique("going", "going")
     with text.block(f"def {function}({going}):"):
         body()

@@ -68,6 +68,51 @@ def test_what_is_left(file, capsys):
     assert "nl.all_reduce(nl.load(x), op=nl.add, program_axes=[0])" in out
 
 
+TRIANGLE = '''import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+SIZE = 8
+
+
+@nki.jit
+def triangle(x, scale=2.0):
+    """Rows below the diagonal."""
+    out = nl.ndarray((SIZE, SIZE), dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.mgrid[0:SIZE, 0:SIZE]
+    kept = nl.zeros((SIZE, SIZE), x.dtype)
+    kept[p, f] = nl.load(x[p, f], mask=p > f)
+    nl.store(out, nl.multiply(kept, scale))
+    return out
+
+
+@nki.jit
+def double(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) * 2)  # twice
+    return out
+'''
+
+
+def test_a_kernel_that_cannot_be_rewritten_is_printed(file, capsys):
+    file.write_text(TRIANGLE)
+    assert main([f"{file}:triangle", "--check", "8x8xf32", "scale=3.0"]) == 0
+    out, err = capsys.readouterr()
+    assert (f"{file}:8: triangle is printed from IR for 8x8xf32 scale=3.0, since its text cannot be rewritten: "
+            "a mask that no box of elements is\n") in err and "left for a person" not in err
+    assert [line for line in err.splitlines() if " on " in line and "the same values" in line] == [
+        f"triangle on {on}: the same values" for on in ("eager", "interpreter", "jit", "isa")]
+    assert 'def triangle(x, scale=2.0):\n    """Rows below the diagonal."""\n    # kernel.py:12\n' in out and "nisa.tensor_copy_predicated(dst=" in out
+    assert "import nki.isa as nisa\n" in out and "nl.multiply(nl.load(x), 2))  # twice\n" in out
+
+
+def test_a_kernel_that_cannot_be_printed_either_is_left(file, capsys):
+    file.write_text(TRIANGLE.replace("kept[p, f] = nl.load(x[p, f], mask=p > f)",
+                                     "kept[:, 0:1] = nl.sum(nl.load(x)[p, f], axis=1, mask=p > f)"))
+    assert main([f"{file}:triangle", "--quiet", "--check", "8x8xf32"]) == 1
+    assert f"{file}:13: left for a person: it is not printed from IR: an operation under a mask that is no box cannot" in \
+        capsys.readouterr().err
+
+
 def test_file_that_does_not_parse(file, capsys):
     file.write_text("def kernel(:\n")
     assert main([str(file), "-o", str(file.parent / "new.py")]) == 1

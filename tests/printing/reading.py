@@ -21,7 +21,7 @@ def reread(text, grid=()):
     return captured[2] if "nl.program_id(" in text else captured
 
 
-def printed(captured, arrays):
+def printed(captured, arrays, **options):
     """The text of a kernel for such arguments, without comments and as it is before it is formatted."""
     with patch.object(kernel, "formatted", lambda text: text):
-        return kernel.kernel_text(captured.lower(*arrays).specialization.modules, comments=False)
+        return kernel.kernel_text(captured.lower(*arrays).specialization.modules, comments=False, **options)

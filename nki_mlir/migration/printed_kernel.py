@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A kernel that the text could not be rewritten for, replaced by one that is printed from what capture gave."""
+
+import ast
+from collections.abc import Sequence
+from dataclasses import replace
+
+from nki_mlir.migration.files import Migrated, formatted
+from nki_mlir.migration.report import Entry, MigrationReport
+
+IMPORTS = {"nki": "import nki", "nisa": "import nki.isa as nisa", "nl": "import nki.language as nl",
+           "np": "import numpy as np"}
+
+
+def left_kernels(file: Migrated) -> list[str]:
+    """The functions of a file that have lines which are left for a person."""
+    return [f.name for f in _functions(file.old) if any(_has(f, e) for e in file.report.entries if e.left)]
+
+
+def with_printed_kernel(file: Migrated, name: str, printed: str, shapes: str) -> Migrated:
+    """The file with such a kernel's text in place of what was left, as the report says.
+
+    ``printed`` is a file with the kernel alone. Its parameters are those of the rewritten kernel: what is no tensor
+    counts as in the arguments that were captured.
+    """
+    old = next(f for f in _functions(file.old) if f.name == name)
+    new = next(f for f in _functions(file.new) if f.name == name)
+    body = next(f for f in _functions(printed) if f.name == name)
+    parameters = {a.arg for a in (*new.args.posonlyargs, *new.args.args, *new.args.kwonlyargs)}
+    unknown = [a.arg for a in body.args.args if a.arg not in parameters]
+    if unknown or _foreign_names(file.new, printed):
+        return file
+    before, after = file.new.splitlines(), printed.splitlines()
+    start, end = _span(new)
+    assert body.end_lineno is not None
+    described, shaped = _docstring(new), _docstring(body)
+    text = [f"@nki.jit\ndef {name}({ast.unparse(new.args)}):", *before[described[0]:described[1]],
+            *after[shaped[1] if described[0] < described[1] else body.lineno:body.end_lineno]]
+    lines = [*before[:start - 1], *text, *before[end:]]
+    missing = [line for short, line in IMPORTS.items()
+               if _imported(printed).get(short) and not _imported(file.new).get(short)]
+    at = max((n.end_lineno or 0 for n in ast.parse(file.new).body if isinstance(n, ast.Import | ast.ImportFrom)),
+             default=0)
+    lines[at:at] = missing
+    report = MigrationReport(file.report.file, [e for e in file.report.entries if not (e.left and _has(old, e))])
+    reasons = "; ".join(dict.fromkeys(e.text for e in sorted(file.report.entries) if e.left and _has(old, e)))
+    report.changed(old.lineno, f"{name} is printed from IR for {shapes}, since its text cannot be rewritten: {reasons}")
+    return replace(file, new=formatted("\n".join([*lines, ""]), file.path, report), report=report)
+
+
+def _functions(text: str) -> list[ast.FunctionDef]:
+    return [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+
+
+def _span(function: ast.FunctionDef) -> tuple[int, int]:
+    assert function.end_lineno is not None
+    return min([function.lineno, *(d.lineno for d in function.decorator_list)]), function.end_lineno
+
+
+def _docstring(function: ast.FunctionDef) -> tuple[int, int]:
+    """The lines of a function's docstring, from the first and up to the last, counted from 0."""
+    first = function.body[0]
+    match first:
+        case ast.Expr(value=ast.Constant(value=str())) if first.end_lineno is not None:
+            return first.lineno - 1, first.end_lineno
+    return function.lineno, function.lineno
+
+
+def _has(function: ast.FunctionDef, entry: Entry) -> bool:
+    start, end = _span(function)
+    return start <= entry.line <= end
+
+
+def _imported(text: str) -> dict[str, str]:
+    """The names that a file's imports bind, and what they are."""
+    found: dict[str, str] = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Import):
+            found |= {a.asname or a.name.partition(".")[0]: a.name if a.asname else a.name.partition(".")[0]
+                      for a in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+    return found
+
+
+def _foreign_names(text: str, printed: str) -> Sequence[str]:
+    """Names that the printed kernel takes from its imports, and that are something else in a file."""
+    wanted, there = _imported(printed), _imported(text)
+    return [name for name, what in wanted.items() if there.get(name, what) != what]

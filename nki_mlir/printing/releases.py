@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Lines for an older release than the newest: names and parameters that it has.
+
+A parameter that a release has not is left out where it has its default, and has the name that the release calls it by.
+"""
+
+import ast
+
+from nki_mlir.language.signatures.table import (
+    RELEASES,
+    histories,
+    parsed,
+    releases_of_keyword,
+    releases_with,
+    same,
+    states_of,
+)
+from nki_mlir.printing.errors import Unprintable
+
+NEWEST, OLDEST = RELEASES[-1], "2.29"
+SUPPORTED = RELEASES[RELEASES.index(OLDEST):]
+MODULES = {"nisa": "nki.isa", "nl": "nki.language"}
+
+
+class UnknownRelease(Unprintable):
+    code = "NKI-PRINT-RELEASE"
+    message = "release {release} cannot be printed for"
+    why = "older ones have no functions that compute tiles; text for the beta generation is not printed"
+    fix = "choose one of {releases}"
+
+
+def check_release(release: str) -> None:
+    """An error where text is not printed for a release."""
+    if release not in SUPPORTED:
+        raise UnknownRelease(release=release, releases=", ".join(SUPPORTED))
+
+
+def has_loop_functions(release: str) -> bool:
+    """Whether loops of the run time are functions (``nl.fori_loop``), and not statements."""
+    return release in releases_with("nki.language.fori_loop")
+
+
+def for_release(line: str, release: str) -> str:
+    """The line as a release has it; ``Unprintable`` where it has no such name or parameter."""
+    if release == NEWEST:
+        return line
+    try:
+        tree = ast.parse(line + " pass" if line.endswith(":") else line)
+    except SyntaxError:                         # ``else:``, comments
+        return line
+    changed = False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and (name := _public_name(node)) is not None:
+            _check_name(name, release)
+        if isinstance(node, ast.Call) and (name := _public_name(node.func)) is not None:
+            changed = _fit_keywords(node, name, release) or changed
+    return ast.unparse(tree) if changed else line
+
+
+def _public_name(node: ast.expr) -> str | None:
+    """``nki.isa.dma_copy`` of ``nisa.dma_copy``."""
+    match node:
+        case ast.Attribute(value=ast.Name(id=short), attr=name) if short in MODULES:
+            return f"{MODULES[short]}.{name}"
+    return None
+
+
+def _check_name(name: str, release: str) -> None:
+    having = releases_with(name) if name in histories() else SUPPORTED
+    if release not in having:
+        raise Unprintable(what=f"{name}, which release {release} does not have,",
+                          fix=f"print for release {_next(having, release)}")
+
+
+def _next(having: tuple[str, ...], release: str) -> str:
+    later = [r for r in having if RELEASES.index(r) > RELEASES.index(release)]
+    return later[0] if later else NEWEST
+
+
+def _fit_keywords(call: ast.Call, name: str, release: str) -> bool:
+    """Drop and rename parameters of a call; whether one was."""
+    states = dict(states_of(name))
+    if not states.get(release, "").startswith("("):
+        return False
+    known = parsed(release, states[release]).names
+    newest = {p.name: p.default for p in parsed(NEWEST, states[NEWEST]).parameters}
+    before = [(k.arg, k) for k in call.keywords]
+    kept = []
+    for keyword in call.keywords:
+        given = keyword.arg or ""
+        older = next((n for n in same(name, given) if n in known), None)
+        if given not in known and older is not None:
+            keyword.arg = older
+        elif given not in known:
+            if ast.unparse(keyword.value) == newest.get(given):
+                continue
+            having = releases_of_keyword(name, given)
+            raise Unprintable(what=f"{given}={ast.unparse(keyword.value)} of {name}, which release {release} does not "
+                              "have,", fix=f"print for release {_next(having, release)}")
+        kept.append(keyword)
+    call.keywords = kept
+    return [(k.arg, k) for k in kept] != before
