@@ -8,7 +8,7 @@ JOBS ?= 2
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: setup demo test test-fast lint bench fuzz faults mutants numerics docs docs-site release-check clean distclean
+.PHONY: setup demo test test-fast lint bench fuzz faults harnesses mutants numerics docs docs-site release-check clean distclean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -51,6 +51,10 @@ fuzz: setup
 # 1,000 random changes of right kernels: each is refused by nki-score, or right by the evaluator of tests/oracle.
 mutants: setup
 	$(BIN)/python -m tests.scoring.mutations --count 1000 --jobs $(JOBS)
+
+# Programs written as public harnesses, by each of the three ways in which they find the stand-ins.
+harnesses: setup
+	NKI_EVERY_WAY=1 $(BIN)/python -m pytest -q -n $(JOBS) tests/harnesses
 
 # Seeds faults in copies of the front end, which all executors share, and hunts each with random kernels.
 faults: setup

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 else:
     Loader = object                 # what imports look for is there; that module takes 4 ms
 
+RELEASE = "0.6.0+nki.mlir"              # of the vendor's package, whose language the current generation is
+
 # Vendor name -> our module; None: an empty package that only has sub-modules.
 NAMES: dict[str, str | None] = {
     "neuronxcc": None,
@@ -57,15 +59,19 @@ NAMES: dict[str, str | None] = {
     "nki.compiler.frontend": "nki_mlir.language.current.compiler",
     "nki.compiler.driver": "nki_mlir.language.current.driver",
     "nki.compiler.ncc_driver": "nki_mlir.language.current.driver",
+    "nki.compiler.target": "nki_mlir.language.current.compiler",
+    "nki._version": None,
     "nki.runtime": "nki_mlir.language.current.runtime",
     "nrtpy": "nki_mlir.language.current.runtime",
     "nrtpy.spike_tensor": "nki_mlir.language.current.runtime",
+    "nrtpy.spike_model": "nki_mlir.language.current.runtime",
     "nrtpy._nrtpy": "nki_mlir.language.current.runtime",
     "spike": "nki_mlir.language.current.runtime",
     "spike._spike": "nki_mlir.language.current.runtime",
     "nkipy": None,
     "nkipy.runtime": "nki_mlir.compat.nkipy_runtime",
     "nkipy.core": None,
+    "nkipy.core.compile": "nki_mlir.compat.nkipy_compile",
     "nkipy.core.backend": None,
     "nkipy.core.backend.hlo": "nki_mlir.compat.nkipy_runtime",
     "nki.framework": None,
@@ -86,6 +92,7 @@ TORCH_XLA: dict[str, str | None] = {
 }
 
 # Names that belong to a vendor module but are made above the language: looked up when they are asked for.
+VERSIONS = {"nki": RELEASE, "nki._version": RELEASE}
 LAZY: dict[str, dict[str, str]] = {"neuronxcc.nki": {"FrameworkKernel": "nki_mlir.frameworks.framework_kernel"}}
 
 
@@ -128,6 +135,8 @@ class Finder(Loader):
             module.__dict__.update({k: v for k, v in public.items() if not (k.startswith("__") and k.endswith("__"))})
             module.__dict__.update({k: public[k] for k in ("__getattr__", "__dir__") if k in public})
             module.__doc__ = public.get("__doc__")
+        if module.__name__ in VERSIONS:
+            module.__dict__["__version__"] = VERSIONS[module.__name__]
         parts = [name.rpartition(".")[2] for name in self.names if name.rpartition(".")[0] == module.__name__]
         lazy = {name: (f"{module.__name__}.{name}", "") for name in parts}      # also where nothing has imported them
         lazy |= {name: (home, name) for name, home in LAZY.get(module.__name__, {}).items()}

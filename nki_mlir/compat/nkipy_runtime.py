@@ -198,7 +198,53 @@ def is_neuron_compatible() -> bool:
     return Spike.get_visible_neuron_core_count() >= 1
 
 
+def baremetal_jit(function: object = None, backend: str = "hlo", **options: object) -> NoReturn:
+    """An array program on the device.
+
+    Arguments:
+        function: the program
+        backend: no effect
+        options: no effect
+
+    Result:
+        None: it is refused.
+
+    Errors:
+        NeedsVendorCompiler: an array program is compiled by the vendor's compiler.
+
+    Example:
+        try:
+            baremetal_jit(double)
+        except NeedsVendorCompiler as error:
+            assert "nki.compiler.driver" in str(error)
+    """
+    raise NeedsVendorCompiler(what="nkipy.runtime.baremetal_jit").here()
+
+
+def baremetal_run_traced_kernel(kernel: object, *arrays: object, **options: object) -> NoReturn:
+    """A traced array program on the device.
+
+    Arguments:
+        kernel: the program
+        arrays: its arguments
+        options: no effect
+
+    Result:
+        None: it is refused.
+
+    Errors:
+        NeedsVendorCompiler, as of baremetal_jit.
+
+    Example:
+        try:
+            baremetal_run_traced_kernel(double)
+        except NeedsVendorCompiler as error:
+            assert "array programs" in str(error)
+    """
+    raise NeedsVendorCompiler(what="nkipy.runtime.baremetal_run_traced_kernel").here()
+
+
 CompiledKernel = CompiledArtifact
 
 __all__ = ["BaremetalExecutor", "CompiledArtifact", "CompiledKernel", "DeviceKernel", "DeviceTensor", "HLOModule",
-           "HLOTensor", "NeedsVendorCompiler", "is_neuron_compatible"]
+           "HLOTensor", "NeedsVendorCompiler", "baremetal_jit", "baremetal_run_traced_kernel", "is_neuron_compatible"]

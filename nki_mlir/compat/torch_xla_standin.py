@@ -9,10 +9,12 @@ from typing import Any
 
 
 def xla_device(n: int | None = None, devkind: str | None = None) -> Any:
-    """The CPU. With ``NEURON_FRAMEWORK_DEBUG`` what runs on it is recorded from here on."""
+    """The CPU. From here on kernels are left in the compiler's cache; with ``NEURON_FRAMEWORK_DEBUG`` what runs is
+    recorded."""
     import torch  # optional packages
 
-    from nki_mlir.frameworks.debug_output import wanted
+    from nki_mlir.frameworks.debug_output import devices_taken, wanted
+    devices_taken[:] = ["xla"]
     if wanted():
         from nki_mlir.frameworks.torch_recording import start  # start-up: loads MLIR
         start()

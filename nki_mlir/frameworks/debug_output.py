@@ -39,6 +39,7 @@ def write(name: str, proto: bytes, text: str) -> Path:
     return path
 
 
+devices_taken: list[str] = []             # by programs of torch_xla, whose compiled kernels are looked for in its cache
 recorders: "list[Recorder]" = []           # that write whole programs where single calls would be written
 
 

@@ -27,7 +27,7 @@ from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.wrapping import name_of
 from nki_mlir.diagnostics import LEVEL, Location, NkiMlirError, warn_once
 from nki_mlir.environment import EXECUTOR, TARGET, raw_values
-from nki_mlir.frameworks.debug_output import write_call
+from nki_mlir.frameworks.debug_output import devices_taken, write_call
 from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.registry import C_ENTRY, Callee, SymbolicShape, call_for, callee_for
 from nki_mlir.frameworks.torch_operator import NKI_DTYPE, TENSORS, callee_named, layout_of, made_for, watched
@@ -43,6 +43,7 @@ from nki_mlir.language.arguments import (
 from nki_mlir.language.call_cache import MOST, CachedCall, CallCache, constant, defaults_of
 from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.kernel import Kernel, default_executor
+from nki_mlir.language.left_files import leave_in_cache
 from nki_mlir.scalar.dtypes import DType
 
 TensorKind = tuple[tuple[int, ...], torch.dtype, str]           # shape, dtype, type of its device
@@ -185,6 +186,8 @@ def plan_of(kernel: Kernel, positional: tuple[object, ...], named: dict[str, obj
     way = "plan", on, exporting, tuple(tensor), any(device == "xla" for _, _, device in kinds)
     if way not in call.runs:
         call.runs[way] = _make_plan(callee_for(kernel, bound, call=call), tensor, *way[2:])
+        if way[-1] or devices_taken:
+            leave_in_cache(call.capture)
     return call.runs[way], call
 
 

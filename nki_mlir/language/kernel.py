@@ -54,6 +54,7 @@ from nki_mlir.language.call_cache import (
 )
 from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.launch_grid import cores_of
+from nki_mlir.language.left_files import leave_for_profilers
 from nki_mlir.language.other_threads import OtherThreads
 from nki_mlir.language.read_files import FilesRead
 from nki_mlir.language.results import assemble, check_written, report_missing, structure_of_updates, traced
@@ -121,8 +122,8 @@ class Kernel(Derived):
     target: str | None = None
     executor: str | None = None
     by_reference: bool | None = None
-    options: dict[str, Any] = field(default_factory=dict)
-    specializations: CallCache = field(default_factory=CallCache, repr=False)
+    options: dict[str, Any] = field(default_factory=dict, compare=False)
+    specializations: CallCache = field(default_factory=CallCache, repr=False, compare=False)
     cores: tuple[int, ...] = ()                 # of each program of the grid, where it names several
 
     rolls: ClassVar[bool] = True                # whether loops of the kernel's Python may become loops of the program
@@ -289,6 +290,7 @@ class Kernel(Derived):
             seen.warn_of_unseen(self.__name__, self.location)
             with FilesRead() as files:
                 call = CachedCall(seen, self._capture(bound))
+            leave_for_profilers(call.capture)
             if seen.note_changes(others.ran()) and seen.note_files(files.states):
                 call.seen = ClosureState(self.func, bound.constants)
                 self.specializations.add(key, call)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from nki_mlir.alone import alone
 from nki_mlir.files import write_file
-from nki_mlir.language.arguments import with_arrays
+from nki_mlir.language.arguments import framework_of, with_arrays
 from nki_mlir.language.kernel import Kernel, capturing, describe_array, is_array, takes_attributes
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.targets.neuron import profile
@@ -45,6 +45,7 @@ class BenchmarkResult:
     """What ``benchmark`` leaves on a kernel."""
 
     nc_latency: Latency
+    interval: tuple[float, float]           # in microseconds, where devices' latencies are expected, 80 of 100
     source: str = SOURCE
 
     @property
@@ -57,7 +58,7 @@ class BenchmarkResult:
         """All figures by name, in microseconds by percentile."""
         latency = {str(p): self.nc_latency.microseconds for p in PERCENTILES}
         return {"nc_latency": latency, "latency": latency, "throughput": 1e6 / self.nc_latency.microseconds,
-                "source": self.source}
+                "interval": list(self.interval), "source": self.source}
 
 
 @takes_attributes
@@ -82,7 +83,10 @@ class MeasuredKernel(Kernel):
         arguments, keywords = with_arrays(arguments, keywords)
         for folder in self.folders():
             folder.mkdir(parents=True, exist_ok=True)
-        compiled = self.specialize(self.bind(arguments, keywords, is_array, describe_array))
+        if framework_of(arguments, keywords) is None:
+            compiled = self.specialize(self.bind(arguments, keywords, is_array, describe_array))
+        else:
+            compiled = self.lower(*arguments, **keywords).specialization
         self.leave_kernel(compiled)
         results = super().__call__(*arguments, **keywords)
         self.leave_traces(compiled)
@@ -104,7 +108,9 @@ class MeasuredKernel(Kernel):
         """Of the last call."""
         if not self.latest:
             raise AttributeError(f"{self.__name__} has not been called yet: call it, then read benchmark_result")
-        return BenchmarkResult(Latency(self.latest[0].timing.total_ns / 1e3))
+        timing = self.latest[0].timing
+        low, high = timing.interval_ns
+        return BenchmarkResult(Latency(timing.total_ns / 1e3), (low / 1e3, high / 1e3))
 
     def folders(self) -> list[Path]:
         """Where files go besides the working directory."""

@@ -71,6 +71,9 @@ compiled = _compile_bir_to_neff(nir, options, {"x": x})
 # the device layer
 standalone = kernel._to_subclass(StandaloneKernel)
 assert dataclasses.is_dataclass(standalone) and standalone._compile_opts().lnc == 1
+again = compile_kernel_to_nir(standalone, inputs={"x": x}, compile_opts=dataclasses.replace(options, lnc=1), enable_cache=False,
+                              frontend=standalone._frontend_cls(enable_backend_opt=standalone._enable_backend_opt))
+assert again.total_time_ns == nir.total_time_ns and nki.__version__.startswith("0.6.")
 model = compiled._ensure_loaded(0, 1)
 tensors = {n: SpikeTensor.from_numpy(v, name=n, core_id=0) for n, v in compiled.prepare_inputs({"x": x}).items()}
 outputs = {n: SpikeTensor.from_numpy(np.full_like(v, np.nan), name=n, core_id=0)

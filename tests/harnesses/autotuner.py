@@ -38,10 +38,12 @@ def compiled(columns):
     kernel = Kernel(scaled)
     options = CompileOptions(target="trn2", lnc=1, output_path=os.path.join(folder, "file.neff"), artifacts_dir=folder)
     options = options.set_pipeline_options("enable-instruction-scheduling=true")
-    found = compile_to_bir(kernel, frontend=TracerFrontend(), inputs={"x": np.zeros(SHAPE, np.float32), "columns": columns},
-                           compile_opts=options, output_names=["hbm_tensor_0"])
-    bir = found[0] if isinstance(found, tuple) else found
-    compile_bir_to_neff(options, bir, [np.zeros(SHAPE, np.float32)], ["x"], ["hbm_tensor_0"])
+    bir, described = compile_to_bir(kernel, frontend=TracerFrontend(), compile_opts=options, output_names=["hbm_tensor_0"],
+                                    inputs={"x": np.zeros(SHAPE, np.float32), "columns": columns})
+    names = [spec.name for spec in described.input_specs]
+    compile_bir_to_neff(options, bir, [np.zeros(spec.shape, spec.dtype) for spec in described.input_specs], names,
+                        [spec.name for spec in described.output_specs])
+    assert names == ["x"] and not os.path.exists(os.path.join(folder, "log-neuron-cc.txt"))
     return os.path.join(folder, "file.neff")
 
 

@@ -11,7 +11,8 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 import numpy as np
-from nki.compiler.driver import CompileOptions, compile_bir_to_neff, compile_to_bir
+from nki.compiler.frontend import ParserFrontend
+from nki.compiler.ncc_driver import CompiledKernel, CompileOptions
 
 
 @nki.jit
@@ -29,7 +30,11 @@ os.chdir(tempfile.mkdtemp())
 x, y = (np.random.default_rng(k).standard_normal((128, 32)).astype(np.float32) for k in range(2))
 options = CompileOptions(target="trn2", lnc=1, output_path=os.path.abspath("file.neff"),
                          artifacts_dir=os.path.abspath("artifacts")).disable_backend_optimizations()
-compiled = compile_bir_to_neff(options, compile_to_bir(kernel, inputs={"x": x, "y": y}, compile_opts=options))
+traced = ParserFrontend().compile(kernel, inputs={"x": x, "y": y}, target="trn2", lnc=1, artifacts_dir=options.artifacts_dir,
+                                  dump_python_ast=False, output_names=None)
+assert traced.function_name == "kernel" and [s.name for s in traced.input_specs] == ["x", "y"] and traced.module is not None
+compiled = CompiledKernel.from_frontend(traced, options, frontend_time=0.1)
+assert compiled.output_specs[0].shape == x.shape and compiled.compilation_time >= 0
 assert os.path.exists("file.neff") and json.load(open("artifacts/info.json"))["num_tpb"] == 1
 for name, array in (("x", x), ("y", y)):
     array.tofile(f"{name}.bin")

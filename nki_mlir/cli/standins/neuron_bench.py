@@ -39,9 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     """Write the latencies, all percentiles equal."""
     kernel = unpack_kernel(read(options.neff, "NEFF"), options.neff)
-    microseconds = time_programs(kernel.programs, mode=kernel.mode).total_ns / 1e3
+    timing = time_programs(kernel.programs, mode=kernel.mode)
+    microseconds = timing.total_ns / 1e3
     latency = {str(p): microseconds for p in PERCENTILES}
-    info = {"source": SOURCE, "nc_latency": latency, "latency": latency, "throughput": 1e6 / microseconds}
+    info = {"source": SOURCE, "interval": [ns / 1e3 for ns in timing.interval_ns],
+            "nc_latency": latency, "latency": latency, "throughput": 1e6 / microseconds}
     try:
         Path(options.output_directory).mkdir(parents=True, exist_ok=True)
         write_file(Path(options.output_directory) / "info.json", json.dumps(info))

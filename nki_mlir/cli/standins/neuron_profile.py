@@ -30,11 +30,13 @@ from nki_mlir.targets.neuron.format.artifacts import (
 )
 from nki_mlir.targets.neuron.profile import perfetto, profile_of
 from nki_mlir.targets.neuron.profile.slices import QUEUE
+from nki_mlir.targets.neuron.profile.vendor_json import vendor_json
 from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
 from nki_mlir.targets.neuron.profile.vendor_tables import write_into, write_tables
 from nki_mlir.version import __version__
 
 FORMATS = ("db", "parquet", "summary-text", "summary-json", "json", "perfetto")
+ENGINES = {"tensor": "Tensor", "vector": "Vector", "scalar": "Scalar", "gpsimd": "GpSimd", "sync": "Sync", "dma": "DMA"}
 IGNORED_FLAGS = ("ignore-event-trace", "ignore-dma-trace", "ignore-instruction-trace", "ignore-instruction-hierarchy",
                  "ignore-nc-buf-usage", "ignore-device-profile", "ignore-system-profile", "show-perfetto-flows",
                  "enable-memory-tracker", "ingest-only", "disable-ui", "force")
@@ -60,8 +62,10 @@ def parser(tool: str) -> argparse.ArgumentParser:
     session = commands.add_parser("show-session", help="print the totals of a trace")
     session.add_argument("-s", "--session-file", "--ntff", required=True, metavar="NTFF", help="the trace")
     session.add_argument("-j", "--json", action="store_true", help="as JSON")
-    for flags in (["-e", "--show-errors"], ["-i"], ["--show-trace"], ["--show-dma"]):
-        session.add_argument(*flags, action="store_true", help="no effect: the totals are printed")
+    session.add_argument("--show-trace", action="store_true", help="when each instruction starts and ends, too")
+    session.add_argument("--show-dma", action="store_true", help="when each transfer begins and ends, too")
+    for flags in (["-e", "--show-errors"], ["-i"]):
+        session.add_argument(*flags, action="store_true", help="no effect: the totals have the errors")
     return p
 
 
@@ -108,8 +112,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = command_line(arguments)
     tool = Path(sys.argv[0]).name if arguments is None else "neuron-profile"
     options = parser(tool).parse_args(words)
-    if options.command == "view" and options.output_format is None and tool == "neuron-explorer":
-        options.output_format = "parquet"
+    if options.command == "view":
+        options.tool = tool
+        if options.output_format is None and tool == "neuron-explorer":
+            options.output_format = "parquet"
     run = {"capture": capture, "view": view, "show-session": show_session}[options.command]
     return exit_status(lambda: file_errors_named(run, options))
 
@@ -254,9 +260,11 @@ def view(options: argparse.Namespace) -> int:
             for name, value in trace.summary.items():
                 print(f"  {name:{width}}  {'-' if value is None else value}")
         case "json":
-            write_file(options.output_file or "ntff.json", json.dumps(vendor_document(trace)))
+            write_file(options.output_file or "ntff.json", json.dumps(vendor_json(trace.profile, trace.summary)))
         case "perfetto":
             write_file(options.output_file or "trace.json.gz", perfetto.trace(trace.profile))
+        case "parquet" if options.tool == "neuron-profile":
+            raise ToolError(what="neuron-profile writes no parquet", fix="use neuron-explorer view, with these options")
         case "parquet":
             view_tables(trace, options)
         case other:
@@ -282,25 +290,6 @@ def newest_trace(folder: str) -> Path:
     return traces[-1]
 
 
-def vendor_document(trace: NtffContent) -> dict[str, Any]:
-    """The JSON form: instructions and transfers as lists of records, in ns, beside the summary."""
-    profile = trace.profile
-    records: dict[str, list[object]] = {"engine": [], "queue": []}
-    instructions, slices, lines = profile["instructions"], profile["slices"], profile["lines"]
-    for track, begin, end, number in zip(*(slices[name] for name in ("track", "begin", "end", "instruction"))):
-        line = instructions["line"][number]
-        record = {"timestamp": begin, "duration": end - begin}
-        if profile["tracks"][track]["kind"] == QUEUE:
-            records["queue"].append(record | {"semaphore_id": "-1", "queue": profile["tracks"][track]["name"]})
-            continue
-        records["engine"].append(record | {
-            "opcode": instructions["name"][number], "label": instructions["name"][number],
-            "subgroup": instructions["engine"][number], "operands": instructions["text"][number],
-            "nki_source_location": f"{lines[line]['file']}:{lines[line]['line']}" if line >= 0 else ""})
-    return {"summary": [trace.summary], "instruction": records["engine"], "dma": records["queue"],
-            "metadata": {"kernel": trace.kernel, "source": trace.summary["source"]}}
-
-
 # -- totals ------------------------------------------------------------------------------------------------------------
 def show_session(options: argparse.Namespace) -> int:
     """Print the totals of a trace; it needs no NEFF."""
@@ -313,9 +302,35 @@ def show_session(options: argparse.Namespace) -> int:
         print(json.dumps({"Name": trace.kernel, "NeffNodes": [{"NodeInfo": {"Graphs": graphs}}]}))
         return 0
     print(f"{trace.kernel}: execution time {timing['total_ns']:.0f} ns, 0 errors ({trace.summary['source']})")
-    for engine, count in timing["instructions_per_engine"].items():
-        print(f"  {engine}: {count} instructions")
+    counts = timing["instructions_per_engine"] | {"dma": trace.summary["dma_transfer_count"]}
+    for engine, name in ENGINES.items():
+        print(f"  {name}: {counts.get(engine, 0)} {'transfers' if engine == 'dma' else 'instructions'}")
+    if options.show_trace:
+        print("\n".join(instruction_lines(trace.profile)))
+    if options.show_dma:
+        print("\n".join(transfer_lines(trace.profile)))
     return 0
+
+
+def instruction_lines(profile: dict[str, Any]) -> Iterator[str]:
+    """When each instruction starts and ends, by core."""
+    slices, tracks = profile["slices"], profile["tracks"]
+    for core in sorted({track["core"] for track in tracks}):
+        yield f"Instruction trace for ND 0 NC {core}"
+        for track, begin, end, number in zip(*(slices[n] for n in ("track", "begin", "end", "instruction"))):
+            if tracks[track]["core"] == core and tracks[track]["kind"] != QUEUE:
+                name = profile["instructions"]["name"][number]
+                engine = ENGINES[tracks[track]["name"]]
+                yield f"  {engine} START {begin:.0f} {name}\n  {engine} END {end:.0f} {name}"
+
+
+def transfer_lines(profile: dict[str, Any]) -> Iterator[str]:
+    """When each transfer begins to read, and has written."""
+    slices, tracks = profile["slices"], profile["tracks"]
+    for track, begin, end in zip(*(slices[n] for n in ("track", "begin", "end"))):
+        if tracks[track]["kind"] == QUEUE:
+            queue = tracks[track]["name"]
+            yield f"  {queue} M2S_SOP {begin:.0f}\n  {queue} S2M_EOP {end:.0f}\n  {queue} S2M_COMPLETION {end:.0f}"
 
 
 if __name__ == "__main__":

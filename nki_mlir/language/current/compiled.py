@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``nki.framework.compiled``: kernels whose calls leave the compiled kernel as a file, or run it with an executor."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.meeting import RANKS
 from nki_mlir.language.arguments import framework_of, map_leaves, with_arrays
 from nki_mlir.language.current.compile_options import TARGETS, CompileOptions
+from nki_mlir.language.current.compiler import Frontend
 from nki_mlir.language.current.driver import (
     CompiledKernel,
     Executor,
+    FrameworkConfig,
     NirResult,
     compile_bir_to_neff,
     compile_kernel_to_nir,
@@ -20,10 +25,11 @@ from nki_mlir.language.current.driver import (
 )
 from nki_mlir.language.current.kernel import Kernel
 from nki_mlir.language.current.simulator import is_array, to_numpy
-from nki_mlir.language.kernel import K, capturing, default_executor, takes_attributes
-from nki_mlir.language.kernel import Kernel as CoreKernel
+from nki_mlir.language.kernel import capturing, default_executor, takes_attributes
 from nki_mlir.machine import machine_named
 from nki_mlir.targets.mesh import Mesh
+
+CACHE = "_nki_compile_cache"                # of a function: what it was captured as, by key
 
 
 class UnequalRanks(NkiMlirError, RuntimeError):
@@ -58,8 +64,7 @@ class MultiRankExecutionError(NkiMlirError, RuntimeError):
 @takes_attributes
 @dataclass(eq=False, frozen=True, repr=False)
 class CompileKernel(Kernel):
-    """A kernel that leaves ``artifacts_dir/kernel.neff`` when it is called. ``lnc`` is the number of cores,
-    None on a grid of several axes.
+    """A kernel that leaves ``artifacts_dir/kernel.neff`` when it is called.
 
     ``_executor`` is a function of the CompiledKernel, the inputs and the outputs (arrays by name), which fills the
     outputs; without one the kernel runs on the CPU, as with ``_enable_simulation``. Tensors of a framework run in the
@@ -73,27 +78,10 @@ class CompileKernel(Kernel):
         assert os.path.exists("artifacts/kernel.neff")
     """
 
-    lnc: int | None = None
     artifacts_dir: str | None = None
     _executor: Executor | None = None
     _enable_simulation: bool = False
     _enable_backend_opt: bool = False
-
-    def __post_init__(self) -> None:
-        state = vars(self)                      # the class is frozen
-        if isinstance(self.func, CoreKernel):
-            state["func"] = self.func.func
-        super().__post_init__()
-        if self.lnc is None:
-            state["lnc"] = cores_in(self.grid)
-        elif (self.lnc,) != (self.grid or (1,)):
-            launched = super().__getitem__(self.lnc)
-            state.update(grid=launched.grid, cores=launched.cores, has_grid=True)
-            state["fixed"] = self._fixed()
-
-    def __getitem__(self: K, cores: object) -> K:
-        launched = super().__getitem__(cores)
-        return launched.with_changes(lnc=cores_in(launched.grid))
 
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         if capturing():
@@ -105,6 +93,10 @@ class CompileKernel(Kernel):
         ranks = self._inputs_of_ranks(inputs)
         if ranks is not None:
             return self._run_ranks(ranks)
+        return map_leaves(self._result(inputs), is_array, as_class_of(inputs))
+
+    def _result(self, inputs: dict[str, Any]) -> Any:
+        """What a call on arrays gives."""
         if self._executor is None and self.artifacts_dir is None:
             return super().__call__(**inputs)
         options = self._compile_opts()
@@ -148,7 +140,26 @@ class CompileKernel(Kernel):
 
     def _cached_compile_to_bir(self, *, inputs: dict[str, Any], compile_opts: CompileOptions | None = None,
                                frontend: object = None) -> NirResult:
-        return compile_kernel_to_nir(self, inputs=inputs, compile_opts=compile_opts or self._compile_opts())
+        options = compile_opts or self._compile_opts()
+        nir = compile_kernel_to_nir(self, inputs=inputs, compile_opts=options, frontend=frontend,
+                                    trace_cache=self._make_trace_cache(inputs, options))
+        cache: dict[str, NirResult] = vars(self.func).setdefault(CACHE, {}) if hasattr(self.func, "__dict__") else {}
+        cache[nir.cache_hash] = nir
+        return nir
+
+    def _make_trace_cache(self, inputs: dict[str, Any], compile_opts: CompileOptions) -> object:
+        """What a frontend keeps captures in: nothing, since kernels keep theirs; for subclasses to override."""
+        return None
+
+    @property
+    def _frontend_cls(self) -> type[Frontend]:
+        return Frontend
+
+    def compile(self, *arguments: object, **keywords: object) -> tuple[FrameworkConfig, str]:
+        """How a framework's program calls the kernel with these arguments, and the key of the capture."""
+        inputs = self._convert_inputs(self._bind_args(*with_arrays(arguments, keywords)))
+        nir = self._cached_compile_to_bir(inputs=inputs)
+        return nir.build_config(), nir.cache_hash
 
     def _convert_input(self, value: Any, name: str) -> Any:
         """One argument as NumPy arrays; for subclasses to override."""
@@ -163,13 +174,15 @@ class CompileKernel(Kernel):
         return self._cached_compile_to_bir(inputs=inputs).cache_hash
 
 
+def as_class_of(inputs: dict[str, Any]) -> Callable[[Any], Any]:
+    """Gives arrays the class of the inputs where that is a program's own class of arrays."""
+    classes = {type(value) for value in inputs.values() if isinstance(value, np.ndarray)} - {np.ndarray, np.memmap}
+    own = classes.pop() if len(classes) == 1 else np.ndarray
+    return lambda array: array.view(own) if isinstance(array, np.ndarray) and not isinstance(array, own) else array
+
+
 def is_list_of_arrays(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(map(is_array, value))
-
-
-def cores_in(grid: tuple[int, ...]) -> int | None:
-    """The cores of a launch; None where the grid has several axes."""
-    return grid[0] if len(grid) == 1 else None if grid else 1
 
 
 @takes_attributes

@@ -57,16 +57,31 @@ C = TypeVar("C", bound="Kernel")
 @takes_attributes
 @dataclass(eq=False, frozen=True, repr=False)
 class Kernel(CoreKernel):
-    """A decorated function, which runs when it is called with arrays.
+    """A decorated function, which runs when it is called with arrays. ``lnc`` is the number of cores, None on a grid of
+    several axes.
 
     Example:
         kernel = nki.jit(double)
-        assert isinstance(kernel, nki.Kernel) and kernel.__name__ == "double"
+        assert isinstance(kernel, nki.Kernel) and kernel.__name__ == "double" and kernel.lnc == 1
         assert np.array_equal(kernel[1](np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
     """
 
+    lnc: int | None = None
+
     rolls: ClassVar[bool] = False
     must_write: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        state = vars(self)                      # the class is frozen
+        if isinstance(self.func, CoreKernel):
+            state["func"] = self.func.func
+        super().__post_init__()
+        if self.lnc is None:
+            state["lnc"] = cores_in(self.grid)
+        elif (self.lnc,) != (self.grid or (1,)):
+            launched = self[self.lnc]
+            state.update(grid=launched.grid, cores=launched.cores, has_grid=True)
+            state["fixed"] = self._fixed()
 
     def __getitem__(self: K, cores: object) -> K:
         """One number of cores; several axes are those of the beta generation, of any size."""
@@ -79,7 +94,27 @@ class Kernel(CoreKernel):
         require(all(n >= 1 for n in grid), f"a kernel is launched on a grid of {list(grid)}",
                 fix="give each axis an extent of 1 or more", code="NKI-ARGUMENT")
         named = tuple(range(grid[0])) if len(grid) == 1 and grid[0] > 1 else cores_of(cores)
-        return self.with_changes(grid=grid, cores=named, has_grid=True)
+        return self.with_changes(grid=grid, cores=named, has_grid=True, lnc=cores_in(grid))
+
+    def enable_address_rotation(self: K) -> K:
+        """A copy; where tiles lie is chosen here anyway."""
+        return self.marked("address_rotation", True)
+
+    def disable_address_rotation(self: K) -> K:
+        """A copy, as above."""
+        return self.marked("address_rotation", False)
+
+    def enable_core_barrier_checker(self: K) -> K:
+        """A copy; barriers are always checked here."""
+        return self.marked("core_barrier_checker", True)
+
+    def disable_core_barrier_checker(self: K) -> K:
+        """A copy, as above."""
+        return self.marked("core_barrier_checker", False)
+
+    def marked(self: K, name: str, value: object) -> K:
+        """A copy with an option that changes no value."""
+        return self.with_changes(options=self.options | {name: value})
 
     def with_schedule(self: K, edges: Sequence[tuple[str, object]]) -> K:
         """The kernel with instructions ordered.
@@ -253,6 +288,11 @@ def extents_of(cores: Any) -> tuple[int, ...]:
     except TypeError:
         raise NkiTypeError(f"a kernel is launched on one number of cores, got {cores!r}",
                            fix="write kernel[2](...)", code="NKI-ARGUMENT").here() from None
+
+
+def cores_in(grid: tuple[int, ...]) -> int | None:
+    """The cores of a launch; None where the grid has several axes."""
+    return grid[0] if len(grid) == 1 else None if grid else 1
 
 
 def output_view(tensor: NkiTensor, at: Location | None) -> View:

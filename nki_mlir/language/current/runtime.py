@@ -5,23 +5,27 @@ Values come from the simulator of instruction streams, times from the timed mach
 ``nrtpy`` and ``spike`` are other names of this module.
 """
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.files import write_file
+from nki_mlir.language.current.runtime_events import SystemTraceSession, note_execution
 from nki_mlir.scalar.dtypes import dtype_of
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.format.artifacts import NeffContent, NtffContent, pack_trace, unpack_kernel
 
+if TYPE_CHECKING:
+    from nki_mlir.targets.neuron.timing import Timing
+
 CORES = "NEURON_RT_VISIBLE_CORES"
+UPDATED_INPUT = ".must_alias_input"         # behind the name of an input that is also an output
 
 
 class SpikeRuntimeError(NkiMlirError, RuntimeError):
@@ -118,6 +122,7 @@ class SpikeBenchmark:
     iterations: int = 0
     warmup_iterations: int = 0
     source: str = "model"
+    interval_ms: tuple[float, float] | None = None          # where devices' durations are expected, 80 of 100
 
     @property
     def mean_ms(self) -> float:
@@ -183,10 +188,27 @@ class SpikeModel:
         return cls(content, str(neff_path), name, core_id)
 
     @cached_property
-    def milliseconds(self) -> float:
+    def timing(self) -> "Timing":
         """Of one execution, on the model."""
         from nki_mlir.targets.neuron.timing import time_programs  # start-up: loads MLIR
-        return time_programs(self.content.programs, mode=self.content.mode).total_ns / 1e6
+        return time_programs(self.content.programs, mode=self.content.mode)
+
+    @property
+    def milliseconds(self) -> float:
+        """What one execution takes."""
+        return self.timing.total_ns / 1e6
+
+    @cached_property
+    def profile(self) -> dict[str, Any]:
+        """Where the time goes, as JSON has it."""
+        from nki_mlir.targets.neuron.profile import profile_of  # start-up: loads MLIR
+        return profile_of(self.content.programs, self.content.mode)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The figures of the profile, by the profiler's names."""
+        from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary  # start-up: loads MLIR
+        return vendor_summary(self.profile)
 
     def allocate_output_tensors(self) -> list[SpikeTensor]:
         """A tensor of zeros for each output."""
@@ -195,7 +217,8 @@ class SpikeModel:
 
     def _allocate_outputs_with_aliases(self, inputs: Mapping[str, SpikeTensor]) -> dict[str, SpikeTensor]:
         """A tensor for each output by name; outputs that are updated inputs are those."""
-        return {str(t.name): inputs[str(t.name)] if t.name in self.alias_info else t
+        known = {name.removesuffix(UPDATED_INPUT): tensor for name, tensor in inputs.items()}
+        return {str(t.name): known[str(t.name)] if t.name in self.alias_info else t
                 for t in self.allocate_output_tensors()}
 
     def checked(self, tensors: Mapping[str, SpikeTensor], infos: Mapping[str, TensorInfo], what: str) -> None:
@@ -212,6 +235,7 @@ class SpikeModel:
     def __call__(self, inputs: Mapping[str, SpikeTensor], outputs: Mapping[str, SpikeTensor] | None = None,
                  save_trace: bool = False, ntff_name: str | None = None) -> dict[str, SpikeTensor] | None:
         """Run, and fill the outputs; they are the result where they are allocated here."""
+        inputs = {name.removesuffix(UPDATED_INPUT): tensor for name, tensor in inputs.items()}
         self.checked(inputs, self.input_tensors_info, "inputs")
         targets = dict(outputs) if outputs is not None else self._allocate_outputs_with_aliases(inputs)
         self.checked(targets, self.output_tensors_info, "outputs")
@@ -220,18 +244,15 @@ class SpikeModel:
         neuron.simulate(self.content.programs, arrays, made)
         for v, array in zip(self.outputs or self.inputs, made if self.outputs else arrays):
             targets[v.name].tensor_ref[...] = array
-        note_execution(self)
+        note_execution(self.milliseconds, self.model_ref.core_id, len(self.content.programs))
         if save_trace:
             write_file(ntff_name or str(Path(self.neff_path).with_suffix(".ntff")), self.trace())
         return targets if outputs is None else None
 
     def trace(self) -> bytes:
         """The trace of one execution."""
-        from nki_mlir.targets.neuron.profile import profile_of  # start-up: loads MLIR
-        from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
-        profile = profile_of(self.content.programs, self.content.mode)
         return pack_trace(NtffContent(self.content.kernel, self.content.digest, 1, self.model_ref.core_id,
-                                      vendor_summary(profile), profile))
+                                      self.summary, self.profile))
 
     def benchmark(self, inputs: Mapping[str, SpikeTensor], outputs: Mapping[str, SpikeTensor] | None = None,
                   warmup_iter: int = 5, benchmark_iter: int = 5, mode: str = "device") -> SpikeBenchmark:
@@ -240,8 +261,10 @@ class SpikeModel:
             raise SpikeError(what=f"there is no mode {mode!r} of benchmark", fix="use device or host")
         self(inputs, outputs)
         for _ in range(benchmark_iter - 1):
-            note_execution(self)
-        return SpikeBenchmark([self.milliseconds] * benchmark_iter, benchmark_iter, warmup_iter)
+            note_execution(self.milliseconds, self.model_ref.core_id, len(self.content.programs))
+        low, high = self.timing.interval_ns
+        return SpikeBenchmark([self.milliseconds] * benchmark_iter, benchmark_iter, warmup_iter,
+                              interval_ms=(low / 1e6, high / 1e6))
 
 
 # -- the runtime -------------------------------------------------------------------------------------------------------
@@ -327,8 +350,45 @@ class Spike:
 
     def execute(self, model: SpikeModel, inputs: Mapping[str, SpikeTensor], outputs: Mapping[str, SpikeTensor],
                 ntff_name: str | None = None, save_trace: bool = False) -> None:
-        """Run a model, and fill the outputs."""
-        model(inputs, outputs, save_trace, ntff_name)
+        """Run a model, and fill the outputs. Memory without a dtype is taken as the model's tensors have it."""
+        ins, outs = model.input_tensors_info, model.output_tensors_info
+        model({n: as_tensor(t, ins.get(n)) for n, t in inputs.items()},
+              {n: as_tensor(t, outs.get(n)) for n, t in outputs.items()}, save_trace, ntff_name)
+
+    def get_tensor_info(self, model: SpikeModel) -> "ModelTensors":
+        """The inputs and outputs of a model."""
+        return ModelTensors(model.input_tensors_info, model.output_tensors_info)
+
+    def allocate_tensor(self, size: int, core_id: int = 0, name: str | None = None) -> SpikeTensor:
+        """So many bytes of memory, zeros."""
+        check_core(core_id)
+        return SpikeTensor(np.zeros(size, np.uint8), name, core_id)
+
+    def slice_from_tensor(self, tensor: SpikeTensor, offset: int = 0, size: int | None = None,
+                          name: str | None = None) -> SpikeTensor:
+        """Some bytes of a tensor, which share its memory."""
+        return sharing(tensor, bytes_of(tensor, offset, size), name)
+
+    def free_tensor(self, tensor: SpikeTensor) -> None:
+        """Nothing is held for a tensor."""
+
+    def tensor_write(self, tensor: SpikeTensor, data: bytes, offset: int = 0) -> None:
+        """Write bytes into a tensor."""
+        values = np.frombuffer(bytes(data), np.uint8)
+        bytes_of(tensor, offset, len(values))[...] = values
+
+    def tensor_read(self, tensor: SpikeTensor, offset: int = 0, size: int | None = None) -> bytes:
+        """Bytes of a tensor."""
+        return bytes_of(tensor, offset, size).tobytes()
+
+    def tensor_write_from_pybuffer(self, tensor: SpikeTensor, buffer: Any, offset: int = 0) -> None:
+        """Write the bytes of an object that has a buffer, an array for example."""
+        self.tensor_write(tensor, memoryview(np.ascontiguousarray(buffer)).cast("B"), offset)
+
+    def tensor_read_to_pybuffer(self, tensor: SpikeTensor, buffer: Any, offset: int = 0) -> None:
+        """Fill a buffer, an array for example, with bytes of a tensor."""
+        target = memoryview(buffer).cast("B")
+        target[:] = self.tensor_read(tensor, offset, len(target))
 
     def unload_model(self, model: SpikeModel) -> None:
         """Nothing is held for a model."""
@@ -336,6 +396,39 @@ class Spike:
     def close(self) -> None:
         """As ``reset``."""
         reset()
+
+
+class ModelTensors(NamedTuple):
+    """The inputs and outputs of a model by name."""
+
+    inputs: dict[str, TensorInfo]
+    outputs: dict[str, TensorInfo]
+
+
+def bytes_of(tensor: SpikeTensor, offset: int, size: int | None) -> np.ndarray:
+    """Bytes of a tensor, which share its memory; raises ``SpikeError`` where it ends before them."""
+    flat = tensor.tensor_ref.reshape(-1).view(np.uint8)
+    end = len(flat) if size is None else offset + size
+    if not 0 <= offset <= end <= len(flat):
+        raise SpikeError(what=f"bytes {offset} to {end} of a tensor of {len(flat)} bytes",
+                         fix="name bytes that the tensor has")
+    part: np.ndarray = flat[offset:end]
+    return part
+
+
+def sharing(tensor: SpikeTensor, memory: np.ndarray, name: str | None = None) -> SpikeTensor:
+    """A tensor of memory that another one has."""
+    made = SpikeTensor(np.empty(0, np.uint8), name or tensor.name, tensor.core_id)
+    made.tensor_ref = memory
+    return made
+
+
+def as_tensor(tensor: SpikeTensor, info: TensorInfo | None) -> SpikeTensor:
+    """Memory without a dtype as an input or output of a model, which it is shared with."""
+    raw = tensor.dtype == np.uint8 and len(tensor.shape) == 1
+    if info is None or not raw or tensor.tensor_ref.nbytes != info.size:
+        return tensor
+    return sharing(tensor, tensor.tensor_ref.view(dtype_of(info.dtype).numpy).reshape(info.shape))
 
 
 def get_spike_singleton() -> Spike:
@@ -355,66 +448,6 @@ def get_spike_singleton() -> Spike:
     """
     start()
     return Spike()
-
-
-# -- events ------------------------------------------------------------------------------------------------------------
-_sessions: "list[SystemTraceSession]" = []
-_clock: list[int] = [0]                 # ns of the model that all executions took
-
-
-def note_execution(model: SpikeModel) -> None:
-    """An execution begins and ends: an event each for every core, in the sessions that are open."""
-    began, ended = _clock[0], _clock[0] + round(1e6 * model.milliseconds)
-    _clock[0] = ended
-    for session in _sessions:
-        session.executions += 1
-        for core in range(len(model.content.programs)):
-            session.tracked += 1
-            for phase, when in (("start", began), ("stop", ended)):
-                session.events.append({
-                    "event_type": "nc_exec_running", "phase": phase, "tracking_id": session.tracked,
-                    "timestamp_ns": when, "nc_idx": model.model_ref.core_id,
-                    "data": {"nc_timestamp_ns": when, "exec_id": session.executions,
-                             "device_core_idx": model.model_ref.core_id + core}})
-
-
-class SystemTraceSession:
-    """Notes executions between its begin and its end.
-
-    Arguments:
-        core_id: the core that is watched; all of them where it is None
-
-    Errors:
-        None.
-
-    Example:
-        with SystemTraceSession(core_id=0) as session:
-            assert json.loads(session.fetch_events_json()) == {"events": []}
-    """
-
-    def __init__(self, core_id: int | None = None) -> None:
-        self.core_id, self.events, self.executions, self.tracked = core_id, list[dict[str, Any]](), 0, 0
-
-    def fetch_events_json(self) -> str:
-        """The events so far as text; they are gone then."""
-        events, self.events = self.events, []
-        return json.dumps({"events": [e for e in events if self.core_id in (None, e["nc_idx"])]})
-
-    def drain_events(self) -> None:
-        """Forget the events so far."""
-        self.events = []
-
-    def stop(self) -> None:
-        """Note nothing more."""
-        if self in _sessions:
-            _sessions.remove(self)
-
-    def __enter__(self) -> "SystemTraceSession":
-        _sessions.append(self)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.stop()
 
 
 BenchmarkResult = SpikeBenchmark

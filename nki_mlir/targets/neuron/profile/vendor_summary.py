@@ -2,7 +2,8 @@
 """A profile as the flat map of figures that the vendor's profiler prints, under its names and in its units.
 
 Times are seconds, fractions 0 to 1, bytes and counts integers. A figure that the profile does not have is None, never
-zero. ``source`` says that the times are the model's, not a device's.
+zero. ``source`` says that the times are the model's, not a device's, ``interval`` where 80 of 100 devices' times are
+expected. ``neuroncore_cycle_count`` counts the clock of the engines that compute, which is not the tensor engine's.
 """
 
 from math import prod
@@ -11,13 +12,15 @@ from typing import Any
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.targets.neuron.profile.document import Document, covered
 from nki_mlir.targets.neuron.profile.slices import ENGINE
+from nki_mlir.version import __version__
 
 SOURCE = "model"
+TOOL = f"nki_mlir {__version__}"
 VENDOR_ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
 FLOPS_OF_A_PE = 2
 # Of a whole graph, of a NEFF and of the runtime's trace.
-UNKNOWN = ("model_flops", "mfu_hlo_estimated_percent", "mfu_hlo_max_achievable_estimated_percent", "event_count",
-           "trace_count", "total_row_count", "cc_cores_instruction_time", "cc_cores_instruction_active_time",
+UNKNOWN = ("model_flops", "throttle_active_time", "mfu_hlo_estimated_percent",
+           "mfu_hlo_max_achievable_estimated_percent", "event_count", "total_row_count", "cc_cores_instruction_time", "cc_cores_instruction_active_time",
            "cc_cores_instruction_active_time_percent", "cc_cores_instruction_count")
 INPUTS = "input", "constant"                    # tensors that a kernel is given
 DGE = "static", "software_dynamic", "hardware_dynamic"      # who writes descriptors
@@ -41,7 +44,8 @@ def vendor_summary(document: Document) -> dict[str, Any]:
     slices, tracks = document["slices"], document["tracks"]
     active = covered(list(zip(slices["begin"], slices["end"])))
     summary: dict[str, Any] = {
-        "source": SOURCE, "total_time": total / 1e9, "total_exec_time": (total - timing["launch_ns"]) / 1e9,
+        "source": SOURCE, "interval": [ns / 1e9 for ns in timing["interval_ns"]], "total_time": total / 1e9,
+        "total_exec_time": (total - timing["launch_ns"]) / 1e9, "trace_count": timing["instructions"],
         "total_active_time": active / 1e9, "total_active_time_percent": active / total,
         "neuroncore_cycle_count": round(total * machine.clocks[Engine.SYNC])}
     for engine in VENDOR_ENGINES:
@@ -80,7 +84,8 @@ def vendor_summary(document: Document) -> dict[str, Any]:
         "mfu_inst_estimated_percent": adjusted["product"] / (peak * total),
         "mfu_max_achievable_estimated_percent": achievable, "mfu_inst_max_achievable_estimated_percent": achievable,
         "mbu_estimated_percent": moved / total / stack, "mbu_min_read_util_percent": sizes["in"] / total / stack,
-        **_throttling(document), **dict.fromkeys(UNKNOWN), "nd_idx": 0, "nc_idx": 0}
+        **_throttling(document), **dict.fromkeys(UNKNOWN), "nd_idx": 0, "nc_idx": 0,
+        "profiler_version": TOOL, "runtime_version": TOOL}
 
 
 def queue_type(document: Document, instruction: int) -> str:

@@ -22,10 +22,11 @@ from nki_mlir.version import __version__
 
 SCHEMA = "7.4.0"
 NAMES = {"tensor": "Tensor", "vector": "Vector", "scalar": "Scalar", "gpsimd": "GpSimd", "sync": "Sync"}
-NOT_IN_SUMMARY = "source", "nd_idx", "nc_idx"
+NOT_IN_SUMMARY = ("source", "interval", "nd_idx", "nc_idx", "throttle_active_time", "profiler_version",
+                  "runtime_version")
 OUTSIDE = {"input": "[[INPUT]]", "output": "[OUTPUT]"}          # where a transfer goes, as readers look for it
 SPILL = "[VIRTUAL]"
-TILE = r"=(\w+@[^\s\[]+)\[([^\]]*)\]\[([^\]]*)\]"
+TILE = r"=(\w+@[^\s\[]+)\[([^\]]*)\]\[([^\]]*)\](?:\*(\d+))?"     # partitions where they are not the instruction's
 PATTERN = re.compile(rf"^MATMUL dst{TILE} stationary{TILE} moving{TILE}.*\bchannels=(\d+)")
 
 Row = dict[str, object]
@@ -123,9 +124,9 @@ def _operands(text: str) -> str:
     product = PATTERN.match(text)
     if product is None:
         return text.partition(" ")[2]
-    dst, _, columns, _, _, stationary, moving, _, elements, channels = product.groups()
+    dst, _, columns, _, _, _, stationary, rows, moving, _, elements, _, channels = product.groups()
     return f"src={moving}[1,0,0][{_first(elements)},1,1] dst={dst}[1,0,0][{_first(columns)},1,1] " \
-           f"{channels}*{_first(stationary)}"
+           f"{rows or channels}*{_first(stationary)}"
 
 
 def _first(counts: str) -> int:

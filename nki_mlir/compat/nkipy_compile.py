@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nkipy.core.compile``: array programs, which the vendor's compiler compiles: calls are refused."""
+
+from enum import Enum
+from typing import NoReturn
+
+from nki_mlir.compat.nkipy_runtime import NeedsVendorCompiler
+
+
+class CompilationTarget(Enum):
+    """A machine that programs are compiled for.
+
+    Example:
+        assert CompilationTarget("trn2") is CompilationTarget.TRN2
+    """
+
+    TRN1 = "trn1"
+    TRN2 = "trn2"
+    TRN3 = "trn3"
+    DEFAULT = "default"
+
+
+def trace(func: object = None, **options: object) -> NoReturn:
+    """Refused: ``nki.jit`` makes kernels."""
+    raise NeedsVendorCompiler(what="nkipy.core.compile.trace").here()
+
+
+def compile_to_neff(trace_kernel: object = None, output_dir: object = None, **options: object) -> NoReturn:
+    """Refused: ``nki.compiler.driver`` compiles kernels."""
+    raise NeedsVendorCompiler(what="nkipy.core.compile.compile_to_neff").here()
+
+
+def lower_to_nki(trace_kernel: object = None, **options: object) -> NoReturn:
+    """Refused: an array program is not lowered to kernels here."""
+    raise NeedsVendorCompiler(what="nkipy.core.compile.lower_to_nki").here()

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What compiling a kernel gives before it is a file: its arrays, its predicted time, and how a framework calls it."""
+
+import ast
+import base64
+import json
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nki_mlir.language.arguments import BadArgument
+from nki_mlir.language.current.compile_options import CompileOptions
+from nki_mlir.language.current.kernel import Kernel
+from nki_mlir.language.specialization import Specialization
+from nki_mlir.scalar.dtypes import DType
+
+SOURCE = "model"                # of all times
+
+
+class ArraySpec(NamedTuple):
+    """An input or output of a compiled kernel."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+class KernelDescriptor(NamedTuple):
+    """The arrays of a captured kernel, and which output is which input (index -> index)."""
+
+    func_name: str
+    input_specs: list[ArraySpec]
+    output_specs: list[ArraySpec]
+    aliases: dict[int, int]
+    kernel_json_path: str | None = None
+
+
+class FrameworkConfig(NamedTuple):
+    """What a framework's program says to call a kernel. ``operand_output_aliases`` is input -> output, by index.
+
+    Example:
+        nir = compile_kernel_to_nir(double, inputs={"x": np.ones((4, 8), np.float32)}, compile_opts=CompileOptions())
+        config = nir.build_config()
+        assert isinstance(config, FrameworkConfig) and config.operand_output_aliases == {}
+        assert json.loads(base64.b64decode(config.backend_config_b64)) == config.backend_config
+    """
+
+    backend_config: dict[str, Any]
+    backend_config_b64: bytes
+    output_specs: tuple[ArraySpec, ...]
+    operand_output_aliases: dict[int, int]
+    has_collectives: bool
+
+
+def spec_of(name: str, shape: Sequence[int], dtype: DType) -> ArraySpec:
+    return ArraySpec(name, tuple(shape), np.dtype(dtype.numpy))
+
+
+class NirResult:
+    """A kernel captured for given inputs, not yet a file.
+
+    Arguments:
+        kernel: the kernel
+        specialization: its capture
+        options: how it is compiled
+        output_names: names of the outputs, in order; the kernel's own where there is none
+
+    Errors:
+        A number of names that is not that of the outputs is an error.
+
+    Example:
+        options = CompileOptions(emit_predicted_latency=True)
+        nir = compile_kernel_to_nir(double, inputs={"x": np.ones((4, 8), np.float32)}, compile_opts=options)
+        assert isinstance(nir, NirResult) and "nki.binary_scalar" in str(nir.module)
+        assert nir.total_time_ns == round(nir.specialization.timing.total_ns)
+        assert [s.shape for s in nir.output_specs] == [(4, 8)]
+        assert np.array_equal(nir(np.ones((4, 8), np.float32)), np.full((4, 8), 2.0))
+        bir, described = nir                            # as releases gave it that had a pair
+        assert described.input_specs[0].name == "x"
+    """
+
+    source = SOURCE
+
+    def __init__(self, kernel: Kernel | None, specialization: Specialization, options: CompileOptions,
+                 output_names: Sequence[str] = (), frontend_time: float = 0.0) -> None:
+        self.kernel, self.specialization, self.options = kernel, specialization, options
+        self.frontend_time, self.mlir_time = frontend_time, 0.0
+        names = list(output_names) or [r.name for r in specialization.results]
+        if len(names) != len(specialization.results):
+            raise BadArgument(what=f"{len(names)} output names for {len(specialization.results)} outputs").here()
+        self.input_specs = [spec_of(*s) for s in specialization.inputs]
+        self.output_specs = [spec_of(n, r.shape, r.dtype) for n, r in zip(names, specialization.results)]
+
+    def __call__(self, *arguments: object, **keywords: object) -> Any:
+        if self.kernel is None:
+            raise BadArgument(what=f"{self.function_name} is a module without a Python function: compile it to a file, "
+                                   "and run that").here()
+        return self.kernel(*arguments, **keywords)
+
+    def __iter__(self) -> "Iterator[NirResult]":
+        """Twice itself: earlier releases give a pair of what is compiled and what describes its arrays."""
+        return iter((self, self))
+
+    @property
+    def module(self) -> Any:
+        """The MLIR module of the first program."""
+        return self.specialization.modules[0]
+
+    @property
+    def function_name(self) -> str:
+        """The kernel's name."""
+        return self.specialization.name
+
+    @property
+    def aliases(self) -> dict[int, int]:
+        """Outputs that are updated inputs: index of the output -> index of the input."""
+        return {k: r.input for k, r in enumerate(self.specialization.results) if r.input is not None}
+
+    @property
+    def descriptor(self) -> KernelDescriptor:
+        """Its arrays."""
+        return KernelDescriptor(self.function_name, self.input_specs, self.output_specs, self.aliases)
+
+    @property
+    def is_tuple_return(self) -> bool:
+        """Whether the kernel returns several arrays."""
+        return self.specialization.structure != "one"
+
+    @property
+    def none_positions(self) -> tuple[int, ...]:
+        """Where a returned tuple has None."""
+        structure = self.specialization.structure
+        parts = ast.literal_eval(structure) if structure.startswith(("(", "[")) else ()
+        return tuple(k for k, part in enumerate(parts) if part is None)
+
+    @property
+    def work_dir(self) -> str:
+        """Where files of the compilation go."""
+        return self.options.artifacts_dir or "."
+
+    @property
+    def sg00_dir(self) -> str:
+        """The part of it for the first core."""
+        return str(Path(self.work_dir) / "sg00")
+
+    def build_config(self) -> FrameworkConfig:
+        """How a framework's program calls the kernel."""
+        spec = self.specialization
+        text = "".join(str(module) for module in spec.modules)
+        config = {"func_name": self.function_name, "grid": list(spec.grid), "target": spec.target,
+                  "key": self.cache_hash, "inputs": [described(s) for s in self.input_specs],
+                  "outputs": [described(s) for s in self.output_specs]}
+        return FrameworkConfig(config, base64.b64encode(json.dumps(config).encode()), tuple(self.output_specs),
+                               {into: out for out, into in self.aliases.items()}, "nki.collective" in text)
+
+    @property
+    def interval_ns(self) -> tuple[float, float] | None:
+        """From where to where devices' times are expected, 80 of 100; None like ``total_time_ns``."""
+        return self.specialization.timing.interval_ns if self.options.emit_predicted_latency else None
+
+    @property
+    def total_time_ns(self) -> int | None:
+        """The predicted time in ns; None unless the options say ``emit_predicted_latency``."""
+        return round(self.specialization.timing.total_ns) if self.options.emit_predicted_latency else None
+
+    @property
+    def estimated_utilization(self) -> dict[str, float] | None:
+        """Engine -> the part of the time, 0 to 1, that it is busy; None like ``total_time_ns``."""
+        if not self.options.emit_predicted_latency:
+            return None
+        timing = self.specialization.timing
+        return {engine.value: ns / timing.total_ns for engine, ns in timing.slowest.busy_ns.items()}
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The figures of the profile, by the profiler's names."""
+        from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary  # start-up: loads MLIR
+        return vendor_summary(self.specialization.profile)
+
+    @property
+    def mac_count(self) -> int:
+        """Multiplications with an addition on the tensor engine, those of transposes included."""
+        from nki_mlir.targets.neuron.profile.vendor_summary import FLOPS_OF_A_PE  # start-up: loads MLIR
+        return int(self.summary["hardware_flops"]) // FLOPS_OF_A_PE
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes to and from HBM."""
+        return self.specialization.timing.hbm_bytes
+
+    @property
+    def cache_hash(self) -> str:
+        """A text that equal captures share."""
+        return self.specialization.key
+
+
+def described(spec: ArraySpec) -> list[object]:
+    """An array as JSON has it."""
+    return [spec.name, list(spec.shape), str(spec.dtype)]
+
+
+__all__ = ["FrameworkConfig", "NirResult"]

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``SystemTraceSession``: the begins and ends of executions of loaded kernels, on the clock of the model."""
+
+import json
+from typing import Any
+
+_sessions: "list[SystemTraceSession]" = []
+_clock: list[int] = [0]                 # ns of the model that all executions took
+
+
+def note_execution(milliseconds: float, first_core: int, cores: int) -> None:
+    """An execution begins and ends: an event each for every core, in the sessions that are open."""
+    began, ended = _clock[0], _clock[0] + round(1e6 * milliseconds)
+    _clock[0] = ended
+    for session in _sessions:
+        session.executions += 1
+        for core in range(first_core, first_core + cores):
+            session.tracked += 1
+            for phase, when in (("start", began), ("stop", ended)):
+                session.events.append({
+                    "event_type": "nc_exec_running", "phase": phase, "tracking_id": session.tracked,
+                    "timestamp_ns": when, "nc_idx": first_core,
+                    "data": {"nc_timestamp_ns": when, "exec_id": session.executions,
+                             "device_core_idx": core}})
+
+
+class SystemTraceSession:
+    """Notes executions between its begin and its end.
+
+    Arguments:
+        core_id: the core that is watched; all of them where it is None
+
+    Errors:
+        None.
+
+    Example:
+        with SystemTraceSession(core_id=0) as session:
+            assert json.loads(session.fetch_events_json()) == {"events": []}
+    """
+
+    def __init__(self, core_id: int | None = None) -> None:
+        self.core_id, self.events, self.executions, self.tracked = core_id, list[dict[str, Any]](), 0, 0
+
+    def fetch_events_json(self) -> str:
+        """The events so far as text; they are gone then."""
+        events, self.events = self.events, []
+        return json.dumps({"events": [e for e in events if self.core_id in (None, e["nc_idx"])]})
+
+    def drain_events(self) -> None:
+        """Forget the events so far."""
+        self.events = []
+
+    def stop(self) -> None:
+        """Note nothing more."""
+        if self in _sessions:
+            _sessions.remove(self)
+
+    def __enter__(self) -> "SystemTraceSession":
+        _sessions.append(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()

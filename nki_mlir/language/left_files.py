@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Compiled kernels that captures leave as files: for profilers, and where programs look for what a framework compiled.
+
+``NEURON_RT_INSPECT_ENABLE=1`` leaves ``neff_<hash>.neff`` and ``<hash>_vnc_0.ntff`` below
+``NEURON_RT_INSPECT_OUTPUT_DIR``; ``NEURON_COMPILE_CACHE_URL`` says where the cache is.
+"""
+
+import os
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nki_mlir.alone import alone
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.files import write_file
+
+if TYPE_CHECKING:
+    from nki_mlir.language.specialization import Specialization
+
+CACHE = "/var/tmp/neuron-compile-cache"
+OFF = ("", "0")
+
+
+@alone
+def leave_for_profilers(capture: "Specialization") -> None:
+    """The compiled kernel and its trace, where the environment asks for them."""
+    if os.environ.get("NEURON_RT_INSPECT_ENABLE", "") in OFF or os.environ.get(
+            "NEURON_RT_INSPECT_DEVICE_PROFILE", "1") in OFF:
+        return
+    from nki_mlir.language.measuring import trace_of  # start-up: loads MLIR
+    folder = Path(os.environ.get("NEURON_RT_INSPECT_OUTPUT_DIR") or "output") / f"i-model_pid_{os.getpid()}"
+    name = capture.key[:16]
+    try:
+        write_all({folder / f"neff_{name}.neff": packed(capture), folder / f"{name}_vnc_0.ntff": trace_of(capture)})
+    except NkiMlirError as error:
+        warnings.warn(f"no profile of {capture.name}: {error.headline}", stacklevel=2)
+
+
+@alone
+def leave_in_cache(capture: "Specialization") -> None:
+    """The compiled kernel, as a framework of lazy tensors leaves it; nothing where it cannot be compiled or written."""
+    number, digest = int(capture.key[:15], 16), capture.key[16:24]
+    folder = Path(os.environ.get("NEURON_COMPILE_CACHE_URL") or CACHE) / "nki_mlir" / f"MODULE_{number}+{digest}"
+    try:
+        write_all({folder / "model.neff": packed(capture)})
+    except (NkiMlirError, OSError):
+        return
+
+
+def packed(capture: "Specialization") -> bytes:
+    from nki_mlir.targets.neuron.format.artifacts import pack_kernel  # start-up: loads MLIR
+    return pack_kernel(capture.streams)
+
+
+def write_all(files: dict[Path, bytes]) -> None:
+    """Write files, with their folder."""
+    for file, data in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, data)

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A profile as the JSON form of the vendor's profiler: instructions and transfers as lists of records, in ns.
+
+It has what the tables have, under the names of this form. What the profile has no value for is null.
+"""
+
+from typing import Any
+
+from nki_mlir.targets.neuron.profile.document import Document
+from nki_mlir.targets.neuron.profile.vendor_tables import Row, vendor_tables
+
+SAME = ("opcode", "operands", "compiler_opcode", "compiler_operands", "hlo_name", "layer", "nki_source_location",
+        "bir_debug_info_source_location", "hbm_read_bytes", "hbm_write_bytes", "sbuf_read_bytes", "sbuf_write_bytes",
+        "psum_read_bytes", "psum_write_bytes", "raw_flops", "tensor_instruction_type")
+
+
+def vendor_json(document: Document, summary: dict[str, Any]) -> dict[str, Any]:
+    """The whole form, beside the summary."""
+    tables = vendor_tables(document)
+    timing, metadata = document["timing"], tables["Metadata"][0]
+    return {"summary": [summary], "instruction": [instruction_record(row) for row in tables["Instruction"]],
+            "dma": [transfer_record(row) for row in tables["DmaPacketAggregated"]],
+            "metadata": {"kernel": timing["kernel"], "source": summary["source"], **metadata},
+            "model_info": [{"name": timing["kernel"], "target": timing["target"], "cores": len(timing["cores"])}],
+            "instruction_usage": tables["OpcodeSummary"], "warning": tables["Warning"], "cc_stream": [],
+            "layer_summary": [], "stack_frame_function_name": {}}
+
+
+def instruction_record(row: Row) -> Row:
+    """One execution of an instruction."""
+    return {"timestamp": row["start_ts"], "duration": row["duration_ns"], "label": row["opcode"],
+            "evt_wait_time": row["evt_wait_time_ns"], "subgroup": str(row["engine"]).lower(),
+            "subgraph": row["pcore_idx"], "hlo_attrs": None, "stack_frame_ids": None, **{n: row[n] for n in SAME}}
+
+
+def transfer_record(row: Row) -> Row:
+    """One transfer; ``semaphore_id`` is -1: what waits for it is in the flows of the tables."""
+    return {"timestamp": row["start_ts"], "duration": row["duration_ns"], "semaphore_id": "-1",
+            "queue": row["queue_name"], "op": row["op"], "transfer_bytes": row["transfer_bytes"]}
