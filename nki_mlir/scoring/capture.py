@@ -75,34 +75,53 @@ def capture_in_sandbox(file: Path, entry: str, target: str, signatures: Sequence
     sys.path[:] = [p for p in sys.path if p.endswith(("-packages", "lib-dynload", ".zip")) or "/lib/python" in p]
     limit(limits)
     confine(scratch)
+    recorded = note_warnings()
     watch(scratch, refuse)
     stage = "import"
-    with warnings.catch_warnings(record=True) as recorded:
-        warnings.simplefilter("always")
-        try:
-            kernel = kernel_in(file, entry)
-            stage = "capture"
-            if target:
-                kernel = kernel.with_changes(target=target)
-            programs = [program_of(kernel, signature) for signature in signatures]
-            captures = Captures(kernel=kernel.__name__, programs=programs, remarks=remarks_of(recorded), reason=None,
-                                stage="")
-        except SystemExit as error:
-            captures = failed(stage, BadCandidate(what=f"the candidate exits with status {error.code}",
-                                                  fix="leave sys.exit to programs"))
-        except MemoryError as error:
-            captures = failed(stage, out_of_memory(limits, error))
-        except RecursionError as error:
-            captures = failed(stage, LimitReached(what="recurses without an end", fix="write a loop").located(
-                getattr(error, "at", None)))
-        except OSError as error:
-            over = error.errno == errno.EFBIG
-            captures = failed(stage, LimitReached(what=f"writes more than {OUTPUT_BYTES:,} bytes",
-                                                  fix="print less") if over else error)
-        except BaseException as error:
-            captures = failed(stage, error)
+    try:
+        kernel = kernel_in(file, entry)
+        stage = "capture"
+        kernel = kernel.with_changes(target=target)
+        programs = [program_of(kernel, signature) for signature in signatures]
+        captures = Captures(kernel=kernel.__name__, programs=programs, remarks=remarks_of(recorded), reason=None,
+                            stage="")
+    except SystemExit as error:
+        captures = failed(stage, BadCandidate(what=f"the candidate exits with status {error.code}",
+                                              fix="leave sys.exit to programs"))
+    except MemoryError as error:
+        captures = failed(stage, out_of_memory(limits, error))
+    except RecursionError as error:
+        captures = failed(stage, LimitReached(what="recurses without an end", fix="write a loop").located(
+            getattr(error, "at", None)))
+    except OSError as error:
+        over = error.errno == errno.EFBIG
+        captures = failed(stage, LimitReached(what=f"writes more than {OUTPUT_BYTES:,} bytes",
+                                              fix="print less") if over else error)
+    except BaseException as error:
+        captures = failed(stage, error)
     send(captures)
     os._exit(0)
+
+
+def note_warnings() -> list[warnings.WarningMessage]:
+    """Have each warning noted as it is given: filters, which a candidate can set, have no say."""
+    noted: list[warnings.WarningMessage] = []
+
+    def note(message: Any, category: Any, file: str, line: int) -> None:
+        kind = type(message) if isinstance(message, Warning) else category or UserWarning
+        noted.append(warnings.WarningMessage(str(message), kind, file, line))
+
+    def warn(message: Any, category: Any = None, stacklevel: int = 1, source: object = None, **options: object) -> None:
+        frame = sys._getframe(1)
+        for _ in range(stacklevel - 1):
+            frame = frame.f_back or frame
+        note(message, category, frame.f_code.co_filename, frame.f_lineno)
+
+    def warn_explicit(message: Any, category: Any, filename: str, lineno: int, *more: object, **options: object
+                      ) -> None:
+        note(message, category, filename, lineno)
+    warnings.warn, warnings.warn_explicit = warn, warn_explicit
+    return noted
 
 
 def failed(stage: str, error: BaseException) -> Captures:

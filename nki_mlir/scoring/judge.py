@@ -21,6 +21,7 @@ from nki_mlir.cli.source import read_module
 from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
 from nki_mlir.language.results import ElementsLeftOut, assemble, report_missing
+from nki_mlir.machine import machine_named
 from nki_mlir.passes.levels import Level, check_level
 from nki_mlir.scalar.dtypes import dtype_of
 from nki_mlir.scoring.capture import CapturedText, out_of_memory
@@ -48,7 +49,7 @@ LEVEL = 1                                               # of the search for a fa
 class CapturedProgram:
     """A program that was sent, with what it runs on. Raises what is wrong with its text."""
 
-    def __init__(self, program: CapturedText, trial: Trial, file: str) -> None:
+    def __init__(self, program: CapturedText, trial: Trial, file: str, target: str) -> None:
         modules = [read_module(text, file) for text in program["modules"]]
         for module in modules:
             check_level(module, Level.NKI, "as captured")
@@ -58,15 +59,17 @@ class CapturedProgram:
         self.captured = Captured(self.variants, 0, {})
         self.grid, self.cores = tuple(program["grid"]), tuple(program["cores"])
         self.inputs, self.results, self.structure = program["inputs"], program["results"], program["structure"]
-        self.check(trial)
+        self.check(trial, target)
 
-    def check(self, trial: Trial) -> None:
+    def check(self, trial: Trial, target: str) -> None:
         """The program is one for these arguments; a candidate that sends another one was not captured as it is."""
         arrays = tensors_of(trial)
         wanted = [(arrays[k].shape, dtype_of(arrays[k].dtype)) for k in self.inputs if 0 <= k < len(arrays)]
         same = len(wanted) == len(self.inputs) and all(
             [(a.shape, a.dtype) for a in f.inputs] == wanted and f.grid in (self.grid, ()) for f in self.functions)
-        if not same or (trial.grid and self.grid != trial.grid) or not self.functions or not self.variants:
+        machines = {machine_named(f.target).name for f in self.functions}
+        same = same and machines == {machine_named(target).name} and (not trial.grid or self.grid == trial.grid)
+        if not same or not self.functions or not self.variants:
             raise ForbiddenAct(act="sends a program that is not its kernel")
         check_bytes([(a.name, a.shape, a.dtype) for a in self.shared])
 
@@ -143,7 +146,7 @@ Findings = dict[str, Any]       # as JSON has them
 
 
 def judged(reference: Reference, programs: Sequence[CapturedText], file: str, with_profile: bool,
-           limits: CandidateLimits, level: int = LEVEL) -> Findings:
+           limits: CandidateLimits, target: str, level: int = LEVEL) -> Findings:
     """Run all trials, compile and time; ``reason`` and ``stage`` say where it ended, if it did."""
     first_of = signatures(reference.trials)
     findings: Findings = {"reason": None, "stage": "", "trials": 0}
@@ -151,7 +154,7 @@ def judged(reference: Reference, programs: Sequence[CapturedText], file: str, wi
     try:
         if len(programs) != len(set(first_of)):
             raise ForbiddenAct(act="sends a program that is not its kernel")
-        parsed = {k: CapturedProgram(program, reference.trials[k], file)
+        parsed = {k: CapturedProgram(program, reference.trials[k], file, target)
                   for k, program in zip(dict.fromkeys(first_of), programs)}
         stage = "values"
         for trial, k in zip(reference.trials, first_of):

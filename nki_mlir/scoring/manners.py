@@ -22,7 +22,10 @@ ATTRIBUTES = frozenset((
     "ag_frame", "builtins", "cr_frame", "ctypeslib", "f_back", "f_builtins", "f_globals", "f_locals", "gc",
     "gi_frame", "importlib", "inspect", "modules", "os", "sys", "tb_frame", "tb_next", "subprocess", "ctypes",
     "pathlib", "attrgetter", "methodcaller", "f2py", "testing", "fromfile", "load", "loadtxt", "memmap", "genfromtxt",
-    "tofile", "save", "savez"))
+    "tofile", "save", "savez",
+    # what turns text into objects: annotations are evaluated, format strings walk along attributes
+    "get_type_hints", "ForwardRef", "evaluate_forward_ref", "singledispatch", "singledispatchmethod", "get_field",
+    "Formatter", "CodeType", "FunctionType", "LambdaType"))
 OF_LANGUAGE = frozenset(("load", "save"))           # nl.load is what kernels are made of
 DUNDERS = frozenset(("__name__", "__doc__", "__version__", "__annotations__", "__init__", "__post_init__", "__call__",
                      "__getitem__", "__setitem__", "__len__", "__iter__", "__enter__", "__exit__", "__repr__",

@@ -15,6 +15,7 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple, NoReturn
 
 from nki_mlir.scoring import landlock
@@ -90,6 +91,7 @@ LISTS = {"os.listdir", "os.scandir", "os.walk", "os.fwalk", "os.chdir", "glob.gl
 PACKAGES = {"socket": "uses the network", "ctypes": "calls a C library", "mmap": "maps memory",
             "http": "uses the network", "urllib": "uses the network", "ftplib": "uses the network",
             "smtplib": "uses the network", "winreg": "uses the registry"}
+MODULES = ("nki_mlir", "nki", "neuronxcc", "numpy", "ml_dtypes", "warnings", "time")        # that stay as they are
 NAMES = "gc", "subprocess", "multiprocessing", "socket", "ctypes", "importlib.reload"
 
 
@@ -138,4 +140,20 @@ def watch(scratch: Path, refuse: Callable[[str], NoReturn]) -> None:
             act = packages.get(event.partition(".")[0])
             if act is not None:
                 refuse(f"{act} ({event})")
+    def set_attribute(module: ModuleType, name: str, value: object) -> None:
+        caller = frame(1).f_code.co_filename
+        if not any(below(caller, root) for root in roots) and not caller.startswith("<frozen"):
+            refuse(f"changes {module.__name__}")
+        super(type(module), module).__setattr__(name, value)
+
+    unchanged: dict[type, type] = {}            # a module's class -> one that the candidate's own code cannot change
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in MODULES and isinstance(module, ModuleType):
+            kind = type(module)
+            if kind not in unchanged:
+                unchanged[kind] = type(kind.__name__, (kind,), {"__setattr__": set_attribute})
+            try:
+                module.__class__ = unchanged[kind]
+            except TypeError:                   # a module with a layout of its own
+                continue
     sys.addaudithook(hook)

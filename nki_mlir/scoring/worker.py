@@ -20,8 +20,10 @@ import numpy as np
 
 from nki_mlir.compat import install
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.environment import TARGET
 from nki_mlir.language.current.errors import NkiWarning
 from nki_mlir.language.lowered import Spec, lower
+from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scoring.capture import OUTPUT, Captures
 from nki_mlir.scoring.errors import (
     BadCandidate,
@@ -86,8 +88,8 @@ class Worker:
             try:
                 check_manners(text, str(file))
                 stage = "capture"
-                entry, target = str(request.get("kernel") or reference.entry), str(request.get("target") or
-                                                                                   reference.target)
+                entry = str(request.get("kernel") or reference.entry)
+                target = str(request.get("target") or reference.target or TARGET.text() or DEFAULT_TARGET)
                 captures = self.capture(file, entry, target, reference, limits)
                 remarks = captures["remarks"]
                 if captures["reason"] is not None:
@@ -98,7 +100,7 @@ class Worker:
                         check_release(remarks)
                     stage = "values"
                     check_written(remarks)
-                    figures = self.judge(file, captures, reference, request, limits)
+                    figures = self.judge(file, captures, reference, request | {"target": target}, limits)
                     reason, stage = figures.pop("reason"), figures.pop("stage") or "time"
             except NkiMlirError as error:
                 reason = dict(reason_of(error))
@@ -142,7 +144,7 @@ class Worker:
             limit(limits)
             confine(file.parent)
             found = judged(reference, captures["programs"], str(file), bool(request.get("profile")),
-                           limits, int(request.get("level", LEVEL)))
+                           limits, str(request["target"]), int(request.get("level", LEVEL)))
             out.write(json.dumps(found).encode())
         sent = forked(body, limits.seconds)
         check_end(sent, "the judge", limits)

@@ -63,7 +63,9 @@ class CompiledKernel:
         compile_opts: where the file is written
         inputs: arrays by name, on which it runs once where the options say ``enable_simulation``: ``birsim_outputs``
         neff_path: a file that is there, in place of the options; ``bir`` may be None then
-        target, lnc, artifacts_dir: what the caller knows of that file
+        target: what that file was compiled for, where the caller knows it
+        lnc: the number of cores, likewise
+        artifacts_dir: where files beside it are
 
     Errors:
         A file that cannot be written, or is no compiled kernel, is an error.

@@ -12,7 +12,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.arguments import TensorSpec, map_leaves, with_arrays, zeros_of
 from nki_mlir.language.current.compile_options import CompileOptions
 from nki_mlir.language.current.compiled_kernel import CompiledKernel, ExecutionResult, checked
-from nki_mlir.language.current.nir_result import FrameworkConfig, KernelDescriptor, NirResult
+from nki_mlir.language.current.nir_result import FrameworkConfig, KernelDescriptor, NirResult  # noqa: F401  public name
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.kernel import is_array
 from nki_mlir.language.results import assemble
@@ -151,7 +151,8 @@ def compile_mlir_to_neff(module: object, function_name: str, *, compile_opts: Co
     capture = Specialization(
         kernel.name, kernel.grid, kernel.target, [spec_of_argument(a) for a in kernel.inputs],
         [spec_of_argument(a) for a in kernel.shared],
-        [Result(*spec_of_argument(a), **{"shared" if a.kind == "shared" else "input": a.index}) for a in results],
+        [Result(*spec_of_argument(a), shared=a.index if a.kind == "shared" else None,
+                input=a.index if a.kind == "input" else None) for a in results],
         "one" if len(results) == 1 else "tuple", Captured({(): Variant(read, [], None, 0)}, 0, {}))
     options = compile_opts or CompileOptions()
     return CompiledKernel(NirResult(None, capture, options), options, tensor_inputs)
@@ -233,6 +234,5 @@ def extract_perf_metrics(neff_path: str | Path, ntff_path: str | Path, verbose: 
     return None
 
 
-__all__ = ["CompileOptions", "CompiledKernel", "ExecutionResult", "FrameworkConfig", "KernelDescriptor", "NirResult",
-           "compile_bir_to_neff", "compile_kernel_to_nir", "compile_mlir_to_neff", "compile_to_bir",
-           "extract_perf_metrics", "run_from_bir"]
+__all__ = ["CompileOptions", "CompiledKernel", "ExecutionResult", "FrameworkConfig", "NirResult", "compile_bir_to_neff",
+           "compile_kernel_to_nir", "compile_mlir_to_neff", "compile_to_bir", "extract_perf_metrics", "run_from_bir"]

@@ -98,23 +98,19 @@ class Kernel(CoreKernel):
 
     def enable_address_rotation(self: K) -> K:
         """A copy; where tiles lie is chosen here anyway."""
-        return self.marked("address_rotation", True)
+        return self.with_changes(options=self.options | {"address_rotation": True})
 
     def disable_address_rotation(self: K) -> K:
         """A copy, as above."""
-        return self.marked("address_rotation", False)
+        return self.with_changes(options=self.options | {"address_rotation": False})
 
     def enable_core_barrier_checker(self: K) -> K:
         """A copy; barriers are always checked here."""
-        return self.marked("core_barrier_checker", True)
+        return self.with_changes(options=self.options | {"core_barrier_checker": True})
 
     def disable_core_barrier_checker(self: K) -> K:
         """A copy, as above."""
-        return self.marked("core_barrier_checker", False)
-
-    def marked(self: K, name: str, value: object) -> K:
-        """A copy with an option that changes no value."""
-        return self.with_changes(options=self.options | {name: value})
+        return self.with_changes(options=self.options | {"core_barrier_checker": False})
 
     def with_schedule(self: K, edges: Sequence[tuple[str, object]]) -> K:
         """The kernel with instructions ordered.

@@ -39,13 +39,23 @@ class KernelDescriptor(NamedTuple):
 
 
 class FrameworkConfig(NamedTuple):
-    """What a framework's program says to call a kernel. ``operand_output_aliases`` is input -> output, by index.
+    """What a framework's program says to call a kernel.
+
+    Arguments:
+        backend_config: the call's config
+        backend_config_b64: the same as JSON in base64
+        output_specs: the outputs
+        operand_output_aliases: input -> output that it is updated as, by index
+        has_collectives: whether ranks exchange data
+
+    Errors:
+        None.
 
     Example:
         nir = compile_kernel_to_nir(double, inputs={"x": np.ones((4, 8), np.float32)}, compile_opts=CompileOptions())
         config = nir.build_config()
         assert isinstance(config, FrameworkConfig) and config.operand_output_aliases == {}
-        assert json.loads(base64.b64decode(config.backend_config_b64)) == config.backend_config
+        assert config.backend_config["func_name"] == "double" and not config.has_collectives
     """
 
     backend_config: dict[str, Any]
@@ -67,6 +77,7 @@ class NirResult:
         specialization: its capture
         options: how it is compiled
         output_names: names of the outputs, in order; the kernel's own where there is none
+        frontend_time: seconds that the capture took
 
     Errors:
         A number of names that is not that of the outputs is an error.

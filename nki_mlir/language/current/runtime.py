@@ -383,7 +383,7 @@ class Spike:
 
     def tensor_write_from_pybuffer(self, tensor: SpikeTensor, buffer: Any, offset: int = 0) -> None:
         """Write the bytes of an object that has a buffer, an array for example."""
-        self.tensor_write(tensor, memoryview(np.ascontiguousarray(buffer)).cast("B"), offset)
+        self.tensor_write(tensor, np.ascontiguousarray(buffer).tobytes(), offset)
 
     def tensor_read_to_pybuffer(self, tensor: SpikeTensor, buffer: Any, offset: int = 0) -> None:
         """Fill a buffer, an array for example, with bytes of a tensor."""
