@@ -19,6 +19,8 @@ from nki_mlir.capture.attempts import Captured, Variant
 from nki_mlir.cli.runnable import check_bytes
 from nki_mlir.cli.source import read_module
 from nki_mlir.diagnostics import InternalError
+from nki_mlir.dialects.isa.instruction import TensorLoad
+from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
 from nki_mlir.language.results import ElementsLeftOut, assemble, report_missing
 from nki_mlir.machine import machine_named
@@ -41,6 +43,8 @@ from nki_mlir.targets.interpreter.module import USUAL, Freedom
 from nki_mlir.targets.interpreter.unwritten import UnwrittenRead, tracked
 from nki_mlir.targets.neuron.profile import profile_of
 from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
+from nki_mlir.targets.neuron.simulator import simulate_cores
+from nki_mlir.targets.neuron.timing.machine import Loaded
 
 HOSTILE = Freedom(backwards=True, fill=0xFF)            # floats are NaN
 LEVEL = 1                                               # of the search for a fast order
@@ -164,7 +168,7 @@ def judged(reference: Reference, programs: Sequence[CapturedText], file: str, wi
         compiled = {k: neuron.streams(p.captured, p.grid, neuron.emission(level=level), p.cores)
                     for k, p in parsed.items()}
         stage = "time"
-        findings |= figures(compiled[0], reference.trials[0], with_profile)
+        findings |= figures(compiled[0], reference.trials[0], parsed[0].inputs, with_profile)
     except InternalError:
         raise
     except MemoryError as error:
@@ -174,9 +178,21 @@ def judged(reference: Reference, programs: Sequence[CapturedText], file: str, wi
     return findings
 
 
-def figures(streams: Sequence[Any], trial: Trial, with_profile: bool) -> Findings:
+def numbers_loaded(streams: Sequence[Program], trial: Trial, inputs: Sequence[int]) -> Loaded | None:
+    """What the case has the engines load into registers, by which loops of the run time are as long as they are; None
+    where nothing is loaded."""
+    if not any(isinstance(step.op, TensorLoad) for p in streams for stream in p.streams.values() for step in stream):
+        return None
+    tensors = tensors_of(trial)
+    arrays = [np.require(tensors[k], requirements=["C", "A"]).copy() for k in inputs]
+    outputs = [np.zeros(v.shape, v.dtype.numpy) for v in streams[0].of_kind("output")]
+    cores = simulate_cores(streams, arrays, outputs)
+    return {(core.number, engine): numbers for core in cores for engine, numbers in core.loaded.items()}
+
+
+def figures(streams: Sequence[Program], trial: Trial, inputs: Sequence[int], with_profile: bool) -> Findings:
     """Time, bytes, memory and advice of the case that is timed, under the vendor's names where it has them."""
-    document = profile_of(streams)
+    document = profile_of(streams, loaded=numbers_loaded(streams, trial, inputs))
     timing, memory = document["timing"], document["memory"]
     least = sum(a.nbytes for a in tensors_of(trial)) + sum(
         a.size * min(a.itemsize, 4) for a in trial.expected)

@@ -4,7 +4,7 @@
 import pytest
 
 from nki_mlir.scoring.client import Scorer
-from tests.scoring.candidates import CANDIDATES, REFERENCES
+from tests.scoring.candidates import CANDIDATES, CURRENT, REFERENCES
 
 
 @pytest.fixture(scope="module")
@@ -30,3 +30,27 @@ def test_candidate(name, scorer, references):
     assert (verdict["verdict"], reason["code"] if candidate.code != "*" else "*") == (candidate.verdict, candidate.code
                                                                                      ), reason
     assert verdict.right == (candidate.verdict == "right") and (verdict.total_time is not None) == verdict.right
+
+
+LOOPS = CURRENT + """@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    for k in LOOP:
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=1.0)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0, op1=nl.add, operand1=1.0)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+"""
+
+
+def test_loops_of_the_run_time__are_timed_with_the_iterations_that_they_have(scorer, references):
+    """A loop whose length is a number in memory takes as long as it runs, and is not the faster for that."""
+    times = {}
+    for loop in ("range(64)", "nl.dynamic_range(0, nisa.register_alloc(1))", "nl.dynamic_range(0, nisa.register_alloc(64))"):
+        verdict = scorer.score({"source": LOOPS.replace("LOOP", loop), "reference": str(references / "small.py")})
+        assert verdict.right, verdict
+        times[loop] = verdict.total_time
+    static, one, many = times.values()
+    assert many > static > one

@@ -111,6 +111,7 @@ class Core:
         self.streams = {e: s for e, s in program.streams.items() if s}
         self.pc = dict.fromkeys(self.streams, 0)
         self.registers = {e: [0] * isa.REGISTERS for e in self.streams}
+        self.loaded: dict[Engine, list[int]] = {e: [] for e in self.streams}        # into registers, in order
         self.queues: list[list[Transfer]] = [[] for _ in program.queues]
         self.executed = 0
         self.held = 0                               # transfers that have come to a meeting with other cores
@@ -207,6 +208,7 @@ class Core:
                 registers[op.dst.number] = isa.signed(isa.ARITHMETIC[op.op](value(op.lhs), value(op.rhs)))
             case isa.TensorLoad():
                 registers[op.dst.number] = isa.signed(element(op.src, self.array(op.src)))
+                self.loaded[engine].append(registers[op.dst.number])
             case isa.CompareBranch():
                 if isa.COMPARISONS[op.op](value(op.lhs), value(op.rhs)):
                     self.pc[engine] = int(op.target)

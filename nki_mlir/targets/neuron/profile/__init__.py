@@ -19,7 +19,7 @@ from nki_mlir.files import write_file
 from nki_mlir.targets.neuron.profile.advice import advice_of
 from nki_mlir.targets.neuron.profile.document import Document, document_of
 from nki_mlir.targets.neuron.profile.perfetto import trace
-from nki_mlir.targets.neuron.timing.machine import TimedMachine
+from nki_mlir.targets.neuron.timing.machine import Loaded, TimedMachine
 
 __all__ = ["Document", "check_folder", "page", "profile_of", "write_profile"]
 
@@ -33,9 +33,10 @@ class ProfileFolder(NkiMlirError):
     fix = "name a directory that can be written to; it is made where there is none"
 
 
-def profile_of(programs: Sequence[Program], mode: str = "optimized") -> Document:
-    """The profile of programs that run together, a core each. Raises ``Deadlock`` where they wait for ever."""
-    run = TimedMachine(programs, mode=mode)
+def profile_of(programs: Sequence[Program], mode: str = "optimized", loaded: Loaded | None = None) -> Document:
+    """The profile of programs that run together, a core each; ``loaded`` as of ``time_programs``. Raises ``Deadlock``
+    where they wait for ever."""
+    run = TimedMachine(programs, loaded, mode)
     run.run()
     made, count = document_of(run), len(run.record)
     if count > ADVISED:

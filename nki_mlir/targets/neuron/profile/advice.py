@@ -21,7 +21,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.neuron.profile.occupancy import Footprint, Use, Where, footprint_of, readers_of
-from nki_mlir.targets.neuron.timing.machine import TimedMachine
+from nki_mlir.targets.neuron.timing.machine import Loaded, TimedMachine
 from nki_mlir.targets.neuron.timing.result import timing_of
 from nki_mlir.targets.neuron.timing.streams import TRANSFER, WORK, Entry
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer
@@ -131,7 +131,7 @@ def advice_of(run: TimedMachine) -> list[dict[str, Any]]:
         change = rule_of(seen)
         if change is None or not change.lines:
             continue
-        saved = run.end - end_with(programs, change)
+        saved = run.end - end_with(programs, change, run.loaded)
         if round(saved / total, 2) >= WORTH:                # as it is printed
             where = change.lines[0]
             found.append({"rule": name, "file": where.file, "line": where.line, "saves_ns": saved,
@@ -140,11 +140,11 @@ def advice_of(run: TimedMachine) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: -float(one["saves_ns"]))
 
 
-def end_with(programs: Sequence[Program], change: Change) -> float:
+def end_with(programs: Sequence[Program], change: Change, loaded: Loaded | None = None) -> float:
     """When the programs would end."""
     if change.end is not None:
         return change.end
-    again = TimedMachine(programs)
+    again = TimedMachine(programs, loaded)
     for (agent, place), entry in change.entries.items():
         again.agents[agent].stream.entries[place] = entry
     for (agent, place), transfer in change.transfers.items():

@@ -152,6 +152,7 @@ class TimedMachine:
     def __init__(self, programs: Sequence[Program], loaded: Loaded | None = None, mode: str = "optimized",
                  limit: int | None = None, ramps: bool = True) -> None:
         self.mode, self.limit = mode, EVENT_LIMIT if limit is None else limit
+        self.loaded = loaded
         self.machine: Machine = machine_named(programs[0].target)
         self.record = Record()
         hbm = Hbm(self.machine, len(programs))
