@@ -32,9 +32,9 @@ ENDS = {
     "os._exit(7)": "NKI-SCORE-CRASH",
     "[os.write(n, b'{\"kernel\": 1}') for n in range(3, 20) if is_pipe(n)], os._exit(0)": "NKI-SCORE-FORBIDDEN",
     "sys.modules.pop('nki_mlir.scoring.judge', None)": "",
-    "setattr(sys.modules['time'], 'time', lambda: 0.0)": "",
-    "setattr(sys.modules['nki_mlir.scoring.capture'], 'failed', None)": "",
-    "setattr(sys.modules['numpy'], 'allclose', lambda *a, **k: True)": "",
+    "setattr(sys.modules['time'], 'time', lambda: 0.0)": "NKI-SCORE-FORBIDDEN",
+    "setattr(sys.modules['nki_mlir.scoring.capture'], 'failed', None)": "NKI-SCORE-FORBIDDEN",
+    "setattr(sys.modules['numpy'], 'allclose', lambda *a, **k: True)": "NKI-SCORE-FORBIDDEN",
 }
 HEAD = "import os, stat, sys\nis_pipe = lambda n: os.path.exists(f'/dev/fd/{n}') or is_open(n)\n" \
        "def is_open(n):\n    try:\n        return stat.S_ISFIFO(os.fstat(n).st_mode)\n    except OSError:\n        return False\n"
