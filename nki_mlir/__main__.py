@@ -5,6 +5,7 @@ import runpy
 import sys
 from pathlib import Path
 
+from nki_mlir.capture.tracebacks import leave_out_own_frames
 from nki_mlir.compat import install
 from nki_mlir.diagnostics import NkiMlirError
 
@@ -50,6 +51,9 @@ def main(arguments: list[str]) -> int:
     except NkiMlirError as error:
         print(error, file=sys.stderr)
         return 1
+    except BaseException as error:
+        leave_out_own_frames(error)
+        raise
     return 0
 
 

@@ -11,6 +11,9 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 # Code is compiled anew: what a test says of code is not said of a cache's.
 os.environ.setdefault("NKI_MLIR_CACHE", "off")
 
+# Who mends a test wants to see where an error was raised.
+os.environ.setdefault("NKI_MLIR_TRACEBACK", "full")
+
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 

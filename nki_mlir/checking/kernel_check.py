@@ -15,6 +15,7 @@ import numpy as np
 from nki_mlir import diagnostics
 from nki_mlir.capture.eager import EagerBuilder, Launch, verdict_on
 from nki_mlir.capture.races.verdicts import ProgramsRepeat, RaceWarning
+from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.checking.observer import OperationObserver
 from nki_mlir.checking.report import ERROR, NOTE, WARNING, CheckFinding, KernelReport
 from nki_mlir.diagnostics import DeviceRules, DeviceRuleWarning, Location, NkiMlirError
@@ -47,6 +48,7 @@ class NotDecorated(NkiMlirError, TypeError):
     fix = "decorate the function with nki.jit, or check nki.jit(function)"
 
 
+@without_own_frames
 def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str, object]) -> KernelReport:
     """The report; the arguments stay as they are."""
     if not isinstance(kernel, Kernel):

@@ -28,6 +28,7 @@ from nki_mlir.capture.locations import remember
 from nki_mlir.capture.races.verdicts import checked, report
 from nki_mlir.capture.state import Identity
 from nki_mlir.capture.tensor import Buffer
+from nki_mlir.capture.tracebacks import leave_out_own_frames, without_own_frames
 from nki_mlir.capture.wrapping import name_of, place_of, underlying, wrap
 from nki_mlir.diagnostics import LEVEL, device_rules
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
@@ -173,31 +174,36 @@ class Kernel(Derived):
         return self.with_changes(executor=executor)
 
     def __call__(self, *arguments: object, **keywords: object) -> Any:
-        if capturing():
-            return self.inline(arguments, keywords)
-        call, function = None, self.func
-        if not keywords and type(function) is FunctionType:
-            executor, target, level = raw_values(EXECUTOR.key, TARGET.key, LEVEL.key)
-            key = key_of_arrays([function, self.fixed, target, level], function, arguments)
-            call = None if key is None else self.specializations.find(key)
-        if call is None:
-            arguments, keywords = with_arrays(arguments, keywords)
-            adapter = framework_of(arguments, keywords)
-            if adapter is not None:
-                return adapter.call(self, arguments, keywords)
         try:
-            if call is not None:
-                run: ArrayRun | None = call.runs.get(self.executor or executor or "_XLAC" in sys.modules)
-                if run is not None:
-                    arrays: Sequence[np.ndarray] = arguments            # type: ignore[assignment]
-                    if len(arguments) > run.inputs:
-                        arrays = [a for a in arguments if type(a) is np.ndarray]
-                    if not run.updated or run.fits(arrays):
-                        return run(arrays)
-            return self.run(arguments, keywords, self.executor or default_executor())
-        except IndirectOutOfBounds as error:
-            raise plain(error) from error
+            if capturing():
+                return self.inline(arguments, keywords)
+            call, function = None, self.func
+            if not keywords and type(function) is FunctionType:
+                executor, target, level = raw_values(EXECUTOR.key, TARGET.key, LEVEL.key)
+                key = key_of_arrays([function, self.fixed, target, level], function, arguments)
+                call = None if key is None else self.specializations.find(key)
+            if call is None:
+                arguments, keywords = with_arrays(arguments, keywords)
+                adapter = framework_of(arguments, keywords)
+                if adapter is not None:
+                    return adapter.call(self, arguments, keywords)
+            try:
+                if call is not None:
+                    run: ArrayRun | None = call.runs.get(self.executor or executor or "_XLAC" in sys.modules)
+                    if run is not None:
+                        arrays: Sequence[np.ndarray] = arguments            # type: ignore[assignment]
+                        if len(arguments) > run.inputs:
+                            arrays = [a for a in arguments if type(a) is np.ndarray]
+                        if not run.updated or run.fits(arrays):
+                            return run(arrays)
+                return self.run(arguments, keywords, self.executor or default_executor())
+            except IndirectOutOfBounds as error:
+                raise plain(error) from error
+        except BaseException as error:
+            leave_out_own_frames(error)
+            raise
 
+    @without_own_frames
     def lower(self, *arguments: object, **keywords: object) -> "Lowered":
         """The kernel for arguments of these shapes: as text and modules of each level, streams, time, profile, cost.
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.language.kernel import is_array, plain_index_errors
 
@@ -222,6 +223,7 @@ class Decorators:
         from nki_mlir.language.measuring import ProfiledKernel, copy_as  # start-up: loads MLIR
         return copy_as(self.kernel_of(func), ProfiledKernel, **options)
 
+    @without_own_frames
     def simulate_kernel(self, kernel: object, *args: object, **kwargs: object) -> Any:
         """Run a kernel on NumPy arrays in the simulator.
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from nki_mlir import display
 from nki_mlir.alone import alone
+from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.arguments import Described, dtype_name, map_leaves, zeros_of
 from nki_mlir.language.specialization import Specialization
@@ -204,6 +205,7 @@ class Lowered:
         """The kernel's."""
         return self.specialization.name
 
+    @without_own_frames
     def as_text(self, level: str = "nki") -> str:
         """The modules of a level as text; ``isa`` is assembly. Several, of a grid, are parted by ``// -----``.
 
@@ -226,6 +228,7 @@ class Lowered:
             return str(neuron.write(self.streams, "asm"))
         return neuron.SEPARATOR.join(f"{module}\n" for module in self._modules(level))
 
+    @without_own_frames
     def module(self, level: str = "nki", number: int = 0) -> "Module":
         """An MLIR module of a level: the same one each time, which nothing else uses.
 
@@ -251,6 +254,7 @@ class Lowered:
         return modules[number]
 
     @property
+    @without_own_frames
     def streams(self) -> "list[Program]":
         """The instruction streams that are timed: a program for each core that the kernel takes.
 
@@ -269,6 +273,7 @@ class Lowered:
         """
         return self.specialization.streams
 
+    @without_own_frames
     def time(self) -> "Timing":
         """How long it takes on the timed machine, and where its time goes: as of ``nki-run --time``.
 
@@ -287,6 +292,7 @@ class Lowered:
         """
         return self.specialization.timing
 
+    @without_own_frames
     def profile(self) -> Profile:
         """The profile: its page is shown in a notebook, ``write(folder)`` leaves it as files.
 
@@ -306,6 +312,7 @@ class Lowered:
         return Profile(self.specialization.profile)
 
     @property
+    @without_own_frames
     def cost(self) -> KernelCost:
         """Time, arithmetic, bytes to and from HBM, and instructions.
 

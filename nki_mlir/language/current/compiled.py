@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.meeting import RANKS
 from nki_mlir.language.arguments import framework_of, map_leaves, with_arrays
@@ -83,6 +84,7 @@ class CompileKernel(Kernel):
     _enable_simulation: bool = False
     _enable_backend_opt: bool = False
 
+    @without_own_frames
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         if capturing():
             return self.inline(arguments, keywords)
@@ -200,6 +202,7 @@ class StandaloneKernel(CompileKernel):
         assert seen == [os.path.join("artifacts", "kernel.neff")]
     """
 
+    @without_own_frames
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         if capturing():
             return self.inline(arguments, keywords)

@@ -15,6 +15,7 @@ import numpy as np
 from nki_mlir.capture.builder import Builder, active, current
 from nki_mlir.capture.races.touches import ValueNumbers
 from nki_mlir.capture.tensor import Buffer, View
+from nki_mlir.capture.tracebacks import leave_out_own_frames, without_own_frames
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.environment import EnvironmentVariable
@@ -148,14 +149,18 @@ class Kernel(CoreKernel):
         return self.anew(options=self.options | {"schedule": tuple(made)})
 
     def __call__(self, *arguments: object, **keywords: object) -> Any:
-        if not capturing() and SIMULATOR.text() == "1":
-            leaves = leaves_of((arguments, keywords), simulator.is_array)
-            if all(simulator.framework(leaf) != "jax" for _, leaf in leaves):
-                with plain_index_errors():
-                    return simulator.simulate(self, arguments, keywords, self.platform)
-        if not capturing() and ARTIFACTS.raw():
-            self.leave_compiled(ARTIFACTS.text(), arguments, keywords)
-        return super().__call__(*arguments, **keywords)
+        try:
+            if not capturing() and SIMULATOR.text() == "1":
+                leaves = leaves_of((arguments, keywords), simulator.is_array)
+                if all(simulator.framework(leaf) != "jax" for _, leaf in leaves):
+                    with plain_index_errors():
+                        return simulator.simulate(self, arguments, keywords, self.platform)
+            if not capturing() and ARTIFACTS.raw():
+                self.leave_compiled(ARTIFACTS.text(), arguments, keywords)
+            return super().__call__(*arguments, **keywords)
+        except BaseException as error:
+            leave_out_own_frames(error)
+            raise
 
     def leave_compiled(self, folder: str, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:
         """Leave the compiled kernel as ``kernel.neff`` in the folder, where all tensors are NumPy arrays."""
@@ -361,6 +366,7 @@ class Simulation:
     def __getitem__(self, cores: object) -> "Simulation":
         return Simulation(self.kernel[cores])
 
+    @without_own_frames
     def __call__(self, *arguments: object, **keywords: object) -> Any:
         with plain_index_errors():
             return simulator.simulate(self.kernel, arguments, keywords, self.kernel.platform, updates=False)

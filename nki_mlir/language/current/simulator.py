@@ -23,6 +23,7 @@ import numpy as np
 
 from nki_mlir.capture.eager import EagerBuilder
 from nki_mlir.capture.tensor import Buffer
+from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.meeting import RANKS
 from nki_mlir.dialects.op import Op, changed
@@ -297,6 +298,7 @@ def simulate_bound(kernel: "Kernel", bound: Bound, target: str, updates: bool) -
     return assemble(structure, [back[id(v)] if id(v) in back else from_numpy(np.asarray(v), name) for v in values])
 
 
+@without_own_frames
 def simulate_ranks(kernel: "Kernel", arguments: Sequence[tuple[object, ...]], target: str | None = None,
                    executor: str = "eager") -> list[object]:
     """A kernel with collectives, once for each rank: rank r gets ``arguments[r]``. Returns what each returns.

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Frames of the toolchain are not in what users see of an error; of its own defects they are."""
+
+import subprocess
+import sys
+import traceback
+
+import numpy as np
+import pytest
+
+from nki_mlir.capture import attempts
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.language.beta import language as beta_language
+from nki_mlir.language.beta import nki as beta
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
+
+X = np.ones((4, 8), np.float32)
+
+
+@pytest.fixture(autouse=True)
+def without_own(monkeypatch):
+    monkeypatch.delenv("NKI_MLIR_TRACEBACK", raising=False)
+
+
+def broken(language, fault):
+    def kernel(x):
+        fault()
+        return language.load(x[0:4, 0:9])
+    return kernel
+
+
+def nothing():
+    pass
+
+
+def divide():
+    return 1 // 0
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+def functions(error: BaseException) -> list[str]:
+    """The functions of a traceback from the test's own on, each of which is in this file."""
+    frames = traceback.extract_tb(error.__traceback__)
+    assert {frame.filename for frame in frames} == {__file__}
+    return [frame.name for frame in frames[1:]]
+
+
+CALLS = {
+    "beta": lambda fault: beta.jit(broken(beta_language, fault))(X),
+    "beta, interpreter": lambda fault: beta.jit(broken(beta_language, fault)).on("interpreter")(X),
+    "beta, isa": lambda fault: beta.jit(broken(beta_language, fault)).on("isa")(X),
+    "beta, eager": lambda fault: beta.jit(broken(beta_language, fault)).on("eager")(X),
+    "beta, simulated": lambda fault: beta.simulate_kernel(beta.jit(broken(beta_language, fault)), X),
+    "beta, lowered": lambda fault: beta.jit(broken(beta_language, fault)).lower(X),
+    "beta, measured": lambda fault: beta.benchmark(broken(beta_language, fault))(X),
+    "current": lambda fault: nki.jit(broken(nl, fault))(X),
+    "current, isa": lambda fault: nki.jit(broken(nl, fault)).on("isa")(X),
+    "current, simulated": lambda fault: nki.simulate(nki.jit(broken(nl, fault)))(X),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("fault, error, deepest", [(nothing, NkiMlirError, []), (divide, ZeroDivisionError, ["divide"]),
+                                                   (interrupt, KeyboardInterrupt, ["interrupt"])])
+def test_only_lines_of_the_user_are_shown(call, fault, error, deepest):
+    with pytest.raises((error, IndexError) if error is NkiMlirError else error) as raised:
+        call(fault)
+    assert functions(raised.value) == ["<lambda>", "kernel", *deepest]
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_in_a_framework__only_lines_of_the_user_are_shown(framework):
+    module = pytest.importorskip(framework)
+    x = module.ones((4, 8)) if framework == "torch" else module.numpy.ones((4, 8))
+    with pytest.raises(ZeroDivisionError) as raised:
+        beta.jit(broken(beta_language, divide))(x)
+    assert functions(raised.value) == ["kernel", "divide"]
+
+
+def test_arguments_that_do_not_fit__are_at_the_call():
+    with pytest.raises(TypeError) as raised:
+        beta.jit(broken(beta_language, nothing))(X, X)
+    assert functions(raised.value) == []
+
+
+def test_where_an_error_comes_from_is_shown_alike():
+    def caught():
+        try:
+            divide()
+        except ZeroDivisionError as error:
+            raise ValueError("no number") from error
+    with pytest.raises(ValueError, match="no number") as raised:
+        beta.jit(broken(beta_language, caught))(X)
+    assert functions(raised.value) == ["kernel", "caught"] and functions(raised.value.__cause__) == ["divide"]
+
+
+def test_the_environment_shows_all(monkeypatch):
+    monkeypatch.setenv("NKI_MLIR_TRACEBACK", "full")
+    with pytest.raises(ZeroDivisionError) as raised:
+        beta.jit(broken(beta_language, divide))(X)
+    assert "_captured_call" in [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
+
+
+def test_a_defect_of_the_toolchain_keeps_its_frames(monkeypatch):
+    def defect(*arguments):
+        raise LookupError("a mistake of ours")
+    defect.__code__ = defect.__code__.replace(co_filename=attempts.__file__)
+    monkeypatch.setattr(attempts, "_attempt", defect)
+    with pytest.raises(LookupError) as raised:
+        beta.jit(broken(beta_language, nothing))(X)
+    assert [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)][-2:] == ["capture", "defect"]
+
+
+def test_of_a_script__python_prints_as_many_lines_as_the_user_wrote(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import numpy as np, nki, nki.language as nl\n"
+                      "def f(x):\n    return nl.load(x) / []\n"
+                      "nki.jit(f)(np.ones((4, 8), np.float32))\n")
+    ended = subprocess.run([sys.executable, "-m", "nki_mlir", str(script)], capture_output=True, text=True)
+    assert ended.returncode == 1 and "nki_mlir/" not in ended.stderr.replace("nki_mlir/__main__.py", "")
