@@ -66,6 +66,11 @@ def parser() -> argparse.ArgumentParser:
                         "there is an error")
     add_check(p)
     add_stepping(p)
+    p.add_argument("--witness", metavar="FILE",
+                   help="where instruction streams have accesses that nothing orders, write an order in which they go "
+                        "wrong")
+    p.add_argument("--order", metavar="FILE",
+                   help="run instruction streams in the order of such a file, whether or not they are sound")
     p.add_argument("--save", metavar="FILE.npz", help="write the results to a file")
     p.add_argument("--quiet", action="store_true", help="print no arrays")
     return p
@@ -144,7 +149,13 @@ def refuse(given: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     if not stepped and (options.script or options.at_level != "nki"):
         given.error("--script and --at-level are of a run that stops: give --step, --break, --watch or --break-on")
     options.stepped = stepped
-    options.on = options.on or ("isa" if options.time else "" if stepped else "jit")
+    for name in ("order", "witness"):
+        others = ("time", "check", "verify_each", "compare")
+        clash = next((f"--{other}" for other in others if getattr(options, other)), "")
+        if getattr(options, name) is not None and clash:
+            given.error(f"--{name} is of instruction streams that run, and does not go with {clash.replace('_', '-')}")
+    streams = options.time or options.order is not None or options.witness is not None
+    options.on = options.on or ("isa" if streams else "" if stepped else "jit")
 
 
 def steps(options: argparse.Namespace) -> bool:
@@ -172,8 +183,10 @@ def run(options: argparse.Namespace) -> int:
         if options.save:
             save(options.save, results)
         return 0
-    if options.check_streams:
-        one.check()
+    if options.order is not None:
+        one.take_order(options.order)
+    elif options.check_streams or options.witness is not None:
+        one.check(options.witness)
     if options.verify_each:
         return verify_each(one, options.tolerance)
     others = executors_to_compare(one, options)

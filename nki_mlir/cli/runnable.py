@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from nki_mlir.language.specialization import Specialization
     from nki_mlir.stepping.debugger import Debugger
     from nki_mlir.targets.neuron.codegen.emission import Emission
+    from nki_mlir.targets.neuron.order import Step
 
 INPUT_BYTES = 1 << 29            # of tensors that a file declares and no argument gives
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
@@ -71,8 +72,17 @@ class Runnable(ABC):
     def stepped(self, on: str, debugger: "Debugger", level: str) -> Results:
         """Its results, of a run that a debugger stops; ``level``: which one the interpreter runs."""
 
-    def check(self) -> None:                        # noqa: B027
-        """Raises the error of what is wrong for certain before it runs; most have nothing to look at."""
+    def check(self, witness: str | None = None) -> None:
+        """Raises the error of what is wrong for certain before it runs; most have nothing to look at.
+
+        ``witness``: a file for an order of streams in which it happens.
+        """
+        if witness is not None:
+            raise NotOrdered(option="--witness", what=self.what or "a kernel or module")
+
+    def take_order(self, file: str) -> None:
+        """Run in the order that a file has; raises ``NotOrdered``."""
+        raise NotOrdered(option="--order", what=self.what or "a kernel or module")
 
 
 class NotTaken(NkiMlirError):
@@ -91,6 +101,12 @@ class NotChecked(NkiMlirError):
     code = "NKI-CHECK"
     message = "--check does not take {what}"
     fix = "give a kernel, as FILE.py:FUNCTION"
+
+
+class NotOrdered(NkiMlirError):
+    code = "NKI-ORDER-SOURCE"
+    message = "{option} does not take {what}"
+    fix = "give instruction streams: assembly, a binary or a module at the isa level, as nki-opt --lower-to-isa makes"
 
 
 class TooMuchMemory(NkiMlirError):
@@ -250,6 +266,7 @@ class StreamsSource(Runnable):
 
     def __init__(self, programs: "list[Program]", positional: list[object], keywords: dict[str, object]) -> None:
         self.programs = programs
+        self.order: Sequence[Step] = ()
         check_bytes([(v.name, v.shape, v.dtype) for program in programs for v in program.variables
                      if v.kind not in ("input", "constant")])
         self.inputs = inputs_for([(v.name, v.shape, v.dtype) for v in programs[0].of_kind("input")],
@@ -257,7 +274,7 @@ class StreamsSource(Runnable):
 
     def run(self, on: str) -> Results:
         from nki_mlir.targets import neuron  # start-up: imported on first use
-        return self.results(neuron.simulate)
+        return self.results(lambda programs, inputs, made: neuron.simulate(programs, inputs, made, self.order))
 
     def stepped(self, on: str, debugger: "Debugger", level: str) -> Results:
         from nki_mlir.stepping.stream_driver import step_streams  # start-up: loads MLIR
@@ -275,9 +292,13 @@ class StreamsSource(Runnable):
     def streams(self, options: "Emission") -> "list[Program]":
         return self.programs
 
-    def check(self) -> None:
+    def check(self, witness: str | None = None) -> None:
         from nki_mlir.cli.stream_check import require_sound  # start-up: imported on first use
-        require_sound(self.programs)
+        require_sound(self.programs, witness)
+
+    def take_order(self, file: str) -> None:
+        from nki_mlir.targets.neuron.order import parse_order  # start-up: imported on first use
+        self.order = parse_order(decoded(read_bytes(file), display_name(file)), self.programs, display_name(file))
 
 
 def inputs_for(wanted: Sequence[tuple[str, tuple[int, ...], Any]], positional: list[object],

@@ -6,14 +6,24 @@ from collections.abc import Sequence
 
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.targets import neuron
+from nki_mlir.targets.neuron.order import order_text
 
 
-def require_sound(programs: Sequence[Program]) -> None:
+def require_sound(programs: Sequence[Program], witness: str | None = None) -> None:
     """Raises the last error that the checker of streams finds, behind the others on standard error; what it could not
-    look at is a note there."""
+    look at is a note there. ``witness``: a file for an order in which the first accesses without one go wrong."""
     report = neuron.checked(programs)
     for violation in report.violations[:-1]:
         print(violation, file=sys.stderr)
+    if report.witness and witness is None:
+        print("note: --witness=FILE writes an order of the streams in which it goes wrong, which --order=FILE replays",
+              file=sys.stderr)
+    elif report.witness and witness is not None:
+        from nki_mlir.cli.source import write_output  # start-up: imported on first use
+        write_output(witness, "".join(f"// {line}\n" for line in str(report.witnessed).split("\n"))
+                     + order_text(report.witness, len(programs)))
+    elif witness is not None:
+        print("note: no witness is written: the streams have no accesses without an order", file=sys.stderr)
     if report.violations:
         raise report.violations[-1]
     for reason in report.not_analysed:

@@ -50,18 +50,15 @@ class OlderMethods(TensorObject):
 
     __int__ = __index__ = __float__ = _no_number
 
-    def __array_ufunc__(self, function: np.ufunc, method: str, *operands: object, **keywords: object) -> Any:
-        if (known := self._at_prompt(function, method, operands, keywords)) is not None:
-            return known
-        return self._no_operator()
-
     def _no_array(self) -> NoReturn:
         raise NkiTypeError("a tensor is no NumPy array: its elements are known on the device only",
                            fix="return it from the kernel, or print it with nl.device_print",
                            code="NKI-DEVICE-VALUE").here()
 
     def __array_ufunc__(self, function: np.ufunc, method: str, *operands: object, **keywords: object) -> object:
-        """An operator with a NumPy number on its left; no function of NumPy computes on tensors."""
+        """An operator with a NumPy number on its left; other functions of NumPy compute on tensors at a prompt only."""
+        if (known := self._at_prompt(function, method, operands, keywords)) is not None:
+            return known
         operator = OF_NUMPY.get(function.__name__)
         if operator is None or method != "__call__" or isinstance(operands[0], (OlderMethods, np.ndarray)):
             raise HostFunction(name=function.__name__).here()

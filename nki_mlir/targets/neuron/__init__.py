@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nki_mlir.passes.pass_manager import PassObserver
     from nki_mlir.targets.neuron.checker import StreamReport
     from nki_mlir.targets.neuron.codegen.emission import Emission
+    from nki_mlir.targets.neuron.order import Step
     from nki_mlir.targets.neuron.timing import Timing
 
 SEPARATOR = "// -----\n"                # between the programs of several cores
@@ -196,10 +197,11 @@ def checked(programs: Sequence[Program]) -> "StreamReport":
     return check_streams(programs)
 
 
-def simulate(programs: Sequence[Program], inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-    """Run a program on each core; updated inputs and all outputs are written in place."""
+def simulate(programs: Sequence[Program], inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray],
+             order: "Sequence[Step]" = ()) -> None:
+    """Run a program on each core; updated inputs and all outputs are written in place. ``order``: the first steps."""
     from nki_mlir.targets.neuron.simulator import simulate_cores  # start-up: imported on first use
-    simulate_cores(programs, inputs, outputs)
+    simulate_cores(programs, inputs, outputs, order=order)
 
 
 @alone

@@ -12,6 +12,7 @@ PSUM and internal HBM start as 0xFF bytes, which are NaN in every float type.
 import itertools
 import random
 import re
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -30,6 +31,7 @@ from nki_mlir.targets.interpreter.unwritten import tracked
 from nki_mlir.targets.mesh import Exchange, Exchanges, no_meeting, waiting_text
 from nki_mlir.targets.neuron.deadlock import Waiter, deadlock, described
 from nki_mlir.targets.neuron.execution import Executors, element
+from nki_mlir.targets.neuron.order import EngineStep, OrderDoesNotFit, Step, step_text
 from nki_mlir.targets.small_products import on_one_thread
 
 T = TypeVar("T")
@@ -143,6 +145,15 @@ class Core:
             if self.semaphores[wait.semaphore] < wait.value:
                 return False
         return True
+
+    def hindrance(self, step: EngineStep) -> str:
+        """Why the engine cannot execute that instruction now; nothing where it can."""
+        at = self.pc.get(step.engine)
+        if at != step.index:
+            return f"{step.engine.asm} is at {'its end' if at is None else f'{at:04d}'}"
+        if not self.ready(step.engine):
+            return next((described(w, self.program) for w in self.waiters() if w.engine is step.engine), "it has ended")
+        return ""
 
     def step(self, engine: Engine) -> None:
         """Execute the engine's next instruction."""
@@ -339,6 +350,33 @@ def in_turn(cores: Sequence[Core], step_limit: int) -> None:
         running = [core for core in running if not core.ended]
 
 
+@on_one_thread()
+def replay(cores: Sequence[Core], order: Sequence[Step]) -> None:
+    """Take these steps; raises ``OrderDoesNotFit`` at the first that cannot be taken."""
+    triggered: Counter[tuple[int, int]] = Counter()
+    for number, step in enumerate(order, 1):
+        core = cores[step.core]
+        if isinstance(step, EngineStep):
+            reason = core.hindrance(step)
+            if not reason:
+                queue = core.streams[step.engine][step.index].queue
+                core.step(step.engine)
+                if queue is not None:
+                    triggered[step.core, queue] += 1
+        else:
+            entries = core.queues[step.queue]
+            place = step.number - (triggered[step.core, step.queue] - len(entries))
+            reason = ""
+            if step.reports and core.unreported(step.queue, step.number) is not None:
+                core.report(step.queue, step.number)
+            elif not step.reports and 0 <= place < len(entries) and not entries[place].moved:
+                core.move(entries[place])
+            else:
+                reason = "no such transfer is under way"
+        if reason:
+            raise OrderDoesNotFit(number=number, step=step_text(step, len(cores)), reason=reason)
+
+
 class Adversary:
     """Lets some run far ahead of others: fixed random priorities that change now and then."""
 
@@ -376,14 +414,16 @@ def simulate(program: Program, inputs: Sequence[np.ndarray], outputs: Sequence[n
 
 def simulate_cores(programs: Sequence[Program], inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray],
                    seed: int | None = None, step_limit: int = 100_000_000,
-                   executors: Sequence[Executors | None] | None = None) -> list[Core]:
+                   executors: Sequence[Executors | None] | None = None, order: Sequence[Step] = ()) -> list[Core]:
     """Run a program on each core. Inputs and outputs are in HBM that all of them share.
 
-    ``executors``: of each program, those of an earlier run.
+    ``executors``: of each program, those of an earlier run; ``order``: the first steps, as a witness has them.
     """
     exchanges = Exchanges() if len(programs) > 1 else None
     compiled = executors or [None] * len(programs)
     cores = [Core(p, inputs, outputs, number, exchanges, compiled[number]) for number, p in enumerate(programs)]
+    if order:
+        replay(cores, order)
     run(cores, seed, step_limit)
     return cores
 

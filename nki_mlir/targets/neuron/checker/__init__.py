@@ -18,7 +18,9 @@ from nki_mlir.targets.neuron.checker.live_ranges import LiveBuffers
 from nki_mlir.targets.neuron.checker.memory import MemoryCheck
 from nki_mlir.targets.neuron.checker.rules import TargetRules, missing_tables
 from nki_mlir.targets.neuron.checker.trace import Choices, Event, StreamTrace, TooLong
-from nki_mlir.targets.neuron.checker.violations import Descriptions
+from nki_mlir.targets.neuron.checker.violations import Descriptions, in_source_order
+from nki_mlir.targets.neuron.checker.witness import witness_of
+from nki_mlir.targets.neuron.order import Step
 
 EXECUTED = 100_000              # instructions that are followed
 PATHS = 32                      # ways through branches that data decide
@@ -31,6 +33,8 @@ class StreamReport:
 
     violations: list[NkiMlirError] = field(default_factory=list)
     not_analysed: list[str] = field(default_factory=list)
+    witness: Sequence[Step] = ()        # an order in which accesses that nothing orders are the wrong way round
+    witnessed: NkiMlirError | None = None           # the violation that it shows
 
     @property
     def verdict(self) -> str:
@@ -81,6 +85,8 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
     for conflict in memory.conflicts:
         if conflict.certain:
             found.append(words.unordered(conflict))
+            if not report.witness:
+                report.witness, report.witnessed = witness_of(trace, in_source_order(conflict)), found[-1]
         else:
             report.not_analysed.append("addresses that data decide may meet: " + words.unordered(conflict).headline)
     found += [words.unwritten(read) for read in memory.unwritten]

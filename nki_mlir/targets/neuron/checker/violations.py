@@ -13,8 +13,6 @@ from nki_mlir.targets.neuron.checker.trace import Event
 class StreamViolation(NkiMlirError):
     """A rule of the device that instruction streams break."""
 
-    witness: "Conflict | None" = None
-
 
 class UnorderedAccesses(StreamViolation):
     code = "NKI-STREAM-ORDER"
@@ -116,7 +114,6 @@ class Descriptions:
             then=self.event(conflict.then), does=does, first=self.event(conflict.first), did=did,
             where=self.where(conflict.memory, conflict.partition, conflict.byte),
             wait=self.wait(conflict.first, f"{conflict.then.engine.asm} {conflict.then.pc:04d}"))
-        error.witness = conflict
         error.located(conflict.then.instruction.location)
         return error
 

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""An order that the semaphores allow and in which the later of two accesses is not behind the other one.
+
+The earlier access is held up, and everything else goes on as far as it can. Semaphores that only count up let the later
+one run so, if any order does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nki_mlir.dialects.isa import instruction as isa
+from nki_mlir.targets.neuron.checker.memory import Conflict
+from nki_mlir.targets.neuron.checker.trace import CoreMeeting, Event, StreamTrace
+from nki_mlir.targets.neuron.order import EngineStep, QueueStep, Step
+
+HELD_ENGINE = isa.COMPLETIONS - 1       # of the DMA engines, the one that does not report what is held up
+
+
+@dataclass
+class QueueProgress:
+    """A queue: its transfers that were triggered, and how many of these each DMA engine has reported. The data of one
+    move with the last report."""
+
+    core: int
+    number: int
+    triggered: list[Event] = field(default_factory=list)
+    reported: list[int] = field(default_factory=lambda: [0] * isa.COMPLETIONS)
+
+
+class Witness:
+    """The steps up to the later access; none where no order was found, or programs meet."""
+
+    def __init__(self, trace: StreamTrace, conflict: Conflict) -> None:
+        self.trace, self.held, self.wanted = trace, conflict.first, conflict.then
+        self.steps: list[Step] = []
+        self.semaphores = [[0] * len(program.semaphores) for program in trace.programs]
+        self.positions = [0] * len(trace.lanes)
+        self.queues = {lane: QueueProgress(core, key) for (core, key), lane in trace.lane_of.items()
+                       if isinstance(key, int)}
+        self.done = False
+        if any(isinstance(step, CoreMeeting) for step in trace.steps):
+            return
+        while not self.done and self.advance():
+            pass
+        if not self.done:
+            self.steps.clear()
+
+    def advance(self) -> bool:
+        """Let each engine and queue go as far as it can; whether one has."""
+        before = len(self.steps)
+        for lane, events in enumerate(self.trace.lanes):
+            if self.trace.is_queue[lane] and not self.done:
+                self.report(self.queues[lane])
+            while not self.trace.is_queue[lane] and not self.done and self.positions[lane] < len(events) and (
+                    self.execute(events[self.positions[lane]])):
+                self.positions[lane] += 1
+        return len(self.steps) > before
+
+    def execute(self, event: Event) -> bool:
+        """Execute what an engine is at, unless it has to wait, or is held up."""
+        semaphores = self.semaphores[event.core]
+        if any(semaphores[wait.semaphore] < wait.value for wait in event.instruction.waits):
+            return False
+        if event is self.held and event.queue_lane < 0:
+            return False
+        self.steps.append(EngineStep(event.core, event.engine, event.pc))
+        if event.queue_lane >= 0:
+            queue = self.queues[event.queue_lane]
+            queue.triggered.append(event)
+            if event is self.wanted:
+                self.steps.append(QueueStep(queue.core, queue.number, False, len(queue.triggered) - 1))
+                self.done = True
+            return True
+        op = event.instruction.op
+        if isinstance(op, isa.RangeClear):
+            semaphores[op.first:op.last + 1] = [0] * (op.last + 1 - op.first)
+        if event.instruction.update is not None:
+            semaphores[event.instruction.update.semaphore] += event.instruction.update.amount
+        self.done = event is self.wanted
+        return True
+
+    def report(self, queue: QueueProgress) -> None:
+        """Complete all transfers but for the part of a DMA engine in what is held up, and in what is behind that."""
+        for engine in range(isa.COMPLETIONS):
+            while (number := queue.reported[engine]) < len(queue.triggered):
+                event = queue.triggered[number]
+                if event is self.held and engine == HELD_ENGINE:
+                    break
+                queue.reported[engine] += 1
+                self.steps.append(QueueStep(queue.core, queue.number, True, engine))
+                self.count(event, queue, number)
+
+    def count(self, event: Event, queue: QueueProgress, number: int) -> None:
+        update = event.instruction.update
+        assert update is not None
+        if update.amount == isa.COMPLETIONS:
+            self.semaphores[event.core][update.semaphore] += 1
+        elif min(queue.reported) > number:
+            self.semaphores[event.core][update.semaphore] += update.amount
+
+
+def witness_of(trace: StreamTrace, conflict: Conflict) -> Sequence[Step]:
+    """The steps up to the later access, before the earlier one is complete; none where no such order was found."""
+    return Witness(trace, conflict).steps
