@@ -100,7 +100,7 @@ def test_where_an_error_comes_from_is_shown_alike():
 
 def test_the_environment_shows_all(monkeypatch):
     monkeypatch.setenv("NKI_MLIR_TRACEBACK", "full")
-    with pytest.raises(ZeroDivisionError) as raised:
+    with pytest.raises(ZeroDivisionError, match="division") as raised:
         beta.jit(broken(beta_language, divide))(X)
     assert "_captured_call" in [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
 
@@ -110,7 +110,7 @@ def test_a_defect_of_the_toolchain_keeps_its_frames(monkeypatch):
         raise LookupError("a mistake of ours")
     defect.__code__ = defect.__code__.replace(co_filename=attempts.__file__)
     monkeypatch.setattr(attempts, "_attempt", defect)
-    with pytest.raises(LookupError) as raised:
+    with pytest.raises(LookupError, match="a mistake of ours") as raised:
         beta.jit(broken(beta_language, nothing))(X)
     assert [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)][-2:] == ["capture", "defect"]
 

@@ -117,6 +117,6 @@ def test_command__writes_a_witness_and_replays_it(tmp_path, capsys):
 def test_command__takes_orders_of_streams_only(capsys):
     assert run.main(["examples/mlir/tensor_add.mlir", "--order=x"]) == 1
     assert "--order does not take a kernel or module [NKI-ORDER-SOURCE]" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit, match="2"):
         run.main(["x.nkiasm", "--order=x", "--time"])
     assert "--order is of instruction streams that run, and does not go with --time" in capsys.readouterr().err
