@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, ClassVar, NamedTuple
 
 from nki_mlir.environment import EnvironmentVariable
+from nki_mlir.files import is_known_source
 
 
 class Location(NamedTuple):
@@ -125,8 +126,8 @@ EXCERPT = 200                   # columns of a source line that an error shows; 
 
 
 def excerpt(at: Location) -> list[str]:
-    """The source line with a caret under the expression; empty where the source cannot be read."""
-    text = linecache.getline(at.file, at.line).rstrip("\n")
+    """The source line with a caret under the expression; empty where the source cannot be read or is not known."""
+    text = linecache.getline(at.file, at.line).rstrip("\n") if is_known_source(at.file) else ""
     if not text.strip():
         return []
     number = f"{at.line:5d}"

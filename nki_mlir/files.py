@@ -5,9 +5,11 @@ A rename over the target is what makes a file whole, and it would take the place
 """
 
 import errno
+import linecache
 import os
 import re
 import stat
+import sys
 from pathlib import Path
 
 CACHE_FOLDER = "NKI_MLIR_CACHE_DIR"
@@ -22,6 +24,24 @@ def shown(file: str | Path) -> str:
     except (OSError, ValueError):           # the directory is gone; another drive
         return absolute
     return absolute if relative.startswith("..") else relative
+
+
+_named: set[str] = set()            # files that the user of this process named as sources
+
+
+def name_source(file: str | Path) -> None:
+    """Let errors and profiles show lines of a file that the user named."""
+    _named.add(os.path.abspath(file))
+
+
+def is_known_source(file: str) -> bool:
+    """Whether lines of a file may be shown: the user named it, or it is Python that runs here. Locations in an input
+    name files as well, and what an input names is not opened."""
+    if file in linecache.cache:
+        return True
+    whole = os.path.abspath(file)
+    return whole in _named or whole in {os.path.abspath(name) for module in [*sys.modules.values()]
+                                        if (name := getattr(module, "__file__", None))}
 
 
 def cache_folder() -> Path:

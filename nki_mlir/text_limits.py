@@ -3,20 +3,27 @@
 
 The parser recurses once for each level of nesting and each operator of an affine expression, so a text of 20,000 levels
 overflows the stack and ends the process. It converts a decimal integer in quadratic time, and a layout of StableHLO
-allocates as many dimensions as the largest number that it names. Neither can be caught afterwards: ``check_text``
-refuses such a text in one linear scan before the parser sees it.
+allocates as many dimensions as the largest number that it names. An alias of an attribute or type stands for all that
+it names: 60 lines that each name the one above twice are 2^60 elements, and a chain of 20,000 is as deep as brackets.
+None of it can be caught afterwards: ``check_text`` refuses such a text in linear scans before the parser sees it.
 """
 
 import re
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 
 from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.input_limits import TEXT_BYTES
 
 DEPTH = 250                     # levels of brackets; the deepest module of ours has about 40
 OPERATORS = 2_000               # operators between two separators: terms of one affine expression
 DIGITS = 1_000                  # of one integer: the widest type that is printed in decimal has 128 bits, 39 digits
 DIMENSIONS = 1_000              # of a tensor, which layouts of convolutions number
+RESULTS = 10_000                # of one operation
+BITS = 65_536                   # of an integer type: MLIR makes constants of it as wide as it is
+EXPANDED = 1_000_000            # attributes and types that the aliases of a text stand for; more in texts of that size
 
 # What holds no structure becomes blanks of the same length, so that offsets stay those of the text.
 _TEXT_ONLY = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|->|[<>=]=|=>')
@@ -25,7 +32,14 @@ _LAYOUT = re.compile(r"(?:\bdim_numbers|\bconv\s*<)[^{}:]*")
 _NUMBER = re.compile(r"[0-9]+")
 _OPERATOR = re.compile(r"\b(?:floordiv|ceildiv|mod|and)\b|[-+*]")
 _SEPARATOR = re.compile(r"[][(){}<>,:;]")
-_OPENS, _CLOSES = b"([{<", b")]}>"
+_RESULTS = re.compile(r"%[\w$.-]+[:#]([0-9]+)")
+_WIDTH = re.compile(r"(?:\b|x)[us]?i([0-9]{6,})\b")
+_ALIAS = re.compile(r"[!#][A-Za-z_$][\w$.-]*")
+_DEFINED = re.compile(r"\s*=(?!=)")
+# Where the text of an alias is over, at the latest: the next operation outside of brackets.
+_OPERATION = re.compile(r'^[ \t]*(?:"[\w.]+"[ \t]*\(|%|(?:module|func|builtin)\b|[a-z]\w*\.\w)', re.MULTILINE)
+_STEPS = np.zeros(256, np.int8)
+_STEPS[list(b"([{<")], _STEPS[list(b")]}>")] = 1, -1
 
 
 class TextTooDeep(NkiMlirError):
@@ -35,37 +49,90 @@ class TextTooDeep(NkiMlirError):
     fix = "{fix}"
 
 
+class AliasCycle(NkiMlirError):
+    code = "NKI-ALIAS-CYCLE"
+    message = "alias {alias} stands for what names {alias} again"
+    why = "MLIR's parser would replace aliases by what they stand for without end"
+    fix = "let no alias name itself, or one that names it"
+
+
 def check_text(text: str, name: str = "<text>") -> None:
     """Raises ``TextTooDeep`` where MLIR's parser must not see ``text``; ``name`` is the file that the error names."""
+    TEXT_BYTES.check(len(text), "the text", name)
     plain = _TEXT_ONLY.sub(_blanks, text)
-    _check_depth(plain, text, name)
+    level = _check_depth(plain, text, name)
     if (integer := _LONG_INTEGER.search(plain)) is not None:
         raise _error(text, name, integer.start(), f"an integer of {len(integer[0])} digits", DIGITS,
                      "write the value as a hexadecimal string or with fewer digits")
     for layout in _LAYOUT.finditer(plain):
-        for number in _NUMBER.finditer(layout[0]):
-            if int(number[0]) > DIMENSIONS:
-                raise _error(text, name, layout.start() + number.start(), f"dimension number {number[0]}", DIMENSIONS,
-                             "number the dimensions of the tensors from 0")
+        _check_numbers(_NUMBER.finditer(plain, layout.start(), layout.end()), text, name, "dimension number",
+                       DIMENSIONS, "number the dimensions of the tensors from 0")
+    _check_numbers(_RESULTS.finditer(plain), text, name, "result number", RESULTS, "divide the operation")
+    _check_numbers(_WIDTH.finditer(plain), text, name, "integer width", BITS, "use a narrower type")
     _check_operators(plain, text, name)
+    _check_aliases(plain, level, text, name)
 
 
 def _blanks(match: re.Match[str]) -> str:
     return " " * (match.end() - match.start())
 
 
-def _check_depth(plain: str, text: str, name: str) -> None:
-    characters = np.frombuffer(plain.encode("utf-32-le"), np.uint32)
-    steps = (np.isin(characters, np.frombuffer(_OPENS, np.uint8)).astype(np.int32)
-             - np.isin(characters, np.frombuffer(_CLOSES, np.uint8)))
-    level = np.cumsum(steps)
-    if not level.size or level.max() - min(int(level.min()), 0) <= DEPTH:
-        return
-    depth = level - np.minimum.accumulate(np.minimum(level, 0))
-    too_deep = np.flatnonzero(depth > DEPTH)
-    if too_deep.size:
-        raise _error(text, name, int(too_deep[0]), f"nesting of {int(depth.max()):,} levels", DEPTH,
+def _check_depth(plain: str, text: str, name: str) -> np.ndarray:
+    """How many brackets are open at each character."""
+    characters = np.frombuffer(plain.encode("latin-1", "replace"), np.uint8)    # one byte each, as offsets count them
+    level = np.cumsum(_STEPS[characters], dtype=np.int32)
+    if level.size and int(level.min()) < 0:
+        level -= np.minimum.accumulate(np.minimum(level, 0))
+    if level.size and int(level.max()) > DEPTH:
+        raise _error(text, name, int(np.argmax(level > DEPTH)), f"nesting of {int(level.max()):,} levels", DEPTH,
                      "nest regions, attributes, types and expressions less deeply")
+    return level
+
+
+def _check_numbers(found: Iterator[re.Match[str]], text: str, name: str, what: str, limit: int, fix: str) -> None:
+    for match in found:
+        digits = match[match.lastindex or 0]
+        if int(digits) > limit:
+            raise _error(text, name, match.start(match.lastindex or 0), f"{what} {digits[:40]}", limit, fix)
+
+
+def _check_aliases(plain: str, level: np.ndarray, text: str, name: str) -> None:
+    """What each alias stands for, with all that it names in turn: how deep that is, and how much."""
+    uses = list(_ALIAS.finditer(plain))
+    defined = [use for use in uses if level[use.start()] == 0 and _DEFINED.match(plain, use.end())]
+    if not defined:
+        return
+    starts = np.array([match.start() for match in defined])
+    ends = np.append(starts[1:], len(plain))
+    operations = np.array([m.start() for m in _OPERATION.finditer(text) if level[m.start()] == 0] + [len(plain)])
+    ends = np.minimum(ends, operations[np.searchsorted(operations, starts)])
+    inner = [int(level[start:end].max(initial=0)) for start, end in zip(starts, ends)]
+    known = {match[0]: number for number, match in enumerate(defined)}
+    names: dict[int, list[int]] = {number: [] for number in range(len(defined))}
+    owners = np.searchsorted(starts, [use.start() for use in uses], side="right") - 1
+    for use, owner in zip(uses, owners):
+        if owner >= 0 and use.start() < ends[owner] and known.get(use[0], owner) != owner:
+            names[int(owner)].append(known[use[0]])
+    try:
+        order = list(TopologicalSorter(names).static_order())
+    except CycleError as error:
+        at = defined[error.args[1][0]]
+        raise AliasCycle(alias=at[0]).located(_location(text, name, at.start())) from None
+    sizes, depths = [0] * len(defined), [0] * len(defined)
+    for number in order:
+        sizes[number] = 1 + sum(sizes[other] for other in names[number])
+        depths[number] = inner[number] + max((depths[other] for other in names[number]), default=0)
+        if depths[number] > DEPTH:
+            raise _error(text, name, int(starts[number]), f"nesting of {depths[number]:,} levels by aliases", DEPTH,
+                         "nest attributes, types and locations less deeply")
+        if sizes[number] > EXPANDED:
+            break                       # larger numbers only take time
+    total = sum(sizes[known[use[0]]] for use in uses if use[0] in known)
+    limit = max(EXPANDED, 4 * len(uses))
+    if total > limit:
+        largest = int(starts[int(np.argmax(np.array(sizes, float)))])
+        raise _error(text, name, largest, f"what aliases stand for, {min(total, 10**12):,} attributes and types,",
+                     limit, "name fewer aliases in the text of an alias")
 
 
 def _check_operators(plain: str, text: str, name: str) -> None:
@@ -81,6 +148,8 @@ def _check_operators(plain: str, text: str, name: str) -> None:
 
 
 def _error(text: str, name: str, offset: int, what: str, limit: int, fix: str) -> NkiMlirError:
-    start = text.rfind("\n", 0, offset) + 1
-    at = Location(name, text.count("\n", 0, offset) + 1, offset - start)
-    return TextTooDeep(what=what, limit=limit, fix=fix).located(at)
+    return TextTooDeep(what=what, limit=limit, fix=fix).located(_location(text, name, offset))
+
+
+def _location(text: str, name: str, offset: int) -> Location:
+    return Location(name, text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset) - 1)

@@ -8,6 +8,7 @@ a string), in whose tuples, lists and dicts tensors may be. ``name=VALUE`` passe
 
 import ast
 import re
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,13 @@ import numpy as np
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.scalar.dtypes import BY_MLIR, BY_NAME, DType, convert
 
-TENSOR = re.compile(r"^((?:\d+x)*)([a-zA-Z]\w*)(?:=(.+))?$")
+TENSOR = re.compile(r"^((?:\d{1,18}x)*)([a-zA-Z]\w*)(?:=(.+))?$")
 SHORT = BY_MLIR | BY_NAME | {"u8": BY_NAME["uint8"], "u16": BY_NAME["uint16"], "u32": BY_NAME["uint32"],
                              "bool": BY_NAME["bool"]}
 
 
-NESTED = re.compile(r"(?<![\w.'\"])(?:\d+x)+[a-zA-Z]\w*(?:=[\w.:/-]+)?")       # a tensor in a tuple, list or dict
+PROGRAMS = 1 << 24              # of a launch: each is captured or run
+NESTED = re.compile(r"(?<![\w.'\"])(?:\d{1,18}x)+[a-zA-Z]\w*(?:=[\w.:/-]+)?")       # a tensor in a tuple, list or dict
 
 
 class CommandLineError(NkiMlirError):
@@ -35,7 +37,7 @@ class BadArgumentText(CommandLineError):
 
 class BadGrid(CommandLineError):
     code = "NKI-GRID-TEXT"
-    message = "--grid {text}: a grid is positive numbers"
+    message = "--grid {text}: a grid is {what}"
     fix = "write for example --grid 4 or --grid 2,4"
 
 
@@ -43,10 +45,12 @@ def parse_grid(text: str) -> tuple[object, ...]:
     """``2,4`` as a tuple, ``nc(2)`` as an extent over two cores; empty where nothing is given."""
     if not text:
         return ()
-    extents = [re.fullmatch(r"\s*(?:(nc)\((\d+)\)|(\d+))\s*", extent) for extent in text.split(",")]
+    extents = [re.fullmatch(r"\s*(?:(nc)\((\d{1,18})\)|(\d{1,18}))\s*", extent) for extent in text.split(",")]
     sizes = [0 if extent is None else int(extent[2] or extent[3]) for extent in extents]
     if not all(sizes):
-        raise BadGrid(text=text)
+        raise BadGrid(text=text[:80], what="positive numbers")
+    if prod(sizes) > PROGRAMS:
+        raise BadGrid(text=text[:80], what=f"of at most {PROGRAMS:,} programs")
     if any(extent and extent[1] for extent in extents):
         from nki_mlir.language.functions import nc  # start-up: loads the language
         return tuple(nc(size) if extent and extent[1] else size for size, extent in zip(sizes, extents))
@@ -78,7 +82,7 @@ def parse_argument(text: str, place: int, values: bool = True) -> object:
         return float(text)
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):      # the last two: of the parser, on deep nesting
         if match and not match[1] and not match[3]:
             return text
     if match and match[1]:
@@ -106,9 +110,10 @@ def nested(text: str, place: int, values: bool) -> object:
     try:
         if text[:1] in ("(", "[", "{"):
             return filled(ast.literal_eval(NESTED.sub(name, text)))
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         pass
-    raise BadArgumentText(text=text, what="is neither a tensor nor a Python constant")
+    short = text if len(text) < 100 else f"{text[:80]}..."
+    raise BadArgumentText(text=short, what="is neither a tensor nor a Python constant")
 
 
 def as_array(value: object, shape: tuple[int, ...], dtype: "np.dtype[Any] | type[Any]") -> object:

@@ -16,6 +16,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -23,6 +24,7 @@ from nki_mlir import extensions
 from nki_mlir.alone import skip_last_collection
 from nki_mlir.cli.arguments import CommandLineError
 from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.input_limits import limited_time
 from nki_mlir.version import __version__
 
 LEVELS = 0, 1, 3                # of -O: how long a fast order of instructions is searched for
@@ -175,10 +177,12 @@ def drop_output() -> None:
         pass
 
 
-def exit_status(command: Callable[[], int]) -> int:
-    """Run a command, print the error that ends it, and return the exit status: 130 where Ctrl-C ended it."""
+def exit_status(command: Callable[[], int], reads_data: bool = False) -> int:
+    """Run a command, print the error that ends it, and return the exit status: 130 where Ctrl-C ended it. The time is
+    limited where it ``reads_data`` from outside."""
     try:
-        status = command()
+        with limited_time() if reads_data else nullcontext():
+            status = command()
         if sys.stdout is not None:
             sys.stdout.flush()
         return status
@@ -212,6 +216,11 @@ def fail(error: NkiMlirError) -> int:
         error.values["instead"] += "; arguments are options, for example --arg 128x512xf32 --arg count=2"
     print(error, file=sys.stderr)
     return 2 if isinstance(error, CommandLineError) else 1
+
+
+def is_kernel(source: str) -> bool:
+    """Whether the argument names a function of a Python file."""
+    return ".py:" in source or source.endswith(".py")
 
 
 def raised_at(error: Exception) -> Location | None:

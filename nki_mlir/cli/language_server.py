@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlparse
 
 from nki_mlir.cli import editor_text
 from nki_mlir.cli.command import CommandParser, add_common, add_plugins, command_line, load_plugins
+from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.version import __version__
 
 SYMBOLS = {"function": 12, "alias": 14}                          # numbers of the protocol: function, constant
@@ -104,6 +105,11 @@ class Server:
         if not length.isdigit() or len(length) > DIGITS:
             raise Unreadable(PARSE_ERROR, f"Content-Length is {length[:40].decode(errors='replace')}, which must be a "
                                           f"number of up to {DIGITS} digits")
+        if int(length) > 2 * TEXT_BYTES.value():            # a text in JSON, most of whose characters are as they are
+            rest = int(length)
+            while rest and (skipped := self.source.read(min(rest, 1 << 20))):
+                rest -= len(skipped)
+            raise Unreadable(INVALID_REQUEST, f"a message has {int(length):,} bytes; {TEXT_BYTES.variable} allows more")
         data = self.source.read(int(length))
         if len(data) < int(length):
             return None                                 # the editor is gone

@@ -17,7 +17,7 @@ from nki_mlir.alone import alone
 from nki_mlir.bindings import Module, Region, ir
 from nki_mlir.cli import source
 from nki_mlir.cli.arguments import parse_arguments, parse_grid
-from nki_mlir.cli.command import fail
+from nki_mlir.cli.command import fail, is_kernel
 from nki_mlir.cli.expected_diagnostics import check_expected
 from nki_mlir.cli.runnable import set_target, specialized
 from nki_mlir.custom_form.printer import custom_text
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         source.write_output("-", "Available Dialects: " + ", ".join(dialects()) + "\n")
         return 0
     source.load_libraries(options.load_library)
-    if source.is_kernel(options.file):
+    if is_kernel(options.file):
         return write(options, [process(m, options) for m in captured_modules(options)])
     text = source.read_text(options.file)
     parts = split_input(text) if options.split_input_file else [text]

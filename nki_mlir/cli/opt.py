@@ -21,6 +21,7 @@ from nki_mlir.cli.command import (
     add_plugins,
     command_line,
     exit_status,
+    is_kernel,
     load_plugins,
     of_plugins,
 )
@@ -40,6 +41,7 @@ UPSTREAM = {"canonicalize": "simplify operations to their canonical form",
             "symbol-dce": "drop functions and globals that nothing uses",
             "inline": "inline calls",
             "strip-debuginfo": "drop locations"}
+NESTED_PASSES = 100
 OPTION = re.compile(r"    (\w+): (?:bool|int|str) = (\S+) +# (.*)")
 
 
@@ -80,6 +82,8 @@ class _AddPasses(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, options: argparse.Namespace, value: Any,
                  option_string: str | None = None) -> None:
         try:
+            if value.count("(") > NESTED_PASSES:
+                raise ValueError(f"a pipeline has at most {NESTED_PASSES} nests, this has {value.count('(')}")
             added = split_pipeline(value) if self.dest == "pipeline" else [(self.dest, value.strip("{}"))]
         except ValueError as error:
             parser.error(str(error))
@@ -182,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns the exit status."""
     options = parse_options(command_line(arguments))
     from nki_mlir.cli.lowering import run  # start-up: loads MLIR
-    return exit_status(lambda: run(options))
+    return exit_status(lambda: run(options), reads_data=not is_kernel(options.file))
 
 
 if __name__ == "__main__":

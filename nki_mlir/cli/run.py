@@ -16,6 +16,7 @@ from nki_mlir.cli.command import (
     add_plugins,
     command_line,
     exit_status,
+    is_kernel,
     load_plugins,
     of_plugins,
 )
@@ -98,7 +99,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser()
     options = given.parse_args(comparing(arguments))
     refuse(given, options)
-    return exit_status(lambda: run(options))
+    return exit_status(lambda: run(options), reads_data=not any(map(is_kernel, options.source)))
 
 
 def executors() -> tuple[str, ...]:

@@ -15,19 +15,20 @@ import numpy as np
 
 from nki_mlir import extensions
 from nki_mlir.cli.arguments import as_array, fill, parse_arguments, parse_grid
+from nki_mlir.cli.command import is_kernel
 from nki_mlir.cli.source import (
     SourceError,
     decoded,
     display_name,
     is_graph_text,
-    is_kernel,
     load_kernel,
     load_libraries,
     read_bytes,
     read_module,
+    renamed,
 )
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.environment import EnvironmentVariable
+from nki_mlir.input_limits import TENSOR_BYTES
 from nki_mlir.scalar.dtypes import DType, dtype_of
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from nki_mlir.targets.neuron.codegen.emission import Emission
     from nki_mlir.targets.neuron.order import Step
 
-INPUT_BYTES = 1 << 29            # of tensors that a file declares and no argument gives
 EXECUTORS = ("eager", "interpreter", "jit", "isa")
 Results = list[tuple[str, np.ndarray]]
 
@@ -114,6 +114,13 @@ class TooMuchMemory(NkiMlirError):
     message = "{names} take {size:,} bytes, {limit:,} are allowed for tensors that a file declares"
     why = "a file of a few lines can declare more memory than the machine has"
     fix = "give the tensors with --arg, or set NKI_MLIR_INPUT_BYTES to a larger number of bytes"
+
+
+class DeclaredMemory(NkiMlirError):
+    code = "NKI-INPUT-MEMORY"
+    message = "'{op}' declares {size:,} bytes, {limit:,} are allowed for what a file declares"
+    why = "a file of a few lines can declare more memory than the machine has"
+    fix = "set NKI_MLIR_INPUT_BYTES to a larger number of bytes"
 
 
 class TooManyArguments(NkiMlirError):
@@ -214,6 +221,7 @@ class ModuleSource(Runnable):
         if target:
             set_target(module, target)
         self.kernel_module = module
+        check_declared(module)
         check_bytes([(a.name, a.shape, a.dtype) for a in the_kernel(module).shared if a.dtype is not None])
         self.inputs = inputs_for([(a.name, a.shape, a.dtype) for a in the_kernel(module).inputs], positional, keywords)
 
@@ -242,10 +250,14 @@ class GraphSource(Runnable):
 
     def __init__(self, text: str, positional: list[object], name: str) -> None:
         self.text, self.positional, self.name = text, positional, name
+        check_declared(read_module(text, name))
 
     def run(self, on: str) -> Results:
         from nki_mlir.frameworks import stablehlo  # start-up: loads MLIR
-        program = stablehlo.LinkedProgram(self.text, on)
+        try:
+            program = stablehlo.LinkedProgram(self.text, on)
+        except NkiMlirError as error:
+            raise renamed(error, self.name) from None
         arrays = [as_array(value, *wanted) for value, wanted in zip(self.positional, program.inputs)]
         results = program(*arrays, *self.positional[len(arrays):])
         return [(f"result {k}", r) for k, r in enumerate(results)]
@@ -319,11 +331,28 @@ def inputs_for(wanted: Sequence[tuple[str, tuple[int, ...], Any]], positional: l
 
 def check_bytes(wanted: Sequence[tuple[str, tuple[int, ...], Any]]) -> None:
     """Raises ``TooMuchMemory`` where tensors (name, shape, dtype) that no argument gives exceed the limit."""
-    limit = EnvironmentVariable("NKI_MLIR_INPUT_BYTES").text()
-    allowed = int(limit) if limit.isdecimal() and len(limit) < 20 else INPUT_BYTES
+    allowed = TENSOR_BYTES.value()
     size = sum(prod(shape) * dtype.itemsize for _, shape, dtype in wanted)
     if size > allowed:
         raise TooMuchMemory(names=", ".join(name for name, _, _ in wanted), size=size, limit=allowed)
+
+
+def check_declared(module: "Module") -> None:
+    """Raises ``DeclaredMemory`` at the first operation whose buffers or tensors exceed what a file may declare: buffers
+    with those above it, a tensor of a graph alone, since few of them live at once."""
+    from nki_mlir.bindings import ir, operations_of  # start-up: loads MLIR
+    from nki_mlir.dialects.source_locations import location_of
+    limit, buffers = TENSOR_BYTES.value(), 0
+    for op in operations_of(module, lambda name: name != "builtin.module"):
+        for result in op.results:
+            kind = result.type
+            if not isinstance(kind, ir.MemRefType | ir.RankedTensorType) or not kind.has_static_shape:
+                continue
+            element = kind.element_type
+            size = prod(kind.shape) * -(-getattr(element, "width", 64) // 8)
+            buffers += size if op.name == "memref.alloc" else 0
+            if max(size, buffers) > limit:
+                raise DeclaredMemory(op=op.name, size=max(size, buffers), limit=limit).located(location_of(op))
 
 
 def checked_input(array: object, name: str, shape: tuple[int, ...], dtype: "DType") -> np.ndarray:

@@ -2,6 +2,7 @@
 """What the commands read, MLIR from a file or standard input or a kernel ``FILE.py:FUNCTION``, and where they write."""
 
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from nki_mlir.alone import keep_last_collection
 from nki_mlir.cli.command import raised_at
 from nki_mlir.diagnostics import Location, NkiMlirError
-from nki_mlir.files import write_file
+from nki_mlir.files import name_source, write_file
+from nki_mlir.input_limits import TEXT_BYTES
 from nki_mlir.text_limits import check_text
 
 if TYPE_CHECKING:
@@ -70,17 +72,22 @@ class MalformedInput(NkiMlirError):
         return "\n".join(map(str, self.diagnostics))
 
 
-def is_kernel(source: str) -> bool:
-    """Whether the argument names a function of a Python file."""
-    return ".py:" in source or source.endswith(".py")
-
-
 def read_bytes(source: str) -> bytes:
     """What a file holds, or standard input where it is ``-``."""
+    limit = TEXT_BYTES.value()
     try:
-        return sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
-    except OSError as error:
-        raise SourceError(f"cannot read {source}: {error.strerror}") from None
+        if source == "-":
+            data = sys.stdin.buffer.read(limit + 1)
+        else:
+            with open(source, "rb") as file:
+                data = file.read(limit + 1)
+                if len(data) > limit:
+                    TEXT_BYTES.check(max(len(data), os.fstat(file.fileno()).st_size), "the file", display_name(source))
+    except (OSError, ValueError) as error:
+        raise SourceError(f"cannot read {source}: {getattr(error, 'strerror', error)}") from None
+    TEXT_BYTES.check(len(data), "the input", display_name(source))
+    name_source(source)
+    return data
 
 
 def read_text(source: str) -> str:
@@ -93,7 +100,10 @@ def decoded(data: bytes, name: str) -> str:
     try:
         return data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise SourceError(f"cannot read {display_name(name)}: {error}") from None
+        before = data[:error.start]
+        line = before.rpartition(b"\n")[2].decode()
+        raise SourceError(f"cannot read {display_name(name)}: byte {data[error.start]:#04x} is not UTF-8").located(
+            Location(display_name(name), before.count(b"\n") + 1, len(line))) from None
 
 
 def display_name(source: str) -> str:
@@ -145,7 +155,7 @@ def tell(context: "Context", met: Callable[[str, int, str], None]) -> None:
 
 def renamed(error: NkiMlirError, name: str) -> NkiMlirError:
     """The error; its place, where that is in a text that came without a file name, gets the input's."""
-    if error.at is not None and error.at.file in ("-", "<stdin>"):
+    if error.at is not None and error.at.file in ("-", "<stdin>", "<text>"):
         error.at = error.at._replace(file=name)
     return error
 
@@ -242,6 +252,7 @@ def run_file(file: Path) -> dict[str, object]:
     from nki_mlir.compat import install  # start-up: imported on first use
     if not file.is_file():
         raise SourceError(f"cannot read {file}: no such file")
+    name_source(file)
     install(executables=False)
     sys.path.insert(0, str(file.resolve().parent))
     keep_last_collection()

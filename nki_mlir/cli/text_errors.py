@@ -11,6 +11,7 @@ from nki_mlir.cli.lowering import split_input
 from nki_mlir.cli.source import MalformedInput, read_module
 from nki_mlir.custom_form.lexing import VALUE, structure
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.input_limits import limited_time
 
 MOST = 20                               # readings of one part
 BEGINS = re.compile(r"\s*(?:%[\w$.:,% -]+=|\"\w|\^|[a-z]\w*\.\w+(?!\s*=)|return\b|module\b)")
@@ -42,7 +43,8 @@ def _read(text: str, name: str) -> list[TextError]:
     """The errors of one reading."""
     try:
         if text.strip():
-            read_module(text, name)
+            with limited_time():
+                read_module(text, name)
     except MalformedInput as error:
         return [(d.line - 1, d.column - 1, d.message) for d in error.diagnostics]
     except NkiMlirError as error:

@@ -12,6 +12,7 @@ from nki_mlir.cli.command import (
     add_plugins,
     command_line,
     exit_status,
+    is_kernel,
     load_plugins,
     of_plugins,
 )
@@ -45,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit status."""
     load_plugins(command_line(arguments))
     options = parser().parse_args(arguments)
-    return exit_status(lambda: run(options))
+    return exit_status(lambda: run(options), reads_data=not is_kernel(options.source))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -70,7 +71,7 @@ def translate(options: argparse.Namespace) -> str | bytes:
         return "// -----\n".join(str(lowering.process(m, command)) for m in lowering.captured_modules(command))
     if options.to_nki_python:
         from nki_mlir.printing.kernel import kernel_text  # start-up: imported on first use
-        modules = lowering.captured_modules(command) if source.is_kernel(options.source) else [
+        modules = lowering.captured_modules(command) if is_kernel(options.source) else [
             source.read_module(source.read_text(options.source), source.display_name(options.source))]
         return kernel_text(modules, release=options.release)
     command.goal, command.emit = "isa", "bin" if options.mlir_to_bin else "asm"

@@ -3,6 +3,7 @@
 
 import base64
 import json
+import signal
 
 import pytest
 from hypothesis import given
@@ -13,9 +14,10 @@ from nki_mlir.cli.source import read_module
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.recovery import configs_of_stablehlo
 from nki_mlir.graph.custom_call import BadConfig, read_record
+from nki_mlir.input_limits import InputTooLarge
 from nki_mlir.passes.safety import LoopStep
 from nki_mlir.targets.neuron.format.assembly import parse_program
-from nki_mlir.text_limits import DEPTH, OPERATORS, TextTooDeep, check_text
+from nki_mlir.text_limits import DEPTH, OPERATORS, AliasCycle, TextTooDeep, check_text
 
 N = 20_000
 CONVOLUTION = """func.func @main(%a: tensor<1x4x4x1xf32>, %b: tensor<1x1x1x1xf32>) -> tensor<1x4x4x1xf32> {
@@ -36,6 +38,12 @@ HOSTILE = {
     "locations": 'module {} loc(' + '"a"(' * N + '"b"' + ")" * N + ")",
     "integers": "module attributes {a.a = " + "9" * 1_000_000 + " : i32} {}",
     "layouts": CONVOLUTION,
+    "results": '%0:4000000000 = "a.b"() : () -> ()',
+    "widths": "module attributes {a.a = 1 : i16777215} {}",
+    "chains of aliases": "!t0 = i32\n" + "".join(f"!t{k + 1} = tuple<!t{k}>\n" for k in range(N)) + "module {}",
+    "chains of locations": "module {} loc(#l0)\n" + "".join(f'#l{k} = loc("a"(#l{k + 1}))\n' for k in range(N)),
+    "doubling types": "!t0 = i32\n" + "".join(f"!t{k + 1} = tuple<!t{k}, !t{k}>\n" for k in range(60)) + "module {}",
+    "doubling attributes": "#t0 = 1 " + "".join(f"#t{k + 1} = [#t{k}, #t{k}] " for k in range(60)) + "module {}",
 }
 
 
@@ -77,6 +85,75 @@ def test_expressions_of_many_operators_are_bounded():
         check_text("#m = affine_map<(d0) -> (d0" + " + 1" * (OPERATORS + 1) + ")>")
 
 
+def test_aliases_count_as_what_they_stand_for():
+    many = "#a = [1]\n" + "".join(f"#b{k} = [{', '.join(['#a'] * 50)}]\n" for k in range(100))
+    check_text(many + "module {\n" + "".join(f'  "x"() {{v = #b{k % 100}}} : () -> ()\n' for k in range(2000)) + "}")
+    check_text("#a = [1]\nmodule attributes {b = #a} {}\n#c = [#a]\nmodule attributes {b = #c, d = #a} {}")
+    with pytest.raises(AliasCycle, match=r"alias #l[01] stands for what names #l[01] again"):
+        check_text('module {} loc(#l0)\n#l0 = loc("a"(#l1))\n#l1 = loc("b"(#l0))')
+
+
+def test_texts_have_a_size(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("NKI_MLIR_INPUT_TEXT", "100")
+    file = tmp_path / "long.mlir"
+    file.write_text("module {" + " " * 100 + "}")
+    assert opt.main([str(file)]) == 1
+    assert capsys.readouterr().err.splitlines()[0] == (
+        f"{file}:1:1: error: the file takes 109 bytes, 100 are allowed [NKI-INPUT-SIZE]")
+    with pytest.raises(InputTooLarge, match="the text takes 101 bytes, 100 are allowed"):
+        configs_of_stablehlo(" " * 101)
+    errors = language_server.errors_of(" " * 101 + "module {}", "long.mlir")
+    assert [message for _, _, message in errors] == ["the text takes 110 bytes, 100 are allowed"]
+
+
+@pytest.mark.parametrize("text", ["none", "-1", "0", "1.5", "9" * 5000])
+def test_limits_are_numbers(text, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("NKI_MLIR_INPUT_SECONDS", text)
+    assert opt.main([str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith(
+        f"error: NKI_MLIR_INPUT_SECONDS is {text[:40]}, which must be a positive number of seconds [NKI-LIMIT-TEXT]")
+
+
+LONG = """func.func @f(%a: memref<4x4xf32, "hbm">) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4000000000000 : index
+  %t = memref.alloc() : memref<4x4xf32, "sbuf">
+  scf.for %i = %c0 to %c4 step %c1 {
+    "nki.load"(%t, %a) {access = [#nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 4]]>,
+                                  #nki.access<f32, affine_map<() -> (0)>, [[4, 4], [1, 4]]>],
+                        mask = affine_set<() : (0 == 0)>} : (memref<4x4xf32, "sbuf">, memref<4x4xf32, "hbm">) -> ()
+  }
+  return }"""
+
+
+@pytest.mark.parametrize("on", ["interpreter", "jit"])
+def test_inputs_that_take_too_long_end(on, monkeypatch, tmp_path, capsys):
+    file = tmp_path / "long.mlir"
+    file.write_text(LONG)
+    monkeypatch.setenv("NKI_MLIR_INPUT_SECONDS", "1")
+    before = signal.getsignal(signal.SIGALRM)
+    assert run.main([str(file), f"--on={on}"]) == 1
+    assert capsys.readouterr().err.startswith("error: the input took more than 1 seconds [NKI-INPUT-TIME]")
+    assert signal.getsignal(signal.SIGALRM) is before and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+@pytest.mark.parametrize("command,arguments,said", [
+    (run, ["k.py:f", "--grid", "1000000000,1000000"], "a grid is of at most 16,777,216 programs"),
+    (run, ["k.py:f", "--grid", "9" * 5000], "a grid is positive numbers"),
+    (run, ["k.py:f", "--arg", "9" * 5000 + "xf32"], "is neither a tensor nor a Python constant"),
+    (opt, ["k.mlir", "--pass-pipeline=" + "any(" * 20_000 + ")" * 20_000], "a pipeline has at most 100 nests"),
+    (run, ["k.py:f", "--arg", "(" * 100_000], "is neither a tensor nor a Python constant"),
+])
+def test_options_of_any_length_are_one_error(command, arguments, said, capsys):
+    try:
+        assert command.main(arguments) == 2
+    except SystemExit as ended:                 # of the parser of options
+        assert ended.code == 2
+    printed = capsys.readouterr().err
+    assert said in printed and len(printed) < 4000
+
+
 def test_configs_and_graphs_refuse_it_too():
     brackets = base64.b64encode(b"[" * 100_000).decode()
     with pytest.raises(BadConfig, match="it is not base64 of JSON"):
@@ -113,7 +190,7 @@ def test_files_that_are_not_text_are_one_line(tmp_path, capsys):
     file = tmp_path / "latin1.asm"
     file.write_bytes(b".nki_isa 1\n.kernel f\n.target trn2\n.note \xff\n")
     assert run.main([str(file), "--on=isa"]) == 1
-    assert "cannot read" in (printed := capsys.readouterr().err) and len(printed.splitlines()) == 1
+    assert capsys.readouterr().err == f"{file}:4:7: error: cannot read {file}: byte 0xff is not UTF-8\n"
 
 
 def test_tensors_that_a_file_declares_have_a_limit(tmp_path, capsys, monkeypatch):
@@ -123,6 +200,17 @@ def test_tensors_that_a_file_declares_have_a_limit(tmp_path, capsys, monkeypatch
     assert "take 17,783,889,920 bytes, 536,870,912 are allowed" in capsys.readouterr().err
     file.write_text('func.func @f(%a: memref<64x64xf32, "hbm">) { return }')
     assert run.main([str(file), "--on=interpreter"]) == 0
+    declared = 'func.func @f(%a: memref<4x4xf32, "hbm">) {\n  %0 = memref.alloc() : memref<64x2097153xf32, "hbm">\n  return }'
+    file.write_text(declared)
+    assert run.main([str(file), "--on=jit"]) == 1
+    assert capsys.readouterr().err.startswith(
+        f"{file}:2:8: error: 'memref.alloc' declares 536,871,168 bytes, 536,870,912 are allowed")
+    file.write_text("func.func @main() -> tensor<4x33554433xf32> {\n"
+                    "  %0 = stablehlo.constant dense<1.0> : tensor<4x33554433xf32>\n"
+                    "  return %0 : tensor<4x33554433xf32> }")
+    assert run.main([str(file)]) == 1
+    assert capsys.readouterr().err.startswith(f"{file}:2:8: error: 'stablehlo.constant' declares 536,870,928 bytes")
+    file.write_text('func.func @f(%a: memref<64x64xf32, "hbm">) { return }')
     monkeypatch.setenv("NKI_MLIR_INPUT_BYTES", "100")
     assert run.main([str(file), "--on=interpreter"]) == 1
     assert "take 16,384 bytes, 100 are allowed" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from typing import Any
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.dialects.isa.instruction import Control, Instruction
 from nki_mlir.dialects.source_locations import KERNEL
-from nki_mlir.files import shown
+from nki_mlir.files import is_known_source, shown
 from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.targets.neuron.profile.largest_cause import SourceLine, largest_cause
 from nki_mlir.targets.neuron.profile.occupancy import Occupant, held_of, levels
@@ -88,11 +88,11 @@ def _line_names(slices: Slices) -> list[str]:
 
 
 def _files(slices: Slices) -> dict[str, list[str]]:
-    """Source text by file name; files that are not there have none."""
+    """Source text by file name; files that are not there, or that only the input names, have none."""
     found = {}
     for name in sorted({i.location.file for i in slices.instructions if i.location is not None}):
         try:
-            found[name] = Path(name).read_text().splitlines()
+            found[name] = Path(name).read_text().splitlines() if is_known_source(name) else []
         except (OSError, ValueError):
             found[name] = []
     return found
@@ -269,7 +269,7 @@ def loops_of(file: str, lines: Iterable[int]) -> list[SourceLoop]:
     """The loops of a source file that have one of the lines in them; none of what is no Python."""
     wanted = set(lines)
     try:
-        tree = ast.parse(Path(file).read_text())
+        tree = ast.parse(Path(file).read_text() if is_known_source(file) else "")
     except (OSError, SyntaxError, ValueError):
         return []
     found = []

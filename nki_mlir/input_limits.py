@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What an input from outside may take of the machine: each limit is an environment variable that raises it.
+
+Files of a few lines can declare tensors of terabytes and loops that never end. Kernels are Python, whose author may
+take what there is; these limits are for modules, assembly, binaries and graphs.
+"""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.environment import EnvironmentVariable
+
+
+class LimitText(NkiMlirError):
+    code = "NKI-LIMIT-TEXT"
+    message = "{variable} is {text}, which must be a positive number of {unit}"
+    fix = "write it in digits, or leave {variable} unset for {default:,}"
+
+
+class InputTooLarge(NkiMlirError):
+    code = "NKI-INPUT-SIZE"
+    message = "{what} takes {size:,} {unit}, {limit:,} are allowed"
+    why = "reading it takes a multiple of that in memory"
+    fix = "set {variable} to a larger number of {unit}"
+
+
+class InputTime(NkiMlirError):
+    code = "NKI-INPUT-TIME"
+    message = "the input took more than {limit:,} seconds"
+    why = "a file of a few lines can hold a loop that never ends"
+    fix = "set {variable} to a larger number of seconds"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One of them: the environment variable, its unit and what holds where it is not set."""
+
+    variable: str
+    unit: str
+    default: int
+
+    def value(self) -> int:
+        """What is allowed; raises ``LimitText``."""
+        text = EnvironmentVariable(self.variable).text()
+        if not text:
+            return self.default
+        if not text.isascii() or not text.isdecimal() or len(text) > 18 or not int(text):
+            raise LimitText(variable=self.variable, text=text[:40], unit=self.unit, default=self.default)
+        return int(text)
+
+    def check(self, size: int, what: str, name: str) -> None:
+        """Raises ``InputTooLarge`` where something of a file takes more."""
+        if size > (limit := self.value()):
+            raise InputTooLarge(what=what, size=size, unit=self.unit, limit=limit, variable=self.variable).located(
+                Location(name, 1, 0))
+
+
+TEXT_BYTES = Limit("NKI_MLIR_INPUT_TEXT", "bytes", 1 << 25)         # of a file that is read
+TENSOR_BYTES = Limit("NKI_MLIR_INPUT_BYTES", "bytes", 1 << 29)      # of tensors that it declares
+SECONDS = Limit("NKI_MLIR_INPUT_SECONDS", "seconds", 600)           # for a command to read, lower and run it
+
+
+@contextmanager
+def limited_time() -> Iterator[None]:
+    """Raises ``InputTime`` in what runs within, native code too, once the limit is over: for commands, whose process is
+    theirs. A limit within another one is the same."""
+    if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_REAL)[0]:
+        yield
+        return
+    limit = SECONDS.value()
+
+    def over(number: int, frame: FrameType | None) -> None:
+        raise InputTime(limit=limit, variable=SECONDS.variable)
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, limit)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
