@@ -7,7 +7,6 @@ how many programs; exit status 1 where more than two were missed.
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,9 +18,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from tools.seeding import copy_project, replacing, seed
+
 from .faults import FAULTS, Fault
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 MISSES = 2
 
 
@@ -38,16 +38,9 @@ NONE = Fault("none, which must not be found", "__init__.py", "", "")
 
 def seeded(fault: Fault, directory: Path) -> None:
     """A copy of the package with the fault, beside the tests."""
-    shutil.copytree(ROOT / "nki_mlir", directory / "nki_mlir", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("tests", "examples"):
-        (directory / name).symlink_to(ROOT / name)
-    if fault is NONE:
-        return
-    file = directory / "nki_mlir" / fault.file
-    text = file.read_text()
-    if text.count(fault.old) != 1:
-        raise SystemExit(f"{fault.file} has {text.count(fault.old)} places for the fault '{fault.title}'")
-    file.write_text(text.replace(fault.old, fault.new))
+    copy_project(directory, ("tests", "examples"))
+    if fault is not NONE:
+        seed(replacing(fault.file, fault.old, fault.new), directory)
 
 
 def hunt(fault: Fault, seconds: float) -> Hunt:

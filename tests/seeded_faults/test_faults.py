@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The seeded faults fit the front end as it is; `make faults` hunts them."""
 
+from tools.seeding import ROOT
+
 from .faults import FAULTS
-from .seeded import ROOT
 
 
 def test_each_fault_has_its_place():

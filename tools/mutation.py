@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Seeds random faults in a copy of passes, executors and checkers, and runs the tests of the module that was changed.
+
+``python tools/mutation.py [--count N] [--seed N] [--only TEXT] [--jobs N] [--table FILE]``: each module gets its share
+of the mutants. Tests, all of which pass without a change, run from the nearest outwards, those that import the module
+first, until one fails or all have passed; what no test finds is a survivor, printed with its line and change.
+``tools/mutation_survivors.txt`` gives the reason of each survivor that is none: an equal program, or a difference that
+is no error.
+"""
+
+import argparse
+import ast
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from queue import SimpleQueue
+
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.seeding import PACKAGE, ROOT, Change, copy_project, mutants_of, restore, seed
+
+AREAS = {
+    "passes": ("transforms", "conversion", "selection", "waist", "graph", "targets/neuron/codegen",
+               "targets/cpu/passes"),
+    "executors": ("capture/eager.py", "targets/interpreter", "targets/cpu", "targets/neuron/simulator.py",
+                  "targets/neuron/execution.py", "scalar"),
+    "checkers": ("targets/neuron/checker", "targets/neuron/validate.py", "dialects/verifier.py",
+                 "dialects/target_rules.py", "passes/safety.py", "text_limits.py", "capture/races",
+                 "capture/unwritten_reads.py", "checking"),
+}
+# What runs kernels of all kinds, for modules whose own tests find nothing.
+GENERAL = ("tests/conversion/test_kernels.py", "tests/targets/neuron/test_kernels.py")
+# Tests of what modules of a folder do together, where these are imported by none.
+TOGETHER = {"graph": ("tests/conversion/test_tile_and_place.py", "tests/random_graphs/test_random_graphs.py"),
+            "targets/neuron/checker": ("tests/targets/neuron/test_checker.py",
+                                      "tests/targets/neuron/test_stream_mutants.py"),
+            "capture": ("tests/capture/test_capture.py", "tests/capture/test_overlaps.py"),
+            "waist": ("tests/waist/test_reader.py", "tests/conversion/test_structured.py"),
+            "selection": ("tests/conversion/test_linalg_to_nisa.py", "tests/conversion/test_selection_of_bodies.py")}
+NEAREST, NEAR = 3, 2                # test files of the first and of the second ring
+SECONDS = 300                       # of the processor for a ring of tests, which takes 20: beyond that it does not end
+DEADLOCK = 1800                     # seconds until the same is said of tests that only wait
+REASONS = Path(__file__).with_name("mutation_survivors.txt")
+MARKS = "not slow and not jax and not torch"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the tests said of a mutant: ``found`` names the test, or is empty."""
+
+    change: Change
+    found: str
+    seconds: float
+    reason: str = ""
+
+
+def area_of(file: str) -> str:
+    return next(area for area, parts in AREAS.items() if any(file == p or file.startswith(p + "/") for p in parts))
+
+
+def modules() -> list[str]:
+    """The files that are changed, below the package."""
+    found = {str(f.relative_to(ROOT / PACKAGE)) for f in (ROOT / PACKAGE).rglob("*.py")}
+    return sorted(f for f in found if any(f == p or f.startswith(p + "/") for ps in AREAS.values() for p in ps))
+
+
+def sample(count: int, rng: random.Random, only: str) -> Iterator[Change]:
+    """Mutants, one of each module in turn, until there are enough."""
+    sources = {file: mutants_of(file, rng) for file in modules() if only in file}
+    while sources and count:
+        for file in rng.sample(sorted(sources), len(sources)):
+            change = next(sources[file], None)
+            if change is None:
+                del sources[file]
+            else:
+                yield change
+                count -= 1
+            if not count:
+                return
+
+
+# -- which tests -------------------------------------------------------------------------------------------------------
+@cache
+def imports_of(file: Path) -> frozenset[str]:
+    """The modules of the package that a test file, or what it imports of the tests, names."""
+    found: set[str] = set()
+    folder = file.parent.relative_to(ROOT).parts
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join([*folder[:len(folder) - node.level + 1], *((node.module or "").split("."))]) if node.level \
+                else node.module or ""
+            names = [base.rstrip("."), *(f"{base.rstrip('.')}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for name in names:
+            if name.startswith(PACKAGE):
+                found.add(name)
+            elif name.startswith("tests."):
+                other = ROOT / (name.replace(".", "/") + ".py")
+                found |= imports_of(other) if other.is_file() and other != file else set()
+    return frozenset(found)
+
+
+def rings(file: str) -> list[list[str]]:
+    """Commands that test a module, from the nearest tests outwards."""
+    path = Path(file)
+    module = ".".join((PACKAGE, *path.with_suffix("").parts)).removesuffix(".__init__")
+    tests = sorted((ROOT / "tests").rglob("test_*.py"))
+    direct = [t for t in tests if module in imports_of(t) or t.stem == f"test_{path.stem}"]
+    direct.sort(key=lambda t: (t.stem != f"test_{path.stem}", len(imports_of(t))))
+    folder = ROOT / "tests" / path.parent
+    beside = [t for t in tests if t.parent == folder and t not in direct]
+    beside.sort(key=lambda t: len(imports_of(t)))
+    name = path.stem.replace("_", "-")
+    lit = sorted(str(f.relative_to(ROOT)) for f in (ROOT / "lit_tests").rglob("*.*")
+                 if f.stem == name or f.stem.startswith(name + "-"))
+    found = [pytest(direct[:NEAREST])] if direct else []
+    if lit:
+        found.append([str(Path(sys.executable).parent / "lit"), "-q", "-j1", *lit])
+    together = [ROOT / t for prefix, names in TOGETHER.items() if file.startswith(prefix + "/") for t in names]
+    outer = list(dict.fromkeys(t for t in [*together, *direct[NEAREST:], *beside] if t not in direct[:NEAREST]))[:NEAR]
+    found += [pytest(outer)] if outer else []
+    general = [t for t in map(ROOT.joinpath, GENERAL) if t not in direct[:NEAREST] and t not in outer]
+    return [*found, pytest(general)]
+
+
+def pytest(files: list[Path]) -> list[str]:
+    return [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", MARKS,
+            *(str(f.relative_to(ROOT)) for f in files)]
+
+
+# -- running them ------------------------------------------------------------------------------------------------------
+def run(command: list[str], directory: Path) -> str:
+    """What failed; nothing where all passed. The processor's time is limited, which a busy machine does not change."""
+    environment = {**os.environ, "PYTHONPATH": str(directory),
+                   "HYPOTHESIS_STORAGE_DIRECTORY": str(directory / ".hypothesis")}
+    limited = ["sh", "-c", 'ulimit -c 0; ulimit -t "$0"; exec "$@"', str(SECONDS)]
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen([*limited, *command], cwd=directory, stdout=output, stderr=subprocess.STDOUT,
+                                   env=environment, start_new_session=True)
+        try:
+            status = process.wait(DEADLOCK)
+        except subprocess.TimeoutExpired:
+            status = -signal.SIGALRM
+        with suppress(ProcessLookupError):                  # what tests left behind
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        output.seek(0)
+        lines = output.read().splitlines()
+    if status in (0, 5):                                    # 5: no test is left by the marks
+        return ""
+    if status in (-signal.SIGKILL, -signal.SIGXCPU, -signal.SIGALRM):
+        return "does not end"
+    failed = [line for line in lines if line.startswith(("FAILED", "ERROR", "  nki_mlir ::"))]
+    return " ".join((failed or [f"status {status}"])[-1].split()[:3]).removeprefix("FAILED ")
+
+
+class Bench:
+    """Copies of the project, one for each job."""
+
+    def __init__(self, directory: Path, jobs: int) -> None:
+        self.free: SimpleQueue[Path] = SimpleQueue()
+        for number in range(jobs):
+            copy_project(directory / str(number))
+            self.free.put(directory / str(number))
+
+    def judge(self, change: Change) -> Verdict:
+        directory, started, found = self.free.get(), time.monotonic(), ""
+        seed(change, directory)
+        try:
+            for command in rings(change.file):
+                if found := run(command, directory):
+                    break
+        finally:
+            restore(change, directory)
+            self.free.put(directory)
+        return Verdict(change, found, time.monotonic() - started, reasons().get(key(change), ""))
+
+
+# -- survivors that are none -------------------------------------------------------------------------------------------
+def key(change: Change) -> str:
+    """A change in words that do not depend on line numbers."""
+    return f"{change.file}: {' '.join(change.old.split())} -> {' '.join(change.new.split())}"
+
+
+@cache
+def reasons() -> dict[str, str]:
+    """The reasons of ``mutation_survivors.txt``: a line with the change, then one with the reason."""
+    if not REASONS.is_file():
+        return {}
+    lines = [line for line in REASONS.read_text().splitlines() if line and not line.startswith("#")]
+    return dict(zip(lines[::2], (line.strip() for line in lines[1::2]), strict=True))
+
+
+def table_of(verdicts: list[Verdict]) -> str:
+    """The table in Markdown, by area and for each module with a survivor."""
+    lines = ["| area | modules | mutants | found | survivors with a reason | other survivors |",
+             "|---|---|---|---|---|---|"]
+    for area in AREAS:
+        these = [v for v in verdicts if area_of(v.change.file) == area]
+        kinds = Counter("found" if v.found else "reason" if v.reason else "other" for v in these)
+        lines.append(f"| {area} | {len({v.change.file for v in these})} | {len(these)} | {kinds['found']} | "
+                     f"{kinds['reason']} | {kinds['other']} |")
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="modules whose path has this text")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--table", type=Path, help="where the table is written to")
+    options = parser.parse_args(arguments)
+    verdicts: list[Verdict] = []
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(options.jobs) as pool:
+        bench = Bench(Path(name), options.jobs)
+        for verdict in pool.map(bench.judge, sample(options.count, random.Random(options.seed), options.only)):
+            verdicts.append(verdict)
+            said = verdict.found or ("survives, for a reason" if verdict.reason else "SURVIVES")
+            print(f"{len(verdicts)} of {options.count}: {verdict.change.file}:{verdict.change.line}: "
+                  f"{verdict.change.kind}: {said} ({verdict.seconds:.0f} s)", flush=True)
+            if not verdict.found:
+                print(f"    {key(verdict.change)}", flush=True)
+    table = Table("module", "line", "change", "found by", "s")
+    for v in verdicts:
+        table.add_row(v.change.file, str(v.change.line), f"{v.change.kind}: {' '.join(v.change.new.split())[:40]}",
+                      v.found or v.reason or "nothing", f"{v.seconds:.0f}")
+    Console().print(table)
+    print(table_of(verdicts))
+    if options.table:
+        options.table.write_text(table_of(verdicts))
+    found = sum(bool(v.found or v.reason) for v in verdicts)
+    print(f"{found} of {len(verdicts)} found, or without effect: {found / max(1, len(verdicts)):.0%}")
+    return int(found < 0.95 * len(verdicts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
