@@ -37,7 +37,7 @@ class InputTime(NkiMlirError):
 
 
 @dataclass(frozen=True)
-class Limit:
+class InputLimit:
     """One of them: the environment variable, its unit and what holds where it is not set."""
 
     variable: str
@@ -60,9 +60,9 @@ class Limit:
                 Location(name, 1, 0))
 
 
-TEXT_BYTES = Limit("NKI_MLIR_INPUT_TEXT", "bytes", 1 << 25)         # of a file that is read
-TENSOR_BYTES = Limit("NKI_MLIR_INPUT_BYTES", "bytes", 1 << 29)      # of tensors that it declares
-SECONDS = Limit("NKI_MLIR_INPUT_SECONDS", "seconds", 600)           # for a command to read, lower and run it
+TEXT_BYTES = InputLimit("NKI_MLIR_INPUT_TEXT", "bytes", 1 << 25)         # of a file that is read
+TENSOR_BYTES = InputLimit("NKI_MLIR_INPUT_BYTES", "bytes", 1 << 29)      # of tensors that it declares
+SECONDS = InputLimit("NKI_MLIR_INPUT_SECONDS", "seconds", 600)           # for a command to read, lower and run it
 
 
 @contextmanager
