@@ -44,10 +44,12 @@ bench: setup
 	$(BIN)/python bench/scoring.py --cpu
 
 # Many more examples of the property tests than `make test` tries, and other ones each time; 20,000 random kernels on all
-# executors and on the evaluator of tests/oracle, of which each part is reported when it is through. NKI_MLIR_FUZZ_SEED=number repeats a run.
+# executors and on the evaluator of tests/oracle, of which each part is reported when it is through. NKI_MLIR_FUZZ_SEED=number repeats a run. Then random
+# inputs of each entry, NKI_MLIR_FUZZ_SECONDS each, of which a table says how many were accepted and executed.
 fuzz: setup
 	HYPOTHESIS_PROFILE=fuzz NKI_MLIR_FUZZ_SEED=$${NKI_MLIR_FUZZ_SEED:-$$(date +%s)} $(BIN)/python -m pytest -vv -n $(JOBS) \
 		-m fuzz tests
+	$(BIN)/python -m tests.fuzzing.campaign --seconds $${NKI_MLIR_FUZZ_SECONDS:-300}
 
 # 1,000 random changes of right kernels: each is refused by nki-score, or right by the evaluator of tests/oracle.
 mutants: setup

@@ -59,7 +59,7 @@ class AliasCycle(NkiMlirError):
 def check_text(text: str, name: str = "<text>") -> None:
     """Raises ``TextTooDeep`` where MLIR's parser must not see ``text``; ``name`` is the file that the error names."""
     TEXT_BYTES.check(len(text), "the text", name)
-    plain = _TEXT_ONLY.sub(_blanks, text)
+    plain = plain_text(text)
     level = _check_depth(plain, text, name)
     if (integer := _LONG_INTEGER.search(plain)) is not None:
         raise _error(text, name, integer.start(), f"an integer of {len(integer[0])} digits", DIGITS,
@@ -71,6 +71,11 @@ def check_text(text: str, name: str = "<text>") -> None:
     _check_numbers(_WIDTH.finditer(plain), text, name, "integer width", BITS, "use a narrower type")
     _check_operators(plain, text, name)
     _check_aliases(plain, level, text, name)
+
+
+def plain_text(text: str) -> str:
+    """The text with blanks for strings, comments and arrows, whose brackets structure nothing; as long as it was."""
+    return _TEXT_ONLY.sub(_blanks, text)
 
 
 def _blanks(match: re.Match[str]) -> str:

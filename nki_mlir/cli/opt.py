@@ -154,6 +154,10 @@ def build_parser(passes: Sequence[PassSummary], others: Sequence[str] = ()) -> a
         files.add_argument(f"--{name}", action="store_true", help=text)
     files.add_argument("--mlir-print-ir-tree-dir", default="", metavar="DIR",
                        help="write what is printed around passes into files of this directory")
+    files.add_argument("--reduce", action="store_true",
+                       help="write the smallest part of FILE that --test still accepts: a module, kernel or assembly")
+    files.add_argument("--test", metavar="COMMAND",
+                       help="decides for --reduce, with a candidate's file as {} or at the end: status 0 accepts it")
     for when in ("before", "after"):
         files.add_argument(f"--mlir-print-ir-{when}", action="append", default=[], metavar="PASS,PASS",
                            help=f"print the module {when} these passes")
@@ -185,8 +189,20 @@ def other_passes(arguments: Sequence[str], parser: argparse.ArgumentParser) -> l
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns the exit status."""
     options = parse_options(command_line(arguments))
+    if options.reduce:
+        return exit_status(lambda: reduce(options))
     from nki_mlir.cli.lowering import run  # start-up: loads MLIR
     return exit_status(lambda: run(options), reads_data=not is_kernel(options.file))
+
+
+def reduce(options: argparse.Namespace) -> int:
+    """Write the smallest text that the test accepts."""
+    from nki_mlir.cli import reduction, source  # start-up: imported on first use
+    if not options.test:
+        raise source.SourceError("--reduce needs --test=COMMAND, which ends with status 0 on what is to be kept")
+    file = options.file.rpartition(":")[0] if ".py:" in options.file else options.file
+    source.write_output(options.output, reduction.reduce_file(file, source.read_text(file), options.test))
+    return 0
 
 
 if __name__ == "__main__":

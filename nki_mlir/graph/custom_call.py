@@ -212,6 +212,8 @@ def read_record(config: str) -> KernelRecord:
         raise BadConfig(what=f"it has no {error}") from None
     except (TypeError, ValueError) as error:
         raise BadConfig(what=f"one of its fields is malformed: {error}") from None
+    if not variants:
+        raise BadConfig(what="it has no modules")
     if record.key != ours["key"]:
         raise BadConfig(what="its modules do not have the key it states")
     _check_form(record)

@@ -158,6 +158,10 @@ def test_configs_and_graphs_refuse_it_too():
     brackets = base64.b64encode(b"[" * 100_000).decode()
     with pytest.raises(BadConfig, match="it is not base64 of JSON"):
         read_record(brackets)
+    empty = {"func_name": "f", "grid": [], "output_names": [], "nki_mlir": {
+        "version": 1, "modules": [], "operands": [], "results": [], "returned": [], "structure": "one", "key": ""}}
+    with pytest.raises(BadConfig, match="it has no modules"):
+        read_record(base64.b64encode(json.dumps(empty).encode()).decode())
     with pytest.raises(TextTooDeep, match="nesting of 20,001 levels"):
         configs_of_stablehlo(HOSTILE["lists"])
     with pytest.raises(TextTooDeep, match="dimension number 4294967296"):

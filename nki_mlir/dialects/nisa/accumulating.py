@@ -56,7 +56,7 @@ class Accumulating(PartitionWise):
 
     def results(self, value: np.ndarray, before: np.ndarray) -> tuple[np.ndarray, ...]:
         after = accumulated(self.reduce_cmd, self.reduce_op, before, value, sums_integers(self))
-        return (value, after) if self.reduce_res is None else (value, after, after)
+        return (value, after) if self.reduce_res is None else (value, after, after.reshape(self.reduce_res.shape))
 
     def verify_accumulator(self, check: Check) -> None:
         check.one_of("reduce_cmd", COMMANDS)
@@ -309,7 +309,7 @@ class TensorScalarCumulativeOp(_WithOperand, name="tensor_scalar_cumulative", en
             scanned[:, i] = carry
         after = carry.reshape(accumulator.shape)
         results = (scanned.reshape(src.shape), after)
-        return results if self.reduce_res is None else (*results, after)
+        return results if self.reduce_res is None else (*results, after.reshape(self.reduce_res.shape))
 
     def work(self) -> Work:
         # An assumption: as nki.isa.tensor_tensor_scan, which has one step an element, too.

@@ -38,6 +38,7 @@ def test_banks__are_not_crossed():
     free = FreeRanges(512, 8192, 2048)
     assert free.take(4096, False) == 2048
     assert free.take(1024, True) == 1024 and free.take(1024, True) == 7168
+    assert FreeRanges(0, 2048 + 100, 2048).take(200, True) == 2048 - 200        # at the end of the bank before
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``nki-opt --reduce --test=COMMAND``: the smallest text that a command still accepts, of a module, kernel or program.
+
+The text is not parsed, so that what ends a parser can be reduced as well. Statements go first, from the outermost
+inwards: lines that brackets or indentation keep together. Then loops and regions around what they hold, elements of
+lists, and digits of numbers. Each step halves the parts it removes until single ones are left (delta debugging), and
+all repeat until nothing more can go.
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from nki_mlir.cli.source import SourceError
+from nki_mlir.text_limits import plain_text
+
+OPENING, CLOSING = "([{", ")]}"
+NUMBER = re.compile(r"(?<![\w.%@#!^$])\d+(?![\w.]*\.)")
+Test = Callable[[str], bool]
+
+
+class Statement(NamedTuple):
+    """The lines ``first`` up to ``end``; ``inner`` are those between its first and last line, if it holds some."""
+
+    first: int
+    end: int
+    inner: tuple[int, int]
+    depth: int
+
+
+def reduce_file(source: str, text: str, command: str) -> str:
+    """The smallest text found; raises ``SourceError`` where the command does not accept the text as it is."""
+    suffix = Path(source).suffix or ".mlir"
+    known: dict[str, bool] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        candidate = Path(folder, f"candidate{suffix}")
+
+        def accepted(changed: str) -> bool:
+            if changed not in known:
+                candidate.write_text(changed)
+                known[changed] = subprocess.run(with_file(command, candidate), shell=True, stdin=subprocess.DEVNULL,
+                                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                                check=False).returncode == 0
+            return known[changed]
+        if not accepted(text):
+            raise SourceError(f"--test does not end with status 0 on {source} as it is: it is to accept what shows the "
+                              "mistake; '! COMMAND' accepts what COMMAND fails on")
+        smaller = reduced(text, accepted, suffix == ".py")
+    print(f"{len(text.splitlines())} lines, {len(text)} characters: {len(smaller.splitlines())} lines, {len(smaller)} "
+          f"characters after {len(known)} tests", file=sys.stderr)
+    return smaller
+
+
+def with_file(command: str, file: Path) -> str:
+    """The command for the shell: the file stands for ``{}``, or at the end."""
+    name = shlex.quote(str(file))
+    return command.replace("{}", name) if "{}" in command else f"{command} {name}"
+
+
+def reduced(text: str, accepted: Test, by_indentation: bool) -> str:
+    """The text without what can go."""
+    steps = (lambda now: without_statements(now, accepted, by_indentation),
+             lambda now: unwrapped(now, accepted, by_indentation),
+             lambda now: without_elements(now, accepted), lambda now: smaller_numbers(now, accepted))
+    while True:
+        before = text
+        for step in steps:
+            text = step(text)
+        if text == before:
+            return text
+
+
+def fewer(parts: list[int], accepted: Callable[[list[int]], bool]) -> list[int]:
+    """Those of the parts that cannot be left out, by removing half of them, then a quarter, down to each one."""
+    size = len(parts)
+    while size:
+        start = 0
+        while start < len(parts):
+            rest = parts[:start] + parts[start + size:]
+            if accepted(rest):
+                parts = rest
+            else:
+                start += size
+        size //= 2
+    return parts
+
+
+# -- statements --------------------------------------------------------------------------------------------------------
+def statements(text: str, by_indentation: bool) -> list[Statement]:
+    """All statements, by their first line."""
+    lines = text.splitlines(keepends=True)
+    depths, continues = (indented if by_indentation else bracketed)(text, lines)
+    found = []
+    for first, depth in enumerate(depths):
+        if continues[first]:
+            continue
+        end = first + 1
+        while end < len(lines) and (depths[end] > depth or (continues[end] and depths[end] >= depth)):
+            end += 1
+        last = end
+        if by_indentation:                      # up to `else`, which goes with the first line
+            last = next((k for k in range(first + 1, end) if depths[k] == depth and lines[k].strip()), end)
+        elif continues[end - 1] and end - 1 > first:
+            last = end - 1
+        found.append(Statement(first, end, (first + 1, last), depth))
+    return found
+
+
+def bracketed(text: str, lines: list[str]) -> tuple[list[int], list[bool]]:
+    """How many brackets are open where a line starts, without those that it closes first; whether it closes some."""
+    plain, level, at = plain_text(text), 0, 0
+    depths, closes = [], []
+    for line in lines:
+        part = plain[at:at + len(line)]
+        at += len(line)
+        leading = re.match(r"[\s)\]}]*", part)
+        closed = sum(letter in CLOSING for letter in leading[0]) if leading else 0
+        depths.append(level - closed)
+        closes.append(closed > 0)
+        level = max(0, level + sum((c in OPENING) - (c in CLOSING) for c in part))
+    return depths, closes
+
+
+def indented(text: str, lines: list[str]) -> tuple[list[int], list[bool]]:
+    """The indentation of each line; whether it goes on with the statement above: blank, or ``else``, or in brackets."""
+    depths, continues, level = [], [], 0
+    for line in lines:
+        blank = not line.strip()
+        depths.append(depths[-1] if blank and depths else len(line) - len(line.lstrip(" ")))
+        goes_on = level > 0 or (blank and len(depths) > 1) or re.match(r"\s*(else|elif|except|finally)\b", line)
+        continues.append(bool(goes_on))
+        if continues[-1] and level > 0:
+            depths[-1] = depths[-2]
+        code = re.sub(r"#.*|'[^']*'|\"[^\"]*\"", "", line)
+        level = max(0, level + sum((c in OPENING) - (c in CLOSING) for c in code))
+    return depths, continues
+
+
+def without_statements(text: str, accepted: Test, by_indentation: bool) -> str:
+    depth = 0
+    while True:
+        found = statements(text, by_indentation)
+        depths = sorted({one.depth for one in found if one.depth >= depth})
+        if not depths:
+            return text
+        lines, these = text.splitlines(keepends=True), [one for one in found if one.depth == depths[0]]
+
+        def joined(kept: list[int], lines: list[str] = lines, these: list[Statement] = these) -> str:
+            gone = {line for k in set(range(len(these))) - set(kept) for line in range(these[k].first, these[k].end)}
+            return "".join(line for number, line in enumerate(lines) if number not in gone)
+        text = joined(fewer(list(range(len(these))), lambda kept: accepted(joined(kept))))
+        depth = depths[0] + 1
+
+
+def unwrapped(text: str, accepted: Test, by_indentation: bool) -> str:
+    """Without the lines around what statements hold: a loop becomes its body."""
+    while True:
+        for candidate in bodies(text, by_indentation):
+            if accepted(candidate):
+                text = candidate
+                break
+        else:
+            return text
+
+
+def bodies(text: str, by_indentation: bool) -> Iterator[str]:
+    lines = text.splitlines(keepends=True)
+    for one in statements(text, by_indentation):
+        first, last = one.inner
+        if first < last:
+            inner = lines[first:last]
+            if by_indentation:
+                less = len(inner[0]) - len(inner[0].lstrip(" ")) - one.depth
+                inner = [line[less:] if line[:less].isspace() else line for line in inner]
+            yield "".join([*lines[:one.first], *inner, *lines[one.end:]])
+
+
+# -- elements and numbers ----------------------------------------------------------------------------------------------
+def elements(text: str) -> list[tuple[int, int]]:
+    """The spans of what commas divide in brackets, each with the comma before it, or the one behind the first."""
+    found, opened = [], list[list[int]]()
+    for at, letter in enumerate(plain_text(text)):
+        if letter in OPENING + "<":
+            opened.append([at])
+        elif letter == "," and opened:
+            opened[-1].append(at)
+        elif letter in CLOSING + ">" and opened:
+            commas = [*opened.pop(), at]
+            found += [(start if k else start + 1, end + (not k and end < at)) for k, (start, end) in
+                      enumerate(pairwise(commas)) if end - start > 1]
+    return sorted(found, key=lambda span: span[0] - span[1])
+
+
+def without_elements(text: str, accepted: Test) -> str:
+    number = 0
+    while number < len(spans := elements(text)):
+        start, end = spans[number]
+        candidate = text[:start] + text[end:]
+        if accepted(candidate):
+            text = candidate
+        else:
+            number += 1
+    return text
+
+
+def smaller_numbers(text: str, accepted: Test) -> str:
+    at = 0
+    while (found := NUMBER.search(text, at)) is not None:
+        at = found.end()
+        value = int(found[0]) if len(found[0]) < 20 else 10 ** 19
+        for other in sorted({0, 1, value // 2, value - 1}):
+            if 0 <= other < value and accepted(candidate := text[:found.start()] + str(other) + text[found.end():]):
+                text, at = candidate, found.start() + len(str(other))
+                break
+    return text

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Inputs of each entry, drawn from the op classes and the writers of random programs, some then damaged.
+
+Modules of the nki and nisa levels are one operation of a class with tiles of drawn sizes and attributes of their types;
+assembly and binaries are random streams; kernels, those of the random programs; configs, those of a kernel. Damage keeps
+what a reader would look at first: brackets stay in pairs, types agree with each other, checksums and keys are computed
+anew, so that it is the rules behind these that are reached.
+"""
+
+import ast
+import base64
+import copy
+import hashlib
+import json
+import random
+import re
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.op import REGISTRY
+from nki_mlir.frameworks.registry import PlainResults, record_of
+from nki_mlir.language.kernel import describe_array, is_array
+from nki_mlir.scalar.dtypes import BY_MLIR
+from nki_mlir.targets.neuron import disassemble
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
+from nki_mlir.targets.neuron.format.container import assembled, encode_program, split
+
+from ..dialects.samples import SAMPLES, module_text
+from ..random_graphs.kernels import by_rows, doubled_plus
+from ..random_programs import beta_rules, current_rules  # noqa: F401
+from ..random_programs.beta import BetaWriter
+from ..random_programs.current import CurrentWriter
+from ..random_programs.writer import Program
+from ..scoring.mutations import Mutation
+from ..targets.neuron.random_code import RandomCode
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+NUMBER = re.compile(r"(?<![\w.%@#!x])-?\d+(?![\w.x])")
+EDGES = (0, 1, 2, 7, 127, 128, 129, 511, 512, 2048, 32767, 65536, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63)
+WORDS = ("add", "subtract", "multiply", "max", "minimum", "divide", "exp", "rsqrt", "vector", "scalar", "tensor",
+         "gpsimd", "logical_and", "abs_max", "bypass", "is_gt", "", "nothing")
+
+
+def number(rng: random.Random, near: int) -> int:
+    return rng.choice([near + 1, near - 1, -near, near * 2, near // 2, rng.choice(EDGES), -rng.choice(EDGES)])
+
+
+# -- modules -----------------------------------------------------------------------------------------------------------
+def module(level: str, rng: random.Random) -> str:
+    """An operation of a class of the level: sizes, dtypes and attributes by their types."""
+    sample = SAMPLES[rng.choice([name for name in SAMPLES if name.startswith(f"{level}.")])]
+    sizes = dict(rng.choice([{}, *sample.sizes]))
+    changes: dict[str, object] = {}
+    if rng.random() < 0.4:
+        fields = REGISTRY[sample.name].attributes
+        for name in rng.sample(sorted(fields), min(len(fields), rng.choice([1, 1, 2]))):
+            now = sample.attributes.get(name, REGISTRY[sample.name].defaults.get(name))
+            changes[name] = value(fields[name], now, rng)
+    if rng.random() < 0.3:
+        name = rng.choice(sorted(sample.tiles))
+        changes[name] = re.sub(r"x(\w+)$", f"x{rng.choice(sorted(BY_MLIR))}", sample.tiles[name])
+    try:
+        text = module_text(sample.make(sizes=sizes, **changes))
+    except Exception:                           # the op class refuses it as it is made; damage the sample
+        text = module_text(sample.make(sizes=sizes))
+    return damaged(text, rng) if rng.random() < 0.4 else text
+
+
+def value(kind: type, now: object, rng: random.Random) -> object:
+    """Another one of the attribute's type."""
+    if kind is bool:
+        return not now
+    if kind is int:
+        return number(rng, now if isinstance(now, int) else 1)
+    if kind is float:
+        return rng.choice([0.0, -1.0, 1e38, float("inf"), float("nan"), 0.5])
+    if kind is str:
+        return rng.choice(WORDS)
+    if kind is Linear:
+        return Linear(rng.choice((-1, 0, 1, 100)), (), ((0, rng.choice((0, 1, 2))), (1, rng.choice((-1, 0, 1)))))
+    return tuple(number(rng, n) for n in now) if isinstance(now, tuple) and all(type(n) is int for n in now) else now
+
+
+def damaged(text: str, rng: random.Random) -> str:
+    """Numbers become others, a word another one; a type that stands in several places changes in all of them."""
+    for _ in range(rng.choice((1, 1, 2))):
+        change = rng.randrange(4)
+        numbers = list(NUMBER.finditer(text))
+        if change < 2 and numbers:
+            at = rng.choice(numbers)
+            text = text[:at.start()] + str(number(rng, int(at[0]))) + text[at.end():]
+        elif change == 2 and (types := sorted(set(re.findall(r"(?:memref|tensor)<[^>]*>", text)))):
+            old = rng.choice(types)
+            new = re.sub(r"\d+", lambda m: m[0] if rng.random() < 0.5 else str(rng.choice((1, 2, 127, 129, 513))), old)
+            text = text.replace(old, new)
+        elif words := list(re.finditer(r'(?<== )"(\w+)"', text)):
+            at = rng.choice(words)
+            text = text[:at.start(1)] + rng.choice(WORDS) + text[at.end(1):]
+    return text
+
+
+@cache
+def parts_of(folder: str) -> list[str]:
+    """The modules of the FileCheck tests of a level."""
+    files = sorted((ROOT / "lit_tests" / folder).glob("*.mlir"))
+    return [part for file in files if "invalid" not in file.name
+            for part in re.split(r"^// -----.*\n", file.read_text(), flags=re.MULTILINE)]
+
+
+def from_tests(folder: str, rng: random.Random) -> str:
+    text = re.sub(r"//.*", "", rng.choice(parts_of(folder)))
+    return damaged(text, rng) if rng.random() < 0.6 else text
+
+
+# -- streams -----------------------------------------------------------------------------------------------------------
+@cache
+def stream(seed: int) -> bytes:
+    return encode_program(emit_code(RandomCode(seed, 8).code, Emission(unroll_limit=10)))
+
+
+def assembly(rng: random.Random) -> str:
+    """Random streams; of damaged ones, numbers, the order of lines, or a line twice or not at all."""
+    text = disassemble(stream(rng.randrange(40)))
+    if rng.random() < 0.5:
+        return text
+    lines = text.splitlines(keepends=True)
+    at, change = rng.randrange(len(lines)), rng.randrange(4)
+    if change == 0:
+        del lines[at]
+    elif change == 1:
+        lines.insert(at, lines[at])
+    elif change == 2 and at:
+        lines[at - 1:at + 1] = lines[at], lines[at - 1]
+    else:
+        return damaged(text, rng)
+    return "".join(lines)
+
+
+def binary(rng: random.Random) -> bytes:
+    """The same as binaries, a byte of a section another one, or bytes less or more; checksums fit."""
+    data = stream(rng.randrange(40))
+    if rng.random() < 0.3:
+        return data
+    sections = split(data)
+    tag = rng.choice(sorted(tag for tag, content in sections.items() if content))
+    content = bytearray(sections[tag])
+    match rng.randrange(5):
+        case 0:
+            del content[rng.randrange(len(content)):]
+        case 1:
+            content += rng.randbytes(rng.randrange(40))
+        case _:
+            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    return assembled({**sections, tag: bytes(content)})
+
+
+# -- kernels and configs -----------------------------------------------------------------------------------------------
+WRITERS = {"beta": BetaWriter, "current": CurrentWriter}
+
+
+def kernel(rng: random.Random) -> tuple[str, Program]:
+    """A random program of a generation, in half of the cases with one change of its syntax tree."""
+    generation = rng.choice(sorted(WRITERS))
+    program = WRITERS[generation](rng.randrange).program()
+    tree = ast.parse(program.text)
+    counter = Mutation(-1, rng)
+    counter.visit(copy.deepcopy(tree))
+    if rng.random() < 0.5 and counter.count:
+        changed = Mutation(rng.randrange(counter.count), rng).visit(tree)
+        program.text = ast.unparse(ast.fix_missing_locations(changed))
+    return generation, program
+
+
+@cache
+def configs() -> list[str]:
+    arrays = (np.zeros((4, 8), np.float32), np.zeros((4, 8), np.float32))
+    calls = ((doubled_plus, arrays), (by_rows, arrays[:1]))
+    return [base64.b64decode(record_of(k.specialize(k.bind(a, {}, is_array, describe_array)), PlainResults(())).config)
+            .decode() for k, a in calls]
+
+
+def config(rng: random.Random) -> str:
+    """What calls of kernels carry, with another number, name or module, under the key that fits."""
+    fields = json.loads(rng.choice(configs()))
+    modules = fields["nki_mlir"]["modules"]
+    match rng.randrange(5):
+        case 0 | 1:
+            chosen = rng.choice(modules)
+            chosen["text"] = damaged(chosen["text"], rng)
+        case 2:
+            holder = rng.choice((fields, fields["nki_mlir"]))
+            name = rng.choice(sorted(set(holder) - {"nki_mlir", "key"}))
+            holder[name] = rng.choice([None, [], {}, "", 0, -1, 1 << 70, 1.5, [holder[name]], "[" * 500])
+        case 3:
+            fields = json.loads(damaged(json.dumps(fields), rng))
+    digest = hashlib.sha256()
+    with suppress(KeyError, TypeError, AttributeError):             # a field that has become something else
+        for m in fields["nki_mlir"]["modules"]:
+            digest.update(repr(tuple(map(tuple, m["fixed"]))).encode() + m["text"].encode())
+        fields["nki_mlir"]["key"] = digest.hexdigest()
+    return base64.b64encode(json.dumps(fields).encode()).decode()
