@@ -25,7 +25,7 @@ class EngineStep(NamedTuple):
 
     core: int
     engine: Engine
-    index: int
+    number: int
 
 
 class QueueStep(NamedTuple):
@@ -61,7 +61,7 @@ def order_text(steps: Iterable[Step], cores: int) -> str:
 def step_text(step: Step, cores: int) -> str:
     core = f"core {step.core} " if cores > 1 else ""
     if isinstance(step, EngineStep):
-        return f"{core}{step.engine.asm} {step.index:04d}"
+        return f"{core}{step.engine.asm} {step.number:04d}"
     return f"{core}queue {step.queue} {'reports' if step.reports else 'moves'} {step.number}"
 
 

@@ -149,7 +149,7 @@ class Core:
     def hindrance(self, step: EngineStep) -> str:
         """Why the engine cannot execute that instruction now; nothing where it can."""
         at = self.pc.get(step.engine)
-        if at != step.index:
+        if at != step.number:
             return f"{step.engine.asm} is at {'its end' if at is None else f'{at:04d}'}"
         if not self.ready(step.engine):
             return next((described(w, self.program) for w in self.waiters() if w.engine is step.engine), "it has ended")
@@ -359,7 +359,7 @@ def replay(cores: Sequence[Core], order: Sequence[Step]) -> None:
         if isinstance(step, EngineStep):
             reason = core.hindrance(step)
             if not reason:
-                queue = core.streams[step.engine][step.index].queue
+                queue = core.streams[step.engine][step.number].queue
                 core.step(step.engine)
                 if queue is not None:
                     triggered[step.core, queue] += 1
