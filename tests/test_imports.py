@@ -11,7 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "nki_mlir"
-TIERS = (("alone", "bindings", "diagnostics", "display", "environment", "extensions", "files", "input_limits", "recycled", "text_limits", "version"), ("machine", "scalar"), ("dialects",),
+TIERS = (("alone", "bindings", "diagnostics", "display", "environment", "extensions", "files", "input_limits", "progress",
+          "recycled", "text_limits", "version"), ("machine", "scalar"), ("dialects",),
          ("analysis", "passes", "custom_form"), ("waist",), ("selection", "graph"), ("transforms", "conversion"), ("targets",),
          ("capture",), ("language",), ("migration", "printing", "frameworks", "customop", "compat", "calibration", "checking", "stepping", "scoring",
           "tuning", "grading", "cli", "plugin", "autoload"))

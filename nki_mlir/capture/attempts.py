@@ -25,6 +25,7 @@ from nki_mlir.capture.wrapping import wrap
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.machine import DEFAULT_TARGET
+from nki_mlir.progress import phase
 from nki_mlir.scalar.dtypes import DType
 
 
@@ -125,7 +126,8 @@ def _attempt(wrapped: Callable[..., object], body: Body, grid: tuple[int, ...], 
         builder = MlirBuilder(wrapped, grid, plan, point, target)
         token = current.set(builder)
         try:
-            outputs, structure = body(builder, wrapped)
+            with phase("capture", unit="operations") as builder.advance:
+                outputs, structure = body(builder, wrapped)
             if requests := builder.requests | builder.left_open():
                 return Again(requests)
             if (violation := builder.dependences.violation(ignored_axes(builder))) is not None:

@@ -26,6 +26,7 @@ from nki_mlir.dialects.op import FRESH, Iteration, Op, Out, TileField, same_valu
 from nki_mlir.dialects.target_rules import NotOnTarget, findings
 from nki_mlir.dialects.verifier import verify, verify_mask
 from nki_mlir.machine import DEFAULT_TARGET, machine_named
+from nki_mlir.progress import Advance, ignore
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.execute import has_domain
 
@@ -63,6 +64,8 @@ class Builder:
     symbolic = False
     considering = False             # the operation that is emitted is to be checked only
     settles = False                 # rules that only older documents contest are the kernel's
+
+    advance: Advance = staticmethod(ignore)         # tells the progress line of an operation
 
     def __init__(self, grid: tuple[int, ...] = (), target: str = DEFAULT_TARGET) -> None:
         self.grid, self.target, self.machine = grid, target, machine_named(target)
@@ -178,6 +181,7 @@ class Builder:
         ``views`` are by tile field; elementwise sources broadcast to ``dst``. Attributes of kind ``Linear`` are given
         as ``Index`` over the operation's axes.
         """
+        self.advance()
         try:
             if mask is None and (known := self._known_operation(cls, views, attributes)) is not None:
                 return self._perform(*known)

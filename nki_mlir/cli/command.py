@@ -25,6 +25,7 @@ from nki_mlir.alone import skip_last_collection
 from nki_mlir.cli.arguments import CommandLineError
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.input_limits import limited_time
+from nki_mlir.progress import ProgressLine, is_read, show_progress
 from nki_mlir.version import __version__
 
 LEVELS = 0, 1, 3                # of -O: how long a fast order of instructions is searched for
@@ -180,6 +181,7 @@ def drop_output() -> None:
 def exit_status(command: Callable[[], int], reads_data: bool = False) -> int:
     """Run a command, print the error that ends it, and return the exit status: 130 where Ctrl-C ended it. The time is
     limited where it ``reads_data`` from outside."""
+    show_progress(ProgressLine(restarts=False) if is_read() else None)
     try:
         with limited_time() if reads_data else nullcontext():
             status = command()
@@ -206,6 +208,8 @@ def exit_status(command: Callable[[], int], reads_data: bool = False) -> int:
         if at is None:
             raise
         return fail(KernelRaised(kind=type(error).__name__, text=error).located(at))
+    finally:
+        show_progress(None)
 
 
 def fail(error: NkiMlirError) -> int:

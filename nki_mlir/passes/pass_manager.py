@@ -20,6 +20,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.passes import packages
 from nki_mlir.passes.levels import Level, check_level
 from nki_mlir.passes.pipeline_text import split_pipeline
+from nki_mlir.progress import phase
 
 PASSES: dict[str, type["Pass"]] = {}
 
@@ -167,7 +168,8 @@ def run_passes(module: Module, passes: Sequence[Pass], observer: PassObserver | 
     for k, one in enumerate(passes):
         if one.reads is not None and (k == 0 or passes[k - 1].writes is not one.reads):
             check_level(module, one.reads, f"before {one.name}")
-        (observer or PassObserver()).around(one.name, module, partial(_checked, one))
+        with phase(f"pass {one.name}, {k + 1} of {len(passes)}"):
+            (observer or PassObserver()).around(one.name, module, partial(_checked, one))
 
 
 def _checked(one: Pass, module: Module) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from nki_mlir.alone import alone
 from nki_mlir.diagnostics import Unsupported
 from nki_mlir.dialects.isa.program import Program, instruction_counts
+from nki_mlir.progress import phase
 from nki_mlir.targets import CapturedKernel
 
 if TYPE_CHECKING:
@@ -194,7 +195,8 @@ def checked(programs: Sequence[Program]) -> "StreamReport":
     """What the checker of streams finds: accesses that nothing orders, reads of what nothing wrote, rules that
     instructions break."""
     from nki_mlir.targets.neuron.checker import check_streams  # start-up: imported on first use
-    return check_streams(programs)
+    with phase("checking streams"):
+        return check_streams(programs)
 
 
 def simulate(programs: Sequence[Program], inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray],

@@ -27,6 +27,7 @@ from nki_mlir.dialects.meeting import MEMBERS, PROGRAMS
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import Engine, machine_named
+from nki_mlir.progress import Advance, phase
 from nki_mlir.targets.interpreter.unwritten import tracked
 from nki_mlir.targets.mesh import Exchange, Exchanges, no_meeting, waiting_text
 from nki_mlir.targets.neuron.deadlock import Waiter, deadlock, described
@@ -342,11 +343,18 @@ def checked(variable: Variable, array: np.ndarray) -> np.ndarray:
 def in_turn(cores: Sequence[Core], step_limit: int) -> None:
     """Each engine that can go on takes one step, then each queue moves its oldest transfer, and so on."""
     running = [core for core in cores if not core.ended]
+    with phase("simulation", unit="instructions") as advance:
+        take_turns(cores, running, step_limit, advance)
+
+
+def take_turns(cores: Sequence[Core], running: list[Core], step_limit: int, advance: Advance) -> None:
     while running:
+        before = sum(core.executed for core in running)
         if not any([core.turn() for core in running]):          # all of them, not only the first that does something
             raise stuck(cores)
         if any(core.executed > step_limit for core in running):
             raise StepLimit(steps=step_limit)
+        advance(sum(core.executed for core in running) - before)
         running = [core for core in running if not core.ended]
 
 

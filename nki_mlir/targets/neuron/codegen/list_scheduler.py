@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.machine import ENGINES, Engine
+from nki_mlir.progress import Advance, phase
 from nki_mlir.targets.neuron.codegen.address_map import FreeRanges
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, Choice, SchedulingGraph
 from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES
@@ -119,6 +120,10 @@ class _ListScheduler:
         return {engine: busy / most for engine, busy in alone.items()}
 
     def run(self) -> None:
+        with phase("scheduling", len(self.missing), "instructions") as advance:
+            self.advance_all(advance)
+
+    def advance_all(self, advance: Advance) -> None:
         for k, missing in enumerate(self.missing):
             if not missing:
                 self.make_ready(k)
@@ -135,6 +140,7 @@ class _ListScheduler:
                 self.port_free |= choice.port
                 changed = True
                 self.ended(k)
+                advance()
             else:
                 changed |= self.complete(k, kind)
                 self.end = now

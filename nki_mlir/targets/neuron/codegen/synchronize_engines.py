@@ -23,6 +23,7 @@ from nki_mlir.dialects.op import FRESH, changed
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
+from nki_mlir.progress import phase
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
@@ -71,7 +72,8 @@ class TooManySemaphores(NkiMlirError):
 
 def synchronized(code: Code, ordered: Sequence[OrderedRun] = ()) -> Program:
     """The program of a kernel whose buffers have addresses; ``ordered``: runs whose dependences are known."""
-    return _Emitter(code, ordered).program
+    with phase("streams"):
+        return _Emitter(code, ordered).program
 
 
 class _Emitter:

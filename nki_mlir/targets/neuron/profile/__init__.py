@@ -16,6 +16,7 @@ from tempfile import TemporaryFile
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.files import write_file
+from nki_mlir.progress import phase
 from nki_mlir.targets.neuron.profile.advice import advice_of
 from nki_mlir.targets.neuron.profile.document import Document, document_of
 from nki_mlir.targets.neuron.profile.perfetto import trace
@@ -37,12 +38,15 @@ def profile_of(programs: Sequence[Program], mode: str = "optimized", loaded: Loa
     """The profile of programs that run together, a core each; ``loaded`` as of ``time_programs``. Raises ``Deadlock``
     where they wait for ever."""
     run = TimedMachine(programs, loaded, mode)
-    run.run()
-    made, count = document_of(run), len(run.record)
+    with phase("timing"):
+        run.run()
+    with phase("profile"):
+        made, count = document_of(run), len(run.record)
     if count > ADVISED:
         made["notes"].append(f"no advice is given on {count} instructions: each rule would run them again.")
         return made
-    return made | {"advice": advice_of(run)}
+    with phase("advice"):
+        return made | {"advice": advice_of(run)}
 
 
 def check_folder(folder: str | Path) -> Path:
