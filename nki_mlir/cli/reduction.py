@@ -65,9 +65,10 @@ def with_file(command: str, file: Path) -> str:
 
 def reduced(text: str, accepted: Test, by_indentation: bool) -> str:
     """The text without what can go."""
-    steps = (lambda now: without_statements(now, accepted, by_indentation),
-             lambda now: unwrapped(now, accepted, by_indentation),
-             lambda now: without_elements(now, accepted), lambda now: smaller_numbers(now, accepted))
+    steps: tuple[Callable[[str], str], ...] = (
+        lambda now: without_statements(now, accepted, by_indentation),
+        lambda now: unwrapped(now, accepted, by_indentation),
+        lambda now: without_elements(now, accepted), lambda now: smaller_numbers(now, accepted))
     while True:
         before = text
         for step in steps:
@@ -129,7 +130,8 @@ def bracketed(text: str, lines: list[str]) -> tuple[list[int], list[bool]]:
 
 def indented(text: str, lines: list[str]) -> tuple[list[int], list[bool]]:
     """The indentation of each line; whether it goes on with the statement above: blank, or ``else``, or in brackets."""
-    depths, continues, level = [], [], 0
+    depths: list[int] = []
+    continues, level = [], 0
     for line in lines:
         blank = not line.strip()
         depths.append(depths[-1] if blank and depths else len(line) - len(line.lstrip(" ")))

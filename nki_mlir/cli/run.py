@@ -151,8 +151,7 @@ def refuse(given: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         given.error("--script and --at-level are of a run that stops: give --step, --break, --watch or --break-on")
     options.stepped = stepped
     for name in ("order", "witness"):
-        others = ("time", "check", "verify_each", "compare")
-        clash = next((f"--{other}" for other in others if getattr(options, other)), "")
+        clash = next((f"--{n}" for n in ("time", "check", "verify_each", "compare") if getattr(options, n)), "")
         if getattr(options, name) is not None and clash:
             given.error(f"--{name} is of instruction streams that run, and does not go with {clash.replace('_', '-')}")
     streams = options.time or options.order is not None or options.witness is not None
