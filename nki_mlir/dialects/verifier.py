@@ -34,7 +34,7 @@ class OutOfBounds(KernelError, IndexError):
 
     @property
     def advice(self) -> tuple[str, str]:
-        low = self.values["low"]
+        low = self.values.get("low")            # subclasses say otherwise where the index lies
         if isinstance(low, int) and low < 0:
             return "", "start the range at 0, or pass mask= with a condition that keeps the index at 0 or more"
         return super().advice

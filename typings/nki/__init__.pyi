@@ -8,7 +8,8 @@ import numpy as np
 
 
 class Kernel:
-    """A decorated function, which runs when it is called with arrays."""
+    """A decorated function, which runs when it is called with arrays. ``lnc`` is the number of cores, None on a grid of
+    several axes."""
 
 
 def baremetal(kernel=None, **kwargs) -> Any:
