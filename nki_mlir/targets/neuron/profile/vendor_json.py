@@ -9,9 +9,10 @@ from typing import Any
 from nki_mlir.targets.neuron.profile.document import Document
 from nki_mlir.targets.neuron.profile.vendor_tables import Row, vendor_tables
 
-SAME = ("opcode", "operands", "compiler_opcode", "compiler_operands", "hlo_name", "layer", "nki_source_location",
-        "bir_debug_info_source_location", "hbm_read_bytes", "hbm_write_bytes", "sbuf_read_bytes", "sbuf_write_bytes",
-        "psum_read_bytes", "psum_write_bytes", "raw_flops", "tensor_instruction_type")
+SAME = ("opcode", "operands", "compiler_opcode", "compiler_operands", "hlo_name", "layer", "hbm_read_bytes",
+        "hbm_write_bytes", "sbuf_read_bytes", "sbuf_write_bytes", "psum_read_bytes", "psum_write_bytes", "raw_flops",
+        "tensor_instruction_type")
+LOCATIONS = "nki_source_location", "bir_debug_info_source_location"        # text, empty where there is none
 
 
 def vendor_json(document: Document, summary: dict[str, Any]) -> dict[str, Any]:
@@ -30,7 +31,8 @@ def instruction_record(row: Row) -> Row:
     """One execution of an instruction."""
     return {"timestamp": row["start_ts"], "duration": row["duration_ns"], "label": row["opcode"],
             "evt_wait_time": row["evt_wait_time_ns"], "subgroup": str(row["engine"]).lower(),
-            "subgraph": row["pcore_idx"], "hlo_attrs": None, "stack_frame_ids": None, **{n: row[n] for n in SAME}}
+            "subgraph": row["pcore_idx"], "hlo_attrs": None, "stack_frame_ids": None,
+            **dict.fromkeys(LOCATIONS, row["bir_debug_info_source_location"] or ""), **{n: row[n] for n in SAME}}
 
 
 def transfer_record(row: Row) -> Row:
