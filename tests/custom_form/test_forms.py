@@ -12,6 +12,7 @@ from nki_mlir.custom_form.printer import custom_text
 from nki_mlir.custom_form.subscripts import buffer_of, read_subscripts, subscripts
 from nki_mlir.dialects.access import Access, Linear
 from nki_mlir.scalar.dtypes import BY_MLIR
+from nki_mlir.text_limits import TextTooDeep
 
 F32, BF16 = BY_MLIR["f32"], BY_MLIR["bf16"]
 CHIP, HBM = 'memref<128x4x512xf32, "sbuf">', 'memref<300x512xf32, "hbm">'
@@ -130,7 +131,7 @@ def test_forms_that_are_printed(tmp_path, capsys):
 
 def test_aliases_of_aliases_do_not_multiply():
     aliases = "".join(f"!a{k} = tuple<!a{k + 1}, !a{k + 1}>\n" for k in range(60))
-    with pytest.raises(MalformedInput, match="subscripts are of whole buffers"):
+    with pytest.raises(TextTooDeep, match="what aliases stand for"):
         read_module(f"{aliases}!a60 = i1\nfunc.func @f(%x: !a0) {{\n  nki.load %x = %x\n  return\n}}\n", "<text>")
 
 
