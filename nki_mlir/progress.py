@@ -59,10 +59,11 @@ class ProgressLine:
                 self.end()
 
     def show(self, text: str) -> None:
-        from rich.text import Text  # start-up: most work is done before
+        # start-up: most work is done before
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
         if self.live is None:
-            from rich.console import Console
-            from rich.live import Live
             self.live = Live(console=self.console or Console(stderr=True), auto_refresh=False, transient=True)
             self.live.start()
         self.live.update(Text(text, overflow="ellipsis", no_wrap=True), refresh=True)

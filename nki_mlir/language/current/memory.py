@@ -225,3 +225,21 @@ class VirtualRegister:
     def __repr__(self) -> str:
         value = self.value
         return f"register {self.state.buffer.name}" + ("" if value is None else f" = {value}")
+
+
+class Address(tuple[int, ...]):
+    """Where a tensor lies: (partition, byte), or nothing where the allocator chooses. Its bits are viewed by it."""
+
+    tensor: "NkiTensor"
+
+    @classmethod
+    def of(cls, tensor: "NkiTensor") -> "Address":
+        made = cls(tensor.storage.address or ())
+        made.tensor = tensor
+        return made
+
+    def reshape(self, dtype: object, shape: object) -> "NkiTensor":
+        """The bits at this place as another dtype and shape."""
+        return self.tensor.view(dtype, shape)
+
+    view = reshape

@@ -13,30 +13,19 @@ from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.verifier import WrongDtype
 from nki_mlir.language.current.calls import CURRENT, dtype_argument, reported
 from nki_mlir.language.current.errors import integer, invalid, of_core, older, out_of_range, require, unknown_name
-from nki_mlir.language.current.memory import Indirection, MemoryRegion, Storage, VirtualRegister, shared_hbm
+from nki_mlir.language.current.memory import (
+    Address,
+    Indirection,
+    MemoryRegion,
+    Storage,
+    VirtualRegister,
+    shared_hbm,
+)
 from nki_mlir.language.current.older_methods import OlderMethods, leading_part
 from nki_mlir.language.signatures.kinds import is_shape
 from nki_mlir.machine import Machine
 
 BACKWARDS = "go backwards with a pattern: tile.ap([[row, partitions], [-1, count]], offset=count - 1)"
-
-
-class Address(tuple[int, ...]):
-    """Where a tensor lies: (partition, byte), or nothing where the allocator chooses. Its bits are viewed by it."""
-
-    tensor: "NkiTensor"
-
-    @classmethod
-    def of(cls, tensor: "NkiTensor") -> "Address":
-        made = cls(tensor.storage.address or ())
-        made.tensor = tensor
-        return made
-
-    def reshape(self, dtype: object, shape: object) -> "NkiTensor":
-        """The bits at this place as another dtype and shape."""
-        return self.tensor.view(dtype, shape)
-
-    view = reshape
 
 
 class NkiTensor(OlderMethods):
