@@ -47,7 +47,7 @@ class Batch:
     The code goes with the batch: who keeps an address keeps the batch.
     """
 
-    key: str                            # nothing where no cache has it
+    key: str | None
     addresses: tuple[int, ...]
     code: object                        # an engine, or the memory of what the cache had
 
@@ -123,6 +123,7 @@ def find_batch(key: str, count: int) -> Batch:
 
 
 def _added(batch: Batch) -> Batch:
+    assert batch.key is not None
     _batches[batch.key] = batch
     _latest.append(batch)
     return batch
@@ -134,7 +135,7 @@ def forget() -> None:
     _latest.clear()
 
 
-def compile_anew(make: Callable[[], Module], count: int, key: str = "") -> Batch:
+def compile_anew(make: Callable[[], Module], count: int, key: str | None = None) -> Batch:
     """So many functions; their code is kept under a key, and where it has none in no cache."""
     findings: list[str] = []
 
@@ -154,7 +155,7 @@ def compile_anew(make: Callable[[], Module], count: int, key: str = "") -> Batch
             handler.detach()
     if not entry:
         raise InternalError("generated code does not link")
-    if key:
+    if key is not None:
         _keep(key, engine)
     return Batch(key, _addresses(entry, count), engine)
 
