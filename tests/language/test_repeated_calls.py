@@ -4,7 +4,6 @@
 import dataclasses
 import gc
 import weakref
-from collections import deque
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +18,6 @@ from nki_mlir.language.call_cache import CachedCall, CallCache, key_of_arrays, k
 from nki_mlir.language.current import language as current_nl
 from nki_mlir.language.current import nki as current_nki
 from nki_mlir.language.kernel import is_array
-from nki_mlir.targets.runtime import jit
 
 FACTOR = 2.0
 
@@ -232,34 +230,6 @@ def test_calls_are_kept_up_to_a_bound(kernel, monkeypatch):
     for n in (1, 1, 2, 2, 3, 3, 4, 4):
         assert np.array_equal(kernel(numbers(1, n)), numbers(1, n) * 2 + 3)
     assert len(short_calls(kernel)) == 3
-
-
-def test_native_code_goes_with_its_capture(monkeypatch):
-    def weighted(x, weight):
-        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
-        nl.store(out, nl.multiply(nl.tanh(nl.load(x)), weight))
-        return out
-    monkeypatch.setenv("NKI_MLIR_CAPTURES", "2")
-    monkeypatch.setattr(jit, "_latest", deque(maxlen=1))
-    x, codes = numbers(2, 3), []
-    added = jit._added
-    monkeypatch.setattr(jit, "_added", lambda batch: codes.append(weakref.ref(batch)) or added(batch))
-    kernel = nki.jit(weighted)
-    for n in (*range(7, 15), 7, 8):
-        np.testing.assert_allclose(kernel(x, n / 7), np.tanh(x) * np.float32(n / 7), rtol=1e-6)
-    gc.collect()
-    assert len(codes) == 10 and sum(code() is not None for code in codes) <= 3
-    assert len(kernel.specializations) == 2
-    np.testing.assert_allclose(kernel(x, 1.0), np.tanh(x), rtol=1e-6)
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "many", "1.5"])
-def test_a_limit_of_captures_is_a_number(kernel, monkeypatch, text):
-    monkeypatch.setenv("NKI_MLIR_CAPTURES", text)
-    with pytest.raises(NkiMlirError) as raised:
-        kernel(numbers(1, 1))
-    assert str(raised.value) == (f"error: NKI_MLIR_CAPTURES is '{text}' [NKI-CAPTURES]\n"
-                                 "  fix: set it to how many captures of a kernel are kept at most, a number from 1")
 
 
 def test_captures_that_were_used_last_are_kept(kernel, monkeypatch):

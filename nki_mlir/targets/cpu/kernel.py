@@ -16,7 +16,7 @@ from nki_mlir.diagnostics import InternalError, NkiMlirError
 from nki_mlir.targets import CapturedKernel
 from nki_mlir.targets.cpu.image import PYTHON, SITE_BITS, Target, find, keep, key_of
 from nki_mlir.targets.runtime import host
-from nki_mlir.targets.runtime.jit import Batch, find_batch
+from nki_mlir.targets.runtime.jit import find_batch
 from nki_mlir.targets.runtime.machine import INTERRUPTED, machine, thunk
 from nki_mlir.targets.runtime.object_file import NotLoadable
 
@@ -52,7 +52,6 @@ class NativeKernel:
         order = [0] * prod(grid) if len(modules) == 1 else [
             modules.index(captured.variant_for(point).module) for point in np.ndindex(*grid)]
         self.hosts: HostOperations | None = None
-        self.batches: dict[str, Batch] = {}             # the code that its programs call
         self.failures: deque[BaseException] = deque(maxlen=MOST_FAILURES)       # of launches with inputs that overlap
         key = key_of(modules, (order, grid, may_alias))
         try:
@@ -82,7 +81,7 @@ class NativeKernel:
                                 *grid], np.int64)           # what the machine's launch reads
         self.launch, self.where = machine().launch, self.record.ctypes.data
         self.pack = Struct(f"{self.image.arrays}P").pack
-        self.entry: Batch | None = None
+        self.entry: int | None = None
 
     def linked_programs(self) -> list[np.ndarray]:
         """The words of the programs, with the addresses of this process; ``NotLoadable`` where code is not there."""
@@ -102,8 +101,7 @@ class NativeKernel:
             case str():
                 return self.hosts.address if self.hosts and target == PYTHON else machine().function(target)
             case batch, count, number:
-                self.batches[batch] = found = find_batch(batch, count)
-                return found.addresses[number]
+                return find_batch(batch, count).addresses[number]
 
     @property
     def meets(self) -> bool:
@@ -115,7 +113,7 @@ class NativeKernel:
         """The C function."""
         if self.entry is None:
             self.entry = thunk(self.where)
-        return self.entry.addresses[0]
+        return self.entry
 
     def __call__(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
         launch = self.launch if self.short or get_ident() != main_thread().ident else machine().launch_watched

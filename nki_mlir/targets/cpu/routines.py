@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from weakref import ReferenceType, finalize, ref
 
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import Module, Operation, ir, operations_of
@@ -214,7 +213,7 @@ _SHELL = """llvm.func internal @{name}(%arguments: !llvm.ptr) -> i64 {{
   llvm.return %fine : i64
 }}
 """
-_compiled: dict[Routine, tuple[ReferenceType[Batch], int]] = {}
+_compiled: dict[Routine, tuple[Batch, int]] = {}
 
 
 def name_of(routine: Routine) -> str:
@@ -227,24 +226,12 @@ def compiled(routines: Iterable[Routine]) -> dict[Routine, tuple[Batch, int]]:
     """Which code of which batch each routine is. Those that are new are compiled together."""
     distinct = list(dict.fromkeys(routines))
     with ALONE:
-        loaded = {r: (batch, number) for r in distinct if r in _compiled
-                 for reference, number in [_compiled[r]] if (batch := reference()) is not None}
-        new = [r for r in distinct if r not in loaded]
+        new = [r for r in distinct if r not in _compiled]
         if new:
             names = [name_of(r) for r in new]
             batch = compile_functions(lambda: vector_code(new, addresses_text(names)), names, repr(new))
-            for number, routine in enumerate(new):
-                loaded[routine] = batch, number
-                _compiled[routine] = ref(batch), number
-            finalize(batch, _forget_unloaded, new).atexit = False
-        return {r: loaded[r] for r in distinct}
-
-
-def _forget_unloaded(routines: Sequence[Routine]) -> None:
-    """Their batch is gone, and its code."""
-    for routine in routines:
-        if routine in _compiled and _compiled[routine][0]() is None:
-            del _compiled[routine]
+            _compiled.update((r, (batch, number)) for number, r in enumerate(new))
+        return {r: _compiled[r] for r in distinct}
 
 
 def forget() -> None:

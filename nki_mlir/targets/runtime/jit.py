@@ -5,16 +5,12 @@ The generated code is vector code in its final form, so LLVM's own passes gain n
 engine runs at level 0, which still selects instructions and allocates registers as usual.
 """
 
-import atexit
 import ctypes
 import os
 import resource
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import Context, Module, ir, load
@@ -29,7 +25,6 @@ if TYPE_CHECKING:
 PASSES = ("convert-scf-to-cf", "convert-to-llvm", "convert-math-to-libm", "convert-to-llvm",
           "reconcile-unrealized-casts")
 ADDRESSES = "nki_addresses"
-LATEST = 32                     # batches that stay although no kernel has them
 _EVERY_DIALECT = """
 llvm.func @f(%c: i1, %x: f32) {
   %v = vector.broadcast %x : f32 to vector<4xf32>
@@ -40,27 +35,16 @@ llvm.func @f(%c: i1, %x: f32) {
 """
 
 
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """Functions that were compiled together: what their code is kept by, where each of them is, and what has the code.
+class Batch(NamedTuple):
+    """Functions that were compiled together: what their code is kept by, and where each of them is."""
 
-    The code goes with the batch: who keeps an address keeps the batch.
-    """
-
-    key: str | None
+    key: str
     addresses: tuple[int, ...]
-    code: object                        # an engine, or the memory of what the cache had
 
 
-_batches: WeakValueDictionary[str, Batch] = WeakValueDictionary()
-_latest: deque[Batch] = deque(maxlen=LATEST)        # kernels that are made anew, one after the other, share their code
-
-
-@atexit.register
-def _keep_for_good() -> None:
-    """Not even at exit does code go: threads of other libraries end after Python, and free their memory with it."""
-    for batch in list(_batches.values()):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(batch.code))
+_batches: dict[str, Batch] = {}
+_engines: list[object] = []         # code is never unloaded: addresses of it are in programs, in frameworks, in threads
+_loaded: list[object] = []             # memory of code that the cache had
 
 
 @cache
@@ -98,7 +82,7 @@ def lower(module: Module, observer: "PassObserver | None" = None) -> None:
 
 
 def compile_functions(make: Callable[[], Module], names: Sequence[str], description: str) -> Batch:
-    """The functions of a module in the order of ``names``.
+    """The functions of a module in the order of ``names``. Their addresses stay valid for good.
 
     The module is made, lowered and compiled where the cache on disk has no code that was made of ``description``, which
     says all that it depends on but for sources and host. Its text must have had ``addresses_text(names)`` in it.
@@ -107,36 +91,30 @@ def compile_functions(make: Callable[[], Module], names: Sequence[str], descript
     try:
         return find_batch(key, len(names))
     except NotLoadable:                         # it is compiled, and replaced
-        return _added(compile_anew(make, len(names), key))
+        _batches[key] = Batch(key, compile_anew(make, len(names), key))
+        return _batches[key]
 
 
 def find_batch(key: str, count: int) -> Batch:
     """So many functions that this process has, or the cache; raises ``NotLoadable`` where neither does."""
-    batch = _batches.get(key)
-    if batch is None:
+    if key not in _batches:
         image = object_cache.find(key)
         if image is None:
             raise NotLoadable("no code is kept")
         entry, memory = load_object(image, f"_mlir_{ADDRESSES}")
-        batch = _added(Batch(key, _addresses(entry, count), memory))
-    return batch
-
-
-def _added(batch: Batch) -> Batch:
-    assert batch.key is not None
-    _batches[batch.key] = batch
-    _latest.append(batch)
-    return batch
+        _loaded.append(memory)
+        _keep_for_good(memory)
+        _batches[key] = Batch(key, _addresses(entry, count))
+    return _batches[key]
 
 
 def forget() -> None:
     """Compile again what is needed from now on. Code that is in use stays."""
     _batches.clear()
-    _latest.clear()
 
 
-def compile_anew(make: Callable[[], Module], count: int, key: str | None = None) -> Batch:
-    """So many functions; their code is kept under a key, and where it has none in no cache."""
+def compile_anew(make: Callable[[], Module], count: int, key: str | None = None) -> tuple[int, ...]:
+    """The addresses of so many functions; their code is kept under a key, and where it has none in no cache."""
     findings: list[str] = []
 
     def collect(diagnostic: object) -> bool:           # which would otherwise be printed
@@ -155,9 +133,11 @@ def compile_anew(make: Callable[[], Module], count: int, key: str | None = None)
             handler.detach()
     if not entry:
         raise InternalError("generated code does not link")
+    _engines.append(engine)
+    _keep_for_good(engine)
     if key is not None:
         _keep(key, engine)
-    return Batch(key, _addresses(entry, count), engine)
+    return _addresses(entry, count)
 
 
 def _keep(key: str, engine: Any) -> None:
@@ -171,6 +151,11 @@ def _keep(key: str, engine: Any) -> None:
                 object_cache.keep(key, content)
     except OSError:
         pass
+
+
+def _keep_for_good(code: object) -> None:
+    """Not even at exit does it go: threads of other libraries end after Python, and give their memory back with it."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
 
 
 def _addresses(entry: int, count: int) -> tuple[int, ...]:

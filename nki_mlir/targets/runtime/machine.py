@@ -12,7 +12,7 @@ from typing import Any
 from nki_mlir.alone import ALONE
 from nki_mlir.bindings import ir
 from nki_mlir.targets.runtime import host
-from nki_mlir.targets.runtime.jit import Batch, addresses_text, compile_anew, compile_functions
+from nki_mlir.targets.runtime.jit import addresses_text, compile_anew, compile_functions
 
 CONTROL = ("nki_set", "nki_next", "nki_unless", "nki_check", "nki_zero", "nki_parallel", "nki_spread")
 SERVICE = ("nki_launch", "nki_launch_watched", "nki_use_poll", "nki_launch_one", "nki_overlap", "nki_memory_start",
@@ -134,15 +134,10 @@ class RoutineMachine:
         self._go_on()
 
 
-_kept: list[Batch] = []             # the machine's own code stays: its threads run it
-
-
 def _compiled(text: str, names: Sequence[str]) -> dict[str, int]:
     whole = text + addresses_text(names)
     with ALONE:
-        batch = compile_functions(lambda: ir.Module.parse(whole), names, whole)
-        _kept.append(batch)
-        return dict(zip(names, batch.addresses))
+        return dict(zip(names, compile_functions(lambda: ir.Module.parse(whole), names, whole).addresses))
 
 
 def machine() -> RoutineMachine:
@@ -156,7 +151,7 @@ def _made_once() -> RoutineMachine:
     return RoutineMachine()
 
 
-def thunk(kernel: int) -> Batch:
+def thunk(kernel: int) -> int:
     """A C function ``int32_t entry(void** data)`` that launches one kernel; made of addresses of this process."""
     text = addresses_text(["entry"]) + f"""
 llvm.func internal @entry(%data: !llvm.ptr) -> i32 {{
@@ -168,4 +163,4 @@ llvm.func internal @entry(%data: !llvm.ptr) -> i32 {{
   llvm.return %status : i32
 }}
 """
-    return compile_anew(lambda: ir.Module.parse(text), 1)
+    return compile_anew(lambda: ir.Module.parse(text), 1)[0]

@@ -36,8 +36,7 @@ def kernel(x, y):
 
 x, y = np.random.default_rng(0).standard_normal((2, 64, 64)).astype(np.float32)
 sys.stdout.buffer.write(Kernel(kernel).on("jit")(x, y).tobytes())
-kept = [type(batch.code).__name__ for batch in jit._batches.values()]
-print(len(kept) - kept.count("mmap"), kept.count("mmap"), file=sys.stderr)
+print(len(jit._engines), len(jit._loaded), file=sys.stderr)
 """
 
 
@@ -99,7 +98,7 @@ def test_process__whose_files_cannot_grow_goes_on(tmp_path: Path) -> None:
 def test_code__with_addresses_of_its_process_is_not_kept(cached: Path) -> None:
     add_three(X)
     before = sorted(cached.iterdir())
-    assert [len(thunk(where).addresses) for where in (1 << 40, 1 << 41)] == [1, 1]
+    assert list(map(type, (thunk(1 << 40), thunk(1 << 41)))) == [int, int]
     assert sorted(cached.iterdir()) == before
 
 
