@@ -104,7 +104,8 @@ def fit(measurements: Sequence[Measurement], machine: Machine, file: str = "the 
     issuers = len(ISSUERS) if machine.generates_descriptors else 1      # as the vendor's compiler spreads them
     constants.append(FittedNumber("transfer issue", "ns", float(dma.issue_ns), float(short.values[1]) * issuers,
                               float(short.errors[1]) * issuers))
-    rate = min(machine.hbm_bytes_per_ns(1), LONG / dma.descriptor(LONG) * machine.dma_engines)
+    both = dma.descriptor(LONG) + dma.descriptor(LONG, stores=True)         # each round loads and stores
+    rate = min(machine.hbm_bytes_per_ns(1), 2 * LONG / both * machine.dma_engines)
     constants.append(FittedNumber("transfer rate of a core", "bytes/ns", rate, float(1 / long.values[1]),
                               float(long.errors[1] / long.values[1] ** 2)))
     return Fit(constants, {kernel: fitted.residual for kernel, fitted in found.items()})

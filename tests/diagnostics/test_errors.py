@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.files import name_source
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,6 +22,7 @@ class TooWide(NkiMlirError):
 def test_error__with_a_place_shows_the_line(tmp_path: Path) -> None:
     file = tmp_path / "kernel.py"
     file.write_text("def kernel(x):\n    return wide(x)\n")
+    name_source(file)
     error = TooWide(columns=600, limit=512).located(Location(str(file), 2, 11, 18))
     assert str(error) == f"""{file}:2:12: error: the tile has 600 columns, the limit is 512 [NKI-WIDE]
     2 |     return wide(x)

@@ -56,13 +56,13 @@ def test_aliases__lead_to_operators() -> None:
 
 @pytest.mark.parametrize("token", ["exponent", np.exp, np.linalg.norm, max, 3, None, SimpleNamespace(nki_token="exp")])
 def test_alu_token__refuses_the_rest(token: object) -> None:
-    with pytest.raises(TypeError, match=r"is not an ALU operator; accepted are .* add, subtract, multiply"):
+    with pytest.raises(TypeError, match=r"(?s)is not an ALU operator .*one of the names add, subtract, multiply"):
         alu_token(token)
 
 
 @pytest.mark.parametrize("token", ["add", np.add, lambda x: x, 1.0])
 def test_activation_token__refuses_the_rest(token: object) -> None:
-    with pytest.raises(TypeError, match=r"is not an activation function; accepted are .*gelu"):
+    with pytest.raises(TypeError, match=r"(?s)is not an activation function .*one of the names .*gelu"):
         activation_token(token)
 
 

@@ -55,7 +55,7 @@ def test_arrows_come_in_pairs_and_begin_in_slices(profile, events):
 
 def test_counters(profile, events):
     counted = {e["name"] for e in events if e["ph"] == "C"}
-    assert counted == {"SBUF bytes", "PSUM bytes", "HBM GB/s"}
+    assert counted == {"SBUF bytes", "PSUM bytes", "HBM GB/s", "speed of the tensor engine"}
     sbuf = [e["args"]["bytes"] for e in events if e["name"] == "SBUF bytes"]
     assert max(sbuf) == profile["memory"]["cores"][0]["sbuf"]["peak"]
 
