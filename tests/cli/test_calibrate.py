@@ -73,7 +73,7 @@ def test_another_device_is_told_from_ours(measured, tmp_path, capsys):
     assert constants["vector tensor_scalar: an element"]["fitted"] == pytest.approx(0.5, rel=0.02)
     assert main([str(file)]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("transfer rate"))
-    assert re.search(r"376\.4\d+ +18\d\.\d+ \+- +\d\.\d+  -(49|50)\.\d%$", line)
+    assert re.search(r"386\.4\d+ +19\d\.\d+ \+- +\d\.\d+  -(49|50)\.\d%$", line)
 
 
 def test_a_prediction_can_be_read_again(measured, capsys, monkeypatch):
