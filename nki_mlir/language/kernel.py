@@ -452,7 +452,7 @@ def default_executor() -> str:
 
 class BadExtent(BadArgument):
     message = "a launch grid has an extent of {extent}"
-    fix = "give each axis a positive integer, for example kernel[2, 4](...)"
+    fix = "give each axis a positive integer, for example kernel[2, 4]"
 
 
 class NoFunction(BadArgument):
