@@ -184,7 +184,7 @@ def attributes_of(name: str) -> list[Completion]:
 
 def described(name: str) -> str | None:
     """An operation in words: what it does, its tiles and attributes, engines and encoding."""
-    from nki_mlir.dialects import catalogue  # start-up: needed where it is asked for
+    from nki_mlir.dialects import catalogue  # start-up: imported on first use
     from nki_mlir.dialects.op import REGISTRY
     catalogue.load()
     cls = REGISTRY.get(name)

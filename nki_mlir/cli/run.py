@@ -174,7 +174,7 @@ def run(options: argparse.Namespace) -> int:
     if options.check:
         return print_report(one, options.json)
     if options.stepped:
-        from nki_mlir.cli.stepping import run_stepped  # start-up: needed where it is asked for
+        from nki_mlir.cli.stepping import run_stepped  # start-up: imported on first use
         results = run_stepped(one, options, source)
         if results is None:
             return 0

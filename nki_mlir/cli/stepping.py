@@ -52,5 +52,5 @@ def stops_of(options: argparse.Namespace) -> Stops:
 
 def screen_is_there() -> bool:
     """Whether the library that draws the screen is installed."""
-    from importlib.util import find_spec  # start-up: needed where it is asked for
+    from importlib.util import find_spec  # start-up: imported on first use
     return find_spec("textual") is not None
