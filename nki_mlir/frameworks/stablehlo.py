@@ -20,7 +20,7 @@ from nki_mlir.bindings import Module, Type, cloned, ir, load, operations_of
 from nki_mlir.capture.attempts import Captured, Variant
 from nki_mlir.conversion.control_flow_to_scf import ControlFlowToScf, keep_whole
 from nki_mlir.conversion.stablehlo_to_linalg import StablehloToLinalg
-from nki_mlir.diagnostics import Unsupported
+from nki_mlir.diagnostics import InternalError, Unsupported
 from nki_mlir.dialects.creation import declared
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.source_locations import name_operations
@@ -191,9 +191,20 @@ TO_BUFFERS = f"builtin.module({upstream.BUFFERS}canonicalize)"
 OUT_PARAMETERS = (
     "builtin.module(buffer-results-to-out-params{hoist-static-allocs=1 add-result-attr=1 modify-public-functions=1},"
     "buffer-deallocation-pipeline,canonicalize,cse)")
+# Where a host has no instruction that rounds to bfloat16, LLVM calls these functions, which no library here has; where
+# it has one, that flushes denormals. So what rounds in arith, here and in the graph, becomes operations on integers.
+ROUNDING = """
+func.func @__truncsfbf2(%x: f32) -> bf16 { %r = arith.truncf %x : f32 to bf16 return %r : bf16 }
+func.func @__truncdfbf2(%x: f64) -> bf16 {
+  %y = arith.truncf %x : f64 to f32
+  %r = arith.truncf %y : f32 to bf16
+  return %r : bf16
+}"""
+BFLOAT16_BY_INTEGERS = (
+    "func.func(arith-emulate-unsupported-floats{source-types=bf16 target-type=f32}),arith-expand{include-bf16=true},")
 TO_LLVM = (
-    "builtin.module(func.func(convert-linalg-to-loops),expand-strided-metadata,lower-affine,convert-scf-to-cf,"
-    "convert-math-to-llvm,convert-math-to-libm,convert-arith-to-llvm,finalize-memref-to-llvm,"
+    f"builtin.module(func.func(convert-linalg-to-loops),{BFLOAT16_BY_INTEGERS}expand-strided-metadata,lower-affine,"
+    "convert-scf-to-cf,convert-math-to-llvm,convert-math-to-libm,convert-arith-to-llvm,finalize-memref-to-llvm,"
     "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-cf-to-llvm,reconcile-unrealized-casts)")
 
 
@@ -211,7 +222,10 @@ class NativeCalls:
         self.lock = threading.Lock()            # over the statuses
         engine = self.compile(module, linked)
         _engines.append(engine)
-        self.entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(engine.raw_lookup(name))
+        address = engine.raw_lookup(name)
+        if not address:
+            raise InternalError(f"the code of {name} does not link")
+        self.entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
 
     def compile(self, module: Module, linked: list[Linked]) -> Any:
         for one in linked:
@@ -230,6 +244,9 @@ class NativeCalls:
         results_apart(module)
         run_pipeline(module, OUT_PARAMETERS)
         copies_to_linalg(module)
+        with ir.InsertionPoint(module.body):
+            for function in ir.Module.parse(ROUNDING).body:
+                function.operation.clone()
         run_pipeline(module, TO_LLVM)
         return load("execution_engine").ExecutionEngine(module, opt_level=3)
 

@@ -92,6 +92,36 @@ def test_conversions_to_integers_saturate(of, dtype):
     np.testing.assert_array_equal(program(a)[0], jax.jit(lambda a: a.astype(dtype))(a))
 
 
+def test_bfloat16_around_calls__rounds_as_numpy_on_every_host():
+    """The graph that calls its kernels: neither a function of the host nor its instruction rounds, which flushes denormals."""
+    bits = np.random.default_rng(3).integers(0, 2**32, 4096, np.uint64).astype(np.uint32)
+    bits[:12] = [0, 1, 0x8000, 0x18000, 0x7F800000, 0x7FC00001, 0x7F7FFFFF, 0xFF7F8000, 0x3F808000, 0x3F818000, 0x80000001, 0x807FFFFF]
+    x, bfloat16 = bits.view(np.float32), jnp.bfloat16
+    whole = np.arange(-2**31, 2**31, 2**20 + 77, np.int64).astype(np.int32)
+
+    def graph(x, n, yes):
+        narrow = x.astype(bfloat16)
+        finite = jnp.where(jnp.abs(narrow) < 1e6, narrow, bfloat16(1))
+        return (narrow, narrow.astype(jnp.float32), jnp.where(yes, narrow, -narrow), n.astype(bfloat16), jnp.sort(x),
+                narrow.reshape(64, 64).T, jnp.pad(narrow, (3, 5)), jnp.max(jnp.where(narrow == narrow, narrow, 0)),
+                jnp.sqrt(jnp.abs(finite)), jnp.floor(finite), finite + finite[::-1], jnp.exp(-jnp.abs(finite)))
+    yes = np.arange(4096) % 3 == 0
+    program = LinkedProgram(lowered(graph, x, whole, yes))
+    assert not program.is_one_program
+    got = program(x, whole, yes)
+    with np.errstate(all="ignore"):
+        narrow = x.astype(bfloat16)
+        finite = np.where(np.abs(narrow) < 1e6, narrow, np.array(1, bfloat16))
+        expected = [narrow, narrow.astype(np.float32), np.where(yes, narrow, -narrow), whole.astype(np.float32).astype(bfloat16),
+                    np.sort(x), narrow.reshape(64, 64).T, np.pad(narrow, (3, 5)),
+                    np.max(np.where(narrow == narrow, narrow, np.array(0, bfloat16))),
+                    np.sqrt(np.abs(finite)), np.floor(finite), finite + finite[::-1]]
+    for one, other in zip(got, expected):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one.astype(np.float64), other.astype(np.float64))
+    np.testing.assert_allclose(got[-1].astype(np.float32), np.exp(-np.abs(finite.astype(np.float32))), rtol=2**-8, atol=1e-38)
+
+
 @pytest.mark.parametrize("count", [1, 2, 130])
 def test_rows_that_are_taken_by_computed_numbers(count):
     """With the rule that rows out of bounds are NaN: the numbers are read by what tests them and by the gather."""
