@@ -10,7 +10,7 @@ import neuronxcc.nki.language as nl
 import numpy as np
 
 P, MOVING = 128, 512
-RATE, DECAY, FIRST, SECOND = 1e-3, 1e-2, 0.9, 0.999
+RATE, DECAY, FIRST, SECOND, EPSILON = 1e-3, 1e-2, 0.9, 0.999, 1e-8
 
 
 # -- a step of AdamW: four arrays read, one written --------------------------------------------------------------------
@@ -54,17 +54,18 @@ def adamw_of_rows(weight, gradient, mean, square):
 
 @nki.jit
 def adamw_in_steps(weight, gradient, mean, square, columns=1824):
-    """The same as operations of two operands each, whose results are tiles."""
+    """A step as textbooks write it, as operations of two operands each, whose results are tiles: averages without their
+    bias, and a quotient."""
     count = weight.shape[0] * weight.shape[1] // P
     out = nl.ndarray(weight.shape, dtype=weight.dtype, buffer=nl.shared_hbm)
     views = [array.reshape((P, count // columns, columns)) for array in (weight, gradient, mean, square)]
     result = out.reshape((P, count // columns, columns))
     for i in nl.affine_range(count // columns):
         w, g, m, v = (nl.load(view[:, i, :]) for view in views)
-        squared = nl.multiply(nl.multiply(g, g), 1 - SECOND)
-        second = nl.add(nl.multiply(v, SECOND), squared)
         first = nl.add(nl.multiply(m, FIRST), nl.multiply(g, 1 - FIRST))
-        update = nl.multiply(first, nl.rsqrt(second))
+        second = nl.add(nl.multiply(v, SECOND), nl.multiply(nl.multiply(g, g), 1 - SECOND))
+        unbiased, variance = nl.multiply(first, 1 / (1 - FIRST)), nl.multiply(second, 1 / (1 - SECOND))
+        update = nl.divide(unbiased, nl.add(nl.sqrt(variance), EPSILON))
         decayed = nl.multiply(w, 1 - RATE * DECAY)
         nl.store(result[:, i, :], nl.subtract(decayed, nl.multiply(update, RATE)))
     return out

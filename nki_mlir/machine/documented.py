@@ -21,6 +21,7 @@ VECTOR = {
     "tensor_tensor": Law(isa(2, "tensor_tensor", "2 N")),
     "tensor_tensor.psum": Law(isa(1, "tensor_tensor", "N of one operand in PSUM, one in SBUF")),
     "tensor_tensor.bfloat16": Law(isa(1, "tensor_tensor", "N of sums and products of bfloat16 in SBUF")),
+    "tensor_tensor.divide": Law(Cited(10, "assumption: a reciprocal of 8 N, and a product; nki.isa has no quotient")),
     "tensor_scalar": Law(isa(1, "tensor_scalar", "max(MIN_II, N)")),
     "tensor_scalar_reduce": Law(isa(1, "tensor_scalar", "max(MIN_II, N) + MIN_II with a reduction"), fixed=REDUCING),
     "scalar_tensor_tensor": Law(isa(2, "scalar_tensor_tensor", "2 N")),

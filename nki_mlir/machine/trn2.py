@@ -25,6 +25,7 @@ VECTOR = documented.VECTOR | {
     "tensor_tensor": Law(measured(1, "L027", "two elements a cycle")),
     "tensor_tensor.bfloat16": Law(Cited(0.5, "architecture guide: twice as fast with 16 bits, in SBUF")),
     "tensor_tensor.float16": Law(Cited(0.5, "architecture guide: twice as fast with 16 bits, in SBUF")),
+    "tensor_tensor.divide": Law(Cited(7, "assumption: a reciprocal, 6 N as of L031, and a product")),
     "tensor_scalar": Law(measured(0.5, "L028", "two elements a cycle")),
     "tensor_scalar.psum": Law(Cited(1, "assumption: as a copy from PSUM, which is measured")),
     "tensor_scalar.bfloat16": Law(Cited(0.25, "architecture guide: four times as fast with 16 bits, in SBUF")),
@@ -97,7 +98,7 @@ COSTS = Costs(
         conflict_ns=Cited(62, "fitted on L013, L055, V001, V005, V008, V011, V013 and V014", 0.2),
         store_wait_ns=Cited(14, "measured by others: stores 382 bytes a ns of 16 engines, where loads have 282", 0.4),
         bank_bytes=Cited(1 << 20, "assumption: V021 to V032 have runs 1 MiB apart, L055, which is no slower, 32 KiB"),
-        bank_bytes_per_ns=Cited(17, "fitted on V025 to V032", 0.1),
+        bank_bytes_per_ns=Cited(15, "fitted on V025 to V032", 0.1),
         hbm_bytes_per_ns=Cited(362, "architecture guide: 2.9 TB/s for eight cores"),
         hbm_stack_bytes_per_ns=Cited(725, "architecture guide: 2.9 TB/s of four stacks, two cores each")),
     control=ControlCosts(

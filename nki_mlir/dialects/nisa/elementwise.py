@@ -72,6 +72,8 @@ class TensorTensorOp(NisaOp, TwoTiles, name="tensor_tensor", engines=(VECTOR, GP
         return FLOAT32 if self.runs_on is VECTOR and not ALU[self.op].on_bits else super().compute
 
     def work(self) -> Work:
+        if self.op == "divide":
+            return Work("tensor_tensor.divide", self.dst.free_elements)
         mixed = (self.lhs.space == PSUM) != (self.rhs.space == PSUM)
         simple = self.op in ("add", "multiply", "subtract")
         variant = ".psum" if mixed else of_dtype(self.dst, self.lhs, self.rhs) if simple else ""
