@@ -119,6 +119,7 @@ def test_bfloat16_around_calls__rounds_as_numpy_on_every_host():
     for one, other in zip(got, expected):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one.astype(np.float64), other.astype(np.float64))
+    # of bfloat16, which is rounded once
     np.testing.assert_allclose(got[-1].astype(np.float32), np.exp(-np.abs(finite.astype(np.float32))), rtol=2**-8, atol=1e-38)
 
 

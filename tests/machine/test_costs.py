@@ -146,6 +146,7 @@ def test_a_quotient_takes_a_reciprocal_and_a_product(target: str) -> None:
     """No instruction of the language divides; a number [P, 1] has its reciprocal taken once."""
     quotient, reciprocal, product = (machine_named(target).cost(Engine.VECTOR, Work(law, 4096)).busy for law in (
         "tensor_tensor.divide", "reciprocal", "tensor_tensor"))
+    # reciprocals were measured, 6.25 ns an element, quotients were not
     assert quotient == pytest.approx(reciprocal + product, rel=0.1)
 
 
