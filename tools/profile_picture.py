@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The picture of docs/profile.md: the page of a profile, drawn by a browser without a screen.
+"""The pictures of README.md and docs/profile.md: the page of a profile, drawn by a browser without a screen.
 
-    python tools/profile_picture.py [WIDTH [FILE.png]]
+    python tools/profile_picture.py [WIDTH [FILE.png [HEIGHT]]]
 """
 
 import shutil
@@ -15,13 +15,13 @@ from nki_mlir.cli.runnable import runnable
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.profile import page, profile_of
 
-ROOT = Path(__file__).parent.parent
+DOCS = Path(__file__).parent.parent / "docs"
 BROWSERS = "chromium", "chromium-browser", "google-chrome"
-HEIGHT = 2150
+PICTURES = {"profile.png": 2150, "timeline.png": 1110}          # heights: the page, and its first half
 
 
-def main(width: str = "1200", file: str = str(ROOT / "docs" / "profile.png")) -> None:
-    """Write the picture."""
+def main(width: str = "1200", file: str = "", height: str = "2150") -> None:
+    """Write the pictures, or one into a file."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         sys.exit(f"no browser: none of {', '.join(BROWSERS)} is on the path")
@@ -31,10 +31,12 @@ def main(width: str = "1200", file: str = str(ROOT / "docs" / "profile.png")) ->
     with tempfile.TemporaryDirectory() as folder:
         html = Path(folder) / "page.html"
         html.write_text(text)
-        subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-                        f"--user-data-dir={folder}/user", f"--window-size={width},{HEIGHT}",
-                        "--virtual-time-budget=8000", f"--screenshot={Path(file).absolute()}", html.as_uri()],
-                       check=True, capture_output=True)
+        files = {Path(file).absolute(): int(height)} if file else {DOCS / name: n for name, n in PICTURES.items()}
+        for target, pixels in files.items():
+            subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+                            f"--user-data-dir={folder}/user", f"--window-size={width},{pixels}",
+                            "--virtual-time-budget=8000", f"--screenshot={target}", html.as_uri()],
+                           check=True, capture_output=True)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,13 @@ def test_readme_command(line):
     assert done.stdout.strip()
 
 
+def test_readme_error():
+    """The README shows what the command prints, with the file's name as it was given."""
+    command, shown = re.search(r"```console\n\$ (.*?)\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).groups()
+    done = shell(command)
+    assert done.returncode == 1 and done.stderr.replace(f"{ROOT}/", "") == shown
+
+
 def test_readme_kernel(tmp_path):
     """The kernel of the README prints twice its input, three times."""
     code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]

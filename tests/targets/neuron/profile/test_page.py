@@ -5,6 +5,7 @@ import re
 from copy import deepcopy
 
 import pytest
+import quickjs
 
 from nki_mlir.display import frame
 from nki_mlir.targets.neuron.profile import page, profile_of
@@ -24,6 +25,14 @@ def test_a_page_needs_nothing_else(profile):
     assert not re.search(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=|@import|fetch\(|XMLHttpRequest", text)
     assert "The MIT License" in text and "Leon Sorokin" in text
     assert "@PROFILE@" not in text and text.count("</script>") == 2
+
+
+def test_scripts_parse(profile):
+    """Where there is no browser, too: a function is compiled, and not called."""
+    for script in re.findall(r"<script>(.*?)</script>", page(profile), re.DOTALL):
+        quickjs.Context().eval(f"(function() {{{script}\n}})")
+    with pytest.raises(quickjs.JSException, match="SyntaxError"):
+        quickjs.Context().eval("(function() { const { span } = {}; const span = 1; })")
 
 
 def test_text_of_a_kernel_ends_no_element(profile):
@@ -178,8 +187,9 @@ def test_tracks_are_in_order_and_fold(profile, tmp_path):
     engines = [track["name"] for track in profile["tracks"] if track["kind"] == "engine"]
     queues = [track["name"] for track in profile["tracks"] if track["kind"] == "queue"]
     assert engines == [name for name in ("tensor", "scalar", "vector", "gpsimd", "sync") if name in engines]
-    assert opened == ",".join(["critical path", "▾ engines", *engines, "▾ queues", *queues])
-    assert folded == ",".join(["critical path", "▾ engines", *engines, "▸ queues"]) and kind == "queue"
+    rows = [row for name in engines for row in ([name, "tensor ramp"] if name == "tensor" else [name])]
+    assert opened == ",".join(["critical path", "▾ engines", *rows, "▾ queues", *queues])
+    assert folded == ",".join(["critical path", "▾ engines", *rows, "▸ queues"]) and kind == "queue"
 
 
 @in_browser

@@ -153,14 +153,14 @@ class Timeline {
     const row = this.rowAt(e), time = this.timeAt(e), slack = (view.end - view.begin) / this.width * 2;
     if (!row) return {};
     if (row.name === "groups") return { group: profile.groups.findLastIndex(g => g.begin <= time && g.end >= time) };
-    if (row.limited) { const k = bisect(row.limited.end, time - slack, 0, row.limited.end.length); return k < row.limited.end.length && row.limited.begin[k] <= time + slack ? { limited: row.limited, span: k } : {}; }
+    if (row.limited) { const k = bisect(row.limited.end, time - slack, 0, row.limited.end.length); return k < row.limited.end.length && row.limited.begin[k] <= time + slack ? { limited: row.limited, piece: k } : {}; }
     if (row.track === undefined && !row.group) { const k = bisect(profile.path.end, time, 0, profile.path.end.length); return k < profile.path.end.length ? { path: k } : {}; }
     for (const track of row.track !== undefined ? [row.track] : row.tracks) { const k = this.find(track, time, slack); if (k >= 0) return { slice: k }; }
     return row.track !== undefined ? { slice: -1 } : {};
   }
   textAt(e) {
-    const { slice, path, group, limited, span } = this.hit(e);
-    if (limited) return `${limited.engine} engine at ${percent(limited.speed)} of its speed, ${duration(limited.end[span] - limited.begin[span])}: it was not used enough in the 3 us before`;
+    const { slice, path, group, limited, piece } = this.hit(e);
+    if (limited) return `${limited.engine} engine at ${percent(limited.speed)} of its speed, ${duration(limited.end[piece] - limited.begin[piece])}: it was not used enough in the 3 us before`;
     if (slice >= 0) return sliceText(slice);
     if (group >= 0) { const g = profile.groups[group]; return `${g.name}\n${duration(g.begin)} to ${duration(g.end)}`; }
     if (path === undefined) return "";
