@@ -5,6 +5,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,11 @@ MLIR = ("torch_mlir", "mlir", "jaxlib.mlir")          # JAX has a copy of its ow
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 MODULES = {".".join(f.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for f in FILES}
+
+
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text())
 
 
 def part_of(module: str) -> str:
@@ -77,12 +83,17 @@ def written(name: ast.expr, known: dict[str, str]) -> tuple[str, bool]:
     return said, True
 
 
-def imported(file: Path) -> Iterator[tuple[int, str]]:
+@cache
+def imported(file: Path) -> list[tuple[int, str]]:
+    return list(imports(file))
+
+
+def imports(file: Path) -> Iterator[tuple[int, str]]:
     """(line, module) of every import statement, at any depth, of strings that name a module, and of what ``IMPORTERS``
     are given: as much of a name that is made as tells its part of the package, "" where none is told."""
     name = module_name(file)
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in ast.walk(parsed(file)):
         match node:
             case ast.Import():
                 yield from ((node.lineno, alias.name) for alias in node.names)
@@ -156,7 +167,7 @@ def test_mlir__is_imported_in_one_place() -> None:
 
 def imported_at_once(file: Path) -> set[str]:
     """Modules of ours that a module imports when it is imported itself; neither packages around it nor for types."""
-    text, own = ast.parse(file.read_text()), module_name(file)
+    text, own = parsed(file), module_name(file)
     found: set[str] = set()
     bodies = [text.body]
     while bodies:
@@ -170,7 +181,7 @@ def imported_at_once(file: Path) -> set[str]:
                     bodies.append(node.orelse)
                 case ast.If() | ast.Try():
                     bodies += [node.body, node.orelse]
-    return {name for name in found & {module_name(f) for f in FILES} if not f"{own}.".startswith(f"{name}.")}
+    return {name for name in found & MODULES if not f"{own}.".startswith(f"{name}.")}
 
 
 def test_modules__import_each_other_in_no_circle() -> None:
@@ -184,7 +195,7 @@ def test_modules__import_each_other_in_no_circle() -> None:
 def inner_imports(file: Path) -> Iterator[tuple[int, str]]:
     """(line, reason) of the imports inside functions, those that stand together as one; the reason is a comment."""
     lines = file.read_text().split("\n")
-    places = {n.lineno: n for function in ast.walk(ast.parse(file.read_text()))
+    places = {n.lineno: n for function in ast.walk(parsed(file))
               if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
               for n in ast.walk(function) if isinstance(n, ast.Import | ast.ImportFrom)}
     ends = {n.end_lineno for n in places.values()}
