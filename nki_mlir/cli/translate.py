@@ -23,7 +23,8 @@ def parser() -> argparse.ArgumentParser:
     kinds = p.add_mutually_exclusive_group(required=True)
     kinds.add_argument("--import-python", action="store_true", help="FILE.py:FUNCTION with --arg to nki-level MLIR")
     kinds.add_argument("--to-nki-python", action="store_true",
-                       help="FILE.py:FUNCTION with --arg, or nki-level MLIR, to a kernel of the current generation")
+                       help="FILE.py:FUNCTION with --arg, or MLIR of the nki, waist or nisa level, or a graph, "
+                            "to a kernel of the current generation")
     kinds.add_argument("--mlir-to-asm", action="store_true", help="MLIR of any level to assembly")
     kinds.add_argument("--mlir-to-bin", action="store_true", help="MLIR of any level to the binary container")
     kinds.add_argument("--assemble", action="store_true", help="assembly to the binary container")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A module of the ``nki`` level as a kernel of the current generation.
+"""A module as a kernel of the current generation.
 
     @nki.jit
     def scale(x):
@@ -18,16 +18,13 @@ import sys
 from collections.abc import Sequence
 from math import prod
 
-from nki_mlir.bindings import Module, Operation, ir
+from nki_mlir.bindings import Module, ir
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
-from nki_mlir.dialects.meeting import PROGRAMS
-from nki_mlir.dialects.mlir_ops import walk
-from nki_mlir.dialects.nisa.collectives import AllReduceOp
 from nki_mlir.machine import machine_named
-from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.printing.body import BodyPrinter, write_programs
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
+from nki_mlir.printing.prepared import prepared, reduces_programs
 from nki_mlir.printing.releases import NEWEST, check_release
 
 IMPORTS = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
@@ -38,14 +35,15 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
     """The text of a kernel, formatted by ``ruff`` where that is installed.
 
     Arguments:
-        modules: what a capture gave, of the ``nki`` level: one, or one for each core where their programs differ
+        modules: what a capture gave, or what passes made of it: one, or one for each core where their programs differ;
+            or a graph
         comments: name the line of the source in front of what comes from it
         release: the release of the current generation whose names and parameters the text has
 
     Errors: ``Unprintable``, at the line of the source, where the current generation has no form of an operation.
     """
     check_release(release)
-    copies = [_prepared(module) for module in modules]
+    copies = [prepared(module) for module in modules]
     kernels = [the_kernel(copy) for copy in copies]
     first = kernels[0]
     if any([(a.kind, a.shape, a.dtype) for a in k.arguments if a.dtype is not None] != [
@@ -56,7 +54,7 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
     tensors = [NamedTensor(out.unique(a.name, "x") if a.kind == "input" else a.name, a.shape, a.dtype, "nl.shared_hbm")
                for a in first.arguments if a.dtype is not None]
     printers = [_printer(kernel, out, tensors, len(kernels) > 1) for kernel in kernels]
-    meet = any(map(_reduces_programs, copies))
+    meet = any(map(reduces_programs, copies))
     if first.grid == CORES and not meet:
         _write_cores(printers, out)
     elif len(kernels) > 1 or meet:
@@ -93,24 +91,6 @@ def _write_cores(printers: Sequence[BodyPrinter], out: KernelText) -> None:
                 continue
             with out.block(f"if {name} == 0:" if number == 0 else "else:"):
                 printer.one_program(name, number)
-
-
-def _prepared(module: Module) -> Module:
-    """A copy of the module, whose masks are boxes as far as they can be.
-
-    Programs that reduce over each other are printed one by one, with numbers for what masks say of them.
-    """
-    with module.context, ir.Location.unknown():
-        copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
-        if not _reduces_programs(copy):
-            run_passes(copy, [pass_named("split-masked-loops", "")])
-        return copy
-
-
-def _reduces_programs(module: Module) -> bool:
-    found: list[Operation] = []
-    walk(module.body, found.append)
-    return any(op.name == AllReduceOp.full_name() and op.attributes["over"].value == PROGRAMS for op in found)
 
 
 def _file_text(kernel: KernelFunction, out: KernelText, inputs: Sequence[NamedTensor]) -> str:

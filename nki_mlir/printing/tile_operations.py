@@ -12,7 +12,8 @@ from nki_mlir.dialects.nisa.dynamic_access import ColumnsAddressed
 from nki_mlir.dialects.nisa.elementwise import AffineSelectOp
 from nki_mlir.dialects.nisa.indirect import DataAddressed, DmaGatherOp, DmaScatterOp
 from nki_mlir.dialects.nisa.matmul import MatmulTransposeOp
-from nki_mlir.dialects.nisa.movement import TensorCopyOp
+from nki_mlir.dialects.nisa.microscaling import PACKED, NcMatmulMxOp, QuantizeMxOp
+from nki_mlir.dialects.nisa.movement import DmaComputeOp, DmaTransposeOp, TensorCopyOp
 from nki_mlir.dialects.nisa.random import RandomBitsOp, RandomSeedOp, RandOp
 from nki_mlir.dialects.nisa.search import MatchReplace8Op, TopkOp
 from nki_mlir.dialects.nki.elementwise import BinaryOp, BinaryScalarOp, SelectOp, UnaryOp
@@ -46,7 +47,12 @@ def write_statement(text: KernelText, op: Op) -> None:
     if _moves_state(text, op) or _loads_registers(text, op):
         return
     if isinstance(op, DataAddressed) and not isinstance(op, ColumnsAddressed):
-        write_run_time_copy(text, op)
+        if not op.table.on_chip:
+            write_run_time_copy(text, op)
+            return
+        with placed(text, op) as placed_op:     # an engine copies between tiles
+            assert isinstance(placed_op, DataAddressed)
+            write_run_time_copy(text, placed_op)
         return
     op = with_repeats(op)
     if isinstance(op, CopyOp | TensorCopyOp) and is_row(op.src) and op.src.dtype is op.dst.dtype:
@@ -342,6 +348,39 @@ def _random_seed(text: KernelText, op: RandomSeedOp) -> None:
     text.write(f"nl.random_seed({text.tile(op, op.seed, exact=True)})")
 
 
+def _dma_compute(text: KernelText, op: DmaComputeOp) -> None:
+    sources = ", ".join(text.tile(op, tile, exact=True) for tile in (op.lhs, op.rhs))
+    text.write(f"nisa.dma_compute(dst={text.tile(op, op.dst, exact=True)}, srcs=[{sources}], reduce_op=nl.add)")
+
+
+def _dma_transpose(text: KernelText, op: DmaTransposeOp) -> None:
+    """A transpose moves elements as they are: a conversion is a copy of its own."""
+    if op.dst.dtype is op.src.dtype:
+        write_instruction(text, op)
+        return
+    kept = text.temporary(op.dst.shape, op.src.dtype, SBUF)
+    write_instruction(text, changed(op, lambda tile: tile, dst=kept))
+    call(text, op, "tensor_copy" if op.dst.on_chip else "dma_copy", op.dst, kept)
+
+
+def _packed(text: KernelText, op: Op, tile: Tile, element: str) -> str:
+    """A tile of integers that hold four elements each."""
+    return f"{text.tile(op, tile, exact=True)}.view(nl.{element}_x{PACKED})"
+
+
+def _quantize_mx(text: KernelText, op: QuantizeMxOp) -> None:
+    text.write(f"nisa.quantize_mx(dst={_packed(text, op, op.dst, op.element)}, src={text.tile(op, op.src)}, "
+               f"dst_scale={text.tile(op, op.dst_scale, exact=True)})")
+
+
+def _matmul_mx(text: KernelText, op: NcMatmulMxOp) -> None:
+    stationary = _packed(text, op, op.stationary, op.stationary_element)
+    moving = _packed(text, op, op.moving, op.moving_element)
+    scales = [text.tile(op, tile, exact=True) for tile in (op.stationary_scale, op.moving_scale)]
+    text.write(f"nisa.nc_matmul_mx(dst={text.tile(op, op.dst)}, stationary={stationary}, moving={moving}, "
+               f"stationary_scale={scales[0]}, moving_scale={scales[1]}, accumulate={op.accumulate})")
+
+
 TILE_OPERATIONS: dict[str, Callable[[KernelText, Any], None]] = {
     "nki.load": _move, "nki.store": _move, "nki.copy": _copy, "nki.transpose": _transpose, "nki.memset": _memset,
     "nki.iota": _iota, "nisa.iota": _iota, "nki.binary": _binary, "nki.binary_scalar": _binary_scalar,
@@ -349,4 +388,5 @@ TILE_OPERATIONS: dict[str, Callable[[KernelText, Any], None]] = {
     "nki.device_print": _device_print, "nisa.affine_select": _affine_select,
     "nisa.nc_match_replace8": _match_replace, "nisa.topk": _topk, "nisa.rng": _random_bits,
     "nisa.nc_matmul_transpose": _matmul_transpose, "nisa.random_seed": _random_seed,
-    "nisa.rand": _rand}
+    "nisa.rand": _rand, "nisa.dma_compute": _dma_compute, "nisa.quantize_mx": _quantize_mx,
+    "nisa.nc_matmul_mx": _matmul_mx, "nisa.dma_transpose": _dma_transpose}

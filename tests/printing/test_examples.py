@@ -25,6 +25,12 @@ def first_cases(name):
     return cases.values()
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_printed_microscaled_products_compute_the_same(monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    test_printed_examples_compute_the_same("current_mx_matmul")
+
+
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.filterwarnings("ignore")
 def test_printed_examples_compute_the_same(name):

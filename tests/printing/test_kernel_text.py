@@ -7,8 +7,13 @@ import sys
 import numpy as np
 import pytest
 
+from nki_mlir.bindings import cloned, ir
+from nki_mlir.cli.source import read_module
+from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.passes.pass_manager import run_passes
+from nki_mlir.passes.pipelines import passes_to
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel import kernel_text
 
@@ -108,12 +113,87 @@ def test_the_text_is_formatted():
     assert subprocess.run(command, input=text, text=True, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.parametrize("executor", ["eager", "interpreter", "jit", "isa"])
+def test_a_masked_sum_selects_what_is_summed(executor):
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    x[0, 1] = np.nan
+    text = printed(reduced_triangle, [x])
+    assert "on_false_value=0.0, cmp_op=nl.greater_equal)" in text and "nisa.tensor_reduce(dst=t1, op=nl.add, data=tile" in text
+    got = reread(text).on(executor)(x)
+    np.testing.assert_array_equal(got[:, 0], [x[p, :p + 1].sum() for p in range(8)])
+
+
+@nki.jit
+def masked_product(x):
+    rows, out = nl.load(x), nl.ndarray((8, 16), dtype=nl.float32, buffer=nl.shared_hbm)
+    total = nl.zeros((8, 16), nl.float32, buffer=nl.psum)
+    k, m = nl.mgrid[0:16, 0:8]
+    total[...] += nisa.nc_matmul(rows[k, m], rows, mask=k >= 2 * m)
+    nl.store(out, total)
+    return out
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_masked_product_leaves_out_even_what_is_no_number():
+    x = np.random.default_rng(0).random((16, 16), np.float32)
+    x[1, 1:8] = np.nan
+    expected = np.stack([np.where(np.arange(16)[:, None] >= 2 * m, x[:, m:m + 1] * x, 0).sum(0) for m in range(8)])
+    again = reread(printed(masked_product, [x]))
+    for executor in ("interpreter", "jit"):
+        np.testing.assert_allclose(again.on(executor)(x), expected, rtol=1e-5)
+    np.testing.assert_array_equal(np.isnan(expected).any(1), np.arange(8) < 1)
+
+
+@nki.jit
+def converted_transpose(x):
+    out = nl.ndarray((8, 16), dtype=nl.bfloat16, buffer=nl.shared_hbm)
+    nl.store(out, nisa.dma_transpose(nl.load(x), axes=(1, 0), dtype=nl.bfloat16))
+    return out
+
+
+def test_a_transpose_that_converts_is_followed_by_a_copy():
+    x = np.random.default_rng(0).random((16, 8), np.float32)
+    got = reread(printed(converted_transpose, [x])).on("interpreter")(x)
+    np.testing.assert_array_equal(got, x.T.astype(got.dtype))
+
+
+@pytest.mark.parametrize("level", ["linalg", "nisa"])
+def test_modules_below_the_nki_level(level):
+    x = np.random.default_rng(0).random((200, 16), np.float32)
+    module = cloned(ragged.lower(x).specialization.modules[0])
+    with module.context, ir.Location.unknown():
+        run_passes(module, passes_to(level, module))
+    text = kernel_text([module], comments=False)
+    assert "op0=nl.multiply, operand0=2.0" in text
+    np.testing.assert_array_equal(reread(text).on("interpreter")(x), x * 2)
+
+
+def test_a_graph():
+    text = kernel_text([read_module("""
+        func.func @main(%x: tensor<8x16xf32>, %y: tensor<16xf32>) -> tensor<8x16xf32> {
+          %0 = stablehlo.broadcast_in_dim %y, dims = [1] : (tensor<16xf32>) -> tensor<8x16xf32>
+          %1 = stablehlo.add %x, %0 : tensor<8x16xf32>
+          %2 = stablehlo.exponential %1 : tensor<8x16xf32>
+          return %2 : tensor<8x16xf32>
+        }""", "<graph>")])
+    x, y = np.random.default_rng(0).random((8, 16), np.float32), np.random.default_rng(1).random(16, np.float32)
+    np.testing.assert_allclose(reread(text).on("interpreter")(x, y), np.exp(x + y), rtol=1e-6)
+
+
+@nki.jit
+def with_constant(x):
+    rows = nl.load(x)
+    numbers = nl.load(nl.shared_constant(np.random.default_rng(0).random((128, 64), np.float32)))
+    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, nl.add(rows, numbers))
+    return out
+
+
 def test_what_has_no_form_is_an_error_at_its_line():
-    x = np.zeros((8, 8), np.float32)
     with pytest.raises(Unprintable) as caught:
-        printed(reduced_triangle, [x])
+        printed(with_constant, [np.zeros((128, 64), np.float32)])
     error = caught.value
-    assert error.at is not None and error.at.line == reduced_triangle.func.__code__.co_firstlineno + 4
-    assert error.headline == "an operation under a mask that is no box cannot be printed as NKI Python"
+    assert error.at is not None and error.at.line == with_constant.func.__code__.co_firstlineno + 3
+    assert error.headline == "a constant of 8192 elements cannot be printed as NKI Python"
     assert error.advice == ("the current generation has no form of it that computes the same",
-                            "select with nl.where, or split the loop")
+                            "make it an argument of the kernel")

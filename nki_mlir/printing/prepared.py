@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Modules as the printer reads them: of the ``nki`` or ``nisa`` level, under masks that become smaller tiles.
+
+Graphs and modules at the waist become instructions. So do operations under masks that are no box and that no predicate
+says: a fold of the elements that a mask has, a product of such rows.
+"""
+
+from nki_mlir.analysis.index_values import SymbolValues
+from nki_mlir.analysis.mask_boxes import box_of
+from nki_mlir.bindings import Module, Operation, ir, operations_of
+from nki_mlir.conversion.linalg_to_nisa import LinalgToNisa
+from nki_mlir.dialects.meeting import PROGRAMS
+from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
+from nki_mlir.dialects.nisa.collectives import AllReduceOp
+from nki_mlir.passes.levels import Level
+from nki_mlir.passes.pass_manager import pass_named, run_passes
+from nki_mlir.passes.pipelines import is_graph, level_of, passes_to
+from nki_mlir.printing.masked import can_select
+from nki_mlir.waist.builder import StructuredBuilder
+
+
+def prepared(module: Module) -> Module:
+    """A copy of the module, to be printed.
+
+    Programs that reduce over each other are printed one by one, with numbers for what masks say of them.
+    """
+    with module.context, ir.Location.unknown():
+        copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
+        if is_graph(copy) or level_of(copy) is Level.WAIST:
+            run_passes(copy, passes_to("nisa", copy))
+        if not reduces_programs(copy):
+            run_passes(copy, [pass_named("split-masked-loops", "")])
+        _lower_masked(copy)
+        return copy
+
+
+def reduces_programs(module: Module) -> bool:
+    """Whether a program of the module takes part in a reduction over programs."""
+    return any(op.attributes["over"].value == PROGRAMS
+               for op in operations_of(module, lambda name: name == AllReduceOp.full_name()))
+
+
+def _lower_masked(module: Module) -> None:
+    """Operations under masks that stay no box whatever numbers their symbols have, as instructions."""
+    found = [op for op in operations_of(module, lambda name: name.startswith(("nki.", "nisa."))) if _is_open(op)]
+    builder = StructuredBuilder()
+    for operation in found:
+        if operation.name.startswith("nki."):
+            builder.convert(operation)
+    if found:
+        LinalgToNisa().run(module)
+
+
+def _is_open(operation: Operation) -> bool:
+    if not is_tile_op(operation) or not (op := read_op(operation)).mask:
+        return False
+    box = box_of(op.mask, op.iteration().extents, SymbolValues(operation, op.symbols).interval)
+    return box is not None and any(len(c.form.axes) > 1 for c in box.rest) and not can_select(op)
