@@ -12,7 +12,7 @@ import numpy as np
 from nki_mlir.analysis.mask_boxes import shrink
 from nki_mlir.bindings import Value, ir
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.access import Linear, Tile, full_tile
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.nisa.require_written import RequireWrittenOp
@@ -23,6 +23,7 @@ from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.index_text import IndexText
 from nki_mlir.printing.kernel_text import REGIONS, KernelText, NamedTensor
 from nki_mlir.printing.masked import can_select, write_selected
+from nki_mlir.printing.placement import can_be_named
 from nki_mlir.printing.programs import program_phases, program_texts, reduction_over_programs, write_reduction
 from nki_mlir.printing.registers import Registers
 from nki_mlir.printing.releases import has_loop_functions
@@ -31,6 +32,7 @@ from nki_mlir.printing.statements import REGISTERS
 from nki_mlir.printing.tile_operations import write_statement
 from nki_mlir.printing.tile_text import shape_text
 from nki_mlir.scalar.dtypes import UINT32
+from nki_mlir.targets.neuron.codegen.mlir_records import ADDRESS
 from nki_mlir.waist.function import (
     BufferAllocation,
     ConstantBuffer,
@@ -41,6 +43,7 @@ from nki_mlir.waist.function import (
     ScalarValue,
     TileInstruction,
     WhileLoop,
+    function_blocks,
     nodes_of,
 )
 from nki_mlir.waist.reader import Executor, read_function
@@ -55,6 +58,28 @@ def generator_of(node: BufferAllocation) -> str | None:
     if memref_parts(node.result.type) != ((1, 2), UINT32, "sbuf"):
         return None
     return {"random_state": "vector", "gpsimd_random_state": "gpsimd"}.get(name)
+
+
+def filled_first(block: FunctionBlock) -> set[Value]:
+    """Buffers of which the first operation writes every element, and reads none."""
+    filled: set[Value] = set()
+    seen: set[Value] = set()
+    for node in block.nodes:
+        for inner in function_blocks(node):
+            filled |= filled_first(inner)
+        op = node.instruction if isinstance(node, TileInstruction) else None
+        if op is not None and not op.mask:
+            read = {tile.handle for _, tile in op.sources()}
+            filled |= {tile.handle for _, tile in op.targets() if tile.handle not in seen | read
+                       and tile.shape == tile.base_shape and tile.dtype is tile.base_dtype and is_plain(tile)}
+        for part in nodes_of(FunctionBlock([node])):
+            seen |= set(part.op.operands)
+    return filled
+
+
+def is_plain(tile: Tile) -> bool:
+    """Whether a tile has the elements of its buffer in their order."""
+    return tile.access == full_tile(tile.handle, tile.base_shape, tile.base_dtype, tile.space).access
 
 
 class OpenMask(Unprintable):
@@ -110,6 +135,7 @@ class BodyPrinter:
                 self.out.registers.update(t.handle for f, t in op.operands() if f.name in REGISTERS)
                 if FRESH in op.extra:
                     self.out.zeroed.update(t.handle for _, t in op.operands() if t.on_chip)
+        self.out.zeroed -= filled_first(self.body)
 
     def programs(self, axis: int = 0) -> None:
         """The body for each program of the grid, axis by axis."""
@@ -220,7 +246,19 @@ class BodyPrinter:
     def allocate(self, node: BufferAllocation) -> None:
         shape, dtype, space = memref_parts(node.result.type)
         wanted = node.op.attributes["nki.name"].value if "nki.name" in node.op.attributes else "tile"
-        self.out.allocate(node.result, NamedTensor(wanted, shape, dtype, REGIONS[space or "hbm"]))
+        address = self.address(node, space) if self.out.placement is not None else None
+        self.out.allocate(node.result, NamedTensor(wanted, shape, dtype, REGIONS[space or "hbm"], address=address))
+
+    def address(self, node: BufferAllocation, space: str) -> tuple[int, int] | None:
+        """The partition and the byte where a buffer begins, if the language can say it."""
+        placement, attributes = self.out.placement, node.op.attributes
+        if placement is None or ADDRESS not in attributes:
+            return None
+        partition, byte = (n.value for n in attributes[ADDRESS])
+        if can_be_named(space, (partition, byte), self.out.machine):
+            return partition, byte
+        placement.addresses += 1
+        return None
 
     def statement(self, node: TileInstruction) -> None:
         """An operation on what its mask leaves."""

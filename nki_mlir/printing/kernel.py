@@ -24,14 +24,17 @@ from nki_mlir.machine import machine_named
 from nki_mlir.printing.body import BodyPrinter, write_programs
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
+from nki_mlir.printing.placement import Placement, placed_module
 from nki_mlir.printing.prepared import prepared, reduces_programs
 from nki_mlir.printing.releases import NEWEST, check_release
+from nki_mlir.targets.neuron import at_nisa
 
 IMPORTS = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
 CORES = (2,)                    # the grid of which the programs are the cores of a launch
 
 
-def kernel_text(modules: Sequence[Module], comments: bool = True, release: str = NEWEST) -> str:
+def kernel_text(modules: Sequence[Module], comments: bool = True, release: str = NEWEST, keep_placement: bool = False
+                ) -> str:
     """The text of a kernel, formatted by ``ruff`` where that is installed.
 
     Arguments:
@@ -39,23 +42,30 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
             or a graph
         comments: name the line of the source in front of what comes from it
         release: the release of the current generation whose names and parameters the text has
+        keep_placement: print what is emitted: fused instructions in their order, with engines and addresses
 
     Errors: ``Unprintable``, at the line of the source, where the current generation has no form of an operation.
     """
     check_release(release)
     copies = [prepared(module) for module in modules]
+    placement = None
+    if keep_placement:
+        copies, placement = _placed(copies)
     kernels = [the_kernel(copy) for copy in copies]
     first = kernels[0]
     if any([(a.kind, a.shape, a.dtype) for a in k.arguments if a.dtype is not None] != [
             (a.kind, a.shape, a.dtype) for a in first.arguments if a.dtype is not None] for k in kernels):
         raise Unprintable(what="programs with different results", fix="let all programs return the same tensors")
-    out = KernelText(comments, machine_named(first.target), release)
+    out = KernelText(comments, machine_named(first.target), release, placement=placement)
     out.names.add(first.name)
     tensors = [NamedTensor(out.unique(a.name, "x") if a.kind == "input" else a.name, a.shape, a.dtype, "nl.shared_hbm")
                for a in first.arguments if a.dtype is not None]
     printers = [_printer(kernel, out, tensors, len(kernels) > 1) for kernel in kernels]
     meet = any(map(reduces_programs, copies))
-    if first.grid == CORES and not meet:
+    if keep_placement:
+        with first.op.context, ir.Location.unknown():
+            printers[0].block(printers[0].body)         # which has the loops over programs
+    elif first.grid == CORES and not meet:
         _write_cores(printers, out)
     elif len(kernels) > 1 or meet:
         write_programs(printers if len(kernels) > 1 else printers * prod(first.grid), out)
@@ -80,6 +90,15 @@ def _printer(kernel: KernelFunction, out: KernelText, tensors: Sequence[NamedTen
         return printer
 
 
+def _placed(modules: Sequence[Module]) -> tuple[list[Module], Placement]:
+    """The one module of a kernel as it is emitted."""
+    if len(modules) > 1 or reduces_programs(modules[0]) or the_kernel(modules[0]).grid == CORES:
+        raise Unprintable(what="the placement of programs on several cores",
+                          fix="print without the placement, or launch one program")
+    module, placement = placed_module(at_nisa(modules[0]))
+    return [module], placement
+
+
 def _write_cores(printers: Sequence[BodyPrinter], out: KernelText) -> None:
     """The programs of the two cores of a launch: one text for both, or one for each."""
     name = out.unique("program_id", "program")
@@ -96,7 +115,8 @@ def _write_cores(printers: Sequence[BodyPrinter], out: KernelText) -> None:
 def _file_text(kernel: KernelFunction, out: KernelText, inputs: Sequence[NamedTensor]) -> str:
     described = ", ".join(f"{t.name} {list(t.shape)} {t.dtype}" for t in inputs) or "Takes no tensors"
     imports = IMPORTS + "import numpy as np\n" * any("shared_constant(np." in line for line in out.lines)
-    head = [imports, "", "@nki.jit", f"def {kernel.name}({', '.join(t.name for t in inputs)}):",
+    notes = [f"# {note}" for note in out.placement.notes] if out.placement is not None else []
+    head = [imports, "", *notes, "@nki.jit", f"def {kernel.name}({', '.join(t.name for t in inputs)}):",
             f'    """{described}."""']
     return "\n".join([*head, *out.lines, ""])
 

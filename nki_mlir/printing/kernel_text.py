@@ -16,6 +16,7 @@ from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.machine import Machine
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.index_text import IndexValues
+from nki_mlir.printing.placement import Placement
 from nki_mlir.printing.releases import NEWEST, for_release
 from nki_mlir.printing.tile_text import dtype_text, shape_text, tile_text
 from nki_mlir.scalar.dtypes import DType
@@ -34,10 +35,13 @@ class NamedTensor:
     dtype: DType
     region: str
     expression: str = ""                  # the expression of one that is no allocation
+    address: tuple[int, int] | None = None
 
     @property
     def definition(self) -> str:
         arguments = f"{shape_text(self.shape)}, dtype={dtype_text(self.dtype)}, buffer={self.region}"
+        if self.address is not None:
+            arguments += f", address={self.address}"
         return self.expression or f"nl.ndarray({arguments})"
 
 
@@ -66,6 +70,7 @@ class KernelText:
     loads: dict[Value, str] = field(default_factory=dict)   # what a register begins the next sum with
     started: set[Value] = field(default_factory=set)        # registers that an instruction has used
     depth: int = 1
+    placement: Placement | None = None      # what of the order, engines and addresses the text cannot say
     on_core: bool = False                           # programs are the cores of a launch, which may meet
     numbered: int = 0                               # tensors without a name of the source
     line: tuple[str, int] | None = None             # of the source, that the last comment names
@@ -166,8 +171,14 @@ class KernelText:
     def defines(self, tile: Tile) -> NamedTensor | None:
         """The tensor that nothing has used yet, of which the tile is all: a function's result can be it."""
         tensor = self.waiting.get(tile.handle)
-        whole = tensor is not None and tile.shape == tile.base_shape and tile.dtype is tile.base_dtype
-        return tensor if whole and tensor is not None and tensor.region == "nl.sbuf" else None
+        if tensor is None or tensor.region != "nl.sbuf":
+            return None
+        if tile.shape != tile.base_shape or tile.dtype is not tile.base_dtype:
+            return None
+        if tensor.address is not None and self.placement is not None:       # a function chooses it
+            tensor.address = None
+            self.placement.addresses += 1
+        return tensor
 
 
 def source_text(at: Location) -> str:

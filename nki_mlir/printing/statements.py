@@ -77,8 +77,24 @@ def write_instruction(text: KernelText, op: Op) -> None:
     text.started.update(tile.handle for f, tile in op.operands() if f.name in REGISTERS)
     arguments = [f"{p}={value}" for p in form.parameters if (value := _argument(text, op, form, p, load)) is not None]
     if form.function == "dma_copy" and op.engine != "unknown":
-        arguments.insert(-1, "dge_mode=nisa.dge_mode.hwdge")        # of the other modes nobody chooses the engine
+        arguments = [a for a in arguments if not a.startswith("engine=")]
+        arguments += _trigger(op)
+    named = len(type(op).engines) < 2 or op.engine == "unknown" or any(
+        a.startswith(("engine=", "dge_mode=")) for a in arguments)
+    if text.placement is not None and not named:
+        text.placement.engines[f"nisa.{form.function}"] += 1
     text.write(f"nisa.{form.function}({', '.join(arguments)})")
+
+
+def _trigger(op: Op) -> list[str]:
+    """The arguments that say who triggers a transfer: the gpsimd engine writes descriptors, two others take them from
+    hardware, which moves bytes as they are."""
+    if op.engine == "gpsimd":
+        return ["dge_mode=nisa.dge_mode.swdge"]
+    (_, target), (_, source) = op.operands()[:2]
+    if op.engine in ("sync", "scalar") and target.dtype is source.dtype:
+        return ["dge_mode=nisa.dge_mode.hwdge", f"engine=nisa.engine.{op.engine}"]
+    return []
 
 
 def adapted(op: Op) -> Op:

@@ -13,7 +13,7 @@ from nki_mlir.dialects.nisa.elementwise import AffineSelectOp
 from nki_mlir.dialects.nisa.indirect import DataAddressed, DmaGatherOp, DmaScatterOp
 from nki_mlir.dialects.nisa.matmul import MatmulTransposeOp
 from nki_mlir.dialects.nisa.microscaling import PACKED, NcMatmulMxOp, QuantizeMxOp
-from nki_mlir.dialects.nisa.movement import DmaComputeOp, DmaTransposeOp, TensorCopyOp
+from nki_mlir.dialects.nisa.movement import DmaComputeOp, DmaCopyOp, DmaTransposeOp, TensorCopyOp
 from nki_mlir.dialects.nisa.random import RandomBitsOp, RandomSeedOp, RandOp
 from nki_mlir.dialects.nisa.search import MatchReplace8Op, TopkOp
 from nki_mlir.dialects.nki.elementwise import BinaryOp, BinaryScalarOp, SelectOp, UnaryOp
@@ -55,7 +55,8 @@ def write_statement(text: KernelText, op: Op) -> None:
             write_run_time_copy(text, placed_op)
         return
     op = with_repeats(op)
-    if isinstance(op, CopyOp | TensorCopyOp) and is_row(op.src) and op.src.dtype is op.dst.dtype:
+    if isinstance(op, CopyOp | TensorCopyOp | DmaCopyOp) and is_row(op.src) and (
+            op.src.dtype is op.dst.dtype and op.dst.on_chip):
         _function(text, op, row_text(text, op, op.src))
         return
     op = _with_whole_rows(text, op)
@@ -219,8 +220,22 @@ def _iota(text: KernelText, op: Counting) -> None:
     call(text, op, "tensor_copy", op.dst, staged)
 
 
+def _is_column(tile: Tile) -> bool:
+    """Whether a partition reads one value for all elements."""
+    return tile.on_chip and tile.dtype.is_float and tile.free_elements > 1 and all(
+        step == 0 or n == 1 for step, n in tile.access.dims[1:])
+
+
 def _binary(text: KernelText, op: BinaryOp) -> None:
     floats = ALU[op.op].floats
+    columns = [_is_column(tile) for tile in (op.lhs, op.rhs)]
+    if floats and op.compute is FLOAT32 and any(columns) and not all(columns):
+        source, operand = (op.rhs, op.lhs) if columns[0] else (op.lhs, op.rhs)
+        reverse = ", reverse0=True" if columns[0] else ""
+        read = text.tile(op, source)
+        text.write(f"nisa.tensor_scalar(dst={text.tile(op, op.dst)}, data={read}, op0={operator_text(op.op)}, "
+                   f"operand0={text.tile(op, column(operand))}{reverse})")
+        return
     left, right = text.tile(op, op.lhs, exact=not floats), text.tile(op, op.rhs, exact=not floats)
     if floats:
         text.write(f"nisa.tensor_tensor(dst={text.tile(op, op.dst)}, data1={left}, data2={right}, "

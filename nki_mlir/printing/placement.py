@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Modules as code generation leaves them: fused, in an order, with engines and addresses.
+
+NKI has no words for how engines wait for each other, and for some addresses: a note at the top of the text lists these.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from nki_mlir.bindings import Module
+from nki_mlir.dialects.access import PSUM
+from nki_mlir.dialects.isa.program import Program
+from nki_mlir.machine import Machine
+from nki_mlir.passes.pass_manager import PassObserver, Records
+from nki_mlir.targets.neuron.codegen.emission import Emission, Observation, emit_each
+
+LAST = "allocate-on-chip"       # the step behind which order, engines and addresses stand
+CONTROL = {"ACT_TABLE_LOAD": "loads of activation tables", "EVENT_SEMAPHORE": "waits that stand alone"}
+
+
+class PlacedModule(PassObserver):
+    """Keeps the module that the last step gives."""
+
+    module: object = None
+
+    def after(self, name: str, module: Callable[[], Module | Records]) -> None:
+        if name == LAST:
+            self.module = module()
+
+
+@dataclass
+class Placement:
+    """What of a placement the text cannot say, as it is printed."""
+
+    program: Program
+    addresses: int = 0          # that no allocation can have
+    engines: Counter[str] = field(default_factory=Counter)       # functions without a parameter for their engine
+
+    @property
+    def notes(self) -> list[str]:
+        """Lines for the top of the text."""
+        program = self.program
+        counts = Counter(i.op.mnemonic for stream in program.streams.values() for i in stream)
+        parts = [counted(len(program.semaphores), "semaphore"), counted(len(program.queues), "queue")]
+        parts += [f"{counts[name]} {what}" for name, what in CONTROL.items() if counts[name]]
+        parts += [counted(self.addresses, "address", "addresses")] if self.addresses else []
+        parts += [f"the engine of {count} {function}" for function, count in sorted(self.engines.items())]
+        return [f"Compiled for {program.target}. NKI has no words for: {', '.join(parts)}."]
+
+
+def counted(number: int, one: str, several: str = "") -> str:
+    return f"{number} {one if number == 1 else several or one + 's'}"
+
+
+def placed_module(module: Module, level: int = 1) -> tuple[Module, Placement]:
+    """A nisa-level module as it is emitted, and the program that it becomes."""
+    observer = PlacedModule()
+    program, = emit_each(module, Emission(level=level, observation=Observation(observer, module)))
+    return observer.module, Placement(program)          # type: ignore[return-value]
+
+
+def can_be_named(space: str, address: tuple[int, int], machine: Machine) -> bool:
+    """Whether an allocation of the language can have an address."""
+    partition, byte = address
+    return partition % machine.quadrant == 0 and (space != PSUM or byte % machine.psum_bank_bytes == 0)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Text that keeps a placement: order, engines, addresses, fused instructions; what has no words is listed."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from nki_mlir.dialects.isa.instruction import Control
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
+from nki_mlir.printing.errors import Unprintable
+from nki_mlir.printing.kernel import kernel_text
+from nki_mlir.targets.neuron import streams_of_module
+from nki_mlir.targets.neuron.codegen.emission import Emission
+
+from .reading import reread
+from .test_examples import first_cases
+
+# Attention is none of them: captures have two instructions for a tensor_scalar_reduce of the text.
+ALL = ("allocated_transpose", "average_pool2d", "convolution", "cumulative_sum", "current_matmul",
+       "current_normalisation", "current_tensor_add", "giou", "interpolation", "matmul", "matmul_walk", "normalisation",
+       "selective_scan", "softmax", "tensor_add", "top_k", "transpose2d")
+TRIED = ("current_matmul", "softmax")
+
+
+def instructions(launched, arrays):
+    """How many of each instruction engines and queues run; what only lets them wait for each other does not count."""
+    modules = launched.lower(*arrays).specialization.modules
+    return Counter(i.op.mnemonic for m in modules for p in streams_of_module(m, Emission())
+                   for stream in p.streams.values() for i in stream if not isinstance(i.op, Control))
+
+
+def check_placement(name):
+    for launched, arguments in first_cases(name):
+        arrays = [a for a in arguments if isinstance(a, np.ndarray)]
+        again = reread(kernel_text(launched.lower(*arguments).specialization.modules, comments=False,
+                                   keep_placement=True))
+        expected, got = launched.on("interpreter")(*arguments), again.on("interpreter")(*arrays)
+        for one, other in zip(*(x if isinstance(x, tuple) else (x,) for x in (expected, got))):
+            np.testing.assert_array_equal(np.asarray(one, np.float64), np.asarray(other, np.float64))
+        assert instructions(again, arrays) == instructions(launched, arguments)
+
+
+@pytest.mark.parametrize("name", TRIED)
+@pytest.mark.filterwarnings("ignore")
+def test_kept_placements_have_as_many_instructions(name):
+    check_placement(name)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("name", sorted({*ALL} - {*TRIED}))
+@pytest.mark.filterwarnings("ignore")
+def test_other_kept_placements_have_as_many_instructions(name):
+    check_placement(name)
+
+
+@nki.jit
+def scaled(x):
+    out = nl.ndarray((256, 64), nl.float32, buffer=nl.shared_hbm)
+    for i in range(2):
+        rows = nl.load(x[i * 128:(i + 1) * 128])
+        doubled = nl.ndarray((128, 64), nl.float32)
+        nisa.tensor_scalar(doubled, rows, op0=nl.multiply, operand0=2.0, engine=nisa.engine.gpsimd)
+        nisa.dma_copy(out[i * 128:(i + 1) * 128], doubled)
+    return out
+
+
+def test_engines_and_addresses_are_in_the_text():
+    x = np.ones((256, 64), np.float32)
+    lines = kernel_text(scaled.lower(x).specialization.modules, comments=False, keep_placement=True).splitlines()
+    assert [line for line in lines if "NKI has no words for: " in line and "semaphores" in line and "queues" in line]
+    assert sum("buffer=nl.sbuf, address=(0, " in line for line in lines) == 4
+    assert sum("engine=nisa.engine.gpsimd" in line for line in lines) == 2
+    assert any("dge_mode=nisa.dge_mode.hwdge, engine=nisa.engine.sync" in line for line in lines)
+
+
+def test_several_cores_are_refused():
+    modules = scaled[2].lower(np.ones((256, 64), np.float32)).specialization.modules
+    with pytest.raises(Unprintable, match="the placement of programs on several cores cannot be printed"):
+        kernel_text(modules, keep_placement=True)
