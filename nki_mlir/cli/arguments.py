@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.cli.command import CommandLineError
 from nki_mlir.scalar.dtypes import BY_MLIR, BY_NAME, DType, convert
 
 TENSOR = re.compile(r"^((?:\d{1,18}x)*)([a-zA-Z]\w*)(?:=(.+))?$")
@@ -23,10 +23,6 @@ SHORT = BY_MLIR | BY_NAME | {"u8": BY_NAME["uint8"], "u16": BY_NAME["uint16"], "
 
 PROGRAMS = 1 << 24              # of a launch: each is captured or run
 NESTED = re.compile(r"(?<![\w.'\"])(?:\d{1,18}x)+[a-zA-Z]\w*(?:=[\w.:/-]+)?")       # a tensor in a tuple, list or dict
-
-
-class CommandLineError(NkiMlirError):
-    """A command line that cannot be understood, which ends a command with status 2."""
 
 
 class BadArgumentText(CommandLineError):

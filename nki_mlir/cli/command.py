@@ -22,7 +22,6 @@ from typing import Any, NoReturn
 
 from nki_mlir import extensions
 from nki_mlir.alone import skip_last_collection
-from nki_mlir.cli.arguments import CommandLineError
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.input_limits import limited_time
 from nki_mlir.progress import ProgressLine, is_read, show_progress
@@ -34,6 +33,10 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$")      # as argparse says it
+
+
+class CommandLineError(NkiMlirError):
+    """A command line that cannot be understood, which ends a command with status 2."""
 
 
 class _Print(argparse.Action):

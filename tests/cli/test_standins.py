@@ -125,6 +125,26 @@ def test_other_forms_of_a_trace(neff, capsys):
     assert unpack_trace((neff.parent / "t.ntff").read_bytes(), "t.ntff").kernel == "product"
 
 
+def test_a_trace_without_a_format_is_a_page(neff, capsys):
+    """Where the vendor's tool shows one in a browser; databases and their servers are refused."""
+    neuron_profile.main(["capture", "-n", "renamed.neff", "-s", "t.ntff"])
+    assert neuron_profile.main(["view", "-n", "renamed.neff", "-s", "t.ntff"]) == 0
+    assert capsys.readouterr().out == ""
+    page = (neff.parent / "t.html").read_text()
+    assert page.startswith("<!DOCTYPE html>") and "product" in page
+    for options in (["--ingest-only"], ["--disable-ui"], ["--output-format", "db"]):
+        assert neuron_profile.main(["view", "-n", "renamed.neff", "-s", "t.ntff", *options]) == 1
+        assert "needs the vendor's server" in capsys.readouterr().err
+
+
+def test_a_command_is_inspected(tmp_path, capfd):
+    program = "import os; print([os.environ['NEURON_RT_INSPECT_' + n] for n in ('ENABLE', 'OUTPUT_DIR')])"
+    assert neuron_profile.main(["inspect", "-o", str(tmp_path), sys.executable, "-c", program]) == 0
+    assert capfd.readouterr().out == f"['1', '{tmp_path}']\n"
+    assert neuron_profile.main(["inspect"]) == 1 and "there is no command to run" in capfd.readouterr().err
+    assert neuron_profile.main(["inspect", "no-such-program"]) == 1 and "cannot be started" in capfd.readouterr().err
+
+
 def test_a_damaged_file_is_an_error(neff):
     data = neff.read_bytes()
     for at in range(0, len(data), 37):

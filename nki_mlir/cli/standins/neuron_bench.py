@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nki_mlir.alone import alone
 from nki_mlir.cli.command import CommandParser, command_line, exit_status
-from nki_mlir.cli.standins.neuron_profile import ToolError, read
+from nki_mlir.cli.standins.tool_files import ToolError, read
 from nki_mlir.files import write_file
 from nki_mlir.targets.neuron.format.artifacts import unpack_kernel
 from nki_mlir.targets.neuron.profile.vendor_summary import SOURCE

@@ -1,38 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``neuron-profile`` and ``neuron-explorer``: ``capture`` executes a NEFF and writes traces, ``view`` prints what is in
-one, ``show-session`` its totals.
+one, ``show-session`` its totals, ``inspect`` runs a command whose kernels leave both.
 
 The options are those that the vendor documents. Options that concern a device, a server or a database alone are taken
-and have no effect; a format that is not written here is an error, with an empty standard output.
+and have no effect. Programs start the tool once for each run of a kernel, so that what a form does not need is not
+imported for it.
 """
 
 import argparse
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from nki_mlir.alone import alone
 from nki_mlir.cli.command import CommandParser, command_line, exit_status
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.cli.standins.tool_files import ToolError, read
 from nki_mlir.files import write_file
-from nki_mlir.targets import neuron
-from nki_mlir.targets.neuron.format.artifacts import (
-    NeffContent,
-    NtffContent,
-    pack_trace,
-    unpack_kernel,
-    unpack_trace,
-)
-from nki_mlir.targets.neuron.profile import perfetto, profile_of
-from nki_mlir.targets.neuron.profile.slices import QUEUE
-from nki_mlir.targets.neuron.profile.vendor_json import vendor_json
-from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
-from nki_mlir.targets.neuron.profile.vendor_tables import write_into, write_tables
+from nki_mlir.targets.neuron.format.artifacts import NtffContent, digest_of_kernel, unpack_trace
 from nki_mlir.version import __version__
 
 FORMATS = ("db", "parquet", "summary-text", "summary-json", "json", "perfetto")
@@ -45,12 +33,6 @@ IGNORED_VALUES = ("port", "processing-status-file", "nki-source-root",
                   "db-endpoint", "db-org", "db-bucket")
 
 
-class ToolError(NkiMlirError):
-    code = "NKI-TOOL"
-    message = "{what}"
-    fix = "{fix}"
-
-
 def parser(tool: str) -> argparse.ArgumentParser:
     """The options of the tool called ``tool``."""
     p = CommandParser(prog=tool, description="Execute compiled kernels on the model of "
@@ -59,6 +41,10 @@ def parser(tool: str) -> argparse.ArgumentParser:
     commands = p.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_capture(commands.add_parser("capture", help="execute a NEFF, and write its traces"))
     _add_view(commands.add_parser("view", help="print what is in a trace"))
+    inspect = commands.add_parser("inspect", help="run a command whose kernels leave NEFF and NTFF files")
+    inspect.add_argument("-o", "--output-dir", default="./output", metavar="DIR", help="the directory below which they "
+                                                                                   "are (./output)")
+    inspect.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="the command")
     session = commands.add_parser("show-session", help="print the totals of a trace")
     session.add_argument("-s", "--session-file", "--ntff", required=True, metavar="NTFF", help="the trace")
     session.add_argument("-j", "--json", action="store_true", help="as JSON")
@@ -95,9 +81,10 @@ def _add_view(p: argparse.ArgumentParser) -> None:
     p.add_argument("-n", "--neff-path", "--neff", metavar="NEFF", help="the compiled kernel")
     p.add_argument("-s", "--session-file", "--ntff", metavar="NTFF", help="the trace")
     p.add_argument("-d", "--session-dir", metavar="DIR", help="the newest trace below a directory")
-    p.add_argument("--output-format", choices=FORMATS, help="what to print or write")
-    p.add_argument("--output-file", metavar="FILE", help="where json and perfetto go (ntff.json, trace.json.gz), the "
-                                                              "directory that parquet fills")
+    p.add_argument("--output-format", choices=FORMATS, help="what to print or write (neuron-profile: a page for a "
+                                                                 "browser; neuron-explorer: parquet)")
+    p.add_argument("--output-file", metavar="FILE", help="where json, perfetto and the page go (ntff.json, "
+                                                          "trace.json.gz, TRACE.html), the directory parquet fills")
     p.add_argument("--data-path", metavar="DIR", help="the store that parquet is written into otherwise (.)")
     p.add_argument("--display-name", metavar="NAME", help="its name there (the kernel's)")
     for flag in IGNORED_FLAGS:
@@ -116,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.tool = tool
         if options.output_format is None and tool == "neuron-explorer":
             options.output_format = "parquet"
-    run = {"capture": capture, "view": view, "show-session": show_session}[options.command]
+    run = {"capture": capture, "view": view, "show-session": show_session, "inspect": inspect}[options.command]
     return exit_status(lambda: file_errors_named(run, options))
 
 
@@ -130,125 +117,33 @@ def file_errors_named(run: Callable[[argparse.Namespace], int], options: argpars
         raise ToolError(what=f"cannot write {error.filename}: {error.strerror}", fix="name another file") from None
 
 
-def read(file: str | Path | None, option: str) -> bytes:
-    """What a file has that an option names."""
-    if file is None:
-        raise ToolError(what=f"{option} is missing", fix=f"name the file with {option}")
-    try:
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise ToolError(what=f"cannot read {file}: {error.strerror}", fix=f"name a file that exists with {option}"
-                        ) from None
-
-
-# -- capture -----------------------------------------------------------------------------------------------------------
 def capture(options: argparse.Namespace) -> int:
-    """Execute the kernel on its inputs, and write the traces and outputs that the options name."""
-    kernel = unpack_kernel(read(options.neff, "--neff"), options.neff)
-    inputs = read_inputs(kernel, pairs_of(options))
-    if options.save_output or options.save_output_npy:
-        save_outputs(kernel, inputs, options)
-    executions = [] if options.disable_profile else list(traced(options.num_exec, options.profile_nth_exec))
-    if not executions:
-        return 0
-    profile = profile_of(kernel.programs, kernel.mode)
-    summary = vendor_summary(profile)
-    for file, execution, core in trace_files(options, executions):
-        trace = NtffContent(kernel.kernel, kernel.digest, execution, core, summary, profile)
-        try:
-            write_file(file, pack_trace(trace))
-        except OSError as error:
-            raise ToolError(what=f"cannot write {file}: {error.strerror}", fix="name another --session-file") from None
-        print(f"wrote {file}", file=sys.stderr)
-    return 0
+    """Execute a kernel, and write its traces."""
+    from nki_mlir.cli.standins.neuron_capture import capture  # start-up: loads the simulator
+    return capture(options)
 
 
-def traced(count: int, nth: int) -> range:
-    """The executions that leave a trace: the nth, 2nth ... of ``count``, and the nth where that is more."""
-    return range(nth, max(count, nth) + 1, nth) if nth > 0 else range(0)
-
-
-def trace_files(options: argparse.Namespace, executions: Sequence[int]) -> Iterator[tuple[Path, int, int]]:
-    """(file, execution, rank) of each trace."""
-    base = Path(options.session_file)
-    first, here = options.collectives_worker_start_id, options.collectives_workers_per_node
-    chosen = options.collectives_profile_id
-    ranks: list[int | None] = [None] if not here else [
-        k for k in range(first, first + here) if chosen == "all" or str(k) == chosen]
-    for rank in ranks:
-        for execution in executions:
-            stem = base.stem + (f"_rank_{rank}" if rank is not None else "") + (
-                f"_exec_{execution}" if execution > 1 else "")
-            yield base.with_name(stem + (base.suffix or ".ntff")), execution, rank or 0
-
-
-def pairs_of(options: argparse.Namespace) -> dict[str, str]:
-    """Input name -> file."""
-    words = options.inputs
-    if options.multi_input is not None:
-        if words:
-            raise ToolError(what="--multi-input and inputs by name exclude each other", fix="give one of them")
-        lines = read(options.multi_input, "--multi-input").decode(errors="replace").splitlines()
-        words = lines[0].split() if lines else []
-    if len(words) % 2:
-        raise ToolError(what=f"input {words[-1]} has no file", fix="write NAME FILE for each input")
-    return dict(zip(words[::2], words[1::2]))
-
-
-def read_inputs(kernel: NeffContent, files: dict[str, str]) -> list[np.ndarray]:
-    """The inputs in order: from files, else zeros. Raises ``ToolError`` for unknown names and other sizes."""
-    variables = kernel.programs[0].of_kind("input")
-    if unknown := [name for name in files if name not in {v.name for v in variables}]:
-        raise ToolError(what=f"the kernel has no input '{unknown[0]}'",
-                        fix="its inputs are " + ", ".join(v.name for v in variables))
-    inputs = []
-    for v in variables:
-        if v.name not in files:
-            inputs.append(np.zeros(v.shape, v.dtype.numpy))
-            continue
-        data, file = read(files[v.name], v.name), files[v.name]
-        if file.endswith(".npy"):
-            try:
-                array = np.load(file, allow_pickle=False)
-            except ValueError as error:
-                raise ToolError(what=f"cannot read {file}: {error}", fix="give what numpy.save wrote") from None
-            data = np.ascontiguousarray(array).tobytes()
-        if len(data) != v.nbytes:
-            raise ToolError(what=f"{file} has {len(data)} bytes, input {v.name} takes {v.nbytes}",
-                            fix=f"give {v.dtype.name}{list(v.shape)}")
-        inputs.append(np.frombuffer(bytearray(data), v.dtype.numpy).reshape(v.shape))
-    return inputs
-
-
-def save_outputs(kernel: NeffContent, inputs: list[np.ndarray], options: argparse.Namespace) -> None:
-    """Execute for values, and write the outputs of each execution: all are equal."""
-    variables = kernel.programs[0].of_kind("output")
-    outputs = [np.zeros(v.shape, v.dtype.numpy) for v in variables]
-    neuron.simulate(kernel.programs, inputs, outputs)
-    named = [(v.name, array) for v, array in zip(variables, outputs)]
-    if not variables:
-        named = [(v.name, array) for v, array in zip(kernel.programs[0].of_kind("input"), inputs)]
-    for execution in range(1, max(1, options.num_exec) + 1):
-        if options.save_nth_output not in (None, execution):
-            continue
-        for name, array in named:
-            file = name if execution == 1 else f"{name}.{execution}"
-            if options.save_output_npy:
-                file += ".npy"
-                np.save(file, array)
-            else:
-                write_file(file, array.tobytes())
-            print(f'saved output "{name}" as "{file}"')
+def inspect(options: argparse.Namespace) -> int:
+    """Run a command; the calls of its kernels leave files below the directory."""
+    if not options.words:
+        raise ToolError(what="there is no command to run", fix="write neuron-profile inspect -o DIR COMMAND")
+    variables = {"NEURON_RT_INSPECT_ENABLE": "1", "NEURON_RT_INSPECT_DEVICE_PROFILE": "1",
+                 "NEURON_RT_INSPECT_OUTPUT_DIR": os.path.abspath(options.output_dir)}
+    try:
+        return subprocess.run(options.words, env=os.environ | variables, check=False).returncode
+    except OSError as error:
+        raise ToolError(what=f"{options.words[0]} cannot be started: {error.strerror}", fix="name a program of PATH"
+                        ) from None
 
 
 # -- view --------------------------------------------------------------------------------------------------------------
 def view(options: argparse.Namespace) -> int:
     """Print or write a trace in the form that ``--output-format`` names."""
-    file = options.session_file if options.session_dir is None else newest_trace(options.session_dir)
+    file = options.session_file or "" if options.session_dir is None else newest_trace(options.session_dir)
     trace = unpack_trace(read(file, "--session-file"), str(file))
     if options.neff_path is not None:
-        kernel = unpack_kernel(read(options.neff_path, "--neff-path"), options.neff_path)
-        if kernel.digest != trace.digest:
+        digest = digest_of_kernel(read(options.neff_path, "--neff-path"), options.neff_path)
+        if digest != trace.digest:
             print(f"warning: {file} is a trace of another build of {trace.kernel} than {options.neff_path}",
                   file=sys.stderr)
     match options.output_format:
@@ -260,13 +155,20 @@ def view(options: argparse.Namespace) -> int:
             for name, value in trace.summary.items():
                 print(f"  {name:{width}}  {'-' if value is None else value}")
         case "json":
+            from nki_mlir.targets.neuron.profile.vendor_json import vendor_json  # start-up: loads the machine
             write_file(options.output_file or "ntff.json", json.dumps(vendor_json(trace.profile, trace.summary)))
         case "perfetto":
+            from nki_mlir.targets.neuron.profile import perfetto  # start-up: as above
             write_file(options.output_file or "trace.json.gz", perfetto.trace(trace.profile))
         case "parquet" if options.tool == "neuron-profile":
             raise ToolError(what="neuron-profile writes no parquet", fix="use neuron-explorer view, with these options")
         case "parquet":
             view_tables(trace, options)
+        case None if not options.disable_ui and not options.ingest_only:
+            from nki_mlir.targets.neuron.profile import page  # start-up: as above
+            name = options.output_file or f"{Path(file).stem}.html"
+            write_file(name, page(trace.profile))
+            print(f"wrote {name}, a page for a browser: there is no server", file=sys.stderr)
         case other:
             raise ToolError(what=f"the format {other or 'db'} needs the vendor's server",
                             fix="give --output-format summary-json, summary-text, json, parquet or perfetto")
@@ -275,6 +177,7 @@ def view(options: argparse.Namespace) -> int:
 
 def view_tables(trace: NtffContent, options: argparse.Namespace) -> None:
     """Write the tables of the vendor's schema into ``--output-file``, else into the store of ``--data-path``."""
+    from nki_mlir.targets.neuron.profile.vendor_tables import write_into, write_tables  # start-up: loads the machine
     if options.output_file is not None:
         files = write_into(trace.profile, Path(options.output_file))
     else:
@@ -314,6 +217,7 @@ def show_session(options: argparse.Namespace) -> int:
 
 def instruction_lines(profile: dict[str, Any]) -> Iterator[str]:
     """When each instruction starts and ends, by core."""
+    from nki_mlir.targets.neuron.profile.slices import QUEUE  # start-up: as above
     slices, tracks = profile["slices"], profile["tracks"]
     for core in sorted({track["core"] for track in tracks}):
         yield f"Instruction trace for ND 0 NC {core}"
@@ -326,6 +230,7 @@ def instruction_lines(profile: dict[str, Any]) -> Iterator[str]:
 
 def transfer_lines(profile: dict[str, Any]) -> Iterator[str]:
     """When each transfer begins to read, and has written."""
+    from nki_mlir.targets.neuron.profile.slices import QUEUE  # start-up: as above
     slices, tracks = profile["slices"], profile["tracks"]
     for track, begin, end in zip(*(slices[n] for n in ("track", "begin", "end"))):
         if tracks[track]["kind"] == QUEUE:

@@ -8,16 +8,16 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from nki_mlir.alone import alone
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.isa.program import Program, instruction_counts
 from nki_mlir.progress import phase
 from nki_mlir.targets import CapturedKernel
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from nki_mlir.bindings import Module
+    from nki_mlir.dialects.isa.program import Program
     from nki_mlir.passes.pass_manager import PassObserver
     from nki_mlir.targets.neuron.checker import StreamReport
     from nki_mlir.targets.neuron.codegen.emission import Emission
@@ -33,7 +33,7 @@ __all__ = ["SEPARATOR", "assemble", "checked", "disassemble", "emission", "emit"
 
 @alone
 def load(captured: CapturedKernel, grid: tuple[int, ...]
-         ) -> Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]:
+         ) -> "Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]":
     """A captured kernel as ``run(inputs, shared)``, simulated. What no binary can hold is refused.
 
     One program for the whole grid; where its programs meet, each has one, for a core of its own.
@@ -49,7 +49,7 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]
         encode_program(check_program(program))
     executors = [Executors() for _ in programs]
 
-    def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
+    def run(inputs: "Sequence[np.ndarray]", shared: "Sequence[np.ndarray]") -> None:
         for core in simulate_cores(programs, inputs, shared, executors=executors):
             core.leave()
     return run
@@ -57,7 +57,7 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]
 
 @alone
 def streams(captured: CapturedKernel, grid: tuple[int, ...], options: "Emission | None" = None,
-            cores: Sequence[int] = ()) -> list[Program]:
+            cores: Sequence[int] = ()) -> "list[Program]":
     """The programs of a captured kernel, one for each core that it takes. ``cores`` has that of each program of the
     grid; without them one core runs all, unless they meet."""
     from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores  # start-up: imported on first use
@@ -71,14 +71,14 @@ def emission(as_written: bool = False, level: int = 1) -> "Emission":
     return Emission.as_written(level) if as_written else Emission(level=level)
 
 
-def streams_of_module(module: "Module", options: "Emission") -> list[Program]:
+def streams_of_module(module: "Module", options: "Emission") -> "list[Program]":
     """The programs of a module above the isa level; the module stays as it is."""
     from nki_mlir.targets.neuron.codegen.emission import emit_each  # start-up: loads MLIR
     return emit_each(at_nisa(module), options)
 
 
 @alone
-def timed(programs: Sequence[Program], as_written: bool = False) -> "Timing":
+def timed(programs: "Sequence[Program]", as_written: bool = False) -> "Timing":
     """How long programs take that run together, a core each: on the timed machine, without values."""
     from nki_mlir.targets.neuron.timing import time_programs  # start-up: imported on first use
     return time_programs(programs, mode=mode(as_written))
@@ -123,7 +123,7 @@ def emit(module: "Module", form: str = "asm", observer: "PassObserver | None" = 
 
 
 @alone
-def write(programs: Sequence[Program], form: str) -> str | bytes:
+def write(programs: "Sequence[Program]", form: str) -> str | bytes:
     """Programs in one of the forms of ``emit``; those of several cores are texts one after the other."""
     if form == "bin":
         from nki_mlir.targets.neuron.format.container import encode_program  # start-up: imported on first use
@@ -138,7 +138,7 @@ def write(programs: Sequence[Program], form: str) -> str | bytes:
 
 
 @alone
-def program_of_module(module: "Module") -> Program:
+def program_of_module(module: "Module") -> "Program":
     """The program of an isa-level module, checked like one that comes from a file."""
     from nki_mlir.dialects.attributes import MalformedAttribute  # start-up: imported on first use
     from nki_mlir.dialects.isa.module import NotAProgram, read_program
@@ -150,13 +150,19 @@ def program_of_module(module: "Module") -> Program:
         raise NotAProgram(what=f"an attribute is not of the documented form: {error}") from None
 
 
+def instruction_counts(program: "Program") -> dict[str, int]:
+    """Engine name -> length of its stream."""
+    from nki_mlir.dialects.isa.program import instruction_counts  # start-up: loads MLIR
+    return instruction_counts(program)
+
+
 def is_binary(data: bytes) -> bool:
     """Whether a file's content is a binary container."""
     from nki_mlir.targets.neuron.format.container import MAGIC  # start-up: imported on first use
     return data.startswith(MAGIC)
 
 
-def program_of_binary(data: bytes) -> Program:
+def program_of_binary(data: bytes) -> "Program":
     """The program of a binary container."""
     from nki_mlir.targets.neuron.format.container import decode_program  # start-up: imported on first use
     return decode_program(data)
@@ -168,7 +174,7 @@ def is_artifact(data: bytes) -> bool:
     return is_artifact(data)
 
 
-def programs_of_artifact(data: bytes, name: str) -> list[Program]:
+def programs_of_artifact(data: bytes, name: str) -> "list[Program]":
     """The program of each core of a compiled kernel; errors name the file."""
     from nki_mlir.targets.neuron.format.artifacts import unpack_kernel  # start-up: imported on first use
     return unpack_kernel(data, name).programs
@@ -181,7 +187,7 @@ def is_assembly(data: bytes) -> bool:
 
 
 @alone
-def programs_of_assembly(text: str, file: str = "<assembly>") -> list[Program]:
+def programs_of_assembly(text: str, file: str = "<assembly>") -> "list[Program]":
     """The program of each core; errors name the file, line and column."""
     from nki_mlir.targets.neuron.format.assembly import parse_program  # start-up: imported on first use
     found, lines = [], 0
@@ -191,7 +197,7 @@ def programs_of_assembly(text: str, file: str = "<assembly>") -> list[Program]:
     return found
 
 
-def checked(programs: Sequence[Program]) -> "StreamReport":
+def checked(programs: "Sequence[Program]") -> "StreamReport":
     """What the checker of streams finds: accesses that nothing orders, reads of what nothing wrote, rules that
     instructions break."""
     from nki_mlir.targets.neuron.checker import check_streams  # start-up: imported on first use
@@ -199,7 +205,7 @@ def checked(programs: Sequence[Program]) -> "StreamReport":
         return check_streams(programs)
 
 
-def simulate(programs: Sequence[Program], inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray],
+def simulate(programs: "Sequence[Program]", inputs: "Sequence[np.ndarray]", outputs: "Sequence[np.ndarray]",
              order: "Sequence[Step]" = ()) -> None:
     """Run a program on each core; updated inputs and all outputs are written in place. ``order``: the first steps."""
     from nki_mlir.targets.neuron.simulator import simulate_cores  # start-up: imported on first use

@@ -12,11 +12,12 @@ import io
 import json
 import zipfile
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.isa.program import Program
-from nki_mlir.targets.neuron.format.container import decode_program, encode_program
+
+if TYPE_CHECKING:
+    from nki_mlir.dialects.isa.program import Program
 
 VERSION = 1
 MANIFEST, SUMMARY, PROFILE = "manifest.json", "summary.json", "profile.json"
@@ -36,7 +37,7 @@ class ForeignFile(NkiMlirError):
 class NeffContent(NamedTuple):
     """What a NEFF has: the streams of each core, and how they were compiled."""
 
-    programs: list[Program]
+    programs: "list[Program]"
     mode: str
     digest: str             # of the file's bytes: a trace names the kernel that it belongs to
 
@@ -62,8 +63,9 @@ def is_artifact(data: bytes) -> bool:
     return data.startswith(b"PK\x03\x04")
 
 
-def pack_kernel(programs: Sequence[Program], mode: str = "optimized") -> bytes:
+def pack_kernel(programs: "Sequence[Program]", mode: str = "optimized") -> bytes:
     """The NEFF of programs that run together, a core each."""
+    from nki_mlir.targets.neuron.format.container import encode_program  # start-up: traces are read without
     manifest = {"format": NEFF, "version": VERSION, "kernel": programs[0].kernel, "target": programs[0].target,
                 "mode": mode, "cores": len(programs)}
     return _packed({MANIFEST: _json(manifest),
@@ -72,6 +74,7 @@ def pack_kernel(programs: Sequence[Program], mode: str = "optimized") -> bytes:
 
 def unpack_kernel(data: bytes, name: str) -> NeffContent:
     """The kernel in a NEFF called ``name``; raises ``ForeignFile``, and what ``decode_program`` raises."""
+    from nki_mlir.targets.neuron.format.container import decode_program  # start-up: as above
     members = _unpacked(data, name, "compiled kernel", NEFF)
     manifest = json.loads(members[MANIFEST])
     cores, mode = manifest.get("cores"), manifest.get("mode")
@@ -81,6 +84,12 @@ def unpack_kernel(data: bytes, name: str) -> NeffContent:
         raise ForeignFile(name=name, what="compiled kernel", reason=f"{missing[0]} is missing")
     programs = [decode_program(members[STREAMS.format(k)]) for k in range(cores)]
     return NeffContent(programs, mode, digest_of(data))
+
+
+def digest_of_kernel(data: bytes, name: str) -> str:
+    """The digest of a NEFF called ``name``, whose streams are not read; raises ``ForeignFile``."""
+    _unpacked(data, name, "compiled kernel", NEFF)
+    return digest_of(data)
 
 
 def pack_trace(trace: NtffContent) -> bytes:

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The files that options of the executables name, and what is wrong with them."""
+
+from pathlib import Path
+
+from nki_mlir.diagnostics import NkiMlirError
+
+
+class ToolError(NkiMlirError):
+    code = "NKI-TOOL"
+    message = "{what}"
+    fix = "{fix}"
+
+
+def read(file: str | Path | None, option: str) -> bytes:
+    """What a file has that an option names."""
+    if not file:
+        raise ToolError(what=f"{option} is missing", fix=f"name the file with {option}")
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise ToolError(what=f"cannot read {file}: {error.strerror}", fix=f"name a file that exists with {option}"
+                        ) from None
