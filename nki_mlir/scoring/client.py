@@ -49,7 +49,7 @@ class Scorer:
             back: IO[bytes] | None = self.process.stdout
             assert to is not None and back is not None
             try:
-                to.write(json.dumps(request).encode() + b"\n")
+                to.write(json.dumps({"directory": current_directory()} | request).encode() + b"\n")
                 to.flush()
                 line = back.readline()
             except BrokenPipeError:
@@ -57,7 +57,7 @@ class Scorer:
             if line.endswith(b"\n"):
                 answer: dict[str, Any] = json.loads(line)
                 return answer
-            self.close()
+            self.end()
         return {"error": {"code": "NKI-SCORE-CRASH", "message": "the worker ended before it had a verdict",
                           "fix": "run the reference by itself", "location": ""}}
 
@@ -70,7 +70,11 @@ class Scorer:
         return CandidateVerdict(answer)
 
     def close(self) -> None:
-        """End the worker."""
+        """End the worker, which another candidate would start anew."""
+        self.end()
+
+    def end(self) -> None:
+        """Kill the worker, and wait for its end."""
         if self.process is not None:
             self.process.kill()
             self.process.communicate()
@@ -81,6 +85,14 @@ class Scorer:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def current_directory() -> str:
+    """What relative names of files are below; "" where it is gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 _shared: list[Scorer] = []

@@ -2,9 +2,9 @@
 """A worker: judges one candidate after the other, warm, as requests in lines of JSON ask on standard input.
 
 A request has ``candidate`` (a file) or ``source`` (its text, with a ``name``), and ``reference`` (a file); where it
-likes ``id``, ``kernel``, ``target``, ``seconds``, ``megabytes``, ``profile``; ``cases``, ``hidden`` and ``grid`` in
-place of the reference's; ``level``, of ``nki-run -O``. The answer is a line: the verdict, with
-the ``id``. What is wrong with a request is an answer with ``error``.
+likes ``id``, ``directory`` (of relative names), ``kernel``, ``target``, ``seconds``, ``megabytes``, ``profile``;
+``cases``, ``hidden`` and ``grid`` in place of the reference's; ``level``, of ``nki-run -O``. The answer is a line: the
+verdict, with the ``id``. What is wrong with a request is an answer with ``error``.
 """
 
 import json
@@ -76,6 +76,8 @@ class Worker:
 
     def score(self, request: Request) -> CandidateVerdict:
         """The verdict on a request's candidate. Raises ``BadReference``, ``BadCandidate`` for a file that is not."""
+        if request.get("directory"):
+            os.chdir(str(request["directory"]))
         reference = self.reference(str(request["reference"]), changes_of(request))
         name, text = self.text_of(request)
         limits = CandidateLimits(float(request.get("seconds") or CandidateLimits().seconds),
@@ -235,7 +237,7 @@ def serve(lines: BinaryIO, answer: Callable[[str], None]) -> None:
             result: Request = worker.score(request)
         except NkiMlirError as error:
             result = {"error": reason_of(error)}
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError, OSError) as error:
             result = {"error": {"code": "NKI-SCORE-REQUEST", "message": str(error), "fix": "", "location": ""}}
         if isinstance(request, dict) and "id" in request:
             result = {"id": request["id"], **result}
@@ -250,7 +252,10 @@ def main() -> int:
     def answer(text: str) -> None:
         out.write(text + "\n")
         out.flush()
-    serve(sys.stdin.buffer, answer)
+    try:
+        serve(sys.stdin.buffer, answer)
+    except BrokenPipeError:                     # who asked is gone
+        os._exit(1)
     return 0
 
 

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from nki_mlir.compat.executables import write_executables
+from tests.harnesses.forked import run_forked
+
 HERE = Path(__file__).parent
 # What each prints at its end.
 PROGRAMS = {"optimizer_loop": '"correct": true', "contract": "all operators passed", "candidate_search": "Test passed",
@@ -17,37 +20,59 @@ PROGRAMS = {"optimizer_loop": '"correct": true', "contract": "all operators pass
             "trace_reader": "all traces read", "runtime_users": "all runtime tests passed", "autotuner": "best: 64",
             "translations": "all translations judged"}
 NEEDS = {"lazy_tensors": "torch", "translations": "torch", "trace_reader": "pyarrow", "library_tests": "pyarrow"}
-LISTS_A_DEVICE = {"library_tests", "runtime_users", "autotuner"}        # which nki-env alone has
+LISTS_A_DEVICE = {"library_tests", "runtime_users", "autotuner"}        # by neuron-ls, which nki-env alone has
 INSTALL = ("import runpy, sys; from nki_mlir.compat import install; install(torch_xla={lazy}); "
            "runpy.run_path(sys.argv[1], run_name='__main__')")
 WAYS = ("env", "module", "install")
 
 
+def options_of(name):
+    return ["--torch-xla"] if name == "lazy_tensors" else []
+
+
 def command(way, name):
     """How a program is started."""
-    lazy, file = name == "lazy_tensors", str(HERE / f"{name}.py")
-    options = ["--torch-xla"] * lazy
+    options, file = options_of(name), str(HERE / f"{name}.py")
     return {"env": ["-m", "nki_mlir.cli.env", *options, sys.executable, file], "module": ["-m", "nki_mlir", *options, file],
-            "install": ["-c", INSTALL.format(lazy=lazy), file]}[way]
+            "install": ["-c", INSTALL.format(lazy=bool(options)), file]}[way]
+
+
+STARTS_PYTHON = {"autotuner"}           # in processes of its own, which look for the program that they are of
+EVERY_WAY = "NKI_EVERY_WAY" in os.environ       # of `make harnesses`: each program in each way, as processes
 
 
 def cases():
-    """Each program in one way; in every one with `make harnesses`."""
-    for number, name in enumerate(PROGRAMS):
-        ways = WAYS[:1] if name in LISTS_A_DEVICE else WAYS
-        for way in ways if "NKI_EVERY_WAY" in os.environ else ways[number % len(ways):][:1]:
-            marks = [pytest.mark.torch] if NEEDS.get(name) == "torch" else []
+    """Each program once, or in every way."""
+    for name in PROGRAMS:
+        marks = [pytest.mark.torch] if NEEDS.get(name) == "torch" else []
+        for way in (WAYS[:1] if name in LISTS_A_DEVICE else WAYS) if EVERY_WAY else [
+                "env" if name in STARTS_PYTHON else "forked"]:
             yield pytest.param(name, way, marks=marks, id=f"{name}-{way}")
 
 
+@pytest.fixture(scope="module")
+def executables(tmp_path_factory):
+    """A directory with those of ``nki-env``."""
+    folder = tmp_path_factory.mktemp("executables") / "bin"
+    write_executables(folder)
+    return str(folder)
+
+
 @pytest.mark.parametrize(("name", "way"), cases())
-def test_program_runs_unmodified(name, way, tmp_path):
+def test_program_runs_unmodified(name, way, tmp_path, executables):
     if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
         pytest.skip(f"{NEEDS[name]} is not installed")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("NKI_", "NEURON_"))}
-    done = subprocess.run([sys.executable, *command(way, name)], cwd=tmp_path, capture_output=True, text=True, timeout=600,
-                          env=environment | {"PYTHONPATH": str(HERE.parents[1])})
-    assert done.returncode == 0 and PROGRAMS[name] in done.stdout, done.stdout + done.stderr
+    environment["PYTHONPATH"] = str(HERE.parents[1])
+    if way == "forked":
+        if name in LISTS_A_DEVICE:
+            environment["PATH"] = os.pathsep.join([executables, environment["PATH"]])
+        status, printed = run_forked([*options_of(name), str(HERE / f"{name}.py")], tmp_path, environment)
+    else:
+        done = subprocess.run([sys.executable, *command(way, name)], cwd=tmp_path, capture_output=True, text=True,
+                              timeout=600, env=environment)
+        status, printed = done.returncode, done.stdout + done.stderr
+    assert status == 0 and PROGRAMS[name] in printed, printed
 
 
 def test_installed_names__find_executables_behind_others(tmp_path):

@@ -3,14 +3,7 @@
 
 import pytest
 
-from nki_mlir.scoring.client import Scorer
 from tests.scoring.candidates import CANDIDATES, CURRENT, REFERENCES
-
-
-@pytest.fixture(scope="module")
-def scorer():
-    with Scorer() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

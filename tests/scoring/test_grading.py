@@ -9,17 +9,15 @@ import pytest
 from nki_mlir.cli import grade as command
 from nki_mlir.grading.assignment import BadAssignment, NoSubmission, load_assignment, submission_file
 from nki_mlir.grading.grades import grade
-from nki_mlir.scoring.client import Scorer
 
 CLASSROOM = Path(__file__).parents[2] / "examples" / "classroom"
 POINTS = {"solution": [40, 20, 40], "wrong_edge": [40, 0, 40], "wrong_slow": [40, 20, 0], "wrong_cheat": [0, 0, 0]}
 
 
 @pytest.fixture(scope="module")
-def grades():
+def grades(scorer):
     assignment = load_assignment(CLASSROOM / "assignment.toml")
-    with Scorer() as scorer:
-        return {name: grade(assignment, CLASSROOM / f"{name}.py", scorer) for name in POINTS}
+    return {name: grade(assignment, CLASSROOM / f"{name}.py", scorer) for name in POINTS}
 
 
 @pytest.mark.parametrize("name", POINTS)

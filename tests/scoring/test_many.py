@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nki_mlir.cli import score
-from nki_mlir.scoring.client import Scorer, ScoringFailed
+from nki_mlir.scoring.client import ScoringFailed
 from nki_mlir.scoring.engine import Cluster, NoScheduler, WorkerPool, score_all
 from nki_mlir.scoring.page import front, history, page_of
 from nki_mlir.scoring.ranking import lines_of, ranked
@@ -99,22 +99,21 @@ def test_scheduler_that_is_not_there__is_an_error():
         Cluster("nowhere://1")
 
 
-def test_bad_references__are_errors(folder):
-    with Scorer() as scorer:
-        for text, message in {"import nothing_like_this": "cannot be imported: ModuleNotFoundError",
-                              "x = 1": "has no functions inputs",
-                              "def inputs(rng): return []\ndef reference(): return 1\nTOLERANCE = {'l1': 1}": "TOLERANCE has l1",
-                              "def inputs(rng): return [1 / 0]\ndef reference(x): return x": "ZeroDivisionError"}.items():
-            (folder / "bad.py").write_text(text)
-            with pytest.raises(ScoringFailed, match=message):
-                scorer.score({"source": RIGHT, "reference": "bad.py"})
-        with pytest.raises(ScoringFailed, match=r"none.py: cannot be read: No such file"):
-            scorer.score({"source": RIGHT, "reference": "none.py"})
-        with pytest.raises(ScoringFailed, match=r"nowhere.py cannot be read"):
-            scorer.score({"candidate": "nowhere.py", "reference": "reference.py"})
-        scorer.start()
-        os.kill(scorer.process.pid, signal.SIGKILL)         # the next one starts another worker
-        assert scorer.score({"source": RIGHT, "reference": "reference.py"}).right
+def test_bad_references__are_errors(folder, scorer):
+    for text, message in {"import nothing_like_this": "cannot be imported: ModuleNotFoundError",
+                          "x = 1": "has no functions inputs",
+                          "def inputs(rng): return []\ndef reference(): return 1\nTOLERANCE = {'l1': 1}": "TOLERANCE has l1",
+                          "def inputs(rng): return [1 / 0]\ndef reference(x): return x": "ZeroDivisionError"}.items():
+        (folder / "bad.py").write_text(text)
+        with pytest.raises(ScoringFailed, match=message):
+            scorer.score({"source": RIGHT, "reference": "bad.py"})
+    with pytest.raises(ScoringFailed, match=r"none.py: cannot be read: No such file"):
+        scorer.score({"source": RIGHT, "reference": "none.py"})
+    with pytest.raises(ScoringFailed, match=r"nowhere.py cannot be read"):
+        scorer.score({"candidate": "nowhere.py", "reference": "reference.py"})
+    scorer.start()
+    os.kill(scorer.process.pid, signal.SIGKILL)         # the next one starts another worker
+    assert scorer.score({"source": RIGHT, "reference": "reference.py"}).right
 
 
 def test_serve__answers_every_line(folder):
@@ -141,7 +140,7 @@ def test_cluster__loses_nothing_with_a_worker(folder):
             for _, verdict in score_all(requests, workers, store, ahead=4):
                 got.append(verdict["candidate"])
                 if len(got) == 1:
-                    os.kill(local.workers[1].pid, signal.SIGKILL)
+                    os.kill(next(one.pid for one in local.workers.values() if one.pid), signal.SIGKILL)
     assert sorted(got) == sorted(f"{n}.py" for n in range(12)) and len(store.rows()) == 12
 
 
