@@ -91,10 +91,10 @@ class Cluster:
         task = self.client.submit(score_here, {**request, "reference_text": text}, pure=False, retries=20)
 
         def done(finished: Any) -> None:
-            if finished.status == "finished":
+            try:                                # waits where a worker died with the result, which comes from another
                 answer.set_result(finished.result())
-            else:
-                answer.set_exception(finished.exception() or RuntimeError(finished.status))
+            except BaseException as error:      # also that it was cancelled
+                answer.set_exception(error)
         task.add_done_callback(done)
         return answer
 

@@ -15,6 +15,9 @@ MODULES = frozenset((
     "__future__", "abc", "collections", "contextlib", "copy", "dataclasses", "enum", "functools", "itertools",
     "logging", "math", "ml_dtypes", "neuronxcc", "nki", "nkilib", "numbers", "numpy", "operator", "random", "re",
     "string", "textwrap", "time", "types", "typing", "typing_extensions", "warnings"))
+# Packages of which each module may be imported; of others those above, and these.
+PACKAGES = frozenset(("ml_dtypes", "neuronxcc", "nki", "nkilib", "numpy"))
+SUBMODULES = frozenset(("collections.abc", "logging.handlers"))
 FUNCTIONS = frozenset(("__import__", "breakpoint", "compile", "delattr", "eval", "exec", "globals", "input", "locals",
                        "memoryview", "open", "vars", "__builtins__", "__loader__", "__spec__"))
 # Attributes that lead from an object to its module, frames, or the interpreter.
@@ -25,7 +28,12 @@ ATTRIBUTES = frozenset((
     "tofile", "save", "savez",
     # what turns text into objects: annotations are evaluated, format strings walk along attributes
     "get_type_hints", "ForwardRef", "evaluate_forward_ref", "singledispatch", "singledispatchmethod", "get_field",
-    "Formatter", "CodeType", "FunctionType", "LambdaType"))
+    "Formatter", "CodeType", "FunctionType", "LambdaType",
+    # what changes attributes of objects that it is given
+    "update_wrapper", "global_enum", "redirect_stdout", "redirect_stderr"))
+# Of NumPy: what reads files, evaluates text, or looks at memory beyond an array's.
+OF_NUMPY = frozenset(("lib", "core", "_core", "distutils", "cffi", "DataSource", "fromregex", "bmat", "info", "source",
+                      "lookfor", "dump", "as_strided"))
 OF_LANGUAGE = frozenset(("load", "save"))           # nl.load is what kernels are made of
 DUNDERS = frozenset(("__name__", "__doc__", "__version__", "__annotations__", "__init__", "__post_init__", "__call__",
                      "__getitem__", "__setitem__", "__len__", "__iter__", "__enter__", "__exit__", "__repr__",
@@ -81,13 +89,13 @@ def acts(body: list[ast.stmt], modules: dict[str, str]) -> Iterator[tuple[ast.ex
             match node:
                 case ast.Import():
                     for alias in node.names:
-                        if alias.name.partition(".")[0] not in MODULES:
+                        if not may_import(alias.name):
                             yield node, f"imports {alias.name}"
                 case ast.ImportFrom():
-                    if node.level or (node.module or "").partition(".")[0] not in MODULES:
+                    if node.level or not may_import(node.module or ""):
                         yield node, f"imports {'.' * node.level}{node.module or ''}"
                     for alias in node.names:
-                        if alias.name in ATTRIBUTES - OF_LANGUAGE or is_hidden(alias.name):
+                        if is_hidden(alias.name) or not may_name(alias.name, node.module or ""):
                             yield node, f"imports {alias.name} from {node.module}"
                 case ast.Name(id=name) if name in FUNCTIONS:
                     yield node, f"uses {name}"
@@ -105,6 +113,21 @@ def acts(body: list[ast.stmt], modules: dict[str, str]) -> Iterator[tuple[ast.ex
                         yield node, f"changes {modules[changed]}"
                 case ast.Subscript(ctx=ast.Store() | ast.Del(), value=ast.Attribute(attr="__dict__")):
                     yield node, "changes a namespace"
+
+
+def may_import(module: str) -> bool:
+    """Whether a candidate may import a module of this name."""
+    root, *parts = module.split(".")
+    if root not in PACKAGES:
+        return module in MODULES or module in SUBMODULES
+    return all(may_name(part, root) for part in parts)
+
+
+def may_name(name: str, module: str) -> bool:
+    """Whether a candidate may take a name out of a module."""
+    if module.partition(".")[0] == "numpy":
+        return name not in ATTRIBUTES | OF_NUMPY
+    return name not in ATTRIBUTES - OF_LANGUAGE
 
 
 def is_called(name: ast.Name, statement: ast.stmt) -> bool:
@@ -127,6 +150,6 @@ def is_private(name: str, value: ast.expr, modules: dict[str, str]) -> bool:
     module = modules.get(root_of(value), "")
     if is_hidden(name) or (module and name.startswith("_") and name not in DUNDERS):
         return True
-    if name in OF_LANGUAGE:
-        return module.startswith("numpy")
-    return name in ATTRIBUTES
+    if module:
+        return not may_name(name, module)
+    return name in ATTRIBUTES - OF_LANGUAGE

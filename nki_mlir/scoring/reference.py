@@ -9,14 +9,15 @@
     ENTRY, TARGET, GRID, UPDATES, SEEDS, STRICT = "kernel", "trn2", (), (), 1, False
 
 Only the two functions are needed. ``forward`` and ``get_inputs`` are taken as well, with ``transform_to_nki_inputs``
-and ``transform_nki_outputs`` where there are such. Each case is tried with ``SEEDS`` given seeds and one hidden one.
+and ``transform_nki_outputs`` where there are such. Each case is tried with ``SEEDS`` given seeds and one hidden one,
+which follows from the texts of the reference and of the candidate: who writes one cannot know the other's.
 """
 
 import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,6 +66,24 @@ class Reference:
     updates: tuple[str, ...]
     strict: bool
     transform: Callable[[Value, Value], Value] | None
+    draw: Callable[[int], "Iterator[Trial]"] | None = None      # the trials with another hidden seed
+
+    def for_candidate(self, text: str) -> "Reference":
+        """The same, with hidden seeds of its own for a candidate. Raises ``BadReference``."""
+        if self.draw is None:
+            return self
+        salt = hashlib.sha256(f"{self.digest}\n{text}".encode(errors="replace")).hexdigest()
+        return replace(self, trials=trials_from(self.file, self.draw, salt))
+
+
+def trials_from(file: str, draw: "Callable[[int], Iterator[Trial]]", digest: str) -> "list[Trial]":
+    """All trials, with hidden seeds from a digest. Raises ``BadReference``."""
+    try:
+        return list(draw(int(digest[:12], 16)))
+    except BadReference:
+        raise
+    except Exception as error:
+        raise bad(file, f"{type(error).__name__}: {error}") from error
 
 
 def bad(file: str, what: str, fix: str = "correct the reference") -> BadReference:
@@ -88,15 +107,13 @@ def load_reference(path: str | Path, changes: Names | None = None) -> Reference:
     if unknown := tolerance.keys() - KEYS:
         raise bad(file, f"TOLERANCE has {', '.join(sorted(unknown))}", f"use {', '.join(sorted(KEYS))}")
     transform = names.get("transform_nki_outputs")
-    try:
-        trials = list(trials_of(names, make, answer, int(digest[:12], 16)))
-    except BadReference:
-        raise
-    except Exception as error:
-        raise bad(file, f"{type(error).__name__}: {error}") from error
+    given: dict[tuple[int, int], Trial] = {}
+    draw: Callable[[int], Iterator[Trial]] = lambda salt: trials_of(names, make, answer, salt, given)
+    trials = trials_from(file, draw, digest)
     updates = tuple(map(str, names.get("UPDATES", ())))
     return Reference(file, digest, trials, tolerance, str(names.get("ENTRY", "")), str(names.get("TARGET", "")),
-                     updates, bool(names.get("STRICT", False)), transform if callable(transform) else None)
+                     updates, bool(names.get("STRICT", False)), transform if callable(transform) else None,
+                     draw)
 
 
 def run(path: Path, file: str) -> Names:
@@ -124,29 +141,39 @@ def from_global_generator(names: Names) -> Function:
     return make
 
 
-def trials_of(names: Names, make: Function, answer: Function, salt: int
+def trials_of(names: Names, make: Function, answer: Function, salt: int, given: dict[tuple[int, int], Trial]
               ) -> Iterator[Trial]:
-    """Each case with its seeds, the given cases first. ``salt`` is what hidden seeds come from."""
-    convert, grid = names.get("transform_to_nki_inputs"), names.get("GRID", ())
-    given, hidden = list(names.get("CASES", [{}])), list(names.get("HIDDEN", []))
-    for number, case in enumerate([*given, *hidden]):
-        is_hidden = number >= len(given)
+    """Each case with its seeds, the given cases first. ``salt`` is what hidden seeds come from; trials with other seeds
+    are kept in ``given``."""
+    cases, hidden = list(names.get("CASES", [{}])), list(names.get("HIDDEN", []))
+    for number, case in enumerate([*cases, *hidden]):
+        is_hidden = number >= len(cases)
         label = ", ".join(f"{k}={v}" for k, v in case.items()) or "the case"
         if is_hidden:
-            label = f"hidden case {number - len(given) + 1}"
+            label = f"hidden case {number - len(cases) + 1}"
         shown = 0 if is_hidden else int(names.get("SEEDS", 1))
-        for seed in [*range(shown), salt + number]:
-            made = make(np.random.default_rng(seed), **case)
-            keywords = dict(made) if isinstance(made, dict) else {}
-            positional = () if isinstance(made, dict) else tuple(made) if isinstance(made, (tuple, list)) else (made,)
-            expected = answer(*map(copied, positional), **{k: copied(v) for k, v in keywords.items()})
-            if convert is not None and not keywords:
-                converted = convert(list(positional))
-                positional = tuple(converted) if isinstance(converted, (tuple, list)) else (converted,)
-            launch = grid(**case) if callable(grid) else grid
-            yield Trial(label if is_hidden or seed < shown else f"{label}, with a hidden seed",
-                        is_hidden or seed >= shown, positional, keywords, flat(expected),
-                        tuple(launch) if isinstance(launch, (tuple, list)) else (int(launch),))
+        for seed in range(shown):
+            if (number, seed) not in given:
+                given[number, seed] = trial_of(names, make, answer, case, seed, label)
+            yield given[number, seed]
+        yield trial_of(names, make, answer, case, salt + number, label if is_hidden else f"{label}, with a hidden seed",
+                       True)
+
+
+def trial_of(names: Names, make: Function, answer: Function, case: Names, seed: int, label: str, hidden: bool = False
+             ) -> Trial:
+    """One case with one seed."""
+    convert, grid = names.get("transform_to_nki_inputs"), names.get("GRID", ())
+    made = make(np.random.default_rng(seed), **case)
+    keywords = dict(made) if isinstance(made, dict) else {}
+    positional = () if isinstance(made, dict) else tuple(made) if isinstance(made, (tuple, list)) else (made,)
+    expected = answer(*map(copied, positional), **{k: copied(v) for k, v in keywords.items()})
+    if convert is not None and not keywords:
+        converted = convert(list(positional))
+        positional = tuple(converted) if isinstance(converted, (tuple, list)) else (converted,)
+    launch = grid(**case) if callable(grid) else grid
+    return Trial(label, hidden, positional, keywords, flat(expected),
+                 tuple(launch) if isinstance(launch, (tuple, list)) else (int(launch),))
 
 
 def copied(value: Value) -> Value:
@@ -155,6 +182,8 @@ def copied(value: Value) -> Value:
 
 def flat(value: Value) -> list[np.ndarray]:
     """The arrays of a result, in order."""
+    if isinstance(value, dict):
+        return flat(list(value.values()))
     if isinstance(value, (tuple, list)):
         return [array for one in value for array in flat(one)]
     return [np.asarray(value)]

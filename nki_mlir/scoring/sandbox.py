@@ -13,10 +13,11 @@ import signal
 import site
 import sys
 import sysconfig
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
-from typing import NamedTuple, NoReturn
+from types import MappingProxyType, ModuleType
+from typing import Any, NamedTuple, NoReturn
 
 from nki_mlir.scoring import landlock
 
@@ -92,7 +93,7 @@ PACKAGES = {"socket": "uses the network", "ctypes": "calls a C library", "mmap":
             "http": "uses the network", "urllib": "uses the network", "ftplib": "uses the network",
             "smtplib": "uses the network", "winreg": "uses the registry"}
 MODULES = ("nki_mlir", "nki", "neuronxcc", "numpy", "ml_dtypes", "warnings", "time")        # that stay as they are
-NAMES = "gc", "subprocess", "multiprocessing", "socket", "ctypes", "importlib.reload"
+CODE = "__code__", "__defaults__", "__kwdefaults__"         # of a function
 
 
 def watch(scratch: Path, refuse: Callable[[str], NoReturn]) -> None:
@@ -104,6 +105,7 @@ def watch(scratch: Path, refuse: Callable[[str], NoReturn]) -> None:
     own, devices = str(scratch.resolve()), set(DEVICES)
     join, absolute, frame = os.path.join, os.path.abspath, sys._getframe
     starts, looks, changes, lists, packages = STARTS, LOOKS, CHANGES, LISTS, dict(PACKAGES)
+    modules, keepers = MODULES, own_files()
     write_flags = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
     def below(path: str, root: str) -> bool:
@@ -134,26 +136,67 @@ def watch(scratch: Path, refuse: Callable[[str], NoReturn]) -> None:
                 refuse(f"looks around in its process ({event})")
         elif event in changes:
             check_path(arguments[0], "changes the file", True)
+        elif event == "object.__setattr__":
+            changed = str(getattr(arguments[0], "__module__", "")).partition(".")[0]
+            if arguments[1] in CODE and changed in modules and not frame(1).f_code.co_filename.startswith(keepers):
+                refuse(f"changes {changed}")
         elif event in lists and arguments:
             check_path(arguments[0], "lists the directory", False)
         else:
             act = packages.get(event.partition(".")[0])
             if act is not None:
                 refuse(f"{act} ({event})")
+    keep_unchanged(keepers, frame, refuse)
+    sys.addaudithook(hook)
+
+
+# -- what stays as it is -----------------------------------------------------------------------------------------------
+IMMUTABLE = 1 << 8              # of a class's flags: its attributes cannot be set
+FLAGS_OFFSET = 168              # of those, in a class of CPython on 64 bits
+
+
+namespace_of: Callable[[ModuleType], dict[str, object]] = vars(ModuleType)["__dict__"].__get__
+
+
+def own_files() -> tuple[str, ...]:
+    """How the names of files begin whose code may change these modules: their own, and imports that bind modules."""
+    found = (getattr(sys.modules.get(name), "__file__", None) for name in ("nki_mlir", "numpy", "ml_dtypes"))
+    folders = (os.path.join(str(Path(file).resolve().parent), "") for file in found if file)
+    return (*folders, "<frozen importlib", str(warnings.__file__))
+
+
+def keep_unchanged(keepers: tuple[str, ...], frame: Callable[[int], Any], refuse: Callable[[str], NoReturn]) -> None:
+    """Have modules and classes stay as they are, by whatever name they are reached."""
     def set_attribute(module: ModuleType, name: str, value: object) -> None:
-        caller = frame(1).f_code.co_filename
-        if not any(below(caller, root) for root in roots) and not caller.startswith("<frozen"):
+        if not frame(1).f_code.co_filename.startswith(keepers):
             refuse(f"changes {module.__name__}")
         super(type(module), module).__setattr__(name, value)
 
+    def delete_attribute(module: ModuleType, name: str) -> None:
+        set_attribute(module, name, None)
+
+    def names(module: ModuleType) -> Mapping[str, object]:
+        found = namespace_of(module)
+        return found if frame(1).f_code.co_filename.startswith(keepers) else MappingProxyType(found)
+
+    guards = {"__setattr__": set_attribute, "__delattr__": delete_attribute, "__dict__": property(names)}
     unchanged: dict[type, type] = {}            # a module's class -> one that the candidate's own code cannot change
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in MODULES and isinstance(module, ModuleType):
             kind = type(module)
             if kind not in unchanged:
-                unchanged[kind] = type(kind.__name__, (kind,), {"__setattr__": set_attribute})
+                unchanged[kind] = type(kind.__name__, (kind,), guards)
             try:
                 module.__class__ = unchanged[kind]
             except TypeError:                   # a module with a layout of its own
                 continue
-    sys.addaudithook(hook)
+            for value in list(namespace_of(module).values()):
+                if isinstance(value, type) and value.__module__.partition(".")[0] in MODULES:
+                    make_immutable(value)
+
+
+def make_immutable(cls: type) -> None:
+    """Have attributes of the class not be set any more, where the interpreter is one whose flags are known."""
+    flags = ctypes.c_ulong.from_address(id(cls) + FLAGS_OFFSET)
+    if sys.implementation.name == "cpython" and sys.maxsize > 1 << 32 and flags.value == cls.__flags__:
+        flags.value |= IMMUTABLE

@@ -80,6 +80,7 @@ class Worker:
             os.chdir(str(request["directory"]))
         reference = self.reference(str(request["reference"]), changes_of(request))
         name, text = self.text_of(request)
+        reference = reference.for_candidate(text)
         limits = CandidateLimits(float(request.get("seconds") or CandidateLimits().seconds),
                         int(request.get("megabytes") or CandidateLimits().memory >> 20) << 20)
         with tempfile.TemporaryDirectory(prefix="nki-score-", ignore_cleanup_errors=True) as folder:
@@ -115,7 +116,8 @@ class Worker:
     def text_of(request: Request) -> tuple[str, str]:
         """The candidate's name and text."""
         if "source" in request:
-            return str(request.get("name") or "candidate.py"), str(request["source"])
+            source = str(request["source"]).encode(errors="replace").decode()      # JSON has halves of characters
+            return str(request.get("name") or "candidate.py"), source
         name = str(request["candidate"])
         try:
             return name, Path(name).read_text(errors="replace")

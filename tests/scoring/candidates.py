@@ -86,6 +86,7 @@ PRODUCT = (CURRENT + "@nki.jit\ndef kernel(a_t, b):\n"
            "    result = nl.ndarray((m, n), dtype=out.dtype, buffer=nl.sbuf)\n"
            "    nisa.tensor_copy(dst=result, src=sums)\n"
            "    nisa.dma_copy(dst=out, src=result)\n    return out\n")
+PSUM_COPY = PRODUCT.replace("dtype=out.dtype, buffer=nl.sbuf", "dtype=out.dtype, buffer=nl.psum")      # of older releases
 PROGRAMS = (BETA + "@nki.jit\ndef kernel(x):\n" + OUT + "    rows = nl.ds(nl.program_id(0) * 128, 128)\n"
             "    nl.store(out[rows, :], nl.load(x[rows, :]) * 2.0 + 1.0)\n    return out\n")
 UPDATE = (BETA + "@nki.jit\ndef kernel(x, factor):\n" + OUT +
@@ -198,8 +199,7 @@ CANDIDATES = {
     "too many partitions": Candidate(CURRENT + "@nki.jit\ndef kernel(x):\n" + OUT +
                                      "    tile = nl.ndarray((256, 4), dtype=x.dtype, buffer=nl.sbuf)\n    return out\n",
                                      "small", "refused", "*"),
-    "transfer from PSUM": Candidate(PRODUCT.replace("dtype=out.dtype, buffer=nl.sbuf", "dtype=out.dtype, buffer=nl.psum"),
-                                    "product", "refused", "NKI-SCORE-RELEASE"),
+    "transfer from PSUM": Candidate(PSUM_COPY, "product", "refused", "NKI-SCORE-RELEASE"),
     "unknown function": Candidate(RIGHT.replace("nl.load(", "nl.fetch("), verdict="refused", code="*"),
     "older release": Candidate(MOVED.replace("nisa.tensor_scalar(dst=", "nisa.tensor_scalar(target="), "small",
                                "refused", "*"),
@@ -228,11 +228,11 @@ CANDIDATES = {
     "reads the reference": Candidate(before("text = open('reference.py').read()"), verdict="refused", code=FORBIDDEN),
     "loads an array": Candidate(before("answer = np.load('expected.npy')"), verdict="refused", code=FORBIDDEN),
     "looks for arrays": Candidate(before("import gc\nfound = gc.get_objects()"), verdict="refused", code=FORBIDDEN),
-    "hides a warning": Candidate(PRODUCT.replace("dtype=out.dtype, buffer=nl.sbuf", "dtype=out.dtype, buffer=nl.psum").replace(
+    "hides a warning": Candidate(PSUM_COPY.replace(
         "@nki.jit", "import warnings\nwarnings.simplefilter('ignore')\n@nki.jit"), "product", "refused",
         "NKI-SCORE-RELEASE"),
-    "swallows warnings": Candidate(PRODUCT.replace("dtype=out.dtype, buffer=nl.sbuf", "dtype=out.dtype, buffer=nl.psum").replace(
-        "@nki.jit", "import logging\nlogging.captureWarnings(True)\n@nki.jit"), "product", "refused", "NKI-SCORE-RELEASE"),
+    "swallows warnings": Candidate(PSUM_COPY.replace(
+        "@nki.jit", "import logging\nlogging.captureWarnings(True)\n@nki.jit"), "product", "refused", FORBIDDEN),
     "evaluates annotations": Candidate(before("import typing\ndef f(a: \"print('here')\"): pass\ntyping.get_type_hints(f)"),
                                        verdict="refused", code=FORBIDDEN),
     "walks along attributes": Candidate(before("import string\nstring.Formatter().get_field('0.__globals__', (nki.jit,), {})"),
@@ -262,6 +262,38 @@ CANDIDATES = {
     "computes a name": Candidate(before("import logging\ngetattr(logging, 'o' + 's').fork()"), verdict="refused",
                                  code=FORBIDDEN),
     "goes through a library": Candidate(before("import random\nrandom._os.fork()"), verdict="refused", code=FORBIDDEN),
+    "runs text by NumPy": Candidate(before("from numpy.testing import runstring\nrunstring('import os', {})"),
+                                    verdict="refused", code=FORBIDDEN),
+    "unpickles by NumPy": Candidate(before("import numpy.lib.format as form\nform.read_array(1, allow_pickle=True)"),
+                                    verdict="refused", code=FORBIDDEN),
+    "takes load out of NumPy": Candidate(before("from numpy import load\nload('expected.npy')"), verdict="refused",
+                                         code=FORBIDDEN),
+    "calls what logging resolves": Candidate(before("import logging.config\nlogging.config.dictConfig({})"),
+                                             verdict="refused", code=FORBIDDEN),
+    "copies attributes onto functions": Candidate(
+        PSUM_COPY.replace("@nki.jit", "import functools, warnings\ndef quiet(*a, **k):\n    pass\nquiet.warn = quiet\n"
+                          "functools.wraps(quiet).func(warnings, quiet, ('warn',), ())\n@nki.jit"), "product", "refused",
+        FORBIDDEN),
+    "copies names into a module": Candidate(before("import functools\ndef other():\n    pass\n"
+                                                   "functools.wraps(other, assigned=())(np)"), verdict="refused",
+                                            code="NKI-KERNEL-RAISED"),
+    "copies code into a function": Candidate(before("import functools\ndef other(x):\n    return x\n"
+                                                    "functools.wraps(other).func(nl.load, other, ('__code__',), ())"),
+                                             verdict="refused", code=FORBIDDEN),
+    "changes a class": Candidate(before("kind = type(nki.jit(print))\nkind.specialize = print"), verdict="refused",
+                                 code="NKI-KERNEL-RAISED"),
+    "knows the given seed": Candidate(
+        BETA + "@nki.jit\ndef kernel(x):\n    known = np.random.default_rng(0).standard_normal((128, 64))\n" + OUT +
+        "    nl.store(out, nl.load(nl.shared_constant((known * 2 + 1).astype(np.float32))))\n    return out\n", "small",
+        "wrong", VALUES),
+    "returns what equals all": Candidate(BETA + "class All:\n    def __eq__(self, other):\n        return True\n"
+                                         "@nki.jit\ndef kernel(x):\n    return All()\n", verdict="refused",
+                                         code="NKI-RESULT"),
+    "allocates 100 GB in HBM": Candidate(RIGHT.replace(OUT, OUT + "    nl.ndarray((1 << 20, 1 << 15), dtype=x.dtype, "
+                                                       "buffer=nl.hbm)\n"), verdict="refused", code=LIMIT),
+    "is no text": Candidate("\udcff\udcfe", verdict="refused", code=BAD),
+    "does not end": Candidate(before("class Late:\n    def __del__(self):\n        while True:\n            pass\n"
+                                     "late = Late()")),
     "replaces a builtin": Candidate(before("__builtins__['print'] = None"), verdict="refused", code=FORBIDDEN),
 }
 # References of one small case.

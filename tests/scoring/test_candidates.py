@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Verdicts on candidates: each gets the one that it has to get, whatever came before it."""
 
+import numpy as np
 import pytest
 
+from nki_mlir.scoring.reference import load_reference
 from tests.scoring.candidates import CANDIDATES, CURRENT, REFERENCES
 
 
@@ -23,6 +25,19 @@ def test_candidate(name, scorer, references):
     assert (verdict["verdict"], reason["code"] if candidate.code != "*" else "*") == (candidate.verdict, candidate.code
                                                                                      ), reason
     assert verdict.right == (candidate.verdict == "right") and (verdict.total_time is not None) == verdict.right
+
+
+def test_hidden_seeds__are_those_of_the_candidate(references):
+    """Neither who writes a reference nor who writes a candidate can know them; the same texts have the same ones."""
+    reference = load_reference(references / "small.py")
+    first, again, other = (reference.for_candidate(text) for text in ("a", "a", "b"))
+    arrays = [[trial.positional[0] for trial in r.trials] for r in (first, again, other)]
+    assert [t.hidden for t in first.trials] == [False, True]
+    for given, hidden in arrays[1:]:
+        np.testing.assert_array_equal(given, arrays[0][0])
+        assert hidden.shape == given.shape
+    np.testing.assert_array_equal(arrays[0][1], arrays[1][1])
+    assert not np.array_equal(arrays[0][1], arrays[2][1])
 
 
 LOOPS = CURRENT + """@nki.jit
