@@ -38,6 +38,7 @@ NAMES: dict[str, str | None] = {
     "neuronxcc.nki.compiler.backends": None,
     "neuronxcc.nki.compiler.backends.neuron": None,
     "neuronxcc.nki.compiler.backends.neuron.indexing": "nki_mlir.language.beta.typing",
+    "neuronxcc.nki.compiler.backends.neuron.FrameworkKernel": None,
     "neuronxcc.starfish": None,
     "neuronxcc.starfish.support": None,
     "neuronxcc.starfish.support.dtype": "nki_mlir.language.beta.support",
@@ -55,11 +56,15 @@ NAMES: dict[str, str | None] = {
     "nki.meta.tensor": "nki_mlir.language.current.host_arrays",
     "nki.tensor": "nki_mlir.language.current.host_arrays",
     "nki.compiler": "nki_mlir.language.current.compiler",
+    "nki.compiler.backends": None,
+    "nki.compiler.backends.neuron": None,
+    "nki.compiler.backends.neuron.FrameworkKernel": None,
     "nki.compiler.kernel_builder": "nki_mlir.language.current.compiler",
     "nki.compiler.frontend": "nki_mlir.language.current.compiler",
     "nki.compiler.driver": "nki_mlir.language.current.driver",
     "nki.compiler.ncc_driver": "nki_mlir.language.current.driver",
     "nki.compiler.target": "nki_mlir.language.current.compiler",
+    "nki.compile": None,
     "nki._version": None,
     "nki.runtime": "nki_mlir.language.current.runtime",
     "nrtpy": "nki_mlir.language.current.runtime",
@@ -93,7 +98,12 @@ TORCH_XLA: dict[str, str | None] = {
 
 # Names that belong to a vendor module but are made above the language: looked up when they are asked for.
 VERSIONS = {"nki": RELEASE, "nki._version": RELEASE}
-LAZY: dict[str, dict[str, str]] = {"neuronxcc.nki": {"FrameworkKernel": "nki_mlir.frameworks.framework_kernel"}}
+FRAMEWORK_KERNEL = "nki_mlir.frameworks.framework_kernel"
+LAZY: dict[str, dict[str, tuple[str, str]]] = {
+    "neuronxcc.nki": {"FrameworkKernel": (FRAMEWORK_KERNEL, "FrameworkKernel")},
+    "neuronxcc.nki.compiler.backends.neuron.FrameworkKernel": {"UnifiedKernel": (FRAMEWORK_KERNEL, "FrameworkKernel")},
+    "nki.compiler.backends.neuron.FrameworkKernel": {"UnifiedKernel": (FRAMEWORK_KERNEL, "FrameworkKernel")},
+    "nki.compile": {"GenericKernel": ("nki_mlir.language.current.kernel", "Kernel")}}       # of the first releases
 
 
 class Package(ModuleType):
@@ -139,7 +149,7 @@ class Finder(Loader):
             module.__dict__["__version__"] = VERSIONS[module.__name__]
         parts = [name.rpartition(".")[2] for name in self.names if name.rpartition(".")[0] == module.__name__]
         lazy = {name: (f"{module.__name__}.{name}", "") for name in parts}      # also where nothing has imported them
-        lazy |= {name: (home, name) for name, home in LAZY.get(module.__name__, {}).items()}
+        lazy |= LAZY.get(module.__name__, {})
         if lazy:
             module.__dict__["__getattr__"] = lazy_names(lazy, module)
             module.__dict__.setdefault("__dir__", lambda: sorted({*module.__dict__, *lazy}))
@@ -228,7 +238,8 @@ def uninstall() -> None:
 VENDOR_ONLY = tuple(f"{package}." for package in (
     "neuronxcc.nki.kernels", "neuronxcc.nki.nccl", "neuronxcc.nki._private", "neuronxcc.nki._private_kernels",
     "neuronxcc.nki._pre_prod_kernels", "neuronxcc.nki.compiler.backends.neuron.dimensions",
-    "neuronxcc.starfish.penguin", "neuronxcc.private_nkl", "nki.kernels", "nki._private", "nki._private_kernels",
+    "neuronxcc.starfish.penguin", "neuronxcc.private_nkl", "neuronxcc.nki_standalone", "nki.kernels",
+    "nki._private", "nki._private_kernels",
     "nki._pre_prod_kernels", "nki.backends"))
 
 

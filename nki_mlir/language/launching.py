@@ -2,7 +2,8 @@
 """Decorators and launchers of kernels, for both packages: what ``jit``, ``benchmark`` and their kin make of a function.
 
 Options that public code passes and that concern the vendor's compiler alone (``debug_kernel``, ``show_compiler_tb``,
-``experimental_flags``, ``additional_compile_opt``, ``enable_out_of_bound_check``) are kept on the kernel.
+``experimental_flags``, ``additional_compile_opt``, ``enable_out_of_bound_check``) are kept on the kernel; of the last
+but one ``--disable-dge`` says in profiles who writes descriptors.
 """
 
 from collections.abc import Callable
@@ -197,7 +198,7 @@ class Decorators:
             working_directory: an absolute path, made where it is not
             save_neff_name: the program's file
             save_trace_name: the summary's file; that of execution n is ``<name>_exec_<n>``
-            additional_compile_opt: no effect
+            additional_compile_opt: --disable-dge counts descriptors of transfers as the compiler's
             overwrite: no effect: files are written over
             profile_nth: each how manieth execution leaves a summary
             num_execs: how many there are
@@ -219,9 +220,11 @@ class Decorators:
         options = {"working_directory": working_directory, "save_neff_name": save_neff_name,
                    "save_trace_name": save_trace_name, "profile_nth": profile_nth, "num_execs": num_execs}
         if func is None:
-            return lambda function: self.profile(function, **options)
+            return lambda function: self.profile(function, additional_compile_opt=additional_compile_opt, **options)
         from nki_mlir.language.measuring import ProfiledKernel, copy_as  # start-up: loads MLIR
-        return copy_as(self.kernel_of(func), ProfiledKernel, **options)
+        kernel = self.kernel_of(func)
+        chosen = {"options": kernel.options | {"additional_compile_opt": additional_compile_opt}}
+        return copy_as(kernel.anew(**chosen), ProfiledKernel, **options)
 
     @without_own_frames
     def simulate_kernel(self, kernel: object, *args: object, **kwargs: object) -> Any:

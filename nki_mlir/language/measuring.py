@@ -20,7 +20,7 @@ from nki_mlir.language.kernel import Kernel, capturing, describe_array, is_array
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.targets.neuron import profile
 from nki_mlir.targets.neuron.format.artifacts import NtffContent, digest_of, pack_kernel, pack_trace
-from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary
+from nki_mlir.targets.neuron.profile.vendor_summary import vendor_summary, with_descriptors
 
 SOURCE = ("simulated on a timed model of the machine, which is deterministic: all percentiles are equal; "
           "not measured on a device")
@@ -58,8 +58,9 @@ class BenchmarkResult:
     def full_results(self) -> dict[str, object]:
         """All figures by name, in microseconds by percentile."""
         latency = {str(p): self.nc_latency.microseconds for p in PERCENTILES}
-        return {"nc_latency": latency, "latency": latency, "throughput": 1e6 / self.nc_latency.microseconds,
-                "interval": list(self.interval), "source": self.source}
+        return {"nc_latency": latency, "latency": latency, "cc_latency": dict.fromkeys(latency, 0.0),
+                "throughput": 1e6 / self.nc_latency.microseconds, "interval": list(self.interval),
+                "source": self.source}
 
 
 @takes_attributes
@@ -95,6 +96,11 @@ class MeasuredKernel(Kernel):
         self.note(compiled)
         return results
 
+    @property
+    def static(self) -> bool:
+        """Whether the compiler writes all descriptors of transfers, so that no engine generates any."""
+        return "--disable-dge" in str(self.options.get("additional_compile_opt") or "").split()
+
     def note(self, compiled: Specialization) -> None:
         """Keep what was called last, also on the kernel without the grid."""
         self.latest[:] = [compiled]
@@ -126,21 +132,22 @@ class MeasuredKernel(Kernel):
         if self.artifacts_dir is not None:
             write_file(Path(self.artifacts_dir) / f"{self.__name__}.mlir", str(compiled.modules[0]))
         if self.save_neff_name:
-            write_file(Path(self.save_neff_name), pack_kernel(compiled.streams))
+            write_file(Path(self.save_neff_name), pack_kernel(compiled.streams, static=self.static))
 
     @alone
     def leave_traces(self, compiled: Specialization) -> None:
         """The files of one call that say how long it took."""
         if self.save_trace_name:
-            write_file(Path(self.save_trace_name), trace_of(compiled))
+            write_file(Path(self.save_trace_name), trace_of(compiled, static=self.static))
         if self.profile is not None:
             profile.write_profile(compiled.profile, Path(self.profile))
 
 
-def trace_of(compiled: Specialization, execution: int = 1) -> bytes:
+def trace_of(compiled: Specialization, execution: int = 1, static: bool = False) -> bytes:
     """The NTFF of one execution."""
-    digest, summary = digest_of(pack_kernel(compiled.streams)), vendor_summary(compiled.profile)
-    return pack_trace(NtffContent(compiled.name, digest, execution, 0, summary, compiled.profile))
+    digest = digest_of(pack_kernel(compiled.streams, static=static))
+    profile = with_descriptors(compiled.profile, static)
+    return pack_trace(NtffContent(compiled.name, digest, execution, 0, vendor_summary(profile), profile))
 
 
 def report_of(compiled: Specialization) -> str:
@@ -164,14 +171,15 @@ class ProfiledKernel(MeasuredKernel):
 
     @alone
     def leave_kernel(self, compiled: Specialization) -> None:
-        write_file(Path(self.working_directory) / self.save_neff_name, pack_kernel(compiled.streams))
+        write_file(Path(self.working_directory) / self.save_neff_name,
+                   pack_kernel(compiled.streams, static=self.static))
 
     @alone
     def leave_traces(self, compiled: Specialization) -> None:
         folder, report = Path(self.working_directory), report_of(compiled)
         profile.write_profile(compiled.profile, folder)
         for execution, name in self.traces().items():
-            write_file(folder / name, trace_of(compiled, execution))
+            write_file(folder / name, trace_of(compiled, execution, self.static))
             write_file(folder / "json_reports" / f"{Path(name).stem}.json", report)
 
     def traces(self) -> dict[int, str]:

@@ -11,7 +11,7 @@ import pytest
 
 import nki_mlir.language.beta.language as nl
 from nki_mlir.cli import env, run
-from nki_mlir.cli.standins import EXECUTABLES, neuron_bench, neuron_ls, neuron_profile
+from nki_mlir.cli.standins import EXECUTABLES, neuron_bench, neuron_ls, neuron_profile, neuronx_cc
 from nki_mlir.language.beta import nki
 from nki_mlir.targets.neuron.format.artifacts import ForeignFile, unpack_kernel, unpack_trace
 
@@ -137,6 +137,17 @@ def test_a_trace_without_a_format_is_a_page(neff, capsys):
         assert "needs the vendor's server" in capsys.readouterr().err
 
 
+def test_the_compiler_has_a_version_and_refuses_graphs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="0"):
+        neuronx_cc.main(["--version"])
+    assert capsys.readouterr().out.startswith("neuronx-cc of nki_mlir ")
+    assert neuronx_cc.main(["compile", "--framework", "XLA", "hlo_module.pb", "--target", "trn2", "--output=a.neff"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "" and "which is not read here" in printed.err
+    assert "which is not read here" in (tmp_path / "log-neuron-cc.txt").read_text() and not (tmp_path / "a.neff").exists()
+
+
 def test_a_command_is_inspected(tmp_path, capfd):
     program = "import os; print([os.environ['NEURON_RT_INSPECT_' + n] for n in ('ENABLE', 'OUTPUT_DIR')])"
     assert neuron_profile.main(["inspect", "-o", str(tmp_path), sys.executable, "-c", program]) == 0
@@ -222,10 +233,10 @@ def test_a_command_finds_executables_and_modules(tmp_path):
 
 
 def test_the_environment_is_that_of_the_command_alone(capfd):
-    assert env.main(["sh", "-c", "for tool in neuron-profile neuron-explorer neuron-bench neuron-ls; do command -v $tool; done; exit 3"]) == 3
+    names = ["neuron-profile", "neuron-explorer", "neuron-bench", "neuron-ls", "neuronx-cc"]
+    assert env.main(["sh", "-c", f"for tool in {' '.join(names)}; do command -v $tool; done; exit 3"]) == 3
     found = capfd.readouterr().out.split()
-    assert [os.path.basename(path) for path in found] == ["neuron-profile", "neuron-explorer", "neuron-bench",
-                                                          "neuron-ls"]
+    assert [os.path.basename(path) for path in found] == names
     assert set(EXECUTABLES) == {os.path.basename(path) for path in found}
     assert not any(os.path.exists(path) for path in found)
     assert env.main(["no-such-program"]) == 1

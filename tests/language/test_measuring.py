@@ -8,6 +8,7 @@ import pytest
 
 import nki_mlir.language.beta.language as nl
 from nki_mlir.cli import run
+from nki_mlir.cli.standins import neuron_profile
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.beta import nki
 from nki_mlir.machine import machine_named
@@ -150,6 +151,22 @@ def test_the_compiled_kernel_is_there_before_it_runs(tmp_path, monkeypatch):
     with pytest.raises(ArithmeticError, match="the execution fails"):
         kernel(DATA)
     assert unpack_kernel((tmp_path / "kernel.neff").read_bytes(), "kernel.neff").kernel == "exponential"
+
+
+@pytest.mark.parametrize(("options", "dynamic"), [({}, True), ({"additional_compile_opt": "--disable-dge --x=1"}, False)])
+def test_an_option_has_the_compiler_write_descriptors(tmp_path, monkeypatch, options, dynamic):
+    """Then a trace counts no generated ones, nor does that of a later capture; times are the same."""
+    monkeypatch.chdir(tmp_path)
+    nki.baremetal(exponential, save_neff_name="a.neff", save_trace_name="a.ntff", **options)(DATA)
+    nki.profile(exponential, working_directory=str(tmp_path / "profile"), **options)(DATA)
+    neuron_profile.main(["capture", "-n", "a.neff", "-s", "b.ntff"])
+    first, *others = [unpack_trace((tmp_path / name).read_bytes(), name) for name in (
+        "a.ntff", "b.ntff", "profile/profile.ntff")]
+    summary = first.summary
+    assert all(other.summary == summary and other.digest == first.digest for other in others)
+    generated = summary["hardware_dynamic_dma_packet_count"] + summary["software_dynamic_dma_packet_count"]
+    assert (generated > 0, summary["static_dma_packet_count"] > 0) == (dynamic, not dynamic)
+    assert summary["hbm_read_bytes"] == DATA.nbytes
 
 
 def test_the_result_of_a_grid_is_on_the_kernel_without_one_too():

@@ -11,4 +11,5 @@ EXECUTABLES = {
     "neuron-explorer": "nki_mlir.cli.standins.neuron_profile",
     "neuron-bench": "nki_mlir.cli.standins.neuron_bench",
     "neuron-ls": "nki_mlir.cli.standins.neuron_ls",
+    "neuronx-cc": "nki_mlir.cli.standins.neuronx_cc",
 }

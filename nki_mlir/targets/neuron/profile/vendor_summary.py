@@ -89,13 +89,19 @@ def vendor_summary(document: Document) -> dict[str, Any]:
         "profiler_version": TOOL, "runtime_version": TOOL}
 
 
+def with_descriptors(document: Document, static: bool) -> Document:
+    """The profile of a kernel whose descriptors are all written by the compiler, if ``static``."""
+    return document | {"static_descriptors": True} if static else document
+
+
 def queue_type(document: Document, instruction: int) -> str:
     """Who writes the descriptors of a transfer: the GpSimd engine, the generator of the engine that triggers it, or,
     where there is none, the compiler; then what they are for."""
-    if document["instructions"]["engine"][instruction] == Engine.GPSIMD.value:
-        return "software_dynamic"
-    if machine_named(document["timing"]["target"]).generates_descriptors:
-        return "hardware_dynamic"
+    if not document.get("static_descriptors"):
+        if document["instructions"]["engine"][instruction] == Engine.GPSIMD.value:
+            return "software_dynamic"
+        if machine_named(document["timing"]["target"]).generates_descriptors:
+            return "hardware_dynamic"
     kinds = {tensor["name"]: tensor["kind"] for tensor in document["tensors"]}
     kind = kinds.get(document["instructions"]["variable"][instruction], "")
     return kind if kind in ("input", "output") else "data"
