@@ -23,6 +23,9 @@ Request = dict[str, Any]
 Answer = dict[str, Any]
 
 
+RESUBMITTED = 20                # times, where workers die: of a cluster that takes them back whenever it likes
+
+
 class NoScheduler(NkiMlirError):
     code = "NKI-SCORE-SCHEDULER"
     message = "there is no Dask scheduler at {address}: {reason}"
@@ -88,15 +91,25 @@ class Cluster:
         """The answer to come. Where a worker dies, the scheduler gives its candidate to another one."""
         text = Path(request["reference"]).read_text(errors="replace")
         answer: Future[Answer] = Future()
-        task = self.client.submit(score_here, {**request, "reference_text": text}, pure=False, retries=20)
+        self.send({**request, "reference_text": text}, answer, RESUBMITTED)
+        return answer
+
+    def send(self, request: Request, answer: "Future[Answer]", tries: int) -> None:
+        """Have a request answered, anew where the scheduler gives up since several workers died with it."""
+        from distributed import KilledWorker  # start-up: an extra
+        task = self.client.submit(score_here, request, pure=False, retries=RESUBMITTED)
 
         def done(finished: Any) -> None:
             try:                                # waits where a worker died with the result, which comes from another
                 answer.set_result(finished.result())
+            except KilledWorker as error:       # a candidate is in a process of its own: it ends none
+                if tries:
+                    self.send(request, answer, tries - 1)
+                else:
+                    answer.set_exception(error)
             except BaseException as error:      # also that it was cancelled
                 answer.set_exception(error)
         task.add_done_callback(done)
-        return answer
 
     def close(self) -> None:
         self.client.close()
