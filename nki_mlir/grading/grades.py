@@ -74,19 +74,20 @@ def points_of(part: AssignmentPart, verdict: CandidateVerdict) -> tuple[float, s
         reason = verdict["reason"]
         where = f"{reason['location']}: " if reason["location"] else ""
         return 0.0, f"{where}{reason['message']} [{reason['code']}]"
-    us = 1e6 * verdict["total_time"]
+    us, (low, high) = 1e6 * verdict["total_time"], (1e6 * seconds for seconds in verdict["interval"])
+    time = f"{us:.1f} us on the model ({low:.1f}-{high:.1f})"
     over = over_limits(part, verdict)
     if over:
         return 0.0, over
     if part.full is None and part.relaxed is None:
-        return part.points, f"right, {us:.1f} us"
+        return part.points, f"right, {time}"
     if part.full is not None and us <= part.full:
-        return part.points, f"right, {us:.1f} us, at most {part.full:g} are asked for"
+        return part.points, f"right, {time}, at most {part.full:g} are asked for"
     if part.relaxed is not None and us <= part.relaxed:
         full = f", {part.full:g} get all points" if part.full is not None else ""
-        return part.points * part.share, f"right, {us:.1f} us, within {part.relaxed:g}{full}. {verdict.advice}"
+        return part.points * part.share, f"right, {time}, within {part.relaxed:g}{full}. {verdict.advice}"
     least = part.relaxed if part.relaxed is not None else part.full
-    return 0.0, f"right, {us:.1f} us, more than {least:g}. {verdict.advice}"
+    return 0.0, f"right, {time}, more than {least:g}. {verdict.advice}"
 
 
 def over_limits(part: AssignmentPart, verdict: CandidateVerdict) -> str:

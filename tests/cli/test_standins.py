@@ -117,7 +117,9 @@ def test_other_forms_of_a_trace(neff, capsys):
     assert neuron_profile.main(["view", "-s", "t.ntff", "--output-format=summary-text"]) == 0
     assert "total_time" in capsys.readouterr().out
     assert neuron_profile.main(["show-session", "-s", "t.ntff", "-j"]) == 0
-    (graph,) = json.loads(capsys.readouterr().out)["NeffNodes"][0]["NodeInfo"]["Graphs"]
+    session = json.loads(capsys.readouterr().out)
+    (graph,) = session["NeffNodes"][0]["NodeInfo"]["Graphs"]
+    assert session["Source"] == "model"
     assert graph["NC"] == 0 and graph["ErrorCount"] == 0
     assert graph["CycleCount"] == round(document["summary"][0]["total_time"] * 1e9)
     with pytest.raises(ForeignFile, match="it is a nki_mlir trace"):

@@ -87,7 +87,7 @@ def test_trace_and_events(neff, tmp_path):
         model(inputs)
         events = json.loads(session.fetch_events_json())["events"]
     model(inputs)
-    assert json.loads(session.fetch_events_json()) == {"events": []}
+    assert json.loads(session.fetch_events_json()) == {"events": [], "source": "model"}
     took = [b["data"]["nc_timestamp_ns"] - a["data"]["nc_timestamp_ns"] for a, b in zip(events[::2], events[1::2])]
     assert took == [round(1e6 * model.milliseconds)] * 2 and [e["tracking_id"] for e in events] == [1, 1, 2, 2]
     trace = unpack_trace((tmp_path / "t.ntff").read_bytes(), "t.ntff")

@@ -2,6 +2,7 @@
 """The example assignment, its solution and what gets fewer points; assignments that are none."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ def test_reports(grades):
     assert (document["points"], document["possible"], document["source"]) == (100, 100, "model")
     assert document["parts"][0]["verdict"]["verdict"] == "right" and json.dumps(document)
     tests = grades["wrong_slow"].autograder()["tests"]
+    assert all(re.match(r"right, [\d.]+ us on the model \([\d.]+-[\d.]+\)", t["output"]) for t in tests)
     assert [(t["score"], t["max_score"], t["status"]) for t in tests] == [(40, 40, "passed"), (20, 20, "passed"),
                                                                           (0, 40, "failed")]
     assert "NKI-SCORE-FORBIDDEN" in grades["wrong_cheat"].parts[0].text

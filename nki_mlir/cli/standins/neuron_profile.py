@@ -202,7 +202,8 @@ def show_session(options: argparse.Namespace) -> int:
         graphs = [{"NC": core, "CycleCount": round(timing["total_ns"]),
                    "TotalInstructionTraceCount": timing["instructions"], "EventsCount": timing["instructions"],
                    "ErrorCount": 0} for core in range(len(timing["cores"]))]
-        print(json.dumps({"Name": trace.kernel, "NeffNodes": [{"NodeInfo": {"Graphs": graphs}}]}))
+        print(json.dumps({"Name": trace.kernel, "Source": trace.summary["source"],
+                          "NeffNodes": [{"NodeInfo": {"Graphs": graphs}}]}))
         return 0
     print(f"{trace.kernel}: execution time {timing['total_ns']:.0f} ns, 0 errors ({trace.summary['source']})")
     counts = timing["instructions_per_engine"] | {"dma": trace.summary["dma_transfer_count"]}

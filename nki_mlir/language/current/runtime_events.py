@@ -35,7 +35,7 @@ class SystemTraceSession:
 
     Example:
         with SystemTraceSession(core_id=0) as session:
-            assert json.loads(session.fetch_events_json()) == {"events": []}
+            assert json.loads(session.fetch_events_json()) == {"events": [], "source": "model"}
     """
 
     def __init__(self, core_id: int | None = None) -> None:
@@ -44,7 +44,7 @@ class SystemTraceSession:
     def fetch_events_json(self) -> str:
         """The events so far as text; they are gone then."""
         events, self.events = self.events, []
-        return json.dumps({"events": [e for e in events if self.core_id in (None, e["nc_idx"])]})
+        return json.dumps({"events": [e for e in events if self.core_id in (None, e["nc_idx"])], "source": "model"})
 
     def drain_events(self) -> None:
         """Forget the events so far."""
