@@ -117,7 +117,7 @@ def outcome(modules: Any, grid: tuple[int, ...], options: Emission) -> Outcome:
     timing = neuron.timed(programs)
     core, machine = timing.slowest, machine_named(timing.target)
     busy = {engine.value: ns for engine, ns in core.busy_ns.items()}
-    busy |= {"DMA": core.dma_ns, "HBM": core.hbm_bytes / float(machine.costs.dma.hbm_bytes_per_ns)}
+    busy |= {"DMA": core.dma_ns, "HBM": core.hbm_bytes / machine.hbm_bytes_per_ns(1)}
     most = max(busy, key=busy.__getitem__)
     return Outcome((timing.total_ns - timing.launch_ns) / 1e3, busy[most] / 1e3, most, timing.instructions,
                    sum(len(s) for p in programs for s in p.streams.values()),

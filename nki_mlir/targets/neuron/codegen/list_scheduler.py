@@ -79,10 +79,9 @@ class _ListScheduler:
         self.engines = [choice.engine for choice in firsts]
         self.missing = [len(before) for before in graph.before]
         limits = {SBUF: machine.sbuf_bytes_per_partition, PSUM: machine.psum_bytes_per_partition}
-        self.limit = [max(limits[s] * order.memory // 100, min(graph.needed[s].peak, limits[s])) for s in SPACES]
-        self.needed = [graph.needed[s] for s in SPACES]
+        self.limit = [max(limits[s] * order.memory // 100, min(int(graph.needed[s].max()), limits[s])) for s in SPACES]
+        self.needed = [graph.needed[s].copy() for s in SPACES]     # at each step, if the rest is in program order
         self.room = [limit - graph.outside[s] for limit, s in zip(self.limit, SPACES)]
-        self.early = [0, 0]                     # of live buffers that program order has not come to
         self.space = [SPACES.index(buffer.space) for buffer in graph.held]
         self.free_ranges = [FreeRanges(base[s], limits[s], machine.psum_bank_bytes if s == PSUM else 0)
                             for s in SPACES] if base is not None else []
@@ -203,6 +202,8 @@ class _ListScheduler:
     def give_back(self, buffer: int) -> None:
         space, size = self.space[buffer], self.graph.size[buffer]
         self.room[space] += size
+        if self.graph.last[buffer] >= self.oldest:
+            self.needed[space][self.oldest:self.graph.last[buffer] + 1] -= size
         if self.free_ranges:
             self.free_ranges[space].give(self.addresses[buffer], size)
         self.released += 1
@@ -313,8 +314,7 @@ class _ListScheduler:
                     return False
                 continue
             last = max([graph.first[buffer] for buffer in new if self.space[buffer] == space])
-            if last > self.oldest and (self.needed[space].most(self.oldest, last) + self.early[space] + size
-                                       > self.limit[space]):
+            if last > self.oldest and self.needed[space][self.oldest:last].max() + size > self.limit[space]:
                 return False
         return not self.free_ranges or self.give_addresses(new)
 
@@ -351,12 +351,9 @@ class _ListScheduler:
                 self.live[buffer] = True
                 space, size = self.space[buffer], graph.size[buffer]
                 self.room[space] -= size
-                if graph.first[buffer] >= self.oldest:
-                    self.early[space] += size
+                if graph.first[buffer] > self.oldest:
+                    self.needed[space][self.oldest:graph.first[buffer]] += size
         while self.oldest < len(self.started) and self.started[self.oldest]:
-            for buffer in graph.buffers[self.oldest]:
-                if graph.first[buffer] == self.oldest:
-                    self.early[self.space[buffer]] -= graph.size[buffer]
             self.oldest += 1
         self.free.discard(engine)
         self.port_free &= not choice.port

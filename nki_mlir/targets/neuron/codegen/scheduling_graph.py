@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+import numpy as np
+
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.op import Op, on_engine
 from nki_mlir.machine import Engine, Machine
@@ -30,33 +32,13 @@ class Choice(NamedTuple):
     port: bool
 
 
-class Needed:
-    """What program order needs of a memory at each step, and the most of it in any range of steps."""
-
-    def __init__(self, changes: Sequence[int], outside: int) -> None:
-        level = list(accumulate(changes, initial=outside))[1:]
-        self.peak = max(level)
-        self.levels = [level]                   # of each the maxima of twice as many steps as of the one before
-        width = 1
-        while 2 * width <= len(level):
-            before = self.levels[-1]
-            self.levels.append(list(map(max, before, before[width:])))
-            width *= 2
-
-    def most(self, first: int, end: int) -> int:
-        """In steps from ``first`` to before ``end``, of which there is one at least."""
-        power = (end - first).bit_length() - 1
-        level = self.levels[power]
-        return max(level[first], level[end - (1 << power)])
-
-
 class SchedulingGraph:
     """The steps of a run. ``choices``: on which engines each may run, the class's first; ``before`` and ``users``: the
     steps that it depends on, and that depend on it; ``buffers``: on chip, of this run alone, by number.
 
     By number of a buffer: ``held``, the buffers; ``size``, the bytes of a partition that each keeps from others;
     ``first`` and ``last``: the steps that use it first and last in program order. ``needed``, by memory, is what
-    program order needs; ``outside``: what buffers of several runs take of each.
+    program order needs at each step; ``outside``: what buffers of several runs take of each.
     """
 
     def __init__(self, steps: Sequence[InstructionStep], machine: Machine, outside: set[DeviceBuffer],
@@ -106,7 +88,7 @@ class SchedulingGraph:
             self.outside[buffer.space] += room(buffer, machine)
         self.held = list(self.numbers)
         self.takes_turns = len(set(self.tables) - {""}) > 1         # several sets of functions
-        self.needed = {space: Needed(self.changes(space), self.outside[space]) for space in SPACES}
+        self.needed = {space: self.outside[space] + np.cumsum(self.changes(space)) for space in SPACES}
         self.users: list[list[int]] = [[] for _ in self.ops]
         self.before: list[list[int]] = []
         regions = touched(steps, own_memory)
@@ -195,7 +177,7 @@ class SchedulingGraph:
                 totals[some[0].engine] += some[0].busy
         moved = [transfer for transfer in self.transfers if transfer is not None]
         totals["dma"] = sum(sum(transfer.parts) for transfer in moved) / self.machine.dma_engines
-        totals["hbm"] = sum(transfer.hbm_bytes for transfer in moved) / float(self.machine.costs.dma.hbm_bytes_per_ns)
+        totals["hbm"] = sum(transfer.hbm_bytes for transfer in moved) / self.machine.hbm_bytes_per_ns(1)
         return totals
 
     # -- ranks ---------------------------------------------------------------------------------------------------------

@@ -328,7 +328,7 @@ class _Run:
     def ns(self, op: Op) -> float:
         if op.queued:
             transfer = self.transfers.of(op)
-            return max(max(transfer.parts), transfer.hbm_bytes / float(self.machine.costs.dma.hbm_bytes_per_ns))
+            return max(max(transfer.parts), transfer.hbm_bytes / self.machine.hbm_bytes_per_ns(1))
         return float(self.machine.cost(op.runs_on, op.work()).busy)
 
     def ns_of_copy(self, buffer: DeviceBuffer) -> float:

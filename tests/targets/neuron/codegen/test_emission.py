@@ -161,3 +161,15 @@ def test_a_loop_that_runs_for_very_long_is_not_timed_to_its_end(monkeypatch: pyt
     made = np.zeros(code.output.shape, np.float32)
     simulate(program, [a.copy() for a in code.arrays], [made], 1)
     np.testing.assert_array_equal(made, code.expected())
+
+
+def test_bound__is_not_more_than_what_an_order_takes() -> None:
+    """One core gets more of HBM than its share, so that copies are bound by its DMA engines."""
+    b = Builder()
+    x, y = b.hbm("x", (128, 16 * 8192), "input"), b.hbm("y", (128, 16 * 8192), "output")
+    for k in range(16):
+        t = b.on_chip(f"t{k}", (128, 8192))
+        b.copy((t, 0, 128, 0, 8192), (x, 0, 128, 8192 * k, 8192))
+        b.copy((y, 0, 128, 8192 * k, 8192), (t, 0, 128, 0, 8192))
+    bound = Schedules(b.code).bound()
+    assert bound <= fastest.end_of(emit_code(b.code, Emission())) < 1.1 * bound

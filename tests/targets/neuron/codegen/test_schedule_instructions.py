@@ -175,3 +175,29 @@ def test_room__is_kept_for_what_program_order_needs(order: Order) -> None:
     most, _ = peak([life for life in Liveness(schedules.code).of.values() if life.buffer.space == "sbuf"])
     assert most <= machine_named("trn2").sbuf_bytes_per_partition
     allocate(schedules.code)
+
+
+def sums_in_chains(units: int) -> Builder:
+    """For each of two tiles the sum of two loads, and a chain of functions on it. SBUF holds ``units`` tiles."""
+    b = Builder()
+    width = b.code.machine.sbuf_bytes_per_partition // units // 32 * 8
+    x, y = b.hbm("x", (512, width), "input"), b.hbm("y", (256, width), "output")
+    for k in range(2):
+        one, other, total = (b.on_chip(f"{name}{k}", (128, width)) for name in ("one", "other", "total"))
+        whole = (total, 0, 128, 0, width)
+        b.copy((one, 0, 128, 0, width), (x, 256 * k, 128, 0, width))
+        b.copy((other, 0, 128, 0, width), (x, 256 * k + 128, 128, 0, width))
+        b.add(whole, (one, 0, 128, 0, width), (other, 0, 128, 0, width))
+        for _ in range(4):
+            b.activation(whole, whole, "exp")
+        b.copy((y, 128 * k, 128, 0, width), whole)
+    return b
+
+
+@pytest.mark.parametrize("units,early", [(4, True), (3, False)])
+def test_tiles_that_are_early__count_once(units: int, early: bool) -> None:
+    """While the first tile's chain runs, one unit is in use: the second tile's sum has room in three others."""
+    code = sums_in_chains(units).code
+    (run,) = Schedules(code).found(Order(share=0)).runs
+    second_sum, first_chain_end = 8 + 2, 6
+    assert (run.index(second_sum) < run.index(first_chain_end)) == early
