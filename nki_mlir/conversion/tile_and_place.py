@@ -46,9 +46,11 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
                         load_on_chip(op, placement.tiles)
                 nests = operations_of(kernel.op, lambda name: name in ("linalg.generic", "linalg.fill"))
                 done: list[Operation] = []
+                starts: list[tuple[Operation, float | int]] = []
                 for op in nests:
-                    if op not in done and in_hbm(op) and "nki.mask" not in op.attributes:
-                        write_on_tiles(op, placement, done)
+                    if in_hbm(op) and "nki.mask" not in op.attributes:
+                        done.append(op)
+                        write_on_tiles(op, placement, starts)
                 for op in done:
                     op.erase()
                 for op in operations_of(kernel.op, lambda name: name == "memref.load"):
@@ -57,23 +59,21 @@ class TileAndPlace(Pass, name="tile-and-place", writes=Level.WAIST):
                 drop_unread(kernel.op)
 
 
-def write_on_tiles(op: Operation, placement: Placement, done: list[Operation]) -> None:
-    """Write one operation on tiles. A fill that only starts the fold after it is part of that."""
+def write_on_tiles(op: Operation, placement: Placement, starts: list[tuple[Operation, float | int]]) -> None:
+    """Write one operation on tiles. A fill that only starts the fold after it is part of that: ``starts`` has with what
+    folds begin."""
     with errors_at(op):
         nest, symbols, gathers = read_nest(op)
         for one in gathers:
             placement.gather(op, one)
-        start: float | int | None = None
-        done.append(op)
         if isinstance(nest.body, Constant) and not nest.reduced:
-            value = nest.body.value
             fold = next_operation(op)
             if fold is not None and fold.name == "linalg.generic" and in_hbm(fold):
-                after, further, before = read_nest(fold)
+                after, _, before = read_nest(fold)
                 if after.reduced and not before and same_output(nest, after):
-                    op, nest, symbols, start = fold, after, further, value
-                    done.append(fold)
-        placement.write(op, nest, symbols, start)
+                    starts.append((fold, nest.body.value))
+                    return
+        placement.write(op, nest, symbols, next((value for fold, value in starts if fold == op), None))
 
 
 def next_operation(op: Operation) -> Operation | None:

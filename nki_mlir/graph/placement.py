@@ -6,7 +6,7 @@ Sums of products become matrix products of tiles that add up in PSUM.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import log2, prod
 
 from nki_mlir.bindings import Operation, Value
 from nki_mlir.diagnostics import Unsupported
@@ -17,12 +17,28 @@ from nki_mlir.graph.tiles import TileCache, Tiles
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, INT32
-from nki_mlir.waist.expression import Constant, Input, Node, Output, alu, below, converted, reads_output, rebuilt
+from nki_mlir.waist.expression import (
+    Alu,
+    Constant,
+    Convert,
+    Input,
+    Node,
+    Output,
+    alu,
+    below,
+    converted,
+    forms_of,
+    inputs_of,
+    reads_output,
+    rebuilt,
+)
 from nki_mlir.waist.recognize import Fold, fold_of, product_of
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
 MOST_KEPT = 64          # tiles of the left factor that stay on chip while the columns go by
-KEPT = 4            # the part of the on-chip memory for tiles that are kept between operations, one by this
+KEPT = 3            # the part of the on-chip memory for tiles that are kept between operations, one by this
+SHARE = 2           # a result stays that takes this part of it
+ROW = 256           # elements of a row that is long enough for a tile of rows
 NODES = 8           # of an expression, each of which may take a buffer, that tiles of full size are for
 
 
@@ -69,17 +85,15 @@ def tiled_product(nest: TileNest) -> TiledProduct | None:
 
 def write_product(tiles: Tiles, machine: Machine, product: TiledProduct, start: float | int | None) -> None:
     """One product of matrices."""
-    width = machine.psum_free_max if not lies_across(product.nest.inputs[product.right], product.inner,
-                                                     product.columns) else machine.partitions
     for strip in product.nest.windows(product.rows, machine.partitions):
         lefts: dict[int, Tile] = {}
-        for part in strip.windows(product.columns, min(width, machine.moving_free_max)):
+        for part in strip.windows(product.columns, min(machine.psum_free_max, machine.moving_free_max)):
             total = tiles.buffer((part.extents[product.rows], part.extents[product.columns]), FLOAT32, PSUM)
             for k, piece in enumerate(pieces(part, product.inner, machine.partitions)):
                 if k not in lefts:
-                    left = factor(tiles, piece, product.left, product.inner, product.rows)
+                    left = factor(tiles, machine, piece, product.left, product.inner, product.rows)
                     lefts |= {k: left} if k < MOST_KEPT else {}
-                right = factor(tiles, piece, product.right, product.inner, product.columns)
+                right = factor(tiles, machine, piece, product.right, product.inner, product.columns)
                 if k == 0:
                     tiles.fill(total, 0, (1, 2))
                 multiply(tiles, total, lefts.get(k, left), right)
@@ -96,17 +110,15 @@ def lies_across(operand: TileOperand, inner: int, other: int) -> bool:
     return operand.strides[inner] == 1 and operand.strides[other] not in (0, 1)
 
 
-def factor(tiles: Tiles, nest: TileNest, place: int, inner: int, other: int) -> Tile:
+def factor(tiles: Tiles, machine: Machine, nest: TileNest, place: int, inner: int, other: int) -> Tile:
     """A factor with the summed axis along the partitions; one that lies the other way round is transposed."""
     operand, counts = nest.inputs[place], (nest.extents[inner], nest.extents[other])
-    tile = tiles.buffer(counts, operand.dtype)
+    source = operand.tile(counts, (inner, other))
     if lies_across(operand, inner, other) and min(counts) > 1:
-        natural = tiles.buffer(counts[::-1], operand.dtype)
-        tiles.copy(natural, operand.tile(counts[::-1], (other, inner)))
-        tiles.copy(tile, natural, (1, 0))
-    else:
-        tiles.copy(tile, operand.tile(counts, (inner, other)))
-    return tile
+        parts = [part.inputs[place].tile((part.extents[other], counts[0]), (other, inner))
+                 for part in nest.windows(other, machine.partitions)]
+        return tiles.turned(source, parts)
+    return tiles.loaded(source)
 
 
 def multiply(tiles: Tiles, total: Tile, left: Tile, right: Tile) -> None:
@@ -151,6 +163,7 @@ class Placement:
         self.tiles.at(op, symbols)
         if not nest.reduced:
             return self.move(nest) if isinstance(nest.body, Input) else self.elementwise(nest)
+        nest = self.with_factors(nest)
         product = tiled_product(nest)
         if product is not None:
             return self.product(product, start)
@@ -187,13 +200,20 @@ class Placement:
 
     # -- boxes ---------------------------------------------------------------------------------------------------------
     def sizes(self, nest: TileNest, body: Node) -> list[int]:
-        """Sizes of boxes: the partitions, then as many of the inner axes as there is room for."""
+        """Sizes of boxes: the partitions, then as many of the inner axes as there is room for. Where the result can
+        stay on chip, a box has no more rows than there are partitions: so have tiles of who wrote and who reads it."""
         room = max(64, self.elements * NODES // max(NODES, len(list(below(body))) + len(nest.inputs)))
+        room = 1 << round(log2(room))
         sizes = [self.machine.partitions]
         for extent in reversed(nest.extents[1:]):
             sizes.insert(1, min(extent, room))
-            room = max(1, room // extent)
+            room = max(1, room // extent) if len(sizes) == 1 or not (self.stays(nest) and extent >= ROW) else 1
         return sizes
+
+    def stays(self, nest: TileNest) -> bool:
+        """Whether the result has room among the tiles that are kept."""
+        elements = prod(n for a, n in enumerate(nest.extents) if a not in nest.reduced)
+        return elements * nest.output.dtype.itemsize <= self.tiles.cache.bytes * self.machine.partitions // SHARE
 
     def arranged(self, nest: TileNest) -> list[TileNest]:
         """The nest with an axis along the partitions, one that is not reduced; in two parts where none divides."""
@@ -206,6 +226,9 @@ class Placement:
                                             * (1 if merged.output.strides[a] == 1 else 2), -a))
             return [merged.arranged(best)]
         axis, extent = axes[0], merged.extents[axes[0]]
+        columns = nest.extents[-1]
+        if ROW <= columns < extent and extent // columns >= self.machine.partitions and self.stays(nest):
+            return [merged.divided(axis, columns).arranged(axis)]
         rows = largest_divisor(extent, self.machine.partitions)
         if rows >= min(extent, 16) or extent <= self.machine.partitions:
             return [merged.divided(axis, extent // rows).arranged(axis)]
@@ -314,6 +337,23 @@ class Placement:
         self.tiles.compute(sizes, frozenset(), [(total, all_axes), (line, all_axes)], total, all_axes, both)
 
     # -- products ------------------------------------------------------------------------------------------------------
+    def with_factors(self, nest: TileNest) -> TileNest:
+        """The nest; a sum of products whose factors are computed reads them from buffers, to which they are written
+        first: each of their elements is in many products."""
+        factors = computed_factors(nest)
+        body, inputs = nest.body, list(nest.inputs)
+        for factor in factors:
+            axes = axes_of(nest, factor)
+            buffer = self.tiles.buffer([nest.extents[a] for a in axes], factor.dtype, HBM)
+            steps = dict(zip(axes, dense([nest.extents[a] for a in axes])))
+            operand = walked(buffer, [steps.get(a, 0) for a in range(len(nest.extents))])
+            extents = [n if a in axes else 1 for a, n in enumerate(nest.extents)]
+            self.elementwise(TileNest.of(extents, (), nest.inputs, operand, factor).without_unused)
+            loaded = Input(factor.dtype, len(inputs))
+            inputs.append(operand)
+            body = rebuilt(body, lambda node, old=factor, new=loaded: new if node == old else None)
+        return replace(nest, inputs=tuple(inputs)).with_body(body).without_unused if factors else nest
+
     def product(self, product: TiledProduct, start: float | int | None) -> None:
         """Tiles of the result, for each combination of the axes that no tile has."""
         nest = product.nest
@@ -329,6 +369,37 @@ def folded(nest: TileNest) -> Fold:
         raise Unsupported(feature="a reduction whose step is no sum, product, extreme or logical operation as engine "
                                   "instructions", instead="run this program on the CPU")
     return fold
+
+
+def computed_factors(nest: TileNest) -> list[Node]:
+    """The factors of a sum of products in float32 that are more than an input, if a matrix product has both."""
+    fold = fold_of(nest)
+    if fold is None or fold.fn != "add" or fold.dtype is not FLOAT32 or nest.output.dtype.is_integer:
+        return []
+    element = nest.expression(fold.value)
+    while isinstance(element, Convert):
+        element = element.value
+    if not (isinstance(element, Alu) and element.fn == "multiply"):
+        return []
+    left, right = factors = [unconverted(node) for node in element.args]
+    if left == right or any(node.dtype.is_integer or not inputs_of(node) or forms_of(node) for node in factors):
+        return []
+    mine, others = (axes_of(nest, node) for node in factors)
+    summed = {a for a in nest.reduced if nest.extents[a] > 1}
+    matrices = summed and summed <= {*mine} & {*others} and {*mine} - {*others} and {*others} - {*mine}
+    return [node for node in factors if not isinstance(node, Input)] if matrices else []
+
+
+def unconverted(node: Node) -> Node:
+    """What is converted to the float32 in which engines multiply and add: of fewer bits, or float32 itself."""
+    while isinstance(node, Convert) and node.dtype is FLOAT32 and node.value.dtype.is_float:
+        node = node.value
+    return node
+
+
+def axes_of(nest: TileNest, node: Node) -> list[int]:
+    """The axes along which a part of the body differs."""
+    return [a for a, n in enumerate(nest.extents) if n > 1 and any(nest.inputs[k].moves(a) for k in inputs_of(node))]
 
 
 def largest_divisor(number: int, limit: int) -> int:

@@ -57,7 +57,40 @@ class Elements:
 
     def may_meet(self, other: "Elements") -> bool:
         (low, high), (least, most) = self.span(), other.span()
-        return self.buffer == other.buffer and (self.terms != other.terms or (low < most and least < high))
+        if self.terms != other.terms:
+            return self.buffer == other.buffer
+        return low < most and least < high and not self.lies_beside(other) and self.buffer == other.buffer
+
+    def lies_beside(self, other: "Elements") -> bool:
+        """Whether both have columns of the same rows, which are not the same ones."""
+        (step, _), (same, _) = self.access.dims[0], other.access.dims[0]
+        if step != same or step <= 0 or self.access.dtype is not other.access.dtype:
+            return False
+        columns = [(e.access.free.const % step, replace(e.access, dims=((1, 1), *e.access.dims[1:])).reach())
+                   for e in (self, other)]
+        (low, high), (least, most) = [(start + below, start + above + 1) for start, (below, above) in columns]
+        return min(low, least) >= 0 and max(high, most) <= step and (high <= least or most <= low)
+
+    def part_in(self, other: "Elements") -> tuple[list[int], list[int]] | None:
+        """Where in another pattern these elements are a box: its starts and, by dim of the other, its counts. Rows are
+        the other's first ones. A dim of the other that these do not have has one element."""
+        mine, theirs = self.access, other.access
+        if mine.dtype is not theirs.dtype or mine.dims[0][0] != theirs.dims[0][0] or (
+                mine.dims[0][1] > theirs.dims[0][1]):
+            return None
+        counts = [mine.dims[0][1]]
+        free = [dim for dim in mine.dims[1:] if dim[1] > 1]
+        for step, count in theirs.dims[1:]:
+            here = bool(free) and free[0][0] == step and free[0][1] <= count
+            counts.append(free.pop(0)[1] if here else 1)
+        rest, starts = mine.free.const - theirs.free.const, [0] * len(counts)
+        if free or rest < 0 or any(step <= 0 for step, _ in theirs.dims):
+            return None
+        for k in sorted(range(1, len(counts)), key=lambda k: -theirs.dims[k][0]):
+            step, count = theirs.dims[k]
+            starts[k] = min(rest // step, count - counts[k])
+            rest -= starts[k] * step
+        return None if rest or self.terms != other.terms or self.buffer != other.buffer else (starts, counts)
 
 
 def elements_of(tile: Tile, symbols: tuple[Value, ...]) -> Elements:
@@ -98,10 +131,25 @@ class TileCache:
         self.tiles = {elements: tile for elements, tile in self.tiles.items() if elements.buffer != memory}
 
     def find(self, wanted: Elements) -> Tile | None:
+        """The tile that has the elements, or the part of one."""
         tile = self.tiles.pop(wanted, None)
         if tile is not None:
             self.tiles[wanted] = tile
-        return tile
+            return tile
+        for elements, whole in self.tiles.items():
+            part = wanted.part_in(elements)
+            if part is not None:
+                self.tiles[elements] = self.tiles.pop(elements)
+                return self.part_of(whole, wanted, *part)
+        return None
+
+    @staticmethod
+    def part_of(whole: Tile, wanted: Elements, starts: Sequence[int], counts: Sequence[int]) -> Tile:
+        """A box of a tile, with the dims that are wanted."""
+        access = whole.access.box(starts, counts)
+        steps = iter([dim for dim in access.dims[1:] if dim[1] > 1])
+        dims = tuple(next(steps) if n > 1 else (1, 1) for _, n in wanted.access.dims[1:])
+        return replace(whole, access=replace(access, dims=(access.dims[0], *dims)))
 
     def stored(self, elements: Elements, tile: Tile) -> None:
         """A tile was written to elements, which others may have, too."""
@@ -166,16 +214,31 @@ class Tiles:
 
         An operand that stays the same over ``first`` is in every partition.
         """
-        axes = (first, *(a for a, n in enumerate(extents) if a != first and operand.moves(a)))
-        counts = [extents[a] for a in axes]
-        source = operand.tile(counts, axes)
+        axes = loaded_axes(operand, extents, first)
+        return self.loaded(operand.tile([extents[a] for a in axes], axes)), axes
+
+    def loaded(self, source: Tile) -> Tile:
+        """A tile of HBM on chip."""
         elements = elements_of(source, self.symbols)
         tile = self.cache.find(elements)
         if tile is None:
-            tile = self.buffer(counts, operand.dtype)
+            tile = self.buffer(source.shape, source.dtype)
             self.copy(tile, source)
             self.cache.keep(elements, tile)
-        return tile, axes
+        return tile
+
+    def turned(self, source: Tile, parts: Sequence[Tile]) -> Tile:
+        """A tile of HBM on chip, loaded in parts the other way round and transposed there."""
+        elements = elements_of(source, self.symbols)
+        tile = self.cache.find(elements)
+        if tile is None:
+            tile, start = self.buffer(source.shape, source.dtype), 0
+            for part in parts:
+                counts = part.shape[::-1]
+                self.copy(replace(tile, access=tile.access.box((0, start), counts)), self.loaded(part), (1, 0))
+                start += counts[1]
+            self.cache.keep(elements, tile)
+        return tile
 
     def write(self, op: NisaOp) -> None:
         """An instruction as it is."""
@@ -197,6 +260,11 @@ class Tiles:
         target = self.writer.view(output, axes, self.symbols, reduced) if reduced else self.view(output, kept)
         self.writer.generic(loops, views, [target], body.dtype,
                             lambda s, ins, outs: [expression(body, s, ins, outs, {})], forms_of(body))
+
+
+def loaded_axes(operand: TileOperand, extents: Sequence[int], first: int) -> tuple[int, ...]:
+    """The axes of a tile on chip: the one along the partitions, and those that the operand moves along."""
+    return (first, *(a for a, n in enumerate(extents) if a != first and operand.moves(a)))
 
 
 def expression(node: Node, s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value], known: dict[Node, Value]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Graphs of any size on tiles: values on the simulator against JAX, and the sizes of what is made."""
 
+from math import prod
+
 import numpy as np
 import pytest
 
@@ -9,10 +11,17 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
 from nki_mlir.bindings import ir, operations_of  # noqa: E402
+from nki_mlir.dialects.access import Access, Linear  # noqa: E402
+from nki_mlir.dialects.isa.program import descriptors  # noqa: E402
+from nki_mlir.dialects.kernel_function import the_kernel  # noqa: E402
 from nki_mlir.frameworks.stablehlo import simulate_linked  # noqa: E402
+from nki_mlir.graph.tiles import Elements  # noqa: E402
 from nki_mlir.graph.upstream import graph_context  # noqa: E402
 from nki_mlir.passes.pass_manager import run_passes  # noqa: E402
 from nki_mlir.passes.pipelines import passes_to  # noqa: E402
+from nki_mlir.scalar.dtypes import FLOAT32  # noqa: E402
+from nki_mlir.targets.neuron.codegen.mlir_records import read_code  # noqa: E402
+from nki_mlir.targets.neuron.codegen.records import InstructionStep, nodes_in  # noqa: E402
 
 from ..tolerances import assert_within, product_bound  # noqa: E402
 
@@ -109,3 +118,83 @@ def test_tiles__fit_on_chip():
     on_chip = [k for k in kinds if k.memory_space.value != "hbm"]
     assert on_chip and all(k.shape[0] <= 128 and np.prod(k.shape[1:]) <= 1024 for k in on_chip)
     assert all(np.prod(k.shape[1:]) <= 512 for k in on_chip if k.memory_space.value == "psum")
+
+
+@pytest.mark.parametrize("function", [
+    lambda a: (a.T @ a, a.T @ (a + 1)), lambda a: jnp.einsum("hqd,hkd->hqk", *(a.reshape(10, 20, 300)[:4],) * 2),
+    lambda a: jnp.einsum("qhd,khd->hqk", *(a.reshape(20, 10, 300),) * 2),
+    lambda a: a.reshape(20, 10, 300).transpose(1, 0, 2).reshape(200, 300) @ a.T,
+    lambda a: (a @ a.T) + (a @ a[::-1].T) @ (a @ a.T), lambda a: (t := a.T.copy(), t + 1, t @ a),
+    lambda a: jax.lax.fori_loop(0, 3, lambda i, x: (x.T @ x)[:200, :200] * 1e-3 + x.T * i, a[:, :200]),
+], ids=lambda value: str(value.__code__.co_firstlineno))
+def test_transposed_operands(function):
+    agrees(function, A, tolerance=2e-3)                 # products of products of 300 elements
+
+
+def transformer_layer(x, wq, wk, wv, wo, up, down):
+    """One of 8 heads, causal, whose products are bfloat16."""
+    steps, width = x.shape
+
+    def heads(t):
+        return t.reshape(steps, 8, -1).swapaxes(0, 1)
+
+    def normal(t):
+        wide = t.astype(jnp.float32)
+        return (wide * jax.lax.rsqrt((wide * wide).mean(-1, keepdims=True) + 1e-6)).astype(t.dtype)
+    q, k, v = (heads(normal(x) @ w) for w in (wq, wk, wv))
+    scores = (q @ k.swapaxes(1, 2)).astype(jnp.float32) * (width // 8) ** -0.5
+    weights = jax.nn.softmax(jnp.where(jnp.tri(steps, dtype=bool), scores, -1e9), axis=-1).astype(x.dtype)
+    x = x + (weights @ v).swapaxes(0, 1).reshape(steps, width) @ wo
+    return x + jax.nn.gelu(normal(x) @ up) @ down
+
+
+def test_a_transformer_layer__stays_on_chip_between_its_operations():
+    """Its HBM traffic is at most 1.5 times its arguments and its result, in runs of 512 bytes or more."""
+    steps, width = 256, 512
+    shapes = [(steps, width), *[(width, width)] * 4, (width, 4 * width), (4 * width, width)]
+    arguments = [jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes]
+    with graph_context(), ir.Location.unknown():
+        module = ir.Module.parse(jax.jit(transformer_layer).lower(*arguments).as_text())
+        run_passes(module, passes_to("nisa", module))
+        ops = [node.op for node in nodes_in(read_code(the_kernel(module)).body) if isinstance(node, InstructionStep)]
+    moved = [(prod(t.shape) * t.dtype.itemsize, descriptors(op)) for op in ops if op.queued
+             for _, t in op.operands() if t.space == "hbm"]
+    least = 2 * (sum(prod(shape) for shape in shapes) + steps * width)
+    assert sum(nbytes for nbytes, _ in moved) <= 1.5 * least
+    assert sum(nbytes for nbytes, (_, run) in moved if run < 512) <= 0.05 * least
+
+
+def test_a_transformer_layer__agrees():
+    shapes = [(64, 128), *[(128, 128)] * 4, (128, 512), (512, 128)]
+    arguments = [(RANDOM.standard_normal(shape) / (4 if k else 1)).astype(jnp.bfloat16)
+                 for k, shape in enumerate(shapes)]
+    got, = simulate_linked(jax.jit(transformer_layer).lower(*arguments).as_text(), arguments)
+    expected = jax.jit(transformer_layer)(*(a.astype(np.float32) for a in arguments))
+    # Intermediate results are rounded to bfloat16, whose steps at the largest are 2**-8 of it.
+    assert np.abs(got.astype(np.float32) - expected).max() <= 8 * 2.0**-8 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_parts_of_tiles__are_the_elements_that_are_wanted(seed):
+    """Against all elements, one by one: what is a part of another pattern, and what does not meet."""
+    draw = np.random.default_rng(seed)
+
+    def pattern():
+        rows, columns = draw.integers(1, 5, 2)
+        dims = ((16, int(rows)), *[(4, int(draw.integers(1, 4)))] * int(draw.integers(0, 2)), (1, int(columns)))
+        return Elements("buffer", Access(FLOAT32, None, Linear(int(draw.integers(0, 24))), dims), frozenset())
+
+    def elements(access):
+        numbers = np.full([1] * len(access.dims), access.free.const)
+        for axis, (step, count) in enumerate(access.dims):
+            numbers = numbers + step * np.arange(count).reshape([-1 if a == axis else 1 for a in range(len(access.dims))])
+        return numbers
+    for _ in range(200):
+        one, other = pattern(), pattern()
+        mine, theirs = elements(one.access), elements(other.access)
+        if not one.may_meet(other):
+            assert not set(mine.flat) & set(theirs.flat)
+        part = one.part_in(other)
+        if part is not None:
+            box = theirs[tuple(slice(start, start + count) for start, count in zip(*part))]
+            np.testing.assert_array_equal(box.reshape(mine.shape), mine)
