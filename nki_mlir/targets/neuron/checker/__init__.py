@@ -81,7 +81,7 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
     relation = HappensBefore(trace)
     words = Descriptions(programs, relation)
     found = report.violations
-    memory = MemoryCheck(trace, relation, VIOLATIONS)
+    memory = MemoryCheck(trace, VIOLATIONS)
     for conflict in memory.conflicts:
         if conflict.certain:
             found.append(words.unordered(conflict))

@@ -2,8 +2,7 @@
 """What the events of a trace do to memory: conflicting accesses without an order, reads of bytes that nothing wrote."""
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import gcd
 from typing import NamedTuple
 
@@ -14,24 +13,10 @@ from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import DeviceLiveRange, Program, Variable
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp
 from nki_mlir.dialects.op import FRESH, Op
+from nki_mlir.targets.neuron.checker.conflicts import Conflict, Conflicts
 from nki_mlir.targets.neuron.checker.footprint import ByteFootprint, Memory, runs_of
-from nki_mlir.targets.neuron.checker.happens_before import HappensBefore
 from nki_mlir.targets.neuron.checker.live_ranges import LiveBuffers
 from nki_mlir.targets.neuron.checker.trace import Event, StreamTrace
-
-BUCKETS = 256                   # that a row of an on-chip memory is cut into
-HBM_BUCKETS = 64
-
-
-@dataclass(slots=True, eq=False)
-class MemoryAccess:
-    """An event reads or writes; ``seen``: the query that looked at it last."""
-
-    footprint: ByteFootprint
-    event: Event
-    writes: bool
-    seen: int = -1
-    live: bool = True
 
 
 class OperandTouch(NamedTuple):
@@ -41,18 +26,6 @@ class OperandTouch(NamedTuple):
     reads: bool
     writes: bool
     must_be_written: bool
-
-
-class Conflict(NamedTuple):
-    """Two accesses of one byte, of which one at least writes, and which nothing orders."""
-
-    first: Event
-    then: Event
-    writes: tuple[bool, bool]
-    memory: Memory
-    partition: int
-    byte: int
-    certain: bool
 
 
 class UnwrittenByte(NamedTuple):
@@ -128,58 +101,6 @@ class Operands:
         return touches
 
 
-class Conflicts:
-    """Looks at accesses in the order of the trace. An access is forgotten when a later one implies it."""
-
-    def __init__(self, relation: HappensBefore, sizes: dict[Memory, int]) -> None:
-        self.relation = relation
-        self.widths = {memory: max(256, -(-size // (BUCKETS if memory[0] in ("sbuf", "psum") else HBM_BUCKETS)))
-                       for memory, size in sizes.items()}
-        self.buckets: dict[tuple[Memory, int], list[MemoryAccess]] = {}
-        self.latest: dict[tuple[ByteFootprint, bool, int], MemoryAccess] = {}
-        self.queries = 0
-
-    def add(self, event: Event, footprint: ByteFootprint, writes: bool) -> Iterator[Conflict]:
-        """The conflicts of an access with those before it, which it then joins."""
-        width = self.widths.get(footprint.memory)
-        if width is None:
-            return
-        self.queries += 1
-        query, relation = self.queries, self.relation
-        keys = [(footprint.memory, k) for k in range(footprint.low // width, (footprint.high - 1) // width + 1)]
-        for key in keys:
-            entries = self.buckets.get(key)
-            if not entries:
-                continue
-            dead = False
-            for access in entries:
-                if access.live and access.seen != query:
-                    access.seen = query
-                    if (writes or access.writes) and access.event is not event:
-                        other, theirs = access.event, access.footprint
-                        if theirs.low < footprint.high and footprint.low < theirs.high:
-                            if relation.ordered(other, event):
-                                if writes and footprint.covers(theirs):
-                                    access.live = False
-                            elif (at := theirs.shared(footprint)) is not None:
-                                yield Conflict(other, event, (access.writes, writes), footprint.memory, *at,
-                                               theirs.certain(footprint))
-                dead |= not access.live
-            if dead:
-                entries[:] = [a for a in entries if a.live]
-        # Of equal accesses of one engine the later one says all.
-        lane = event.lane if event.queue_lane < 0 else -1
-        before = self.latest.get((footprint, writes, lane)) if lane >= 0 else None
-        if before is not None and before.live:
-            before.event = event
-            return
-        access = MemoryAccess(footprint, event, writes)
-        if lane >= 0:
-            self.latest[footprint, writes, lane] = access
-        for key in keys:
-            self.buckets.setdefault(key, []).append(access)
-
-
 class WrittenBytes:
     """Which bytes of a memory have been written. Partitions that all footprints treat alike are one row."""
 
@@ -238,9 +159,9 @@ class WrittenBytes:
 
 
 class MemoryCheck:
-    """All accesses of a trace."""
+    """All accesses of a trace whose events have their clocks."""
 
-    def __init__(self, trace: StreamTrace, relation: HappensBefore, limit: int) -> None:
+    def __init__(self, trace: StreamTrace, limit: int) -> None:
         self.limit = limit
         self.conflicts: list[Conflict] = []
         self.unwritten: list[UnwrittenByte] = []
@@ -251,28 +172,28 @@ class MemoryCheck:
             [step] if isinstance(step, Event) else [e for e in step.events if e.queue_lane < 0])]
         touches = [(event, operands.touches(event)) for event in events]
         self.measure(touches)
-        self.order(touches, relation)
+        self.order(touches)
         self.initialise(touches, [LiveBuffers(program) for program in trace.programs])
 
     def measure(self, touches: Sequence[tuple[Event, list[OperandTouch]]]) -> None:
-        self.sizes: dict[Memory, int] = {}
-        written: set[Memory] = set()
+        sizes: dict[Memory, int] = {}
+        written: dict[Memory, None] = {}
         self.footprints: dict[Memory, dict[ByteFootprint, None]] = {}
         for event, operands in touches:
             for footprint, _, writes, _ in operands:
                 memory = footprint.memory
-                size = self.sizes.get(memory, 0)
+                size = sizes.get(memory, 0)
                 if footprint.high > size:
-                    self.sizes[memory] = footprint.high
+                    sizes[memory] = footprint.high
                     if memory[0] in ("sbuf", "psum"):
                         self.ends[memory] = footprint.high, event
                 if writes:
-                    written.add(memory)
+                    written[memory] = None
                 self.footprints.setdefault(memory, {})[footprint] = None
         self.changed = written
 
-    def order(self, touches: Sequence[tuple[Event, list[OperandTouch]]], relation: HappensBefore) -> None:
-        conflicts = Conflicts(relation, {m: size for m, size in self.sizes.items() if m in self.changed})
+    def order(self, touches: Sequence[tuple[Event, list[OperandTouch]]]) -> None:
+        conflicts = Conflicts({memory: list(self.footprints[memory]) for memory in self.changed})
         pairs: set[tuple[object, ...]] = set()
         for event, operands in touches:
             for footprint, reads, writes, _ in operands:

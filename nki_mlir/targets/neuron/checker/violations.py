@@ -5,8 +5,9 @@ from collections.abc import Hashable, Sequence
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.program import DeviceLiveRange, Program
+from nki_mlir.targets.neuron.checker.conflicts import Conflict
 from nki_mlir.targets.neuron.checker.happens_before import HappensBefore
-from nki_mlir.targets.neuron.checker.memory import Conflict, Stray, UnwrittenByte
+from nki_mlir.targets.neuron.checker.memory import Stray, UnwrittenByte
 from nki_mlir.targets.neuron.checker.trace import Event
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nki_mlir.dialects.isa import instruction as isa
-from nki_mlir.targets.neuron.checker.memory import Conflict
+from nki_mlir.targets.neuron.checker.conflicts import Conflict
 from nki_mlir.targets.neuron.checker.trace import CoreMeeting, Event, StreamTrace
 from nki_mlir.targets.neuron.order import EngineStep, QueueStep, Step
 
