@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The checker of streams: what the emission makes is proved, what is broken is refused with the instructions."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -191,6 +192,27 @@ def test_a_deadlock__shows_its_cycle():
 @pytest.mark.parametrize("seed", range(6))
 def test_what_the_emission_makes__is_sound(seed, options):
     assert check_streams([emit_code(RandomCode(seed, 30).code, options)]).violations == []
+
+
+def lines_to_check(steps: int) -> float:
+    """Lines that the checker executes for each instruction of a program whose tiles overlap in part."""
+    program = emit_code(RandomCode(3, steps, loops=False).code, Emission(reorder=False))
+    executed = 0
+
+    def line(frame, event, argument):
+        nonlocal executed
+        executed += event == "line"
+        return line
+    sys.settrace(lambda frame, event, argument: line if "/checker/" in frame.f_code.co_filename else None)
+    try:
+        check_streams([program])
+    finally:
+        sys.settrace(None)
+    return executed / sum(map(len, program.streams.values()))
+
+
+def test_the_work_for_an_instruction__does_not_grow_with_the_program():
+    assert lines_to_check(600) < 1.5 * lines_to_check(200)
 
 
 @pytest.mark.parametrize("loops", [False, True])

@@ -12,7 +12,7 @@ all hold. What then holds is true of every run: at the first wait in it that sta
 all events before agreed with the relation, and so the semaphore was too low.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -187,14 +187,15 @@ class HappensBefore:
                 (only, updates), = epoch.updates.items()
                 if not self.trace.is_queue[only] and not updates.down_indices:
                     continue                # one engine that counts up: exact
-            confirmed = self.confirmed(event, event.instruction.waits[number].value, epoch)
+            confirmed = self.confirmed(event, event.instruction.waits[number].value, epoch, implied)
             kept = {one: min(count, confirmed.get(one, 0)) for one, count in implied.items()}
             if kept != implied:
                 self.implied[key], changed = {one: count for one, count in kept.items() if count}, True
         return changed
 
-    def confirmed(self, wait: Event, value: int, epoch: Epoch) -> dict[int, int]:
-        """The updates without which a wait cannot start, as the relation has it: by lane the index of the last."""
+    def confirmed(self, wait: Event, value: int, epoch: Epoch, guessed: dict[int, int]) -> dict[int, int]:
+        """The guessed updates without which a wait cannot start, as the relation has it: by lane the index of the
+        last."""
         def possible(lane: int, of: tuple[int, int] | None) -> int:
             """How many updates of a lane may be done while ``of`` (lane, index) is not complete, and before the wait
             starts."""
@@ -210,16 +211,18 @@ class HappensBefore:
         def certain(lane: int, updates: Updates) -> int:
             known = wait.index - 1 if lane == wait.lane else wait.clock[lane]
             return bisect_left(updates.down_indices, known + 1)
-        return self.implied_updates(value, epoch, possible, certain)
+        return self.implied_updates(value, epoch, possible, certain, guessed)
 
     def implied_updates(self, value: int, epoch: Epoch, possible: Callable[[int, tuple[int, int] | None], int],
-                        certain: Callable[[int, Updates], int]) -> dict[int, int]:
+                        certain: Callable[[int, Updates], int], guessed: dict[int, int] | None = None
+                        ) -> dict[int, int]:
         """``possible`` gives how many updates of a lane may be done without a certain one, ``certain`` how many that
-        count down are done before the wait."""
+        count down are done before the wait. With ``guessed``, no more than that."""
         down = sum(sums_at(u.down_sums, certain(lane, u)) for lane, u in epoch.updates.items() if u.down_indices)
         made: dict[int, int] = {}
         for lane, updates in epoch.updates.items():
-            if not updates.indices:
+            most = len(updates.indices) if guessed is None else bisect_right(updates.indices, guessed.get(lane, 0))
+            if not most:
                 continue
             in_parts = self.reports_in_parts(lane, updates)
 
@@ -239,7 +242,8 @@ class HappensBefore:
                     else:
                         total += sums_at(updates.sums, k)
                 return total >= value
-            count = first_true(len(updates.indices), reachable_without)
+            # Most guesses hold: then one look is enough.
+            count = first_true(most, reachable_without) if reachable_without(most - 1) else most
             if count:
                 made[lane] = updates.indices[count - 1]
         return made

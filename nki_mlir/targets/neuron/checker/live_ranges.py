@@ -1,50 +1,89 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The buffers that a program says are live, and whether what an instruction touches lies in one of them."""
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import accumulate
 
 from nki_mlir.dialects.isa.program import DeviceLiveRange, Program
 from nki_mlir.machine import Engine
 from nki_mlir.targets.neuron.checker.footprint import ByteFootprint
 from nki_mlir.targets.neuron.checker.trace import Event
 
-PLACES = 32                     # instructions of a stream whose live ranges are kept together
+NEAR = 1 << 12                  # bytes of a row whose buffers are kept together
+
+
+class BuffersOfAddress:
+    """The buffers that lie at the same bytes, one after the other."""
+
+    def __init__(self, space: str, buffers: list[DeviceLiveRange], lengths: dict[Engine, int]) -> None:
+        self.space, self.bytes = space, buffers[0]
+        self.parts = range(self.bytes.byte // NEAR, (self.bytes.byte + self.bytes.size) // NEAR + 1)
+        spans: dict[Engine, list[tuple[int, int, DeviceLiveRange]]] = defaultdict(list)
+        for live in buffers:
+            for engine, first, last in live.spans:
+                spans[engine].append((first, min(last, lengths[engine]), live))
+        self.spans = {engine: sorted(of, key=lambda span: span[:2]) for engine, of in spans.items()}
+        self.firsts = {engine: [first for first, _, _ in of] for engine, of in self.spans.items()}
+        self.ends = {engine: list(accumulate((last for _, last, _ in of), max)) for engine, of in self.spans.items()}
+
+    def at(self, event: Event) -> Iterator[DeviceLiveRange]:
+        """Those that are live at an instruction."""
+        spans = self.spans.get(event.engine)
+        if spans is None:
+            return
+        ends, k = self.ends[event.engine], bisect_right(self.firsts[event.engine], event.pc) - 1
+        while k >= 0 and ends[k] >= event.pc:
+            _, last, live = spans[k]
+            if event.pc <= last:
+                yield live
+            k -= 1
 
 
 class LiveBuffers:
-    """The live ranges of a core's program, by where they are in which stream."""
+    """The live ranges of a core's program, by their addresses."""
 
     def __init__(self, program: Program) -> None:
         self.known = bool(program.live)
-        self.near: dict[tuple[Engine, str, int], list[tuple[int, int, DeviceLiveRange]]] = defaultdict(list)
+        lengths = {engine: len(stream) for engine, stream in program.streams.items()}
+        alike: dict[tuple[object, ...], list[DeviceLiveRange]] = defaultdict(list)
         for live in program.live:
-            for engine, first, last in live.spans:
-                last = min(last, len(program.streams[engine]))
-                for part in range(first // PLACES, last // PLACES + 1):
-                    self.near[engine, live.space, part].append((first, last, live))
-        self.found: dict[tuple[Engine, int, ByteFootprint], DeviceLiveRange | None] = {}
-        self.begun: set[DeviceLiveRange] = set()
+            alike[live.space, live.partition, live.partitions, live.byte, live.size].append(live)
+        self.all = [BuffersOfAddress(lives[0].space, lives, lengths) for lives in alike.values()]
+        self.near: dict[tuple[str, int], list[BuffersOfAddress]] = defaultdict(list)
+        for buffers in self.all:
+            for part in buffers.parts:
+                self.near[buffers.space, part].append(buffers)
+        self.containing: dict[ByteFootprint, list[BuffersOfAddress]] = {}
+        self.sharing: dict[BuffersOfAddress, list[BuffersOfAddress]] = {}
+        self.begun: set[int] = set()
 
     def at(self, event: Event, space: str) -> Iterator[DeviceLiveRange]:
         """Those that are live at an instruction."""
-        for first, last, live in self.near.get((event.engine, space, event.pc // PLACES), ()):
-            if first <= event.pc <= last:
-                yield live
+        for buffers in self.all:
+            if buffers.space == space:
+                yield from buffers.at(event)
 
-    def around(self, event: Event, footprint: ByteFootprint, space: str) -> DeviceLiveRange | None:
+    def around(self, event: Event, footprint: ByteFootprint, space: str
+               ) -> tuple[BuffersOfAddress, DeviceLiveRange] | None:
         """One in which all lies that the instruction touches there."""
-        key = event.engine, event.pc, footprint
-        if key not in self.found:
-            self.found[key] = next((live for live in self.at(event, space) if contains(live, footprint)), None)
-        return self.found[key]
+        found = self.containing.get(footprint)
+        if found is None:
+            near = self.near.get((space, footprint.low // NEAR), ())
+            found = self.containing[footprint] = [buffers for buffers in near if contains(buffers.bytes, footprint)]
+        return next(((buffers, live) for buffers in found for live in buffers.at(event)), None)
 
-    def begins(self, live: DeviceLiveRange, event: Event) -> bool:
+    def begins(self, buffers: BuffersOfAddress, live: DeviceLiveRange, event: Event) -> bool:
         """Whether an event is the first in a buffer that shares no byte with another one that is live there."""
-        if live in self.begun:
+        if id(live) in self.begun:
             return False
-        self.begun.add(live)
-        return not any(other is not live and share_bytes(live, other) for other in self.at(event, live.space))
+        self.begun.add(id(live))
+        sharing = self.sharing.get(buffers)
+        if sharing is None:
+            near = dict.fromkeys(other for part in buffers.parts for other in self.near[buffers.space, part])
+            sharing = self.sharing[buffers] = [other for other in near if share_bytes(buffers.bytes, other.bytes)]
+        return not any(one is not live for other in sharing for one in other.at(event))
 
 
 def contains(live: DeviceLiveRange, footprint: ByteFootprint) -> bool:

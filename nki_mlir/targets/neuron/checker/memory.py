@@ -221,8 +221,8 @@ class MemoryCheck:
                         if id(event.instruction) not in stray and len(self.strays) < self.limit:
                             stray.add(id(event.instruction))
                             self.strays.append(Stray(event, footprint))
-                    elif live.begins(around, event):
-                        written[footprint.memory].begin(around)
+                    elif live.begins(*around, event):
+                        written[footprint.memory].begin(around[1])
             for footprint, _, _, whole in operands:
                 flags = written.get(footprint.memory)
                 if whole and flags is not None and footprint.initialised < flags.version and footprint.symbolic is None:
