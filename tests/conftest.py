@@ -2,6 +2,7 @@
 """What all tests share: one thread a worker, property tests that try the same examples each time, markers."""
 
 import os
+from typing import Any
 from zlib import crc32
 
 # Workers run side by side; threads of the libraries inside each would only compete.
@@ -17,8 +18,13 @@ os.environ.setdefault("NKI_MLIR_TRACEBACK", "full")
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+from nki_mlir.dialects.isa.program import Program  # noqa: E402
 from nki_mlir.targets.cpu.pipeline import PIPELINE  # noqa: E402
+from nki_mlir.targets.neuron.checker import check_streams  # noqa: E402
+from nki_mlir.targets.neuron.checker.violations import UnwrittenBytes  # noqa: E402
+from nki_mlir.targets.neuron.codegen import emission  # noqa: E402
 from nki_mlir.targets.neuron.codegen.emission import Emission  # noqa: E402
+from nki_mlir.targets.neuron.codegen.records import Code  # noqa: E402
 
 from .forced_passes import FORCED, OPTIONAL  # noqa: E402
 
@@ -39,6 +45,32 @@ def order_of_streams(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     that every kernel tests scheduling, too."""
     if crc32(request.node.nodeid.encode()) % 2:
         monkeypatch.setattr("nki_mlir.targets.neuron.codegen.emission.emit_for_values", lambda emit: emit(Emission()))
+
+
+@pytest.fixture(autouse=True)
+def streams_are_proved(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is emitted in a quarter of the tests, in `make fuzz` in all, goes through the checker of streams. Kernels of
+    tests may read what nothing has written; all else that it finds is the emission's fault."""
+    if crc32(request.node.nodeid.encode()) % 4 and os.environ.get("HYPOTHESIS_PROFILE") != "fuzz":
+        return
+    emit_code, emit_cores = emission.emit_code, emission.emit_cores
+
+    def emit_sound_code(code: Code, options: Emission) -> Program:
+        program = emit_code(code, options)
+        assert faults_of_emission([program]) == []
+        return program
+
+    def emit_sound_cores(*arguments: Any, **options: Any) -> list[Program]:
+        programs = emit_cores(*arguments, **options)
+        assert len(programs) == 1 or faults_of_emission(programs) == []
+        return programs
+    monkeypatch.setattr(emission, "emit_code", emit_sound_code)
+    monkeypatch.setattr(emission, "emit_cores", emit_sound_cores)
+
+
+def faults_of_emission(programs: list[Program]) -> list[str]:
+    """What the checker finds that no kernel can cause."""
+    return [str(error) for error in check_streams(programs).violations if not isinstance(error, UnwrittenBytes)]
 
 
 CPU = "nki_mlir.targets.cpu"

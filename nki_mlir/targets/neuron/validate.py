@@ -162,5 +162,7 @@ def check_program(program: Program) -> Program:
     validator.header()
     for engine in program.streams:
         for pc, error in validator.stream(engine):
-            raise BadProgram(what=f"{engine.asm} {pc:04d}: {error.headline}")
+            broken = BadProgram(what=f"{engine.asm} {pc:04d}: {error.headline}")
+            broken.located(program.streams[engine][pc].location)
+            raise broken
     return program

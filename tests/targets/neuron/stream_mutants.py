@@ -264,18 +264,26 @@ def another_engine(program: Program, rng: random.Random) -> Iterator[Program]:
 
 
 # -- marks -------------------------------------------------------------------------------------------------------------
+def used(program: Program, space: str) -> int:
+    """Bytes of a partition up to the last that an instruction touches."""
+    tiles = [tile for stream in program.streams.values() for i in stream if isinstance(i.op, Op)
+             for _, tile in i.op.operands() if tile.space == space and not tile.access.symbols_used()]
+    return max(((t.access.free.const + sum(max(0, step) * (count - 1) for step, count in t.access.free_dims) + 1)
+                * t.dtype.itemsize for t in tiles), default=0)
+
+
 @mutation
 def sbuf_mark(program: Program, rng: random.Random) -> Iterator[Program]:
-    if program.sbuf_bytes:
-        yield replace(program, sbuf_bytes=program.sbuf_bytes - 4)
-        yield replace(program, sbuf_bytes=rng.randrange(program.sbuf_bytes))
+    if end := used(program, SBUF):
+        yield replace(program, sbuf_bytes=end - 1)
+        yield replace(program, sbuf_bytes=rng.randrange(end))
 
 
 @mutation
 def psum_mark(program: Program, rng: random.Random) -> Iterator[Program]:
-    if program.psum_bytes:
-        yield replace(program, psum_bytes=program.psum_bytes - 4)
-        yield replace(program, psum_bytes=rng.randrange(program.psum_bytes))
+    if end := used(program, PSUM):
+        yield replace(program, psum_bytes=end - 1)
+        yield replace(program, psum_bytes=rng.randrange(end))
 
 
 @mutation

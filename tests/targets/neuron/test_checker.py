@@ -10,7 +10,7 @@ import pytest
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.module import load_isa, program_text, read_program
-from nki_mlir.dialects.isa.program import Program
+from nki_mlir.dialects.isa.program import PARTITION_STRIDE, Program
 from nki_mlir.targets.neuron.checker import check_streams
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.format.assembly import parse_program, print_program
@@ -169,6 +169,17 @@ def test_a_missing_table__is_an_error():
         "k.py:6:1: error: act 0001 ACTIVATE (k.py:6) needs the functions of exp, none are loaded [NKI-STREAM-TABLE]\n"
         "  why: the scalar engine computes the functions of the set that was loaded last\n"
         "  fix: put an ACT_TABLE_LOAD table=exp before it"]
+
+
+def test_a_rule_of_the_device__is_said_of_the_instruction():
+    text = TEXT.replace("dst=fp32@0x400[1][128] src=fp32@0x0[1][128] channels=128 S[1]",
+                        f"dst=fp32@{16 * PARTITION_STRIDE + 0x400:#x}[1][128] src=fp32@{16 * PARTITION_STRIDE:#x}[1][128] "
+                        "channels=44 S[1]")
+    assert found(text)[-1] == (
+        "k.py:6:1: error: act 0001 ACTIVATE (k.py:6): operand 'dst' of 'activation' begins at partition 16 and has 44 "
+        "partitions [NKI-START-PARTITION] [NKI-STREAM-RULE]\n"
+        "  why: the scalar engine begins 44 partitions only at 0 or 64\n"
+        "  fix: lay the tile out from such a partition, or move its rows with nisa.dma_copy first")
 
 
 def test_a_clear_that_nothing_orders__is_an_error():

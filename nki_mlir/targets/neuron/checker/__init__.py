@@ -17,7 +17,7 @@ from nki_mlir.targets.neuron.checker.happens_before import HappensBefore
 from nki_mlir.targets.neuron.checker.live_ranges import LiveBuffers
 from nki_mlir.targets.neuron.checker.memory import MemoryCheck
 from nki_mlir.targets.neuron.checker.rules import TargetRules, missing_tables
-from nki_mlir.targets.neuron.checker.trace import Choices, Event, StreamTrace, TooLong
+from nki_mlir.targets.neuron.checker.trace import Choices, StreamTrace, TooLong
 from nki_mlir.targets.neuron.checker.violations import Descriptions, in_source_order
 from nki_mlir.targets.neuron.checker.witness import witness_of
 from nki_mlir.targets.neuron.order import Step
@@ -121,11 +121,4 @@ def check_instructions(programs: Sequence[Program], trace: StreamTrace, words: D
                 judged.add(op)
                 error = rules[event.core].broken(event)
                 if error is not None and len(report.violations) < VIOLATIONS:
-                    report.violations.append(located(error, event))
-
-
-def located(error: NkiMlirError, event: Event) -> NkiMlirError:
-    """An error of its own for the instruction."""
-    made = type(error)(**error.values)
-    made.located(event.instruction.location)
-    return made
+                    report.violations.append(words.rule(error, event))

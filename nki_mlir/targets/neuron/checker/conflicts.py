@@ -53,8 +53,8 @@ class CellHistory:
         self.cells, self.writes, self.reads = cells, tuple(writes), dict(reads or ())
 
 
-class Block(NamedTuple):
-    """Rows of a memory, and the bytes of each: runs of ``length`` at ``starts``, or all from ``low`` to ``high``."""
+class BytesOfRows(NamedTuple):
+    """Rows of a memory, and bytes of each: runs of ``length`` at ``starts``, or all from ``low`` to ``high``."""
 
     first: int
     last: int
@@ -70,16 +70,17 @@ class Block(NamedTuple):
         return np.concatenate([self.starts, self.starts + self.length])
 
 
-def block_of(footprint: ByteFootprint) -> Block:
+def block_of(footprint: ByteFootprint) -> BytesOfRows:
     """What a footprint touches; its partitions are the rows."""
     runs = runs_of(footprint.dims, footprint.size)
     starts = runs.starts
     if starts is None or runs.unbroken or footprint.symbolic is not None:
-        return Block(footprint.first, footprint.last, footprint.low, footprint.high)
-    return Block(footprint.first, footprint.last, footprint.low, footprint.high, starts + footprint.start, runs.length)
+        return BytesOfRows(footprint.first, footprint.last, footprint.low, footprint.high)
+    return BytesOfRows(footprint.first, footprint.last, footprint.low, footprint.high, starts + footprint.start,
+                       runs.length)
 
 
-def folded(footprint: ByteFootprint, pitch: int) -> Block | None:
+def folded(footprint: ByteFootprint, pitch: int) -> BytesOfRows | None:
     """The same where ``pitch`` bytes of HBM are a row; None where that is not rows of equal bytes."""
     first, low = divmod(footprint.low, pitch)
     last, high = divmod(footprint.high - 1, pitch)
@@ -87,20 +88,20 @@ def folded(footprint: ByteFootprint, pitch: int) -> Block | None:
     if first == last:
         block = block_of(footprint)
         starts = None if block.starts is None else block.starts - first * pitch
-        return Block(first, last, low, high, starts, block.length)
+        return BytesOfRows(first, last, low, high, starts, block.length)
     outer, inner = footprint.dims[:1], footprint.dims[1:]
     if footprint.symbolic is None and outer[0][0] == pitch and outer[0][1] == last - first + 1:
         runs = runs_of(inner, footprint.size)
         if low + runs.extent != high:
             return None
         starts = None if runs.starts is None or runs.unbroken else runs.starts + low
-        return Block(first, last, low, high, starts, runs.length)
+        return BytesOfRows(first, last, low, high, starts, runs.length)
     if known_bytes(footprint) and not (low == 0 and high == pitch and footprint.exact):
         return None
-    return Block(first, last, 0, pitch)
+    return BytesOfRows(first, last, 0, pitch)
 
 
-def blocks_of(footprints: Sequence[ByteFootprint]) -> dict[ByteFootprint, Block]:
+def blocks_of(footprints: Sequence[ByteFootprint]) -> dict[ByteFootprint, BytesOfRows]:
     """What each footprint of a memory touches. Tensors of HBM are folded at their rows where all accesses keep to them:
     a tile of 128 rows is then one block, and not 128 runs."""
     pitches = {f.dims[0][0] for f in footprints if len(f.dims) > 1 and f.dims[0][1] > 1}
@@ -140,7 +141,7 @@ class Cells:
             self.touched[footprint] = known
         return known
 
-    def columns_of(self, block: Block) -> Sequence[int]:
+    def columns_of(self, block: BytesOfRows) -> Sequence[int]:
         if block.starts is None:
             return range(self.column_of[block.low], self.column_of[block.high])
         first = np.searchsorted(self.edges, block.starts)

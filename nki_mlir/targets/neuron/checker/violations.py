@@ -65,6 +65,13 @@ class MissingTable(StreamViolation):
     fix = "put an ACT_TABLE_LOAD table={needed} before it"
 
 
+class BrokenByInstruction(StreamViolation):
+    code = "NKI-STREAM-RULE"
+    message = "{event}: {rule}"
+    why = "{reason}"
+    fix = "{advice}"
+
+
 def in_source_order(conflict: Conflict) -> Conflict:
     """The conflict with the access first that comes first in the kernel: which one the trace has first says nothing."""
     first, then = conflict.first.instruction.location, conflict.then.instruction.location
@@ -148,6 +155,13 @@ class Descriptions:
 
     def mark(self, memory: str, end: int, mark: int, event: Event) -> WrongMark:
         error = WrongMark(event=self.event(event), byte=end - 1, memory=memory, mark=mark, needed=end)
+        error.located(event.instruction.location)
+        return error
+
+    def rule(self, broken: NkiMlirError, event: Event) -> BrokenByInstruction:
+        reason, advice = broken.advice
+        error = BrokenByInstruction(event=self.event(event), rule=f"{broken.headline} [{broken.code}]", reason=reason,
+                                    advice=advice)
         error.located(event.instruction.location)
         return error
 
