@@ -39,8 +39,8 @@ AREAS = {
     "executors": ("capture/eager.py", "targets/interpreter", "targets/cpu", "targets/neuron/simulator.py",
                   "targets/neuron/execution.py", "scalar"),
     "checkers": ("targets/neuron/checker", "targets/neuron/validate.py", "dialects/verifier.py",
-                 "dialects/target_rules.py", "passes/safety.py", "text_limits.py", "capture/races",
-                 "capture/unwritten_reads.py", "checking"),
+                 "dialects/verification.py", "dialects/target_rules.py", "dialects/target_findings.py",
+                 "passes/safety.py", "text_limits.py", "capture/races", "capture/unwritten_reads.py", "checking"),
 }
 # What runs kernels of all kinds, for modules whose own tests find nothing.
 GENERAL = ("tests/conversion/test_kernels.py", "tests/targets/neuron/test_kernels.py")

@@ -15,7 +15,8 @@ import numpy as np
 from nki_mlir.dialects import access
 from nki_mlir.dialects.access import Constraint, Linear, Mask, Ranges, Tile
 from nki_mlir.dialects.op import O, Op, changed, with_forms
-from nki_mlir.dialects.verifier import BrokenRule, OutOfBounds, ShapeMismatch, verify
+from nki_mlir.dialects.verification import verify
+from nki_mlir.dialects.verifier import BrokenRule, OutOfBounds, ShapeMismatch
 
 Interval = Callable[[Linear], tuple[int, int]]          # extremes of a form of symbols alone
 

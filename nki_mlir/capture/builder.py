@@ -7,24 +7,27 @@ the operation is the builder's.
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from nki_mlir.capture.affine import A, Affine, Change
 from nki_mlir.capture.errors import EmptySubscript, OutsideKernel, SharedHbmInside, UnsupportedMask
 from nki_mlir.capture.index import Index, Mask, Symbol
+from nki_mlir.capture.iterations import LoopRun
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.on_chip_memory import OnChipMemory
-from nki_mlir.capture.races.touches import LoopRun, Touches
+from nki_mlir.capture.races.touches import Touches
 from nki_mlir.capture.strides import same_extents
 from nki_mlir.capture.tensor import Buffer, View, tile_of
 from nki_mlir.diagnostics import DeviceRules, InternalError, KernelError, Location, NkiMlirError, device_rules, report
 from nki_mlir.dialects.access import HBM, Tile
 from nki_mlir.dialects.op import FRESH, Iteration, Op, Out, TileField, same_value
-from nki_mlir.dialects.target_rules import NotOnTarget, findings
-from nki_mlir.dialects.verifier import verify, verify_mask
+from nki_mlir.dialects.target_findings import findings
+from nki_mlir.dialects.target_rules import NotOnTarget
+from nki_mlir.dialects.verification import verify, verify_mask
 from nki_mlir.machine import DEFAULT_TARGET, machine_named
 from nki_mlir.progress import Advance, ignore
 from nki_mlir.scalar.dtypes import DType
@@ -153,7 +156,7 @@ class Builder:
     def leave_branch(self) -> None:
         pass
 
-    def facts(self) -> tuple[Index, ...]:
+    def facts(self) -> tuple[Affine, ...]:
         """What is known to be ``>= 0`` where the next operation stands: conditions of enclosing ``if``s."""
         return ()
 
@@ -391,7 +394,7 @@ class Builder:
             last = self._emit(cls, dict(views), piece, dict(attributes), True) or last
         return last
 
-    def symbols_of(self, indices: Sequence[Index]) -> list[Symbol]:
+    def symbols_of(self, indices: Sequence[Affine]) -> list[Symbol]:
         """The symbols used, each once; one whose loop has ended asks for numbers."""
         symbols = list(dict.fromkeys(s for i in indices for s in i.symbols))
         for symbol in symbols:
@@ -449,11 +452,11 @@ def plain_mask(mask: object) -> Mask | Literal[False] | None:
     raise UnsupportedMask(what=f"the mask is a {kind}")
 
 
-def lift_to(iteration: Iteration, name: str) -> Callable[[Index], Index]:
+def lift_to(iteration: Iteration, name: str) -> Change:
     """Carries an index over the axes of an operand to the axes of the operation."""
     axes, extents = iteration.axes[name], iteration.extents
 
-    def lift(index: Index) -> Index:
+    def lift(index: A, /) -> A:
         moved = [0] * len(extents)
         for axis, c in zip(axes, index.axes):
             moved[axis] += c

@@ -11,10 +11,11 @@ import numpy as np
 
 from nki_mlir.capture.builder import Builder, Known, Marks, Operands, Site, Views, fills
 from nki_mlir.capture.index import Symbol
+from nki_mlir.capture.iterations import LoopRun, Turn
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.races.hazards import ProgramTouches, judge_loops, judge_programs, point_text
 from nki_mlir.capture.races.overlaps import happens, masks_of
-from nki_mlir.capture.races.touches import LoopRun, Touch, Turn
+from nki_mlir.capture.races.touches import Touch
 from nki_mlir.capture.races.verdicts import Verdict
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import DeviceRules, KernelError, Location, NkiMlirError

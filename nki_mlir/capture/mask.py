@@ -4,22 +4,20 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from nki_mlir.capture.affine import Affine, Symbol
 from nki_mlir.capture.errors import ArangeInCondition, AssignToIndex, UnsupportedMask
 from nki_mlir.dialects.access import Constraint
-
-if TYPE_CHECKING:
-    from nki_mlir.capture.index import Index, Symbol
 
 
 @dataclass(frozen=True, eq=False)
 class Mask:
     """A conjunction of ``expression >= 0`` (or ``== 0`` where the flag is set), or the negation of one."""
 
-    terms: tuple[tuple["Index", bool], ...]
+    terms: tuple[tuple[Affine, bool], ...]
     negated: bool = False
 
     __hash__ = None                                 # type: ignore[assignment]
@@ -74,7 +72,7 @@ class Mask:
     def pieces(self) -> list["Mask"]:
         """Conjunctions of which exactly one holds where the mask, a negation, does."""
         parts: list[Mask] = []
-        holding: tuple[tuple[Index, bool], ...] = ()
+        holding: tuple[tuple[Affine, bool], ...] = ()
         for expression, equal in self.terms:
             fails = (expression - 1, -expression - 1) if equal else (-expression - 1,)
             parts += [Mask((*holding, (e, False))) for e in fails]
@@ -86,7 +84,7 @@ class Mask:
         return np.broadcast_shapes(*(e.shape for e, _ in self.terms))
 
     @property
-    def facts(self) -> tuple["Index", ...]:
+    def facts(self) -> tuple[Affine, ...]:
         """What holds where the mask is true, as expressions that are ``>= 0``."""
         if self.negated:
             return ()
@@ -144,23 +142,23 @@ class Mask:
             terms += [(low * b + high * a, False) for a, low in lower for b, high in upper]
         return Mask(tuple((e, equal) for e, equal in terms if not Mask(((e, equal),)).known()))
 
-    def constraints(self, place: "dict[Symbol, int]") -> tuple[Constraint, ...]:
+    def constraints(self, place: dict[Symbol, int]) -> tuple[Constraint, ...]:
         """Its terms over an operation's symbols and the axes they have."""
         return tuple(Constraint(e.linear(place), equal) for e, equal in self.terms)
 
 
-def _reduced(index: "Index", equal: bool, axis: int) -> tuple[int, "Index", bool]:
+def _reduced(index: Affine, equal: bool, axis: int) -> tuple[int, Affine, bool]:
     """``(c, rest, equal)`` of ``c * position + rest``, with c 1 or -1 where the others are multiples of it."""
     c = index.axes[axis]
     rest, by = index.with_axes((*index.axes[:axis], 0, *index.axes[axis + 1:]), index.shape), abs(c)
-    if any(k % by for k in (*rest.symbols.values(), *rest.axes)):
+    if not rest.divides(by):
         return c, rest, equal
     if equal and rest.const % by:                   # holds nowhere
         return 1, rest * 0 - index.shape[axis], False
-    return c // by, rest // by, equal
+    return c // by, rest.quotient(by), equal
 
 
-def placed(index: "Index", shape: Sequence[int]) -> "Index":
+def placed(index: Affine, shape: Sequence[int]) -> Affine:
     """An index tensor on tiles of ``shape``: its first axis is the tile's first, or, as in NumPy, its last the last."""
     mask_shape, shape = index.shape, tuple(shape)
     for offset in (0, len(shape) - len(mask_shape)):

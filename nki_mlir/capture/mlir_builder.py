@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.bindings import Attribute, Module, Operation, Type, Value, ir
+from nki_mlir.capture.affine import Affine
 from nki_mlir.capture.builder import Builder, Known, Marks, Operands, Site, fills
 from nki_mlir.capture.errors import OutOfScope, UnrollLimit
 from nki_mlir.capture.index import Index, Mask, NeedsValue, Symbol
+from nki_mlir.capture.iterations import LoopRun
 from nki_mlir.capture.locations import user_location
 from nki_mlir.capture.races.hazards import CaptureDependences
-from nki_mlir.capture.races.touches import LoopRun
+from nki_mlir.capture.scope import Scope
 from nki_mlir.capture.state import BlockArguments, Trace
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.capture.wrapping import name_of, place_of
@@ -28,25 +30,6 @@ from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import BOOL, TFLOAT32, UINT8, UINT16, UINT32, DType
 
 PREDICATES = {"ne": 1, "slt": 2}            # of arith.cmpi
-
-
-@dataclass(eq=False)
-class Scope:
-    """An open block of the IR, and what is known to hold inside it (expressions that are ``>= 0``)."""
-
-    block: ir.Block
-    op: ir.Operation | None = None
-    symbol: Symbol | None = None
-    facts: tuple[Index, ...] = ()
-    condition: tuple[Index, ...] = ()   # what an enclosing if depends on
-    parallel: bool = False
-    began: int | None = None            # of a loop: its number among the operations
-    may_skip: bool = False              # a run may pass it without an iteration
-    holds: Mask | None = None           # the condition of a branch
-    end: ir.InsertionPoint = field(init=False)        # where the next operation goes
-
-    def __post_init__(self) -> None:
-        self.end = ir.InsertionPoint(self.block)
 
 
 @dataclass
@@ -153,7 +136,7 @@ class MlirBuilder(Builder):
             raise UnrollLimit(site=f"{site[0]}:{site[1]}", why=why, limit=self.plan.limit).located(
                 Location(site[0], site[1], site[2]))
 
-    def facts(self) -> tuple[Index, ...]:
+    def facts(self) -> tuple[Affine, ...]:
         return tuple(f for s in self.scopes for f in s.facts)
 
     def at_top_level(self) -> bool:
@@ -485,12 +468,12 @@ class MlirBuilder(Builder):
         constant: Value = self.cache["constant", value]
         return constant
 
-    def _comparison(self, expression: Index, equal: bool) -> Value:
+    def _comparison(self, expression: Affine, equal: bool) -> Value:
         predicate = ir.IntegerAttr.get(self.make.i64, EQ if equal else SGE)
         return self._op("arith.cmpi", [self._value(expression), self._constant(0)], results=[self.make.i1],
                         attributes={"predicate": predicate}).results[0]
 
-    def _value(self, index: Index) -> Value:
+    def _value(self, index: Affine) -> Value:
         """An index as an SSA value, for conditions."""
         total = self._constant(index.const)
         for symbol in self.symbols_of([index]):

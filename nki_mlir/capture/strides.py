@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nki_mlir.capture.affine import A, Affine
 from nki_mlir.capture.errors import BadStep, BadSubscript, TooManySubscripts
 from nki_mlir.capture.index import DynamicSlice, Index, Mask
 
@@ -51,9 +52,13 @@ ZERO = Index()
 EVERYTHING = slice(None)
 
 
-def substitute(index: Index, inner: Sequence[Index]) -> Index:
+def substitute(index: A, inner: Sequence[Affine]) -> A:
     """``index`` with axis k replaced by the affine index ``inner[k]``."""
-    return sum((i * c for i, c in zip(inner, index.axes) if c), Index(index.const, index.symbols))
+    total = type(index)(index.const, index.symbols)
+    for expression, c in zip(inner, index.axes):
+        if c:
+            total = total.plus(expression.times(c))
+    return total
 
 
 def condition_of(item: object) -> Mask | None:

@@ -8,12 +8,13 @@ is kept as a limit: the mask of the operation that uses the view, or an enclosin
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nki_mlir.capture import strides
+from nki_mlir.capture.affine import A, Affine, Change
 from nki_mlir.capture.errors import (
     BadBroadcast,
     BadReshape,
@@ -23,6 +24,7 @@ from nki_mlir.capture.errors import (
     RankTooSmall,
 )
 from nki_mlir.capture.index import DynamicSlice, Index, Mask, Symbol, broadcast_shape, check_placed
+from nki_mlir.capture.iterations import Turn
 from nki_mlir.capture.strides import ONE_MORE, ZERO, Dim, Limit, Shape, from_front, numbers_of, slice_span, substitute
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import HBM, Access, Layout, Linear, Tile
@@ -33,13 +35,11 @@ from nki_mlir.scalar.dtypes import BY_NAME, DType
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from nki_mlir.capture.races.touches import Turn
 
 PARTITIONS = Machine.partitions
 MOST_PARTS = 1 << 16
 # By what a view is apart from its buffer, and subscripts: its dims, where the part starts, the part's dims and pattern.
 _parts: dict[tuple[object, ...], tuple[tuple[Dim, ...], int, int, tuple[Dim, ...], "OperandPattern | None"]] = {}
-Change = Callable[[Index], Index]
 
 
 @dataclass(eq=False, slots=True)
@@ -57,7 +57,7 @@ class Buffer:
     created_at: Location | None = None      # where the kernel made it, for tensors in HBM
     held: Any = None            # the record of its time on chip (``on_chip_memory.Held``)
     movable: bool = False       # the compiler chose its memory, and copies it where an engine needs it elsewhere
-    turn: "Turn | None" = None            # the iteration it was created in
+    turn: Turn | None = None            # the iteration it was created in
     is_written: bool = False    # an operation has written to it
     origin: Any = None          # eager: of elements that start unwritten, and
     unwritten: Any = None       # which still are (``unwritten_tiles.Shadow``)
@@ -283,7 +283,7 @@ class View:
             dims[k] = dim
         shape = tuple(d.count for d in dims)
 
-        def change(index: Index) -> Index:
+        def change(index: A, /) -> A:
             moved = [0] * rank
             for k, c in zip(old_axes, index.axes):
                 moved[k] = c
@@ -382,7 +382,7 @@ class View:
         return (self.buffer is other.buffer and self.dtype is other.dtype and self.dims == other.dims
                 and self.partition.key == other.partition.key and self.free.key == other.free.key)
 
-    def unproved(self, facts: Sequence[Index], lift: Change) -> list[Index]:
+    def unproved(self, facts: Sequence[Affine], lift: Change) -> list[Index]:
         """What must still be checked to be ``>= 0`` at run time, given that ``facts`` (mask, enclosing ``if``) are.
 
         ``lift`` carries indices over the view's axes to those of the operation, which the facts are over. Without a
@@ -453,7 +453,7 @@ def whole_pattern(shape: tuple[int, ...], dtype_name: str, space: str) -> "Opera
     return OperandPattern(ZERO, ZERO, dims, Shape(shape), dtype, tile.access, tile.layout)
 
 
-def shares_variable(a: Index, b: Index) -> bool:
+def shares_variable(a: Affine, b: Affine) -> bool:
     return not a.symbols.keys().isdisjoint(b.symbols) or any(x and y for x, y in zip(a.axes[::-1], b.axes[::-1]))
 
 

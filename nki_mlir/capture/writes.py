@@ -13,14 +13,16 @@ import json
 import weakref
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from nki_mlir.analysis.effects import without_gap
 from nki_mlir.bindings import Operation, ir
-from nki_mlir.capture.builder import Operands
+from nki_mlir.capture.builder import Operands, Views
 from nki_mlir.capture.index import Symbol
 from nki_mlir.capture.races.overlaps import happens, masks_of
+from nki_mlir.capture.scope import Scope
 from nki_mlir.capture.tensor import Buffer, View, tile_of
+from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import HBM, Access, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes
 from nki_mlir.dialects.meeting import PROGRAMS
@@ -30,10 +32,7 @@ from nki_mlir.dialects.nisa.require_written import RequireWrittenOp, idle
 from nki_mlir.dialects.nki.movement import MemsetOp
 from nki_mlir.dialects.op import Op, TileField
 from nki_mlir.dialects.source_locations import location_of
-from nki_mlir.scalar.dtypes import INT32
-
-if TYPE_CHECKING:
-    from nki_mlir.capture.mlir_builder import MlirBuilder, Scope
+from nki_mlir.scalar.dtypes import INT32, DType
 
 
 class Covering(NamedTuple):
@@ -62,13 +61,13 @@ class FirstUses:
         self.open.pop(buffer, None)
         self.zeros.pop(buffer, None)
 
-    def used(self, op: Op, operands: Operands, views: Sequence[View], scopes: "list[Scope]") -> None:
+    def used(self, op: Op, operands: Operands, views: Sequence[View], scopes: list[Scope]) -> None:
         """``views`` are those of the operands, ``scopes`` the blocks that are open where the op stands."""
         for (field, tile), view in zip(operands, views):
             if view.buffer in self.open:
                 self.used_open(op, operands, field, tile, view.buffer, scopes)
 
-    def used_open(self, op: Op, operands: Operands, field: TileField, tile: Tile, buffer: Buffer, scopes: "list[Scope]"
+    def used_open(self, op: Op, operands: Operands, field: TileField, tile: Tile, buffer: Buffer, scopes: list[Scope]
                   ) -> None:
         state = self.open[buffer]
         # An operation may do without reading what its class says it reads (``sources``).
@@ -106,7 +105,7 @@ class FirstUses:
             write_op(MemsetOp(dst=tile, value=0.0), make, allocation.location, ir.InsertionPoint.after(allocation))
 
 
-def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: "list[Scope]") -> bool | Covering:
+def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Scope]) -> bool | Covering:
     """What the first operation on a buffer, a write, leaves to be initialised."""
     if buffer.scope is scopes[-1]:
         return tile.layout.form.is_whole and not (op.symbols and tile.access.symbols_used())
@@ -128,11 +127,26 @@ def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: "list[Scope]") -> bo
     return Covering(inner[0], tile.access, op.symbols) if without_gap(steps) == tile.row else False
 
 
+class FunctionBuilder(Protocol):
+    """The builder of a function whose outputs are flagged."""
+
+    accumulating: bool
+    first_writes: dict[Buffer, Location]
+    grid: tuple[int, ...]
+    make: Attributes
+    outputs: list[Buffer]
+    scopes: list[Scope]
+    unknown: ir.Location
+
+    def emit(self, cls: type[Op], views: Views, mask: object, attributes: dict[str, object]) -> Op | None: ...
+    def state(self, key: str, shape: tuple[int, ...], dtype: DType) -> Buffer: ...
+
+
 class OutputWrites:
     """The writes to the outputs of one attempt. ``flagged`` are the numbers of outputs that have a flag."""
 
-    def __init__(self, builder: "MlirBuilder", flagged: set[int]) -> None:
-        self.builder: MlirBuilder = weakref.proxy(builder)      # a cycle would keep all that a capture made
+    def __init__(self, builder: FunctionBuilder, flagged: set[int]) -> None:
+        self.builder: FunctionBuilder = weakref.proxy(builder)      # a cycle would keep all that a capture made
         self.flagged = flagged
         self.certain: set[Buffer] = set()
         self.reasons: dict[Buffer, str] = {}        # why none of the writes may run, by the first of them

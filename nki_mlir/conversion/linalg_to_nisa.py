@@ -36,8 +36,9 @@ from nki_mlir.machine import Engine, machine_named
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.selection.emitter import Emitter
+from nki_mlir.selection.folds import own_fold, select
 from nki_mlir.selection.masks import MaskedInstruction
-from nki_mlir.selection.selector import Selector, own_fold
+from nki_mlir.selection.selector import Selector
 from nki_mlir.waist.buffer_views import TileReader
 from nki_mlir.waist.builder import StructuredBuilder, Template
 from nki_mlir.waist.expression import Constant, Convert, is_copy
@@ -155,7 +156,7 @@ class _Block:
                         folded.add(following)        # its buffer may be made after the fold
                         self.emitter.insertion_point = ir.InsertionPoint(self.operations[following])
                     interval = SymbolValues(op, symbols).interval
-                    Selector(self.emitter, interval, self.pieces).select(nest, start is not None)
+                    select(Selector(self.emitter, interval, self.pieces), nest, start is not None)
                     start = None
                     if like is not None and self.templates is not None and not isinstance(nest.body, Constant):
                         self.templates[like[0]] = Template(like[1], self.emitter.emitted)

@@ -30,7 +30,8 @@ from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import REGISTRY, Op, TileField, changed
 from nki_mlir.dialects.scalar.ops import Scalar
 from nki_mlir.dialects.symbol_ranges import check_bounds, loop_span, ranges_of, symbol_range
-from nki_mlir.dialects.verifier import OutOfBounds, verify, verify_bounds, verify_mask
+from nki_mlir.dialects.verification import verify, verify_bounds, verify_mask
+from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.dialects.view import ReinterpretOp, ViewOp, read_tile
 
 catalogue.load()                        # every op class registers itself on import

@@ -18,6 +18,8 @@ import numpy as np
 
 from nki_mlir.diagnostics import InternalError
 from nki_mlir.dialects.access import PSUM, SBUF, Constraint, Layout, Linear, Mask, Ranges, Tile
+from nki_mlir.dialects.target_rules import TargetCheck
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import SHARING, Engine, Work
 from nki_mlir.machine.costs import ISSUE
 from nki_mlir.machine.engine import table_of
@@ -30,8 +32,6 @@ FRESH = "nki.fresh"             # of an operation: it reads elements that a mask
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Attribute
-    from nki_mlir.dialects.target_rules import TargetCheck
-    from nki_mlir.dialects.verifier import Check
 
     In: TypeAlias = Tile            # what the field of an operation holds
     Out: TypeAlias = Tile
@@ -264,10 +264,10 @@ class Op:
         """Whose stream it is in."""
         return Engine(self.engine)
 
-    def verify(self, check: "Check") -> None:
+    def verify(self, check: Check) -> None:
         """Rules that hold on every target."""
 
-    def verify_target(self, check: "TargetCheck") -> None:
+    def verify_target(self, check: TargetCheck) -> None:
         """Rules of its own that depend on the machine."""
 
     @property

@@ -2,27 +2,20 @@
 """Rules of one target, for one instruction: partitions an engine begins at, sizes, memories, generations.
 
 An operation's class says its own (``since``, ``verify_target``); here is what holds for all instructions of an engine.
-``findings`` gives what an instruction breaks: builders ask it of what a kernel emits, the pass ``verify-target`` of
-what is about to become instruction streams. Transfers, to or from HBM, have no rules of partitions and sizes.
+``target_findings.py`` checks an operation by them.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
 
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.dialects.access import HBM, PSUM, Tile
-from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.access import PSUM, Ranges, Tile
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.machine.engine import BITS, DOCUMENTED, SINCE, engines_of
 from nki_mlir.scalar.dtypes import DType
 
 # -- which partitions an engine reaches --------------------------------------------------------------------------------
 # Tiles begin at quadrants, and each lane finds its data in its own partition.
-
-def is_transfer(op: Op) -> bool:
-    """Whether an instruction moves data to or from HBM or by DMA, which may begin at any partition."""
-    return op.queued or any(tile.space == HBM for _, tile in op.operands())
-
 
 def is_spread(tile: Tile) -> bool:
     """Whether all lanes read one partition, which only a transfer can do."""
@@ -138,10 +131,25 @@ class Finding(NamedTuple):
     settled: bool = False
 
 
-class TargetCheck:
-    """The rules with the operation and the machine that they are asked for; it keeps what is broken."""
+class TargetedOperation(Protocol):
+    """What rules of a target read of an operation, besides the fields that they name."""
 
-    def __init__(self, op: Op, machine: Machine) -> None:
+    engine: str
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def runs_on(self) -> Engine: ...
+    @property
+    def offsets(self) -> Mapping[str, tuple[int, ...]]: ...
+    @property
+    def ranges(self) -> Ranges: ...
+
+
+class TargetCheck:
+    """The rules for one operation on one machine; it collects those that the operation breaks."""
+
+    def __init__(self, op: TargetedOperation, machine: Machine) -> None:
         self.op, self.machine = op, machine
         self.found: list[Finding] = []
 
@@ -228,26 +236,7 @@ class TargetCheck:
                 return
 
 
-def findings(op: Op, machine: Machine) -> tuple[Finding, ...]:
-    """What a target has against an instruction; of a masked one, which may become several, only what all of them
-    break."""
-    check = TargetCheck(op, machine)
-    check.need(op.since, f"'{op.name}'", "use instructions that the target has, or another target")
-    op.verify_target(check)
-    if op.engines and not is_transfer(op):
-        engine = op.runs_on
-        open_ended = bool(op.mask or op.limits)
-        for field, tile in op.operands():
-            if tile.space == PSUM and engine is Engine.GPSIMD and not machine.gpsimd_sees_psum:
-                # Where the kernel left the engine open, the compiler copies the operand.
-                check.broken(MemoryOfEngine, op.engine == Engine.UNKNOWN.value, operand=field.name)
-            if tile.on_chip and not open_ended:
-                check.partitions(field.name, tile, engine)
-                check.size(field.name, tile)
-    return tuple(check.found)
-
-
-def _starts(op: Op, tile: Tile) -> Iterator[int]:
+def _starts(op: TargetedOperation, tile: Tile) -> Iterator[int]:
     """Free offsets that a tile can have: all of them, or those of each symbol on its own, which are as telling."""
     free = tile.access.free
     base = free.const + sum(c * op.ranges[s][0] for s, c in free.symbols)

@@ -16,7 +16,7 @@ from nki_mlir.bindings import Operand, Operation, Result, Type, Value, ext, ir
 from nki_mlir.dialects.access import HBM, Access, Tile
 from nki_mlir.dialects.attributes import AccessAttr, MalformedAttribute, Nki, read_access, reported, table_of
 from nki_mlir.dialects.symbol_ranges import check_bounds, ranges_of
-from nki_mlir.dialects.verifier import in_buffer
+from nki_mlir.dialects.verification import in_buffer
 from nki_mlir.scalar.dtypes import BY_MLIR
 
 DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()

@@ -12,15 +12,12 @@ import threading
 import warnings
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from nki_mlir.alone import alone
 from nki_mlir.bindings import Module, ir
 from nki_mlir.files import write_file
 from nki_mlir.graph.custom_call import TARGETS, KernelRecord
-
-if TYPE_CHECKING:
-    from nki_mlir.frameworks.torch_recording import Recorder
 
 LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"         # JAX's event at the end of a lowering
 
@@ -40,7 +37,15 @@ def write(name: str, proto: bytes, text: str) -> Path:
 
 
 devices_taken: list[str] = []             # by programs of torch_xla, whose compiled kernels are looked for in its cache
-recorders: "list[Recorder]" = []           # that write whole programs where single calls would be written
+
+
+class ProgramRecorder(Protocol):
+    """Writes whole programs where single calls would be written."""
+
+    def step(self) -> None: ...
+
+
+recorders: list[ProgramRecorder] = []
 
 
 def write_call(record: KernelRecord) -> None:

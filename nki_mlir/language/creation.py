@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -27,16 +27,13 @@ from nki_mlir.language.signatures.binding import Description
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.scalar.dtypes import DType, convert, dtype_of
 
-if TYPE_CHECKING:
-    from nki_mlir.language.tensor import Tensor as Tensor
-else:
-    Tensor = View               # what kernels hold, in annotations: its class is above the operations
+Tensor = View                   # what kernels hold, in annotations: its class is above the operations
 
 T = TypeVar("T")
 _tensor_class: Any = View       # what kernels hold; ``language.tensor`` registers its class
 
 
-def register_tensor_class(cls: "type[Tensor]") -> None:
+def register_tensor_class(cls: type[Tensor]) -> None:
     """Make tensors of this class; it is above the operations, which only need views."""
     global _tensor_class
     _tensor_class = cls

@@ -423,5 +423,5 @@ def scatter(dst: IndirectView | DynamicView, value: Any, *, mask: object = None,
         return
     cls, own = ((instructions.TensorCopyDynamicDstOp, {"engine": engine}) if dst.by_engine else
                 (instructions.DmaDynamicWriteOp, {"mode": mode_name(mode), "rmw": rmw}))
-    source = dst.piece(broadcast(ops.match_destination(value, dst, cls.name), dst.shape))
+    source = dst.piece(broadcast(ops.match_destination(value, dst.shape, cls.name), dst.shape))
     emit(cls, {"dst": dst.table, "src": source, "offset": dst.offsets()}, mask, **dst.attributes(), **own)

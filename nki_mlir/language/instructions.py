@@ -125,7 +125,7 @@ def command_name(command: object) -> str:
 
 def registers(engine: str, partitions: int) -> Tensor:
     """The accumulation registers of an engine for the first partitions: one float32 each, kept between instructions."""
-    whole = creation.tensor_of(active().state(f"{engine}_accumulators", (Machine.partitions, 1), FLOAT32))
+    whole: Any = creation.tensor_of(active().state(f"{engine}_accumulators", (Machine.partitions, 1), FLOAT32))
     part: Tensor = whole[0:partitions, 0:1]
     return part
 

@@ -4,9 +4,10 @@
 Nothing is computed before it is asked for, and nothing twice.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -14,13 +15,13 @@ from nki_mlir import display
 from nki_mlir.alone import alone
 from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.language.arguments import Described, dtype_name, map_leaves, zeros_of
+from nki_mlir.language.arguments import Bound, Described, dtype_name, map_leaves, zeros_of
 from nki_mlir.language.specialization import Specialization
+from nki_mlir.scalar.dtypes import DType
 
 if TYPE_CHECKING:
     from nki_mlir.bindings import Module
     from nki_mlir.dialects.isa.program import Program
-    from nki_mlir.language.kernel import Kernel
     from nki_mlir.targets.neuron.timing import Timing
 
 LEVELS = ("nki", "waist", "nisa", "isa")
@@ -80,7 +81,17 @@ def as_array(value: Any) -> np.ndarray:
     return value.zeros() if isinstance(value, Described) else zeros_of(value.shape, value.dtype)
 
 
-def lower(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str, object]) -> "Lowered":
+class BindableKernel(Protocol):
+    """A kernel, as far as lowering needs it."""
+
+    @property
+    def describe(self) -> Callable[[Any], tuple[tuple[int, ...], DType]]: ...
+    def bind(self, arguments: tuple[object, ...], keywords: dict[str, object], is_tensor: Callable[[object], bool],
+             describe: Callable[[Any], tuple[tuple[int, ...], DType]]) -> Bound: ...
+    def specialize(self, bound: Bound) -> Specialization: ...
+
+
+def lower(kernel: BindableKernel, arguments: tuple[object, ...], keywords: dict[str, object]) -> "Lowered":
     """The kernel for arguments of these shapes, dtypes and constants."""
     given = map_leaves(arguments, is_described, as_array)
     named = map_leaves(keywords, is_described, as_array)

@@ -7,7 +7,8 @@ few. Nothing here knows which builder runs.
 
 import math
 import operator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -38,9 +39,6 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT32, UINT8, UINT32, DType, operand_dtype, promote
 from nki_mlir.scalar.tokens import activation_token, alu_token, token_name
 from nki_mlir.targets.interpreter.execute import Pattern
-
-if TYPE_CHECKING:
-    from nki_mlir.language.indirect import DynamicView
 
 
 # -- moving data -------------------------------------------------------------------------------------------------------
@@ -75,10 +73,10 @@ class DestinationTooSmall(OverlappingWrite):
     fix = "assign a part of the value that has the destination's shape"
 
 
-def match_destination(value: View, target: "View | DynamicView", op: str) -> View:
+def match_destination(value: View, shape: Sequence[int], op: str) -> View:
     """The value, which may repeat into a larger target, but is never cut."""
-    if not same_extents(value.shape, target.shape) and math.prod(value.shape) > math.prod(target.shape):
-        raise DestinationTooSmall(op=op, target=list(target.shape), value=list(value.shape))
+    if not same_extents(value.shape, shape) and math.prod(value.shape) > math.prod(shape):
+        raise DestinationTooSmall(op=op, target=list(shape), value=list(value.shape))
     return value
 
 

@@ -14,7 +14,7 @@ from nki_mlir.dialects.catalogue import load
 from nki_mlir.dialects.nisa.movement import GROUP
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.language.instructions import engine_name
-from nki_mlir.language.signatures.kinds import Generation
+from nki_mlir.language.signatures.binding import Generation
 from nki_mlir.language.signatures.table import signatures
 from nki_mlir.scalar.dtypes import UINT32, DType
 

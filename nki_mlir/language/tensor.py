@@ -157,7 +157,7 @@ class Tensor(TensorObject, View):
         made = creation.located(self.reinterpreted, creation.located_dtype(dtype))
         return made if shape is None else made.reshape(shape)
 
-    def astype(self, dtype: object) -> "Tensor":
+    def astype(self, dtype: object) -> View:
         """A copy in another dtype."""
         return ops.copy(self, dtype=creation.located_dtype(dtype))
 
@@ -251,7 +251,7 @@ COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_e
 _COMPARING = {"gt": "greater", "ge": "greater_equal", "lt": "less", "le": "less_equal"}
 
 
-def _tile_operator(op: str, left: object, right: object) -> "Tensor":
+def _tile_operator(op: str, left: object, right: object) -> View:
     if op == "floor_divide":
         quotient = ops.binary("divide", left, right, dtype=FLOAT32, partition_broadcast=False)
         return ops.unary("floor", quotient, dtype=ops.result_dtype("add", left, right, None, False))
@@ -263,7 +263,7 @@ def _of_sum(method: str) -> object:
 
 
 def _operator(op: str) -> Callable[..., object]:
-    def operate(self: Tensor, other: object) -> "DynamicIndex | Tensor":
+    def operate(self: Tensor, other: object) -> DynamicIndex | View:
         if op in ("add", "subtract") and isinstance(other, Index) and other.shape:     # an index from the tile's value
             return DynamicIndex(self, other if op == "add" else -other)
         return _tile_operator(op, self, other) if isinstance(other, OPERANDS) else NotImplemented
@@ -271,7 +271,7 @@ def _operator(op: str) -> Callable[..., object]:
 
 
 def _reflected(op: str) -> Callable[..., object]:
-    def operate(self: Tensor, other: object) -> "DynamicIndex | Tensor":
+    def operate(self: Tensor, other: object) -> DynamicIndex | View:
         if op == "add" and isinstance(other, Index) and other.shape:
             return DynamicIndex(self, other)
         return _tile_operator(op, other, self) if isinstance(other, NUMBERS) else NotImplemented

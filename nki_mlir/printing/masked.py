@@ -15,7 +15,7 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF, Constraint, Linear, Tile
 from nki_mlir.dialects.nki.movement import IotaOp
 from nki_mlir.dialects.op import Elementwise, Op, TileField, changed
 from nki_mlir.dialects.target_rules import starts_legally
-from nki_mlir.dialects.verifier import verify
+from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import Machine
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText

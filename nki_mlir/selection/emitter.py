@@ -23,7 +23,8 @@ from nki_mlir.dialects.facts import EQ
 from nki_mlir.dialects.mlir_ops import write_op
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, TensorCopyOp
 from nki_mlir.dialects.op import NisaOp
-from nki_mlir.dialects.target_rules import is_spread, is_transfer, starts_legally
+from nki_mlir.dialects.target_findings import is_transfer
+from nki_mlir.dialects.target_rules import is_spread, starts_legally
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.scalar.dtypes import DType
 

@@ -15,7 +15,6 @@ operations by then.
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from nki_mlir.analysis.mask_boxes import Box, Interval, RowGroup, box_of, in_box, lawful, on_group, row_groups
 from nki_mlir.diagnostics import Unsupported
@@ -23,21 +22,20 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Constraint, Linear
 from nki_mlir.dialects.nisa.elementwise import AffineSelectOp, TensorCopyPredicatedOp
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, MemsetOp
 from nki_mlir.dialects.op import NisaOp
-from nki_mlir.dialects.verifier import OutOfBounds, in_buffer
+from nki_mlir.dialects.verification import in_buffer
+from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.scalar.dtypes import UINT8
 from nki_mlir.selection.cover import Cover
 from nki_mlir.selection.emitter import GPSIMD, VECTOR, Emitter
+from nki_mlir.selection.selector import Selector
 from nki_mlir.waist.expression import is_copy
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
-
-if TYPE_CHECKING:
-    from nki_mlir.selection.selector import Selector
 
 Starts = tuple[int, ...]
 Corner = tuple[Starts, Starts]          # where a box begins, and its counts
 
 
-def select(selector: "Selector", nest: TileNest) -> None:
+def select(selector: Selector, nest: TileNest) -> None:
     """Emit an arranged nest with a mask and without folds."""
     box = box_of(nest.mask, nest.extents, selector.interval)
     if box is None:
@@ -83,12 +81,12 @@ def contains(interval: Interval, tile: Tile) -> bool:
     return True
 
 
-def cover(selector: "Selector", nest: TileNest) -> Cover:
+def cover(selector: Selector, nest: TileNest) -> Cover:
     """A cover of a nest with a mask, for all of its elements."""
     return Cover(selector.emitter, nest, lambda operand: gathered(selector, nest, operand))
 
 
-def gathered(selector: "Selector", nest: TileNest, operand: TileOperand) -> TileOperand:
+def gathered(selector: Selector, nest: TileNest, operand: TileOperand) -> TileOperand:
     """An operand as an engine reads all its elements: where some are not to be read, a buffer with the others."""
     all_in = contains(selector.interval, operand.tile(nest.extents))
     if operand.on_chip and all_in:
@@ -104,7 +102,7 @@ def gathered(selector: "Selector", nest: TileNest, operand: TileOperand) -> Tile
     return target
 
 
-def boxes(selector: "Selector", nest: TileNest, dst: TileOperand, src: TileOperand) -> None:
+def boxes(selector: Selector, nest: TileNest, dst: TileOperand, src: TileOperand) -> None:
     """dst = src for the active elements, box by box."""
     def copy(starts: Starts, counts: Starts) -> None:
         selector.emitter.bound(counts, tuple(replace(c, form=c.form.moved(starts)) for c in nest.limits))
@@ -176,7 +174,7 @@ def _along(box: Box, axis: int, key: Corner, run: list[int]) -> Corner:
 
 
 # -- predicates --------------------------------------------------------------------------------------------------------
-def predicate(selector: "Selector", nest: TileNest) -> TileOperand:
+def predicate(selector: Selector, nest: TileNest) -> TileOperand:
     """A buffer that holds 1 for the active elements and 0 for the others."""
     cover = selector.cover(nest)
     flags = cover.buffer(UINT8, frozenset(a for f in forms_of(nest.mask) for a, _ in f.axes if a > 0))
@@ -193,7 +191,7 @@ def cleared(emitter: Emitter, mask: Mask, tile: Tile, value: float) -> None:
                      value=value)
 
 
-def replaced(selector: "Selector", nest: TileNest, tile: Tile, value: float) -> Tile:
+def replaced(selector: Selector, nest: TileNest, tile: Tile, value: float) -> Tile:
     """A buffer's elements with a value in place of those that are not active."""
     emitter = selector.emitter
     if tile.dtype.is_float or tile.dtype.bits < 32:

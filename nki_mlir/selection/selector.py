@@ -1,23 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Chooses instructions for one loop nest: copies, expressions and folds here, masks in a module of their own."""
+"""Chooses instructions for copies and expressions, and transposes their operands; ``folds.py`` does for any nest."""
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nki_mlir.analysis.mask_boxes import Box, Interval, box_of
-from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.access import PSUM, SBUF, Tile, active_elements
-from nki_mlir.dialects.nisa.elementwise import TensorTensorOp
-from nki_mlir.dialects.nisa.matmul import NcMatmulOp, NcTransposeOp
-from nki_mlir.dialects.nisa.reduction import TensorPartitionReduceOp, TensorReduceOp
-from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
-from nki_mlir.selection import masks
+from nki_mlir.analysis.mask_boxes import Interval
+from nki_mlir.dialects.access import PSUM, SBUF, Tile
+from nki_mlir.dialects.nisa.matmul import NcTransposeOp
 from nki_mlir.selection.cover import Cover
-from nki_mlir.selection.emitter import GPSIMD, TENSOR, VECTOR, Emitter
-from nki_mlir.waist.expression import Convert, Input, Node, is_copy, reads_output
-from nki_mlir.waist.recognize import Fold, Product, fold_of, product_of
+from nki_mlir.selection.emitter import TENSOR, VECTOR, Emitter
+from nki_mlir.waist.expression import Node, is_copy
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, partition_axis, walked
 
 
@@ -29,15 +22,6 @@ class Selector:
 
     def __init__(self, emitter: Emitter, interval: Interval, pieces: int) -> None:
         self.emitter, self.interval, self.pieces = emitter, interval, pieces
-
-    def select(self, nest: TileNest, fresh: bool = False) -> None:
-        """``fresh``: a fold starts from its identity, not from what the output holds."""
-        if nest.reduced:
-            select_fold(self, nest, fresh)
-        elif nest.mask:
-            masks.select(self, self.by_lanes(nest))
-        else:
-            self.elementwise(self.by_lanes(nest))
 
     @staticmethod
     def by_lanes(nest: TileNest) -> TileNest:
@@ -147,179 +131,3 @@ def _transpose_tile(emitter: Emitter, dst: Tile, src: Tile) -> None:
 
 def _block(tile: Tile, starts: tuple[int, int], counts: tuple[int, int]) -> Tile:
     return replace(tile, access=tile.access.box(starts, counts))
-
-
-# -- folds: reductions over free axes and over partitions, and matrix products -----------------------------------------
-ACROSS_PARTITIONS = ("add", "maximum", "bitwise_or", "bitwise_and")
-
-
-def select_fold(selector: Selector, nest: TileNest, fresh: bool) -> None:
-    """Emit a nest with reduced axes."""
-    if not reads_output(nest.body):
-        return _assignment(selector, nest)
-    fold = own_fold(nest)
-    if fold is None:
-        raise Unsupported(feature="a fold that is no ALU operation of its output and a value",
-                          instead="yield scalar.alu(output, value)")
-    product = product_of(nest)
-    if product is not None and product.in_float32 and len(nest.reduced) == 1:
-        tiles = _product(nest, product)
-        if tiles is not None:
-            return _products(selector, tiles, fresh)
-    return _reduction(selector, nest, fresh)
-
-
-def own_fold(nest: TileNest) -> Fold | None:
-    """What a nest folds into its output, step by step in the dtype of that."""
-    fold = fold_of(nest)
-    return fold if fold is not None and not fold.converts and ALU[fold.fn].reduce is not None else None
-
-
-def _assignment(selector: Selector, nest: TileNest) -> None:
-    """A value that does not change along the reduced axes, written to each result that an active element goes into."""
-    nest = nest.arranged(partition_axis(nest))
-    emitter = selector.emitter
-    emitter.bound(nest.extents, nest.limits)
-    counts = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
-    flags = touched(selector, nest) if nest.mask else None
-    single = replace(nest, extents=counts, reduced=frozenset(), mask=())
-    if flags is None:
-        return selector.elementwise(single)
-    cover = selector.cover(single)
-    return masks.write_where(emitter, nest.output.tile(counts), cover.value(nest.body).tile(counts), flags)
-
-
-# -- reductions --------------------------------------------------------------------------------------------------------
-def _reduction(selector: Selector, nest: TileNest, fresh: bool) -> None:
-    nest = nest.arranged(partition_axis(nest))             # of the result, or else of what is folded
-    fold = own_fold(nest)                                   # its forms are of the arranged axes
-    assert fold is not None
-    fn, element = fold.fn, nest.expression(fold.value)
-    emitter, flags = selector.emitter, None
-    everything = frozenset(range(1, len(nest.extents)))
-    counts = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
-    if nest.mask:
-        emitter.bound((), ())                               # for the active elements alone limits would have to hold
-        cover, flags = masks.cover(selector, nest), touched(selector, nest)
-        operand = element
-        if fn == "add" and isinstance(element, Convert) and element.value.dtype.is_integer:
-            operand = element.value                             # a sum of integers is exact, one of float32 is not
-        filled = cover.buffer(operand.dtype, everything)
-        cover.assign(operand, filled.tile(nest.extents), everything)
-        identity = ALU[fn].identity(operand.dtype)
-        assert identity is not None
-        src = masks.replaced(selector, nest, filled.tile(nest.extents), float(identity))
-    else:
-        emitter.bound(nest.extents, nest.limits)
-        src = selector.cover(nest).read(element, element.dtype, everything, widened=ALU[fn].group == "bitwise")
-    dst = nest.output.tile(counts)
-    if fresh and nest.output.on_chip and flags is None:
-        return reduce_tile(selector, nest, fn, src, dst, element.dtype)
-    result = emitter.buffer(counts, dst.dtype if fresh else element.dtype)
-    reduce_tile(selector, nest, fn, src, result, element.dtype)
-    if not fresh:
-        total = dst if nest.output.on_chip and flags is None else emitter.buffer(counts, dst.dtype)
-        emitter.emit(TensorTensorOp, VECTOR, dst=total, lhs=selector.brought(nest.output, nest).tile(counts),
-                     rhs=result, op=fn)
-        result = total
-    return emitter.copy(dst, result) if flags is None else masks.write_where(emitter, dst, result, flags)
-
-
-def reduce_tile(selector: Selector, nest: TileNest, fn: str, src: Tile, dst: Tile, compute: DType) -> None:
-    """dst = src reduced along the nest's reduced axes."""
-    emitter = selector.emitter
-    axes = tuple(sorted(nest.reduced - {0}))
-    if compute is not FLOAT32 and ALU[fn].group != "bitwise":
-        raise Unsupported(feature=f"a reduction by '{fn}' in {compute}", instead="reduce in float32")
-    if 0 not in nest.reduced:
-        return emitter.emit(TensorReduceOp, VECTOR, dst=dst, src=src, op=fn, axes=axes)
-    if fn not in ACROSS_PARTITIONS:
-        raise Unsupported(feature=f"a reduction over partitions by '{fn}'",
-                          instead="transpose the tile and reduce its free axis")
-    if axes:
-        rows = emitter.buffer((src.shape[0], *dst.shape[1:]), compute)
-        emitter.emit(TensorReduceOp, VECTOR, dst=rows, src=src, op=fn, axes=axes)
-        src = rows
-    return emitter.emit(TensorPartitionReduceOp, GPSIMD, dst=dst, src=src, op=fn)
-
-
-def touched(selector: Selector, nest: TileNest) -> Tile | None:
-    """Flags of the results of a masked fold that some active element goes into; None where that is all of them."""
-    counts = tuple(1 if a in nest.reduced else n for a, n in enumerate(nest.extents))
-    if not any(f.symbols for f in masks.forms_of(nest.mask)):
-        if active_elements(nest.mask, nest.extents).any(axis=tuple(nest.reduced)).all():
-            return None
-    flags = selector.emitter.buffer(counts, UINT8)
-    reduce_tile(selector, nest, "maximum", masks.predicate(selector, nest).tile(nest.extents), flags, FLOAT32)
-    return flags
-
-
-# -- matrix products ---------------------------------------------------------------------------------------------------
-def _product(nest: TileNest, product: Product) -> TileNest | None:
-    """The nest, arranged by the contracted axis, with its stationary and its moving operand as inputs."""
-    (contracted,) = nest.reduced
-    nest = nest.arranged(contracted, keep=nest.output.lanes)
-    rows = nest.output.lanes
-    free = [a for a in range(1, len(nest.extents)) if nest.extents[a] > 1]
-    a, b = (nest.inputs[k] for k in product.inputs)
-    if rows is None:
-        return None
-    for stationary, moving in ((a, b), (b, a)):
-        columns = [axis for axis in free if axis != rows]
-        if (nest.extents[rows] == 1 or (stationary.moves(rows) and not moving.moves(rows))) and all(
-                moving.moves(axis) and not stationary.moves(axis) for axis in columns) and all(
-                o.moves(0) or nest.extents[0] == 1 for o in (a, b)):
-            return replace(nest, inputs=(stationary, moving))
-    return None
-
-
-def _products(selector: Selector, nest: TileNest, fresh: bool) -> None:
-    """A product for each box of active elements. Those that go into one result are neighbours: it is in one box."""
-    box = box_of(nest.mask, nest.extents, selector.interval)
-    if box is None:
-        return None
-    nest = masks.boxed(nest, box)
-    if not nest.mask:
-        return _contraction(selector, nest, fresh)
-
-    def product(starts: tuple[int, ...], counts: tuple[int, ...]) -> None:
-        _contraction(selector, masks.boxed(nest, Box(starts, counts, ())), fresh)
-    return masks.in_boxes(selector.emitter, nest.mask, nest.extents, selector.pieces, product, last=0)
-
-
-def _contraction(selector: Selector, nest: TileNest, fresh: bool) -> None:
-    """Products of tiles, as many as the sizes take, accumulated over the contracted axis."""
-    machine, emitter = selector.emitter.machine, selector.emitter
-    rows = nest.output.lanes
-    assert rows is not None
-    columns = [a for a in range(1, len(nest.extents)) if a != rows]
-    axes = (rows, *columns) if columns else (rows, 0)       # one column, along no axis
-    for strip in nest.windows(columns[0], machine.moving_free_max) if len(columns) == 1 else [nest]:
-        counts = (strip.extents[rows], *(strip.extents[a] for a in columns)) if columns else (strip.extents[rows], 1)
-        emitter.bound(strip.extents, strip.limits)
-        result = strip.output.tile(counts, axes)
-        direct = result.space == PSUM and result.dtype is FLOAT32
-        total = result if direct else emitter.buffer(counts, FLOAT32, PSUM)
-        for k, part in enumerate(strip.windows(0, machine.partitions)):
-            left, right = _multipliable(selector, part)
-            emitter.emit(NcMatmulOp, TENSOR, dst=total, accumulate=k > 0 or (direct and not fresh),
-                         stationary=left.tile((part.extents[0], counts[0]), (0, rows)),
-                         moving=right.tile((part.extents[0], *counts[1:]), (0, *axes[1:])))
-        if direct:
-            continue
-        if not fresh:
-            before = emitter.buffer(counts, result.dtype)
-            emitter.copy(before, result)
-            emitter.emit(TensorTensorOp, VECTOR, dst=before, lhs=before, rhs=total, op="add")
-            total = before
-        emitter.copy(result, total)
-
-
-def _multipliable(selector: Selector, nest: TileNest) -> list[TileOperand]:
-    """Both inputs where and as the Tensor engine takes them: no integers, and float32 only together with float32."""
-    operands = [selector.brought(o, nest) for o in nest.inputs]
-    dtypes = {o.dtype for o in operands}
-    if any(d.is_integer for d in dtypes) or (len(dtypes) > 1 and FLOAT32 in dtypes):
-        return [o if o.dtype is FLOAT32 else selector.converted(o, nest, Convert(FLOAT32, Input(o.dtype, 0)))
-                for o in operands]
-    return operands

@@ -13,7 +13,7 @@ from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.dialects.nisa.gpsimd_call import GpsimdCallOp
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.source_locations import errors_at
-from nki_mlir.dialects.target_rules import findings
+from nki_mlir.dialects.target_findings import findings
 from nki_mlir.machine import Machine, machine_named
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass

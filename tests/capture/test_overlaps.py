@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nki_mlir.capture.index import Index, Mask, Symbol
+from nki_mlir.capture.iterations import LoopRun, Turn
 from nki_mlir.capture.races.hazards import by_elements, first_element
 from nki_mlir.capture.races.overlaps import Apart, meeting
-from nki_mlir.capture.races.touches import LoopRun, Touch, Turn
+from nki_mlir.capture.races.touches import Touch
 from nki_mlir.capture.races.verdicts import Verdict
 from nki_mlir.capture.strides import Dim
 from nki_mlir.capture.tensor import Buffer, View

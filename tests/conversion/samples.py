@@ -8,7 +8,7 @@ import numpy as np
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Constraint, Linear, Tile
 from nki_mlir.dialects.op import REGISTRY, Op
-from nki_mlir.dialects.verifier import verify
+from nki_mlir.dialects.verification import verify
 from nki_mlir.scalar.activation import ACTIVATIONS
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import ALL, BFLOAT16, BOOL, FLOAT16, FLOAT32, DType, convert

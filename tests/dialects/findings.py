@@ -8,7 +8,7 @@ import pytest
 
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.op import REGISTRY, Op
-from nki_mlir.dialects.verifier import verify
+from nki_mlir.dialects.verification import verify
 
 from .samples import COLUMN, SAMPLES, column
 

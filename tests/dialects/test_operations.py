@@ -8,7 +8,7 @@ from nki_mlir.bindings import ir
 from nki_mlir.dialects.access import Access, Constraint, Linear, Tile
 from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.dialects.op import REGISTRY, Op
-from nki_mlir.dialects.verifier import verify
+from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import machine_named
 from nki_mlir.machine.costs import NOTHING
 

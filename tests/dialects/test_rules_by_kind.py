@@ -11,7 +11,8 @@ import pytest
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import PSUM, SBUF, Access, Tile
 from nki_mlir.dialects.op import REGISTRY, Op
-from nki_mlir.dialects.verifier import Check, verify
+from nki_mlir.dialects.verification import verify
+from nki_mlir.dialects.verifier import Check
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import ALL, BY_MLIR
 

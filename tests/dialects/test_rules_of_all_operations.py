@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nki_mlir.dialects.access import Access, Linear, Tile
-from nki_mlir.dialects.verifier import verify, verify_bounds
+from nki_mlir.dialects.verification import verify, verify_bounds
 
 from .findings import headline
 from .samples import SAMPLES, A, tile

@@ -9,7 +9,7 @@ import pytest
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import Constraint, Linear
 from nki_mlir.dialects.op import REGISTRY, ArrayScalars, Op
-from nki_mlir.dialects.verifier import verify
+from nki_mlir.dialects.verification import verify
 from nki_mlir.scalar.dtypes import ALL, BOOL, FLOAT32, INT32, DType
 
 from .formulas import BINARY, BITS, FORMULAS, UNARY

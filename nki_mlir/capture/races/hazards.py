@@ -7,13 +7,14 @@ because data choose the elements, or because it takes too long: that is checked 
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from nki_mlir.capture.errors import UnexpectedOutputDependencies
 from nki_mlir.capture.index import Symbol
+from nki_mlir.capture.iterations import LoopRun, outward
 from nki_mlir.capture.races.overlaps import Apart, element, meeting, roots_of
 from nki_mlir.capture.races.owners import MOST_ELEMENTS, Owners, TooManyPoints, clearly_apart
-from nki_mlir.capture.races.touches import LoopRun, Touch, Touches, outward, written_at
+from nki_mlir.capture.races.touches import Touch, Touches, written_at
 from nki_mlir.capture.races.verdicts import IterationsMeet, ProgramsMeet, ProgramsRepeat, Verdict
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import Location
@@ -21,7 +22,7 @@ from nki_mlir.dialects.integer_systems import SearchTooLong
 from nki_mlir.dialects.op import Op
 
 if TYPE_CHECKING:
-    from nki_mlir.capture.mlir_builder import MlirBuilder, Scope
+    from nki_mlir.capture.scope import Scope
 
 MOST_PAIRS = 1 << 17                    # of touches of one tensor that are compared
 FEW_PAIRS = 1 << 16                     # take less time than going through the elements
@@ -49,8 +50,8 @@ def done(touch: Touch) -> str:
 # -- loops -------------------------------------------------------------------------------------------------------------
 def judge_loops(touches: Touches, programs: Iterable[Symbol], verdict: Verdict) -> None:
     """What iterations of the parallel loops of a program do to each other's memory."""
-    for loop in touches.loops:
-        for buffer, listed in loop.touches.items():
+    for loop, touched in touches.loops.items():
+        for buffer, listed in touched.items():
             if any(t.writes for t in listed):
                 pair = iterations_that_meet(loop, buffer, listed, set(programs), verdict)
                 if pair is not None:
@@ -101,13 +102,22 @@ class ProgramTouches:
     axes: dict[int, tuple[int, Symbol | None]]
 
 
-def ignored_axes(builder: "MlirBuilder") -> list[int]:
+class GridCapture(Protocol):
+    """The builder of a captured program, as far as it knows the grid."""
+
+    grid: tuple[int, ...]
+    point: dict[int, int]
+    programs: dict[int, Symbol]
+    touches: Touches
+
+
+def ignored_axes(builder: GridCapture) -> list[int]:
     """The axes of the grid that nothing of a captured program depends on."""
     return [axis for axis, extent in enumerate(builder.grid) if extent > 1 and axis not in builder.point
             and (axis not in builder.programs or not list(builder.programs[axis].value.uses))]
 
 
-def program_of(builder: "MlirBuilder") -> ProgramTouches:
+def program_of(builder: GridCapture) -> ProgramTouches:
     """What a captured program does to the memory of all."""
     ignored = ignored_axes(builder)
     axes = {axis: (extent, None if axis in ignored else builder.programs[axis])

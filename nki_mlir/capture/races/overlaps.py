@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nki_mlir.capture.affine import Affine
 from nki_mlir.capture.index import Index, Mask, Symbol
 from nki_mlir.capture.races.touches import Touch
 from nki_mlir.capture.tensor import Buffer
@@ -41,7 +42,7 @@ def index_of(form: Linear, symbols: Sequence[Symbol], extents: tuple[int, ...]) 
     return index.with_axes([axes.get(a, 0) for a in range(len(extents))], extents)
 
 
-def roots_of(indices: Iterable[Index]) -> list[Symbol]:
+def roots_of(indices: Iterable[Affine]) -> list[Symbol]:
     """The loop variables and program ids that indices depend on."""
     return list(dict.fromkeys(root for index in indices for symbol in index.symbols for root in symbol.roots()))
 
@@ -87,7 +88,7 @@ class ConditionPoints:
             holds = holds & (value == 0 if equal else value >= 0)
         return holds ^ mask.negated
 
-    def of(self, index: Index) -> np.ndarray:
+    def of(self, index: Affine) -> np.ndarray:
         total = np.array(index.const, np.int64)
         for symbol, c in index.symbols.items():
             total = total + c * self.value(symbol)
@@ -138,7 +139,7 @@ def meeting(a: Touch, b: Touch, apart: Apart) -> CommonElement | None:
     return None
 
 
-def alternatives(touch: Touch) -> Iterator[list[tuple[Index, bool]]]:
+def alternatives(touch: Touch) -> Iterator[list[tuple[Affine, bool]]]:
     """The conjunctions of conditions under which an operation runs: a condition may be a negation."""
     pieces = [condition.pieces() if condition.negated else [condition] for condition in touch.conditions]
     for chosen in itertools.product(*pieces):
@@ -191,7 +192,7 @@ class System:
         self.row(plus(self.form(side, index, ()), (0, {quotient: -by, remainder: -1})), True)
         return 0, {quotient if kind == "floordiv" else remainder: 1}
 
-    def form(self, side: int, index: Index, axes: Sequence[int]) -> Form:
+    def form(self, side: int, index: Affine, axes: Sequence[int]) -> Form:
         """An index at one of the points; ``axes`` are the variables of its axes."""
         total: Form = index.const, {}
         for symbol, c in index.symbols.items():
@@ -202,7 +203,7 @@ class System:
         return total
 
     # -- the two sides -------------------------------------------------------------------------------------------------
-    def solved(self, a: Touch, b: Touch, when_a: Sequence[tuple[Index, bool]], when_b: Sequence[tuple[Index, bool]]
+    def solved(self, a: Touch, b: Touch, when_a: Sequence[tuple[Affine, bool]], when_b: Sequence[tuple[Affine, bool]]
                ) -> CommonElement | None:
         """The first at the point that comes first; both under their conditions."""
         size_a, size_b = a.view.dtype.itemsize, b.view.dtype.itemsize

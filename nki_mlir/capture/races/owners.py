@@ -13,7 +13,8 @@ from operator import itemgetter
 
 import numpy as np
 
-from nki_mlir.capture.index import Index, Mask
+from nki_mlir.capture.affine import Affine
+from nki_mlir.capture.index import Mask
 from nki_mlir.capture.races.overlaps import MOST_POINTS, ConditionPoints, alternatives, index_of, roots_of, spans_of
 from nki_mlir.capture.races.touches import Touch
 from nki_mlir.capture.tensor import Buffer
@@ -87,7 +88,7 @@ class Owners:
         for terms in alternatives(touch):
             yield self.chosen(touch, terms)
 
-    def chosen(self, touch: Touch, terms: Sequence[tuple[Index, bool]]) -> "Chosen":
+    def chosen(self, touch: Touch, terms: Sequence[tuple[Affine, bool]]) -> "Chosen":
         """The elements of a touch under conditions, by trying every point."""
         view, restriction, scale = touch.view, touch.restriction, touch.view.dtype.itemsize // self.unit
         masks, axes, extents = [Mask(((e, equal),)) for e, equal in terms], list(range(len(view.dims))), []

@@ -8,12 +8,13 @@ Both builders note it while the kernel's Python runs; ``races`` decides afterwar
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nki_mlir.capture.index import Symbol
+from nki_mlir.capture.affine import Symbol
+from nki_mlir.capture.iterations import LoopRun, Turn, outward
 from nki_mlir.capture.mask import Mask
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import Location
@@ -25,42 +26,7 @@ from nki_mlir.dialects.nisa.movement import DmaComputeOp
 from nki_mlir.dialects.op import Op, TileField
 
 if TYPE_CHECKING:
-    from nki_mlir.capture.mlir_builder import Scope
-
-
-@dataclass(eq=False)
-class LoopRun:
-    """One run of a loop. ``symbol`` stands for all its iterations at once, where it stays rolled."""
-
-    parallel: bool
-    name: str
-    symbol: Symbol | None = None
-    meets: bool = False                 # programs meet inside of it
-    touches: dict[Buffer, list["Touch"]] = field(default_factory=dict)      # of what its iterations share
-
-
-@dataclass(eq=False)
-class Turn:
-    """One iteration of a loop, by its number, or all of a rolled one; ``parallels`` counts the parallel loops.
-
-    A branch in a loop that runs is one, too, of a loop of its own.
-    """
-
-    loop: LoopRun
-    number: int | None
-    outside: "Turn | None"
-    parallels: int = field(init=False)
-    has_ended: bool = False
-
-    def __post_init__(self) -> None:
-        self.parallels = self.loop.parallel + (self.outside.parallels if self.outside is not None else 0)
-
-
-def outward(turn: Turn | None) -> Iterator[Turn]:
-    """The iteration and those that it is in, the innermost first."""
-    while turn is not None:
-        yield turn
-        turn = turn.outside
+    from nki_mlir.capture.scope import Scope
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +76,7 @@ class Touches:
         self.several, self.locate, self.meant = several, locate, meant
         self.turn: Turn | None = None
         self.epoch = 0                  # how often the programs have met
-        self.loops: list[LoopRun] = []
+        self.loops: dict[LoopRun, dict[Buffer, list[Touch]]] = {}      # parallel ones: what their iterations share
         self.shared: list[Buffer] = []  # the memory of all programs, in the order it was made in
         self.programs: dict[Buffer, list[Touch]] = {}
         self.reducing = False           # operations of a loop_reduce, whose iterations combine
@@ -159,7 +125,7 @@ class Touches:
         operands = op.operands()
         for (kind, _), view in zip(operands, views):
             buffer = view.buffer
-            created_in: Turn | None = buffer.turn
+            created_in = buffer.turn
             shared = self.several and buffer.role != "local"
             if not shared and (not inside or turn.parallels == (created_in.parallels if created_in is not None else 0)):     # type: ignore[union-attr]
                 continue
@@ -174,9 +140,7 @@ class Touches:
             around = turn
             while around is not None and around is not created_in:
                 if around.loop.parallel:
-                    if not around.loop.touches:
-                        self.loops.append(around.loop)
-                    around.loop.touches.setdefault(buffer, []).append(touch)
+                    self.loops.setdefault(around.loop, {}).setdefault(buffer, []).append(touch)
                 around = around.outside
 
     def of(self, op: Op, kind: TileField, view: View, symbols: Sequence[Symbol], adds: bool, sure: bool,

@@ -17,7 +17,7 @@ from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import DeviceLiveRange, Program, Queue, Semaphore, Variable, hbm_tile, on_chip_tile
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of, with_origin
-from nki_mlir.dialects.verifier import verify, verify_mask
+from nki_mlir.dialects.verification import verify, verify_mask
 from nki_mlir.machine import DEFAULT_TARGET, Engine, Machine, machine_named
 from nki_mlir.scalar.dtypes import BY_MLIR
 

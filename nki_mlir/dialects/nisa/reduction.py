@@ -3,7 +3,7 @@
 batch-norm statistics."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.scalar.alu import ALU
-
-if TYPE_CHECKING:
-    from nki_mlir.dialects.nisa.accumulating import Accumulating
 
 VECTOR, SCALAR, GPSIMD = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD
 ROW_REDUCTIONS = ("add", "subtract", "multiply", "maximum", "minimum")
@@ -90,7 +87,16 @@ class WithRowReduction(NisaOp, Elementwise):
         check.shape("reduce_res", (shape[0], *(1 for _ in shape[1:])))
 
 
-def verify_sum(op: "WithRowReduction | Accumulating", check: TargetCheck) -> None:
+class RowReducing(Protocol):
+    """An instruction whose result the Scalar engine's registers reduce."""
+
+    reduce_op: str
+
+    @property
+    def name(self) -> str: ...
+
+
+def verify_sum(op: RowReducing, check: TargetCheck) -> None:
     """The Scalar engine's registers add; the documents of ``activation_reduce`` restrict only generation 2 to that."""
     ActivationOp.verify_target(op, check)                           # type: ignore[arg-type]
     if op.reduce_op != "add":

@@ -17,8 +17,8 @@ from nki_mlir.language import assignment
 from nki_mlir.language.creation import MakesTensors, located_dtype, plain_shape
 from nki_mlir.language.operations import HostArray
 from nki_mlir.language.signatures import kinds
-from nki_mlir.language.signatures.binding import Function, R, bound
-from nki_mlir.language.signatures.kinds import Generation, ParameterKind
+from nki_mlir.language.signatures.binding import Function, Generation, R, bound
+from nki_mlir.language.signatures.kinds import ParameterKind
 from nki_mlir.language.signatures.table import histories
 from nki_mlir.scalar.dtypes import FLOAT32
 

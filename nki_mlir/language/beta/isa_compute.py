@@ -19,14 +19,13 @@ from nki_mlir.dialects.nisa import accumulating, elementwise, movement, reductio
 from nki_mlir.dialects.nisa import matmul as products
 from nki_mlir.dialects.nki.reduction import reduced_shape
 from nki_mlir.dialects.verifier import PartitionMismatch, ShapeMismatch
-from nki_mlir.language import assignment, creation, indirect
+from nki_mlir.language import assignment, creation, indirect, tensor
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
 from nki_mlir.language.beta import enums, language
 from nki_mlir.language.beta.enums import dge_mode, engine, oob_mode
-from nki_mlir.language.creation import HiddenTranspose, emit, refuse_hidden
+from nki_mlir.language.creation import HiddenTranspose, Tensor, emit, refuse_hidden
 from nki_mlir.language.indirect import DynamicView, IndirectNotSupported, IndirectView
-from nki_mlir.language.tensor import Tensor
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.scalar.tokens import activation_token, alu_token
@@ -182,9 +181,9 @@ def check_position(position: Any, size: Any, stationary: View) -> None:
         raise BadPosition(position=tuple(position), size=tuple(size), rule=rule).here()
 
 
-def nc_matmul(stationary: Tensor, moving: Tensor, *, is_stationary_onezero: object, is_moving_onezero: object,
-              is_transpose: bool, tile_position: Sequence[int] | None, tile_size: Sequence[int] | None,
-              mask: Mask | None, perf_mode: str | None = None) -> Tensor:
+def nc_matmul(stationary: tensor.Tensor, moving: tensor.Tensor, *, is_stationary_onezero: object,
+              is_moving_onezero: object, is_transpose: bool, tile_position: Sequence[int] | None,
+              tile_size: Sequence[int] | None, mask: Mask | None, perf_mode: str | None = None) -> Tensor:
     """stationary.T @ moving as a float32 tile in PSUM. Hints change no values; ``perf_mode`` is the operands' form.
 
     With ``is_transpose`` moving is an identity: elements are moved.
@@ -215,7 +214,7 @@ class BadPerfMode(KernelError):
     fix = "use perf_mode='double_row_gen3' from trn2 on, with 8-bit floats of shapes [K, 2, M] and [K, 2, N]"
 
 
-def double_row_matmul(stationary: Tensor, moving: Tensor, mode: object, mask: object) -> Tensor:
+def double_row_matmul(stationary: tensor.Tensor, moving: tensor.Tensor, mode: object, mask: object) -> Tensor:
     """The product over the partitions and axis 1, which is 2 in both operands."""
     name = getattr(mode, "name", str(mode))
     machine, wrong = active("nisa.nc_matmul").machine, ""

@@ -16,10 +16,18 @@ from nki_mlir.capture.tracing import NkiRange
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.verifier import ShapeMismatch
-from nki_mlir.language import creation, functions, indirect
+from nki_mlir.language import creation, functions, indirect, tensor
 from nki_mlir.language import operations as ops
 from nki_mlir.language.beta.calls import BETA, bind_module, missing_from
-from nki_mlir.language.creation import Allocation, InitialisedAllocation, MemoryRegion, ParDim, makes, unique_name
+from nki_mlir.language.creation import (
+    Allocation,
+    InitialisedAllocation,
+    MemoryRegion,
+    ParDim,
+    Tensor,
+    makes,
+    unique_name,
+)
 from nki_mlir.language.creation import constant as shared_constant
 from nki_mlir.language.functions import TileSize, token
 from nki_mlir.language.indirect import DynamicView, IndirectNotSupported, IndirectView
@@ -27,7 +35,6 @@ from nki_mlir.language.loops import loop_reduce
 from nki_mlir.language.operations import select as where
 from nki_mlir.language.signatures.binding import Contents
 from nki_mlir.language.signatures.table import listing, names_of, published
-from nki_mlir.language.tensor import Tensor
 from nki_mlir.scalar.dtypes import BY_NAME, DType
 from nki_mlir.scalar.tokens import alu_token
 
@@ -100,8 +107,8 @@ class HbmInitialValue(KernelError):
     fix = "make it with nl.ndarray and store to it"
 
 
-@makes(Tensor)
-def ndarray(shape: object, dtype: object, *, buffer: object, name: str) -> Tensor:
+@makes(tensor.Tensor)
+def ndarray(shape: object, dtype: object, *, buffer: object, name: str) -> Any:
     """A tensor whose elements are not set; on-chip memory reads as zero."""
     return creation.new_tensor(shape, dtype, name=name, **_space(buffer))
 
@@ -180,12 +187,12 @@ def atomic_rmw(dst: IndirectView | DynamicView, value: Tensor | float, op: objec
     indirect.scatter(dst, value, mask=mask, rmw=alu_token(op).name)
 
 
-def broadcast_to(src: Tensor, *, shape: object) -> Tensor:
+def broadcast_to(src: tensor.Tensor, *, shape: object) -> Tensor:
     """A tile repeated along its dimensions of 1, the partition too."""
     return src.broadcast_to(shape)
 
 
-def expand_dims(data: Tensor, axis: int) -> Tensor:
+def expand_dims(data: tensor.Tensor, axis: int) -> Tensor:
     """A view with a dimension of 1 put in."""
     return data.expand_dims(axis)
 

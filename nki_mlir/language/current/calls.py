@@ -14,8 +14,8 @@ from nki_mlir.language.current import enums
 from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, of_core, warn
 from nki_mlir.language.current.memory import MemoryRegion, VirtualRegister, region_value
 from nki_mlir.language.signatures import kinds
-from nki_mlir.language.signatures.binding import Function, R, bound
-from nki_mlir.language.signatures.kinds import Generation, ParameterKind, dtype_value
+from nki_mlir.language.signatures.binding import Function, Generation, R, bound
+from nki_mlir.language.signatures.kinds import ParameterKind, dtype_value
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
 
 INSTRUCTIONS = ("nki.isa.", "nki.collectives.")

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -20,10 +20,6 @@ from nki_mlir.language import functions
 from nki_mlir.language.current.errors import NkiTypeError, invalid, older
 from nki_mlir.machine import DEFAULT_TARGET, Machine, machine_named
 from nki_mlir.scalar.dtypes import INT32, DType
-
-if TYPE_CHECKING:
-    from nki_mlir.language.current.older_memory import Window
-    from nki_mlir.language.current.tensor import NkiTensor
 
 
 class MemoryRegion(enum.Enum):
@@ -46,9 +42,9 @@ class MemoryRegion(enum.Enum):
         return "hbm" if self in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm) else self.value
 
     # What release 0.2 had of a memory; ``older_memory`` defines it, which knows tensors.
-    __getitem__: ClassVar[Callable[["MemoryRegion", object], "Window"]]
-    ptr: ClassVar[Callable[..., "Window"]]
-    view: ClassVar[Callable[..., "NkiTensor"]]
+    __getitem__: ClassVar[Callable[["MemoryRegion", object], Any]]
+    ptr: ClassVar[Callable[..., Any]]
+    view: ClassVar[Callable[..., Any]]
 
 
 sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
@@ -225,21 +221,3 @@ class VirtualRegister:
     def __repr__(self) -> str:
         value = self.value
         return f"register {self.state.buffer.name}" + ("" if value is None else f" = {value}")
-
-
-class Address(tuple[int, ...]):
-    """Where a tensor lies: (partition, byte), or nothing where the allocator chooses. Its bits are viewed by it."""
-
-    tensor: "NkiTensor"
-
-    @classmethod
-    def of(cls, tensor: "NkiTensor") -> "Address":
-        made = cls(tensor.storage.address or ())
-        made.tensor = tensor
-        return made
-
-    def reshape(self, dtype: object, shape: object) -> "NkiTensor":
-        """The bits at this place as another dtype and shape."""
-        return self.tensor.view(dtype, shape)
-
-    view = reshape

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from types import CellType, CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -34,12 +34,9 @@ from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.nisa.random import WithState
 from nki_mlir.language.arguments import Bound
 from nki_mlir.language.call_cache import key_of_bound
-from nki_mlir.language.kernel import Kernel as CoreKernel
+from nki_mlir.language.kernel import Kernel
 from nki_mlir.scalar.dtypes import DType
 from nki_mlir.targets.interpreter.execute import has_domain
-
-if TYPE_CHECKING:
-    from nki_mlir.language.current.kernel import Kernel
 
 MOST = 256                              # calls with different shapes that are known of a function
 WORTH = 8                               # calls from which on compiling is worth its time
@@ -62,7 +59,7 @@ class KnownCall:
     """Calls of a function that have one key, and the kernel that has their capture."""
 
     progress: Progress
-    kernel: "Kernel"
+    kernel: Kernel
     count: int = 1
 
 
@@ -70,7 +67,7 @@ _known: "weakref.WeakKeyDictionary[FunctionType, dict[tuple[object, ...], KnownC
 _lock = threading.Lock()
 
 
-def run(kernel: "Kernel", bound: Bound, simulated: Callable[[], object], native: Callable[["Kernel", bool], object]
+def run(kernel: Kernel, bound: Bound, simulated: Callable[[], object], native: Callable[[Kernel, bool], object]
         ) -> object:
     """The result of a call, by whichever way will do. ``native`` runs a kernel of the same function, on copies of the
     arguments where the flag says so."""
@@ -104,7 +101,7 @@ def run(kernel: "Kernel", bound: Bound, simulated: Callable[[], object], native:
     return simulated()
 
 
-def may_be_native(kernel: "Kernel", bound: Bound) -> bool:
+def may_be_native(kernel: Kernel, bound: Bound) -> bool:
     """Whether nothing steps or is replaced, and the arguments are plain."""
     return (type(kernel.func) is FunctionType and bound.plain is not None and sys.gettrace() is None
             and sys.getprofile() is None
@@ -149,7 +146,7 @@ def watched() -> Iterator[Callable[[], bool]]:
 
 
 # -- what decides ------------------------------------------------------------------------------------------------------
-def decided_by_shapes(kernel: "Kernel", bound: Bound) -> bool:
+def decided_by_shapes(kernel: Kernel, bound: Bound) -> bool:
     """Whether the checks of a call say the same for all values; captures the kernel."""
     try:
         with warnings.catch_warnings(record=True) as recorded:
@@ -217,11 +214,11 @@ def is_unchanged(value: object, seen: set[int]) -> bool:
     """Whether a call cannot change what a name stands for."""
     if isinstance(value, (ModuleType, *PLAIN)):
         return True
-    if not isinstance(value, CoreKernel) and getattr(value, "__module__", "").startswith("nki_mlir."):
+    if not isinstance(value, Kernel) and getattr(value, "__module__", "").startswith("nki_mlir."):
         return True
     if isinstance(value, (tuple, frozenset)):
         return all(is_unchanged(part, seen) for part in value)
-    if isinstance(value, CoreKernel):
+    if isinstance(value, Kernel):
         return changes_nothing(value.func, seen)
     if isinstance(value, FunctionType):
         return changes_nothing(value, seen)

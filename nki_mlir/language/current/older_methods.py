@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import numpy as np
 
 from nki_mlir.language.current.errors import NkiTypeError, integer, require
+from nki_mlir.language.current.memory import Storage
 from nki_mlir.language.tensor import OF_NUMPY, HostFunction
 from nki_mlir.language.tensor_object import TensorObject
 
 if TYPE_CHECKING:
-    from nki_mlir.language.current.tensor import NkiTensor
+    from typing_extensions import Self
 
 
 class OlderMethods(TensorObject):
@@ -20,11 +21,17 @@ class OlderMethods(TensorObject):
 
     __slots__ = ()
     __hash__ = object.__hash__
+    storage: Storage
     strides: tuple[int, ...]
+    size: Any
+    indirection: Any
+    view: "Callable[..., Self]"
+    reshape: "Callable[..., Self]"
+    part: "Callable[..., Self]"
     on_chip: Any
-    like: "Callable[..., NkiTensor]"
-    permute: "Callable[..., NkiTensor]"
-    expand_dim: "Callable[..., NkiTensor]"
+    like: "Callable[..., Self]"
+    permute: "Callable[..., Self]"
+    expand_dim: "Callable[..., Self]"
 
     def __bool__(self) -> bool:
         """A tensor is there. Of what a comparison gave, simulation asks all elements: ``assert nl.equal(a, b)``."""
@@ -75,9 +82,9 @@ class OlderMethods(TensorObject):
     def as_tile(self) -> "OlderMethods":
         return self
 
-    astype: ClassVar[Callable[["NkiTensor", object], "NkiTensor"]]            # ``functions`` defines it
+    astype: ClassVar[Callable[[Any, object], Any]]            # ``functions`` defines it
 
-    def transpose(self, *axes: object) -> "NkiTensor":
+    def transpose(self, *axes: object) -> "Self":
         """The dimensions in another order: reversed unless it is given."""
         order = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
         return self.permute(tuple(order) or tuple(range(len(self.shape)))[::-1])
@@ -90,7 +97,7 @@ class OlderMethods(TensorObject):
             made = made.expand_dim(place)
         return made
 
-    def broadcast_to(self, *shape: object) -> "NkiTensor":
+    def broadcast_to(self, *shape: object) -> "Self":
         """Dimensions of 1 repeated."""
         wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         require(len(wanted) == len(self.shape) and all(n in (1, w) for n, w in zip(self.shape, wanted)),
@@ -99,12 +106,29 @@ class OlderMethods(TensorObject):
         return self.like(shape=wanted, strides=[s if n == w else 0 for s, n, w in
                                                 zip(self.strides, self.shape, wanted)])
 
+    def leading_part(self, shape: Sequence[int]) -> "Self | None":
+        """The first elements of each partition's row, as many as a smaller shape has; None where it is not smaller."""
+        least = self.on_chip and len(shape) > 1 and all(n > 0 for n in shape) and shape[0] == self.shape[0]
+        count = prod(shape[1:])
+        if not least or count >= self.size // self.shape[0] or self.indirection is not None:
+            return None
+        row = self.reshape((self.shape[0], self.size // self.shape[0]))
+        return row.part(1, 0, count).reshape(shape)
 
-def leading_part(tensor: "NkiTensor", shape: Sequence[int]) -> "NkiTensor | None":
-    """The first elements of each partition's row, as many as a smaller shape has; None where it is not smaller."""
-    least = tensor.on_chip and len(shape) > 1 and all(n > 0 for n in shape) and shape[0] == tensor.shape[0]
-    count = prod(shape[1:])
-    if not least or count >= tensor.size // tensor.shape[0] or tensor.indirection is not None:
-        return None
-    row = tensor.reshape((tensor.shape[0], tensor.size // tensor.shape[0]))
-    return row.part(1, 0, count).reshape(shape)
+
+class Address(tuple[int, ...]):
+    """Where a tensor lies: (partition, byte), or nothing where the allocator chooses. Its bits are viewed by it."""
+
+    tensor: "OlderMethods"
+
+    @classmethod
+    def of(cls, tensor: "OlderMethods") -> "Address":
+        made = cls(tensor.storage.address or ())
+        made.tensor = tensor
+        return made
+
+    def reshape(self, dtype: object, shape: object) -> object:
+        """The bits at this place as another dtype and shape."""
+        return self.tensor.view(dtype, shape)
+
+    view = reshape

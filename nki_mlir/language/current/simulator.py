@@ -49,7 +49,7 @@ from nki_mlir.targets.interpreter.execute import Arrays, Pattern, Runner, Values
 from nki_mlir.targets.mesh import Mesh
 
 if TYPE_CHECKING:
-    from nki_mlir.language.current.kernel import Kernel
+    from nki_mlir.language.kernel import Kernel
 
 VARIABLE = "NKI_PRECISE_FP"
 LOW = (dtypes.BFLOAT16, dtypes.FLOAT16, dtypes.FLOAT8_E4M3, dtypes.FLOAT8_E4M3FN, dtypes.FLOAT8_E5M2)

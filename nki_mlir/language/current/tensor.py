@@ -14,14 +14,13 @@ from nki_mlir.dialects.verifier import WrongDtype
 from nki_mlir.language.current.calls import CURRENT, dtype_argument, reported
 from nki_mlir.language.current.errors import integer, invalid, of_core, older, out_of_range, require, unknown_name
 from nki_mlir.language.current.memory import (
-    Address,
     Indirection,
     MemoryRegion,
     Storage,
     VirtualRegister,
     shared_hbm,
 )
-from nki_mlir.language.current.older_methods import OlderMethods, leading_part
+from nki_mlir.language.current.older_methods import Address, OlderMethods
 from nki_mlir.language.signatures.kinds import is_shape
 from nki_mlir.machine import Machine
 
@@ -276,7 +275,7 @@ class NkiTensor(OlderMethods):
                 fix="give a tuple of integers")
         extents = known_extents(wanted, self.size)
         if extents is None:
-            if (part := leading_part(self, wanted)) is not None:
+            if (part := self.leading_part(wanted)) is not None:
                 older(f"reshape of {list(self.shape)} to fewer elements: {list(wanted)}")
                 return part
             size, limit = (abs(prod(n)) * self.itemsize for n in (wanted, self.shape))
@@ -423,7 +422,7 @@ class NkiTensor(OlderMethods):
 
     def _addresses(self) -> tuple[tuple[int, int], ...]:
         found = self.storage.address
-        return (tuple(found),) if found else ()                 # type: ignore[return-value]
+        return (found,) if found else ()
 
     def __repr__(self) -> str:
         return self._text(self.buffer.value, self.sim_value)

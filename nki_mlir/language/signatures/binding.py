@@ -6,18 +6,21 @@ parameters take their values, is meant. Then the other generation's are tried. W
 What binding does for a number of positional arguments and a set of keywords is worked out once.
 """
 
+import ast
+import importlib
 import inspect
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, update_wrapper, wraps
+from functools import cached_property, reduce, update_wrapper, wraps
 from types import CodeType
 from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
 from nki_mlir.capture.builder import require_generation
-from nki_mlir.diagnostics import KernelError
+from nki_mlir.diagnostics import InternalError, KernelError, NkiMlirError
 from nki_mlir.language.signatures import kinds, table
-from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, Generation, ParameterKind, Take, or_none
-from nki_mlir.language.signatures.table import BETA, CURRENT, Need, Parameter, Signature
+from nki_mlir.language.signatures.kinds import KINDS, REFUSED, TILE, GenerationValues, ParameterKind, Take, or_none
+from nki_mlir.language.signatures.table import BETA, CURRENT, LEFT_OUT, Need, Parameter, Signature, signatures
 
 STRICT = "NKI_MLIR_STRICT"
 R = TypeVar("R")            # what a function gives, in whichever form it is called
@@ -82,6 +85,80 @@ class Contents(str):
     def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
         from nki_mlir.language.documentation.page import contents  # start-up: imported on first use
         return f"{str.__str__(self)}\n\n{contents(**self.__dict__)}".expandtabs(tabsize)
+
+
+# -- what differs between the two packages -----------------------------------------------------------------------------
+PLACED, KEYWORD_ONLY = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+
+
+class Generation(ABC):
+    """What differs between the two packages: what values are, and how errors read.
+
+    Functions are written with the names of their newest signature and without its defaults, which are the table's.
+    """
+
+    def __init__(self, name: str, names: dict[str, object]) -> None:
+        """``names``: what defaults of the table name; a string is a module's name."""
+        self.name, self.names, self.values = name, names, GenerationValues()
+        self.defaults: dict[str, object] = {}
+
+    def default(self, text: str) -> object:
+        """The value of a default as the table writes it."""
+        if text not in self.defaults:
+            try:
+                self.defaults[text] = ast.literal_eval(text)
+            except ValueError:
+                first, *rest = text.split(".")
+                held = self.names[first]
+                self.defaults[text] = reduce(getattr, rest, importlib.import_module(held) if isinstance(held, str)
+                                             else held)
+        return self.defaults[text]
+
+    def signature_of(self, newest: Signature, without: str = "") -> inspect.Signature:
+        """A signature of the table as Python's, without a parameter that is not the function's."""
+        return inspect.Signature([inspect.Parameter(
+            p.name, KEYWORD_ONLY if p.keyword_only else PLACED,
+            default=inspect.Parameter.empty if p.default is None else self.default(p.default))
+            for p in newest.parameters if p.name != without])
+
+    def with_defaults(self, function: Callable[..., object], name: str) -> None:
+        """Give a function the defaults of its newest signature. Where that has none, it may have one itself."""
+        newest = signatures(name, self.name)[:1]
+        defaults = {p.name: p.default for s in newest for p in s.parameters if p.default is not None}
+        table = {n: self.default(text) for n, text in (LEFT_OUT.get(name, {}) | defaults).items()}
+        code = function.__code__
+        names = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
+        placed, named = names[:code.co_argcount], names[code.co_argcount:]
+        own = dict(zip(reversed(placed), reversed(function.__defaults__ or ()))) | (function.__kwdefaults__ or {})
+        if differ := [n for n in own if n in table and own[n] != table[n]]:
+            raise InternalError(f"{name} has defaults of {', '.join(differ)} that are not those of the table")
+        every = table | own
+        function.__defaults__ = tuple(every[n] for n in placed if n in every)
+        function.__kwdefaults__ = {n: every[n] for n in named if n in every}
+
+    @abstractmethod
+    def word(self, kind: ParameterKind) -> str:
+        """What messages call the values of a kind; "" where functions themselves say what is wrong."""
+
+    @abstractmethod
+    def refuse(self, function: "Function", parameter: str, kind: ParameterKind, value: object) -> None:
+        """Raise what is wrong with a value; return where the function itself says it."""
+
+    @abstractmethod
+    def unbound(self, function: "Function", text: str) -> NkiMlirError:
+        """The error of arguments that bind to no signature."""
+
+    def translated(self, error: KernelError) -> Exception:
+        """An error of the core as this generation's."""
+        return error
+
+    @abstractmethod
+    def cross(self, function: "Function", arguments: dict[str, object]) -> object:
+        """A call in a form of the other generation."""
+
+    @abstractmethod
+    def report(self, text: str) -> None:
+        """Tell of a form that the newest release does not have."""
 
 
 class Function:

@@ -14,7 +14,7 @@ from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.isa.program import memory_shape
 from nki_mlir.dialects.op import Op, changed
-from nki_mlir.dialects.verifier import in_buffer
+from nki_mlir.dialects.verification import in_buffer
 from nki_mlir.machine import Machine
 from nki_mlir.recycled import pages
 from nki_mlir.targets.interpreter.execute import Pattern, floating, starts

@@ -17,7 +17,7 @@ from nki_mlir.dialects.isa.instruction import (
 )
 from nki_mlir.dialects.isa.program import KINDS, Program
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.verifier import in_buffer, verify
+from nki_mlir.dialects.verification import in_buffer, verify
 from nki_mlir.machine import ENGINES, Engine, machine_named
 
 NAME = re.compile(r"[A-Za-z_][\w.]*")

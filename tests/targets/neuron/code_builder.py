@@ -12,7 +12,7 @@ from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorTensorOp
 from nki_mlir.dialects.nisa.matmul import NcMatmulOp
 from nki_mlir.dialects.nisa.movement import DmaCopyOp, MemsetOp, TensorCopyOp
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.verifier import verify
+from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import machine_named
 from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.interpreter.execute import compile_op

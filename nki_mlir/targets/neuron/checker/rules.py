@@ -11,7 +11,7 @@ from nki_mlir.dialects.access import PSUM, Access, Tile
 from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.op import Op, with_forms
-from nki_mlir.dialects.target_rules import findings
+from nki_mlir.dialects.target_findings import findings
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.targets.neuron.checker.trace import Event
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.op import NisaOp, Op, on_engine
-from nki_mlir.dialects.target_rules import NotOnTarget, findings
-from nki_mlir.dialects.verifier import verify
+from nki_mlir.dialects.target_findings import findings
+from nki_mlir.dialects.target_rules import NotOnTarget
+from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import Engine, Machine
 
 ISSUERS = (Engine.SYNC, Engine.GPSIMD, Engine.SCALAR)

@@ -29,8 +29,8 @@ from nki_mlir.dialects.nisa.matmul import NcMatmulOp, NcTransposeOp
 from nki_mlir.dialects.nisa.movement import TensorCopyOp
 from nki_mlir.dialects.nisa.reduction import ActivationReduceOp, TensorReduceOp, TensorScalarReduceOp
 from nki_mlir.dialects.op import Op, changed, with_forms
-from nki_mlir.dialects.target_rules import findings
-from nki_mlir.dialects.verifier import verify
+from nki_mlir.dialects.target_findings import findings
+from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import Engine, Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.scalar.dtypes import FLOAT32

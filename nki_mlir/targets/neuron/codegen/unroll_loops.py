@@ -19,7 +19,7 @@ from nki_mlir.analysis.mask_boxes import box_of, in_box, lawful
 from nki_mlir.diagnostics import KernelError, Unsupported
 from nki_mlir.dialects.access import Constraint, Linear, Tile
 from nki_mlir.dialects.op import Op, changed
-from nki_mlir.dialects.verifier import in_buffer
+from nki_mlir.dialects.verification import in_buffer
 from nki_mlir.machine import Machine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which rules of a target one operation breaks.
+
+Builders check what a kernel emits, the pass ``verify-target`` checks what is about to become instruction streams.
+Transfers, to or from HBM, have no rules of partitions and sizes.
+"""
+
+from nki_mlir.dialects.access import HBM, PSUM
+from nki_mlir.dialects.op import Op
+from nki_mlir.dialects.target_rules import Finding, MemoryOfEngine, TargetCheck
+from nki_mlir.machine import Engine, Machine
+
+
+def is_transfer(op: Op) -> bool:
+    """Whether an instruction moves data to or from HBM or by DMA, which may begin at any partition."""
+    return op.queued or any(tile.space == HBM for _, tile in op.operands())
+
+
+def findings(op: Op, machine: Machine) -> tuple[Finding, ...]:
+    """What a target has against an instruction; of a masked one, which may become several, only what all of them
+    break."""
+    check = TargetCheck(op, machine)
+    check.need(op.since, f"'{op.name}'", "use instructions that the target has, or another target")
+    op.verify_target(check)
+    if op.engines and not is_transfer(op):
+        engine = op.runs_on
+        open_ended = bool(op.mask or op.limits)
+        for field, tile in op.operands():
+            if tile.space == PSUM and engine is Engine.GPSIMD and not machine.gpsimd_sees_psum:
+                # Where the kernel left the engine open, the compiler copies the operand.
+                check.broken(MemoryOfEngine, op.engine == Engine.UNKNOWN.value, operand=field.name)
+            if tile.on_chip and not open_ended:
+                check.partitions(field.name, tile, engine)
+                check.size(field.name, tile)
+    return tuple(check.found)
