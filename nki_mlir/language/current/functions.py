@@ -106,9 +106,7 @@ def load(src: NkiTensor, dtype: object) -> NkiTensor:
     """HBM to a new SBUF tile."""
     require(not low.is_tensor(src, "load", "src").on_chip, f"load src is in {src.buffer.value}, not in HBM",
             fix="use nl.copy for a tile on chip", code="err_unsupported_memory")
-    require(src.shape[0] <= low.PARTITIONS,
-            f"load src partition dimension {src.shape[0]} exceeds maximum {low.PARTITIONS}",
-            fix="load pieces of up to 128 rows in a loop", code="err_num_partition_exceed_arch_limit")
+    low.check_partitions(src.shape[0], "load", "src")
     made = low.allocate(src.shape, result_type(dtype, src))
     assignment.dma(made, src, op="load")
     return made

@@ -13,7 +13,7 @@ from nki_mlir.capture.strides import ONE_MORE, Dim
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa import dynamic_access, movement
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.verifier import WrongMemory
+from nki_mlir.dialects.verifier import TooManyPartitions, WrongMemory
 from nki_mlir.language import instructions as core
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import write_history
@@ -114,12 +114,17 @@ def any_tensor(value: object, op: str, operand: str) -> NkiTensor:
     return value
 
 
+def check_partitions(rows: int, op: str, operand: str) -> None:
+    """There are as many partitions as a tile has rows; the code and the fix are those of both generations."""
+    if rows > PARTITIONS:
+        error = TooManyPartitions(count=rows, limit=PARTITIONS)
+        invalid(f"{op} {operand} partition dimension {rows} exceeds maximum {PARTITIONS}", *error.advice, error.code)
+
+
 def is_tensor(value: object, op: str, operand: str) -> NkiTensor:
     tensor = any_tensor(value, op, operand)
-    if tensor.on_chip and tensor.shape[0] > PARTITIONS:
-        invalid(f"{op} {operand} partition dimension {tensor.shape[0]} exceeds maximum {PARTITIONS}",
-                fix=f"use tiles of up to {PARTITIONS} partitions, in a loop",
-                code="err_num_partition_exceed_arch_limit")
+    if tensor.on_chip:
+        check_partitions(tensor.shape[0], op, operand)
     return tensor
 
 
@@ -296,11 +301,8 @@ def check_dma(dst: NkiTensor, src: NkiTensor, op: str = "dma_copy") -> None:
         if any(s < 0 for s in t.strides):
             invalid(f"{op} {label} steps backwards: {t.get_pattern()}",
                     fix="copy it on chip first, with nisa.tensor_copy")
-        rows = t.storage.buffer.shape[0]
-        if t.on_chip and rows > PARTITIONS:
-            invalid(f"{op} {label} partition dimension {rows} exceeds maximum {PARTITIONS}",
-                    fix=f"use tiles of up to {PARTITIONS} partitions, in a loop",
-                    code="err_num_partition_exceed_arch_limit")
+        if t.on_chip:
+            check_partitions(t.storage.buffer.shape[0], op, label)
     if dst.size != src.size:
         invalid(f"{op} moves {src.size} elements of shape {list(src.shape)} to {dst.size} of shape {list(dst.shape)}",
                 fix="give dst as many elements as src has", code="NKI-SHAPE")
