@@ -117,6 +117,7 @@ OWN: list[tuple[str, dict[str, Any], str]] = [
      "'nc_match_replace8': takes 8 to 16384 values a partition in data, got 7"),
     ("nisa.select_reduce", {"on_true": "psum PxFxf32", "predicate": "psum PxFxui8"},
      "'select_reduce': at most one of on_true and predicate may be in PSUM"),
+    ("nisa.select_reduce", {"reduce_res": "sbuf Px1xi32"}, "'select_reduce': reduce_res is of a float type"),
     ("nisa.sequence_bounds", {"segment_ids": "sbuf 2xFxi32"}, "'sequence_bounds': segment_ids have one partition"),
     ("nisa.nc_stream_shuffle", {"shuffle": (0,) * 31}, "'nc_stream_shuffle': takes 32 entries of 0..31 or 255"),
     ("nisa.nc_stream_shuffle", {"shuffle": (32,) * 32}, "'nc_stream_shuffle': takes 32 entries of 0..31 or 255"),

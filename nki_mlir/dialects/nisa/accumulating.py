@@ -110,6 +110,8 @@ class SelectReduceOp(Accumulating, name="select_reduce", engines=(Engine.VECTOR,
         check.one_of("reduce_op", ("maximum",))
         not_all_in_psum(self, check, "on_true", "predicate")
         self.verify_accumulator(check)
+        check.rule(self.reduce_res is None or self.reduce_res.dtype.is_float, "reduce_res is of a float type",
+                   "make reduce_res with dtype=nl.float32")
 
     def verify_target(self, check: TargetCheck) -> None:
         check.dtypes("predicate", INT8, UINT8, INT16, UINT16, BOOL)
@@ -154,8 +156,8 @@ class RangeSelectOp(Accumulating, name="range_select", engines=(Engine.VECTOR,),
     def verify_target(self, check: TargetCheck) -> None:
         check.rule(self.src.dtype.is_float, f"selects floats, got {self.src.dtype}", "convert the tile first")
         last = abs(self.base) + self.src.free_elements
-        check.rule(last < EXACT, f"counts elements up to {last:g}, which float32 does not tell apart",
-                   "work on fewer elements at a time")
+        check.rule(last < EXACT, f"counts elements up to {last:g}, beyond 2**24, which float32 does not tell apart",
+                   "compare parts of the range, each with a smaller range_start")
         check.rule(np.float32(self.fill) == np.float32(LOWEST),
                    f"puts {LOWEST:g} where the range ends, got {self.fill:g}", "leave on_false_value out",
                    contested=True)

@@ -15,7 +15,7 @@ import numpy as np
 from nki_mlir.capture.builder import require_generation
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa import elementwise, movement, reduction
-from nki_mlir.dialects.nisa.accumulating import EXACT, ActivationAccumulateOp
+from nki_mlir.dialects.nisa.accumulating import ActivationAccumulateOp
 from nki_mlir.dialects.nisa.random import DropoutOp
 from nki_mlir.dialects.nki.reduction import reduced_shape
 from nki_mlir.dialects.op import Op
@@ -419,26 +419,16 @@ def check_tensor_scalar_cumulative(given: dict[str, object], attributes: dict[st
 
 
 def check_range_select(given: dict[str, Any], attributes: dict[str, object]) -> None:
-    op, tile, start = "range_select", given["on_true_tile"], given["range_start"]
+    op, tile = "range_select", given["on_true_tile"]
     if given["on_false_value"] != FP32_MIN:
         warn(f"range_select on_false_value is always {FP32_MIN}; {given['on_false_value']} has no effect")
     attributes["fill"] = FP32_MIN
     low.is_tensor(tile, op, "on_true_tile")
-    last = start + tile.size // tile.shape[0]
-    require(abs(start) < EXACT and last < EXACT, f"{op} counts from {start} to {last}, beyond 2**24",
-            fix="compare parts of the range, each with a smaller range_start")
     if attributes["reduce_cmd"] == "idle" and given["reduce_res"] is not None:  # the first release's default, replaced
         older("range_select(reduce_res=) with reduce_cmd idle is now range_select(reduce_cmd=reduce_cmd.reset_reduce)")
         attributes["reduce_cmd"] = "reset_reduce"
 
 
-def check_select_reduce(given: dict[str, object], attributes: dict[str, object]) -> None:
-    reduce_res = given["reduce_res"]
-    require(not isinstance(reduce_res, NkiTensor) or reduce_res.dtype.is_float,
-            "select_reduce reduce_res must be a float type", fix="make reduce_res with dtype=nl.float32")
-
-
 RULES: dict[str, Callable[[dict[str, object], dict[str, object]], None]] = {
     "activate2": check_activate2, "nc_n_gather": check_nc_n_gather, "tensor_scalar_reduce": check_tensor_scalar_reduce,
-    "tensor_scalar_cumulative": check_tensor_scalar_cumulative, "range_select": check_range_select,
-    "select_reduce": check_select_reduce}
+    "tensor_scalar_cumulative": check_tensor_scalar_cumulative, "range_select": check_range_select}
