@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import libcst as cst
 
+from nki_mlir.language.functions import UNARY
 from nki_mlir.migration import terms
 from nki_mlir.migration.facts import (
     HBM,
@@ -24,12 +25,14 @@ from nki_mlir.migration.facts import (
     Fact,
     IndexFact,
     Items,
+    LambdaFact,
     Many,
     MaskFact,
     NumberFact,
     ShapeOf,
     Span,
     TensorFact,
+    TileFunction,
     Unknown,
 )
 from nki_mlir.migration.names import Names
@@ -245,7 +248,11 @@ class Expressions(cst.CSTTransformer):
             newer = {"tile_size.psum_fmax": "tile_size.psum_bank_fmax",
                      "tile_size.total_available_sbuf_size": "tile_size.sbuf_fmax_bytes"}.get(name, name)
             return self.new(f"{self.nl}.{newer}", NumberFact("int"))
-        return self.note(node.with_changes(), Fact())
+        return self.note(node.with_changes(), TileFunction() if package == "nl" and name in UNARY else Fact())
+
+    def leave_Lambda(self, original_node: cst.Lambda, updated_node: cst.Lambda) -> cst.BaseExpression:
+        """What it returns is known where that is the same for all arguments."""
+        return self.note(updated_node, LambdaFact(self.fact(self.rewritten(original_node.body))))
 
     # -- subscripts ----------------------------------------------------------------------------------------------------
     def visit_Subscript(self, node: cst.Subscript) -> bool:

@@ -30,6 +30,18 @@ class NumberFact(Fact):
 
 
 @dataclass(frozen=True)
+class TileFunction(Fact):
+    """A function of ``nl`` that computes each element of one tile."""
+
+
+@dataclass(frozen=True)
+class LambdaFact(Fact):
+    """A lambda; ``result`` is what it returns, whatever its arguments are."""
+
+    result: Fact
+
+
+@dataclass(frozen=True)
 class Items(Fact):
     """A tuple or list of values; ``text`` has what each is where they are written."""
 

@@ -5,7 +5,17 @@ import libcst as cst
 
 from nki_mlir.migration import terms
 from nki_mlir.migration.calls import Calls
-from nki_mlir.migration.facts import HBM, Fact, Items, Many, NumberFact, TensorFact, Unknown
+from nki_mlir.migration.facts import (
+    HBM,
+    Fact,
+    Items,
+    LambdaFact,
+    Many,
+    NumberFact,
+    TensorFact,
+    TileFunction,
+    Unknown,
+)
 from nki_mlir.migration.instruction_calls import INSTRUCTIONS
 from nki_mlir.migration.language_calls import LANGUAGE, broadcast, shape_items
 
@@ -45,6 +55,11 @@ class FunctionCalls(Calls):
         returned = self.helper(name, positional, keywords)
         if returned is not None:
             return returned
+        known = self.scope.facts.get(name)
+        if isinstance(known, LambdaFact):
+            return known.result
+        if isinstance(known, TileFunction) and len(facts) == 1 and isinstance(facts[0], TensorFact):
+            return self.on_chip(facts[0].like(facts[0].shape))
         match name:
             case "range" | "len" | "int" | "round":
                 return Many(NumberFact("int")) if name == "range" else NumberFact("int")

@@ -266,7 +266,7 @@ def matmul(calls: Calls, a: Arguments) -> OperationText:
             return accumulated(dst, ", accumulate=False")
         return [f"{calls.nisa}.tensor_copy(dst={dst}, src={expression})"]
     return OperationText(fact, expression, into,
-                  calls.shape_text(fact, "") if shape else f"({rows}, {terms.factor(y)}.shape[1])",
+                  calls.shape_text(fact, "") if shape and "?" not in shape else f"({rows}, {terms.factor(y)}.shape[1])",
                   f"{calls.nl}.float32", "product", accumulated)
 
 

@@ -153,7 +153,24 @@ class SourceModule:
             if name not in kernels.rewrites:
                 kernels.rewrite(name, kernels.parameters.facts(kernels.trees[name], False), False)
         made = self.tree.visit(Host(self))
-        return made.code
+        renamed = {short: alias for short in ("nl", "nisa") if (alias := self.names.alias(short)) != short
+                   and short not in self.names.paths}
+        return made.visit(Aliases(renamed)).code if renamed else made.code
+
+
+class Aliases(cst.CSTTransformer):
+    """Names of the packages in what is new, as the module imports them."""
+
+    def __init__(self, alias_of: dict[str, str]) -> None:
+        super().__init__()
+        self.alias_of = alias_of
+
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
+        """``nl.ds`` by the module's name of ``nl``."""
+        owner = updated_node.value
+        if isinstance(owner, cst.Name) and owner.value in self.alias_of:
+            return updated_node.with_changes(value=cst.Name(self.alias_of[owner.value]))
+        return updated_node
 
 
 class Host(cst.CSTTransformer):

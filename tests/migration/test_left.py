@@ -50,3 +50,23 @@ def test_line_is_left(line, why):
 def test_line_is_rewritten(line, new):
     left, text = migrated(line)
     assert left == [] and new in text
+
+
+@pytest.mark.parametrize(("lines", "new"), [
+    ("function = nl.exp if compute else nl.square\n    tile = function(tile)", "    tile = function(tile)"),
+    ("rows = lambda i: nl.ds(i, 4)\n    tile[rows(0), :] = nl.load(x[rows(0), :])",
+     "    nisa.dma_copy(dst=tile[rows(0), :], src=x[rows(0), :])"),
+    ("for s in nl.affine_range(2):\n        part = nl.load(x[nl.ds(s * 8, 8), :])\n"
+     "        tile = nl.copy(nl.matmul(nl.load(x[nl.ds(s * 8, 8), :]), part, transpose_x=True))",
+     "        tile = nl.copy(nl.matmul(nl.load(x[nl.ds(s * 8, 8), :]), part, transpose_x=True))")])
+def test_functions_and_spans_as_values(lines, new):
+    left, text = migrated(lines)
+    assert left == [] and new in text
+
+
+def test_new_text_has_the_names_that_the_module_imports():
+    report = MigrationReport("kernel.py")
+    source = f"{HEAD}    tile[p, f] = nl.load(x[nl.program_id(0) * 16 + p, f])\n{TAIL}".replace(
+        "language as nl", "language as NL").replace("nl.", "NL.")
+    text = rewritten(source, report)
+    assert "nl." not in text and "NL.ds(" in text

@@ -17,6 +17,8 @@ from nki_mlir.migration.files import migrated
 ROOT = Path(__file__).parent.parent.parent
 KERNELS = Path(__file__).parent / "kernels"
 IDIOMS, UNITS = KERNELS / "idioms.py", KERNELS / "units.py"
+FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.fuzz, id=name)
+           for name in ("memory", "names", "programs", "tiles")]
 EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.py")) if "neuronxcc" in (text := p.read_text())
             and "def cases" in text]
 LISTINGS = ROOT.parent / "shared" / "seeds" / "listings"
@@ -56,7 +58,7 @@ def copied(values):
 QUICK = ("average_pool2d", "convolution", "giou", "normalisation", "tensor_add")
 
 
-@pytest.mark.parametrize("file", [IDIOMS, UNITS, *(p if p.stem in QUICK else pytest.param(p, marks=pytest.mark.slow)
+@pytest.mark.parametrize("file", [IDIOMS, UNITS, *FURTHER, *(p if p.stem in QUICK else pytest.param(p, marks=pytest.mark.slow)
                                             for p in EXAMPLES)], ids=lambda p: p.stem)
 def test_migrates_without_hand_work(file, tmp_path, monkeypatch):
     made = of(file)
@@ -80,14 +82,30 @@ def test_migrates_without_hand_work(file, tmp_path, monkeypatch):
                 assert error <= (1e-4 if kernel.__name__ in SUMS and on != "eager" else 0), kernel.__name__
 
 
-def test_text_is_formatted(tmp_path):
-    """Of the examples that are quick, so that this test is."""
-    for file in (IDIOMS, UNITS, *(p for p in EXAMPLES if p.stem in QUICK)):
+@pytest.mark.parametrize("files", [[IDIOMS, UNITS, *(p for p in EXAMPLES if p.stem in QUICK)], pytest.param(
+    [*(p for p in EXAMPLES if p.stem not in QUICK), *(p.values[0] for p in FURTHER)], marks=pytest.mark.fuzz)],
+    ids=["quick", "others"])
+def test_text_is_formatted(files, tmp_path):
+    for file in files:
         new = tmp_path / file.name
         new.write_text(of(file).new)
     done = subprocess.run([sys.executable, "-m", "ruff", "format", "--check", "--line-length", "120", str(tmp_path)],
                           text=True, capture_output=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("file", FURTHER)
+@pytest.mark.parametrize("on", ["interpreter", "jit", "isa"])
+def test_further_kernels_on_other_executors(file, on, tmp_path):
+    new = tmp_path / f"{file.stem}_on_{on}.py"
+    new.write_text(of(file).new)
+    for (old, arguments, *_), (kernel, again, *_) in zip(loaded(file, f"{file.stem}_old").cases(),
+                                                         loaded(new, new.stem).cases(), strict=True):
+        keywords = kernel.keywords if isinstance(kernel, functools.partial) else {}
+        kernel = kernel.func if isinstance(kernel, functools.partial) else kernel
+        for one, wanted in zip(flat(kernel.run(copied(again), keywords, on)), flat(old.run(copied(arguments), {}, on)),
+                               strict=True):
+            np.testing.assert_allclose(one, wanted, rtol=1e-6, atol=1e-6)
 
 
 def test_text_keeps_comments_and_names():
@@ -106,9 +124,10 @@ def test_text_keeps_comments_and_names():
                     "        num_rows = min(128, rows - i * 128)\n        # Load what the mask leaves")
 
 
-def test_second_round_changes_nothing(tmp_path):
+@pytest.mark.parametrize("file", [pytest.param(IDIOMS, id="idioms"), *FURTHER])
+def test_second_round_changes_nothing(file, tmp_path):
     new = tmp_path / "again.py"
-    new.write_text(of(IDIOMS).new)
+    new.write_text(of(file).new)
     again, = migrated(new, "2.32")
     assert again.new == again.old and again.report.entries == []
 
