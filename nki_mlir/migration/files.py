@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Files to migrate: their texts before and after, formatted, with a report of each."""
 
+import ast
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -52,6 +54,8 @@ def migrated(path: Path, release: str) -> list[Migrated]:
                     for name, rank in kernels.items() if _imports(texts[file], module, name)}
         new = texts[file]
         names = Names(new)
+        if names.is_beta:
+            _refuse_texts(file, new)
         if names.is_beta or imported:
             new = SourceModule(new, report, imported).text()
         new = newest(new, report, release)
@@ -71,6 +75,24 @@ def _read(file: Path) -> str:
         raise MigrationError(what=f"the file does not parse: {error.message}", how="mend its syntax first").located(
             Location(str(file), error.raw_line, error.raw_column)) from None
     return text
+
+
+def _refuse_texts(file: Path, text: str) -> None:
+    """An error where a kernel may be in a text that the file executes: it would stay as it is."""
+    tree = ast.parse(text)
+    constants = {target.id: node.value.value for node in tree.body if isinstance(node, ast.Assign)
+                 and isinstance(node.value, ast.Constant) for target in node.targets if isinstance(target, ast.Name)}
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("exec", "eval")
+                and node.args):
+            continue
+        first = node.args[0]
+        executed = first.value if isinstance(first, ast.Constant) else constants.get(
+            first.id) if isinstance(first, ast.Name) else None
+        if not isinstance(executed, str) or re.search(r"\bn(l|isa|ki)\.", executed):
+            raise MigrationError(what=f"a text that {node.func.id} runs may hold a kernel, which is not rewritten",
+                                 how="write what it defines as functions of a file, and migrate that").located(
+                Location(str(file), node.lineno, node.col_offset))
 
 
 def _tried(file: Path) -> str:
