@@ -33,12 +33,30 @@ REQUIRED = {"ir": ("WalkOrder", "WalkResult", "MLIRError", "IntegerSetAttr", "St
             "dialects.ext": ("Operand", "Result"), "dialects.irdl": ("load_dialects",)}
 
 
+LEAST_STACK = 1 << 20           # bytes; with half of it the bindings load, with a quarter they end the process
+
+
 def load(module: str) -> ModuleType:
-    """A module of the bindings, for example ``load("dialects.linalg")``; ``ImportError`` where this build has none."""
+    """A module of the bindings, for example ``load("dialects.linalg")``; ``ImportError`` where this build has none,
+    ``MemoryError`` where limits of the process leave no room for it."""
     try:
         return importlib.import_module(f"{PACKAGE}.{module}")
     except ModuleNotFoundError as error:
         raise ImportError(lacking(error.name or module)) from None
+    except ImportError as error:
+        if "failed to map segment" not in str(error):
+            raise
+        raise MemoryError(f"the MLIR bindings do not load, {error}") from None
+
+
+def check_stack() -> None:
+    """Raises ``MemoryError`` where the stack of the process is too small for MLIR."""
+    if sys.platform == "win32":
+        return
+    import resource  # not on every system
+    limit, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    if 0 <= limit < LEAST_STACK:
+        raise MemoryError(f"the stack is limited to {limit:,} bytes (ulimit -s), MLIR needs {LEAST_STACK:,}")
 
 
 def lacking(name: str) -> str:
@@ -59,6 +77,7 @@ if TYPE_CHECKING:                       # the bindings come without types: typin
     from torch_mlir.dialects import ext as ext
     from torch_mlir.dialects import irdl as irdl
 else:
+    check_stack()
     ir, ext, irdl = load("ir"), load("dialects.ext"), load("dialects.irdl")
     check_bindings()
 

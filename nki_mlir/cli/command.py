@@ -200,7 +200,7 @@ def exit_status(command: Callable[[], int], reads_data: bool = False) -> int:
         drop_output()
         return 1
     except MemoryError as error:
-        return fail(HostMemory(what=f": {error}" if str(error) else ""))
+        return fail_of_memory(error)
     except OSError as error:
         if error.errno not in FULL or raised_at(error) is not None:
             raise
@@ -223,6 +223,11 @@ def fail(error: NkiMlirError) -> int:
         error.values["instead"] += "; arguments are options, for example --arg 128x512xf32 --arg count=2"
     print(error, file=sys.stderr)
     return 2 if isinstance(error, CommandLineError) else 1
+
+
+def fail_of_memory(error: MemoryError) -> int:
+    """Print that memory is short as commands do; the exit status."""
+    return fail(HostMemory(what=f": {error}" if str(error) else ""))
 
 
 def is_kernel(source: str) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What installed commands call. Ctrl-C while a command's modules are imported ends it as it does later."""
+"""What installed commands call. Ctrl-C and too little memory while a command's modules are imported end it as later."""
 
 import sys
 from collections.abc import Callable
@@ -15,6 +15,9 @@ def command(module: str) -> Callable[[], int]:
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return 130
+        except MemoryError as error:
+            from nki_mlir.cli.command import fail_of_memory  # start-up: imported on first use
+            return fail_of_memory(error)
     return run
 
 

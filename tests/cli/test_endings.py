@@ -3,6 +3,7 @@
 
 import errno
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,3 +58,19 @@ def test_a_profile_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(profile.ProfileFolder, match=r"cannot be written into .*: No space left on device"):
         profile.write_profile({}, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep to these limits")
+@pytest.mark.parametrize("limit,size,text", [
+    ("RLIMIT_AS", 200_000 << 10, r"the MLIR bindings do not load, \S+: failed to map segment from shared object"),
+    ("RLIMIT_STACK", 256 << 10, r"the stack is limited to 262,144 bytes \(ulimit -s\), MLIR needs 1,048,576")])
+def test_limits_of_the_process_are_an_error_that_names_them(limit, size, text):
+    import resource
+
+    def limited() -> None:
+        kind = getattr(resource, limit)
+        resource.setrlimit(kind, (size, resource.getrlimit(kind)[1]))
+    ended = subprocess.run([sys.executable, "-c", "import sys; from nki_mlir.cli.entry import opt; sys.exit(opt())", MODULE],
+                           cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=limited)
+    assert ended.returncode == 1
+    assert re.match(rf"error: the machine has too little memory: {text} \[NKI-MEMORY\]\n  fix: ", ended.stderr)
