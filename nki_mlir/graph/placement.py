@@ -351,7 +351,8 @@ class Placement:
             self.elementwise(TileNest.of(extents, (), nest.inputs, operand, factor).without_unused)
             loaded = Input(factor.dtype, len(inputs))
             inputs.append(operand)
-            body = rebuilt(body, lambda node, old=factor, new=loaded: new if node == old else None)
+            loads: dict[Node, Node] = {factor: loaded}
+            body = rebuilt(body, loads.get)
         return replace(nest, inputs=tuple(inputs)).with_body(body).without_unused if factors else nest
 
     def product(self, product: TiledProduct, start: float | int | None) -> None:
