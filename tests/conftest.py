@@ -2,7 +2,6 @@
 """What all tests share: one thread a worker, property tests that try the same examples each time, markers."""
 
 import os
-from typing import Any
 from zlib import crc32
 
 # Workers run side by side; threads of the libraries inside each would only compete.
@@ -53,19 +52,13 @@ def streams_are_proved(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
     tests may read what nothing has written; all else that it finds is the emission's fault."""
     if crc32(request.node.nodeid.encode()) % 4 and os.environ.get("HYPOTHESIS_PROFILE") != "fuzz":
         return
-    emit_code, emit_cores = emission.emit_code, emission.emit_cores
+    emit_code = emission.emit_code
 
     def emit_sound_code(code: Code, options: Emission) -> Program:
         program = emit_code(code, options)
         assert faults_of_emission([program]) == []
         return program
-
-    def emit_sound_cores(*arguments: Any, **options: Any) -> list[Program]:
-        programs = emit_cores(*arguments, **options)
-        assert len(programs) == 1 or faults_of_emission(programs) == []
-        return programs
     monkeypatch.setattr(emission, "emit_code", emit_sound_code)
-    monkeypatch.setattr(emission, "emit_cores", emit_sound_cores)
 
 
 def faults_of_emission(programs: list[Program]) -> list[str]:

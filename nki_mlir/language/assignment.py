@@ -47,7 +47,7 @@ def assign(target: View, value: Any, mask: object = None) -> None:
     elif not value.buffer.on_chip:
         emit(movement.LoadOp, {"dst": target, "src": value}, mask)
     else:
-        value = creation.located(ops.match_destination, value, target, "assignment")
+        value = creation.located(ops.match_destination, value, target.shape, "assignment")
         if made is not None and made.is_masked and target.shape == value.shape:     # what is masked out stays
             target, value, mask = beside(made, target), made.operand, made.where_written()
         emit(movement.CopyOp, {"dst": creation.partition_first(target), "src": creation.partition_first(value)}, mask)

@@ -59,7 +59,7 @@ def store(dst: View, value: object, *, mask: object = None) -> None:
         dst = dst.with_unit_dims([0], 2)            # a row of a tile to a row of the tensor
     target = as_operand(dst)
     require_space("store", "value", value, SBUF, PSUM)
-    value = creation.located(match_destination, value, target, "store")
+    value = creation.located(match_destination, value, target.shape, "store")
     emit(movement.StoreOp, {"dst": target, "src": value}, mask)
 
 

@@ -16,18 +16,10 @@ from nki_mlir.capture.tracing import NkiRange
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.access import HBM, SBUF
 from nki_mlir.dialects.verifier import ShapeMismatch
-from nki_mlir.language import creation, functions, indirect, tensor
+from nki_mlir.language import creation, functions, indirect
 from nki_mlir.language import operations as ops
 from nki_mlir.language.beta.calls import BETA, bind_module, missing_from
-from nki_mlir.language.creation import (
-    Allocation,
-    InitialisedAllocation,
-    MemoryRegion,
-    ParDim,
-    Tensor,
-    makes,
-    unique_name,
-)
+from nki_mlir.language.creation import Allocation, InitialisedAllocation, MemoryRegion, ParDim, makes, unique_name
 from nki_mlir.language.creation import constant as shared_constant
 from nki_mlir.language.functions import TileSize, token
 from nki_mlir.language.indirect import DynamicView, IndirectNotSupported, IndirectView
@@ -35,6 +27,7 @@ from nki_mlir.language.loops import loop_reduce
 from nki_mlir.language.operations import select as where
 from nki_mlir.language.signatures.binding import Contents
 from nki_mlir.language.signatures.table import listing, names_of, published
+from nki_mlir.language.tensor import Tensor
 from nki_mlir.scalar.dtypes import BY_NAME, DType
 from nki_mlir.scalar.tokens import alu_token
 
@@ -107,13 +100,13 @@ class HbmInitialValue(KernelError):
     fix = "make it with nl.ndarray and store to it"
 
 
-@makes(tensor.Tensor)
+@makes(Tensor)
 def ndarray(shape: object, dtype: object, *, buffer: object, name: str) -> Any:
     """A tensor whose elements are not set; on-chip memory reads as zero."""
     return creation.new_tensor(shape, dtype, name=name, **_space(buffer))
 
 
-def _filled(shape: object, value: float, dtype: object, buffer: object, name: str) -> Tensor:
+def _filled(shape: object, value: float, dtype: object, buffer: object, name: str) -> View:
     memory = _space(buffer)
     if "allocation" in memory:
         raise InitialisedAllocation().here()
@@ -122,45 +115,45 @@ def _filled(shape: object, value: float, dtype: object, buffer: object, name: st
     return creation.filled(shape, value, dtype, name=name, **memory)
 
 
-def zeros(shape: object, dtype: object, *, buffer: str | MemoryRegion | None, name: str) -> Tensor:
+def zeros(shape: object, dtype: object, *, buffer: str | MemoryRegion | None, name: str) -> View:
     """A tensor of zeros, on chip."""
     return _filled(shape, 0.0, dtype, buffer, name)
 
 
-def ones(shape: tuple[int, ...], dtype: object, *, buffer: object, name: str) -> Tensor:
+def ones(shape: tuple[int, ...], dtype: object, *, buffer: object, name: str) -> View:
     """A tensor of ones, on chip."""
     return _filled(shape, 1.0, dtype, buffer, name)
 
 
-def full(shape: tuple[int, ...], fill_value: float, dtype: object, *, buffer: object, name: str) -> Tensor:
+def full(shape: tuple[int, ...], fill_value: float, dtype: object, *, buffer: object, name: str) -> View:
     """A tensor of one value, on chip."""
     return _filled(shape, float(fill_value), dtype, buffer, name)
 
 
-def zeros_like(a: View, dtype: object, *, buffer: object, name: str) -> Tensor:
+def zeros_like(a: View, dtype: object, *, buffer: object, name: str) -> View:
     """Zeros with the shape of another tensor, on chip."""
     return _filled(a.shape, 0.0, dtype or a.dtype, buffer, name)
 
 
-def empty_like(a: View, dtype: object, *, buffer: object, name: str) -> Tensor:
+def empty_like(a: View, dtype: object, *, buffer: object, name: str) -> View:
     """A tensor that is not set, with the shape of another."""
     return creation.new_tensor(a.shape, dtype or a.dtype, name=name, **_space(buffer))
 
 
-def shared_identity_matrix(n: int, dtype: object) -> Tensor:
+def shared_identity_matrix(n: int, dtype: object) -> View:
     """The n x n identity as an HBM constant."""
     return shared_constant(np.eye(n), dtype)
 
 
 # -- moving data -------------------------------------------------------------------------------------------------------
-def load(src: IndirectView | DynamicView | Tensor, *, mask: object, dtype: object, mode: Any = None) -> Tensor:
+def load(src: IndirectView | DynamicView | View, *, mask: object, dtype: object, mode: Any = None) -> View:
     """HBM to a new SBUF tile, cast to ``dtype``; rows addressed by an index tile are gathered."""
     if isinstance(src, indirect.ADDRESSED):
         return indirect.gather(src, mask=mask, dtype=dtype, mode=mode)
     return ops.load(src, mask=mask, dtype=dtype)
 
 
-def load_transpose2d(src: Tensor, *, mask: Mask | None, dtype: object) -> Tensor:
+def load_transpose2d(src: View, *, mask: Mask | None, dtype: object) -> View:
     """A 2-D [N, M] HBM view as a tile [M, N]."""
     if isinstance(src, indirect.ADDRESSED):
         raise IndirectNotSupported(op="load_transpose2d").here()
@@ -170,8 +163,8 @@ def load_transpose2d(src: Tensor, *, mask: Mask | None, dtype: object) -> Tensor
     return ops.load(src.permuted((1, 0)), mask=mask.transposed() if isinstance(mask, Mask) else mask, dtype=dtype)
 
 
-def store(dst: IndirectView | DynamicView | Tensor, value: Tensor | float, *, mask: object,
-          mode: object = None) -> Tensor | None:
+def store(dst: IndirectView | DynamicView | View, value: View | float, *, mask: object,
+          mode: object = None) -> View | None:
     """On-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered."""
     if isinstance(dst, indirect.ADDRESSED):
         indirect.scatter(dst, value, mask=mask, mode=mode)
@@ -180,19 +173,19 @@ def store(dst: IndirectView | DynamicView | Tensor, value: Tensor | float, *, ma
     return ops.stored(dst.buffer)
 
 
-def atomic_rmw(dst: IndirectView | DynamicView, value: Tensor | float, op: object, *, mask: object) -> None:
+def atomic_rmw(dst: IndirectView | DynamicView, value: View | float, op: object, *, mask: object) -> None:
     """dst = op(dst, value) for rows addressed by an index tile; equal indices accumulate. ``op`` is np.add."""
     if not isinstance(dst, indirect.ADDRESSED):
         raise ShapeMismatch(what="atomic_rmw takes a destination indexed by a tile").here()
     indirect.scatter(dst, value, mask=mask, rmw=alu_token(op).name)
 
 
-def broadcast_to(src: tensor.Tensor, *, shape: object) -> Tensor:
+def broadcast_to(src: Tensor, *, shape: object) -> View:
     """A tile repeated along its dimensions of 1, the partition too."""
     return src.broadcast_to(shape)
 
 
-def expand_dims(data: tensor.Tensor, axis: int) -> Tensor:
+def expand_dims(data: Tensor, axis: int) -> View:
     """A view with a dimension of 1 put in."""
     return data.expand_dims(axis)
 
@@ -203,32 +196,32 @@ def _binary(name: str) -> Callable[..., object]:
 
     @token(name, name, f"``{name}(x, y)`` elementwise" + (
         ": 1 where it holds, else 0." if boolean else "; tiles or numbers, broadcast as in NumPy."))
-    def operate(x: object, y: object, *, dtype: object, mask: Mask | None) -> Tensor:
+    def operate(x: object, y: object, *, dtype: object, mask: Mask | None) -> View:
         return ops.binary(name, x, y, dtype=dtype, mask=mask, boolean=boolean)
     return operate
 
 
 def _positional(name: str) -> Callable[..., object]:
     @token(name, name, f"``{name}(x, y)`` elementwise.")
-    def operate(x: float | Tensor, y: float | Tensor, dtype: object, mask: object) -> Tensor:
+    def operate(x: float | View, y: float | View, dtype: object, mask: object) -> View:
         return ops.binary(name, x, y, dtype=dtype, mask=mask)
     return operate
 
 
 def _unary(name: str) -> Callable[..., object]:
     @token(name, name, f"``{name}(x)`` of every element.")
-    def operate(x: DynamicView | Tensor, *, dtype: object, mask: object) -> Tensor:
+    def operate(x: DynamicView | View, *, dtype: object, mask: object) -> View:
         return ops.unary(name, x, dtype=dtype, mask=mask)
     return operate
 
 
-def dropout(x: View, rate: object, *, dtype: object, mask: Mask | None) -> Tensor:
+def dropout(x: View, rate: object, *, dtype: object, mask: Mask | None) -> View:
     """x with elements set to zero with a probability; nothing is rescaled."""
     return functions.dropout(x, rate, dtype=dtype, mask=mask)
 
 
-def all_reduce(x: Tensor, op: object, program_axes: object, *, dtype: object, mask: Mask | None,
-               parallel_reduce: object, asynchronous: object) -> Tensor:
+def all_reduce(x: View, op: object, program_axes: object, *, dtype: object, mask: Mask | None,
+               parallel_reduce: object, asynchronous: object) -> View:
     """``op`` over the x of all programs of the grid along these axes; every one of them gets the result."""
     return functions.all_reduce(x, op, program_axes, dtype=dtype, mask=mask)
 
@@ -236,13 +229,13 @@ def all_reduce(x: Tensor, op: object, program_axes: object, *, dtype: object, ma
 # -- reductions --------------------------------------------------------------------------------------------------------
 def _reduction(name: str, op: str) -> Callable[..., object]:
     @token(op, name, f"``{name}`` over free axes, accumulated in float32.")
-    def operate(x: View, axis: object, *, dtype: object, mask: Mask | None, keepdims: bool) -> Tensor:
+    def operate(x: View, axis: object, *, dtype: object, mask: Mask | None, keepdims: bool) -> View:
         return ops.reduce(op, x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
     return operate
 
 
 @token("logical_and")
-def all(x: Tensor, axis: object, *, dtype: object, mask: object) -> Tensor:
+def all(x: View, axis: object, *, dtype: object, mask: object) -> View:
     """1 where no element along free axes is 0, else 0."""
     return ops.reduce("logical_and", x, axis, dtype=dtype, mask=mask)
 

@@ -66,7 +66,7 @@ def profile(func=None, working_directory=None, save_neff_name='file.neff', save_
         working_directory: an absolute path, made where it is not
         save_neff_name: the program's file
         save_trace_name: the summary's file; that of execution n is ``<name>_exec_<n>``
-        additional_compile_opt: no effect
+        additional_compile_opt: --disable-dge counts descriptors of transfers as the compiler's
         overwrite: no effect: files are written over
         profile_nth: each how manieth execution leaves a summary
         num_execs: how many there are

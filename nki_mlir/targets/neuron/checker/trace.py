@@ -17,6 +17,7 @@ from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.machine import Engine
+from nki_mlir.scalar.dtypes import BOOL, DType
 from nki_mlir.targets.neuron.deadlock import Waiter, deadlock
 from nki_mlir.targets.neuron.simulator import SemaphoreRange
 
@@ -243,9 +244,7 @@ class StreamTrace:
                 key = op.src.space, op.src.access
                 times = state.loads[engine, key]
                 state.loads[engine, key] += 1
-                limits = np.iinfo(op.src.dtype.numpy)
-                registers[op.dst.number] = DataDependent(("load", *key, times), max(int(limits.min), REGISTER_LOW),
-                                                   min(int(limits.max), REGISTER_HIGH))
+                registers[op.dst.number] = DataDependent(("load", *key, times), *limits_of(op.src.dtype))
             case isa.CompareBranch():
                 holds = computed(op.op, value(op.lhs), value(op.rhs))
                 if self.choices.taken(holds.key, (engine, pc)) if isinstance(holds, DataDependent) else holds:
@@ -253,6 +252,14 @@ class StreamTrace:
             case isa.RangeClear():
                 for number in range(op.first, op.last + 1):
                     state.semaphores[number] = 0
+
+
+def limits_of(dtype: DType) -> tuple[int, int]:
+    """The least and the largest number that a register has after it loaded one of this dtype."""
+    if dtype is BOOL:
+        return 0, 1
+    limits = np.iinfo(dtype.numpy)
+    return max(int(limits.min), REGISTER_LOW), min(int(limits.max), REGISTER_HIGH)
 
 
 def computed(name: str, lhs: Number, rhs: Number) -> Number:
