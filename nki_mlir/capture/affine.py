@@ -247,7 +247,7 @@ class Affine:
 A = TypeVar("A", bound=Affine)
 
 
-class Change(Protocol):
+class IndexChange(Protocol):
     """Carries expressions over some axes to others."""
 
     def __call__(self, index: A, /) -> A: ...

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from nki_mlir.capture.affine import A, Affine, Change
+from nki_mlir.capture.affine import A, Affine, IndexChange
 from nki_mlir.capture.errors import EmptySubscript, OutsideKernel, SharedHbmInside, UnsupportedMask
 from nki_mlir.capture.index import Index, Mask, Symbol
 from nki_mlir.capture.iterations import LoopRun
@@ -452,7 +452,7 @@ def plain_mask(mask: object) -> Mask | Literal[False] | None:
     raise UnsupportedMask(what=f"the mask is a {kind}")
 
 
-def lift_to(iteration: Iteration, name: str) -> Change:
+def lift_to(iteration: Iteration, name: str) -> IndexChange:
     """Carries an index over the axes of an operand to the axes of the operation."""
     axes, extents = iteration.axes[name], iteration.extents
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nki_mlir.capture import strides
-from nki_mlir.capture.affine import A, Affine, Change
+from nki_mlir.capture.affine import A, Affine, IndexChange
 from nki_mlir.capture.errors import (
     BadBroadcast,
     BadReshape,
@@ -133,7 +133,7 @@ class View:
                           self.dtype if dtype is None else dtype, self.limits if limits is None else limits,
                           self.mask if mask is None else mask)
 
-    def remapped(self, dims: Sequence[Dim], change: Change, partition: Index | None = None,
+    def remapped(self, dims: Sequence[Dim], change: IndexChange, partition: Index | None = None,
                  free: Index | None = None, limits: Sequence[Limit] = ()) -> "Self":
         """Other axes: ``change`` carries indices over the old ones to the new ones."""
         changed = [l._replace(index=change(l.index)) for l in self.limits]
@@ -382,7 +382,7 @@ class View:
         return (self.buffer is other.buffer and self.dtype is other.dtype and self.dims == other.dims
                 and self.partition.key == other.partition.key and self.free.key == other.free.key)
 
-    def unproved(self, facts: Sequence[Affine], lift: Change) -> list[Index]:
+    def unproved(self, facts: Sequence[Affine], lift: IndexChange) -> list[Index]:
         """What must still be checked to be ``>= 0`` at run time, given that ``facts`` (mask, enclosing ``if``) are.
 
         ``lift`` carries indices over the view's axes to those of the operation, which the facts are over. Without a

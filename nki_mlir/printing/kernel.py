@@ -24,7 +24,7 @@ from nki_mlir.machine import machine_named
 from nki_mlir.printing.body import BodyPrinter, write_programs
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
-from nki_mlir.printing.placement import Placement, placed_module
+from nki_mlir.printing.placement import KeptPlacement, placed_module
 from nki_mlir.printing.prepared import prepared, reduces_programs
 from nki_mlir.printing.releases import NEWEST, check_release
 from nki_mlir.targets.neuron import at_nisa
@@ -90,7 +90,7 @@ def _printer(kernel: KernelFunction, out: KernelText, tensors: Sequence[NamedTen
         return printer
 
 
-def _placed(modules: Sequence[Module]) -> tuple[list[Module], Placement]:
+def _placed(modules: Sequence[Module]) -> tuple[list[Module], KeptPlacement]:
     """The one module of a kernel as it is emitted."""
     if len(modules) > 1 or reduces_programs(modules[0]) or the_kernel(modules[0]).grid == CORES:
         raise Unprintable(what="the placement of programs on several cores",

@@ -16,7 +16,7 @@ from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.machine import Machine
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.index_text import IndexValues
-from nki_mlir.printing.placement import Placement
+from nki_mlir.printing.placement import KeptPlacement
 from nki_mlir.printing.releases import NEWEST, for_release
 from nki_mlir.printing.tile_text import dtype_text, shape_text, tile_text
 from nki_mlir.scalar.dtypes import DType
@@ -70,7 +70,7 @@ class KernelText:
     loads: dict[Value, str] = field(default_factory=dict)   # what a register begins the next sum with
     started: set[Value] = field(default_factory=set)        # registers that an instruction has used
     depth: int = 1
-    placement: Placement | None = None      # what of the order, engines and addresses the text cannot say
+    placement: KeptPlacement | None = None      # what of the order, engines and addresses the text cannot say
     on_core: bool = False                           # programs are the cores of a launch, which may meet
     numbered: int = 0                               # tensors without a name of the source
     line: tuple[str, int] | None = None             # of the source, that the last comment names

@@ -30,7 +30,7 @@ class PlacedModule(PassObserver):
 
 
 @dataclass
-class Placement:
+class KeptPlacement:
     """What of a placement the text cannot say, as it is printed."""
 
     program: Program
@@ -53,11 +53,11 @@ def counted(number: int, one: str, several: str = "") -> str:
     return f"{number} {one if number == 1 else several or one + 's'}"
 
 
-def placed_module(module: Module, level: int = 1) -> tuple[Module, Placement]:
+def placed_module(module: Module, level: int = 1) -> tuple[Module, KeptPlacement]:
     """A nisa-level module as it is emitted, and the program that it becomes."""
     observer = PlacedModule()
     program, = emit_each(module, Emission(level=level, observation=Observation(observer, module)))
-    return observer.module, Placement(program)          # type: ignore[return-value]
+    return observer.module, KeptPlacement(program)          # type: ignore[return-value]
 
 
 def can_be_named(space: str, address: tuple[int, int], machine: Machine) -> bool:
