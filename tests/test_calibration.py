@@ -122,7 +122,7 @@ def test_products_with_other_work():
 
 @pytest.mark.parametrize("name, options", [("adamw", {"columns": 96}), ("adamw_of_rows", {}),
                                            ("adamw_in_steps", {"columns": 96})])
-def test_steps_of_adamw(name, options):
+def test_sums_of_vectors(name, options):
     variants = MODULES["variants.py"]
     weight, gradient, mean, square = (random(192, 256) + n for n in range(4))
     square = np.abs(square) + 0.1
@@ -177,30 +177,31 @@ def test_low_rank_products(options):
 
 # -- the fit -----------------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
-def steps_of_adamw():
-    """Small steps of AdamW with runs of several lengths, on both sides of 2 KiB, at which the law of trn1 changes."""
+def sums_of_vectors():
+    """Sums with runs of several lengths, on both sides of 2 KiB, at which the law of trn1 changes. Transfers take all of
+    their time, so that it is linear in the numbers of that law."""
     entries_ = []
     for columns in (256, 304, 1216, 2432):
-        positional, keywords = parse_arguments(["128x9728xf32"] * 4 + [f"columns={columns}"], values=False)
-        adamw = load_kernel(str(CALIBRATION / "variants.py:adamw"), "trn1", ())
-        spec = adamw.specialize(adamw.bind(tuple(positional), keywords, is_array, describe_array))
+        positional, keywords = parse_arguments(["1245184xf32"] * 2 + [f"free={columns}"], values=False)
+        vector_add = load_kernel(str(CALIBRATION / "rows.py:vector_add"), "trn1", ())
+        spec = vector_add.specialize(vector_add.bind(tuple(positional), keywords, is_array, describe_array))
         programs = neuron.streams(spec.captured, spec.grid, neuron.emission(as_written=True))
         entries_.append(fit.Timed(f"V{columns}", "odd" if columns % 128 else "even", "trn1", 1.0, 0.0, programs))
     return entries_
 
 
-def test_a_fit_recovers_changed_numbers(steps_of_adamw):
+def test_a_fit_recovers_changed_numbers(sums_of_vectors):
     number = next(n for n in fit.numbers_of("trn1") if n.path[-1] == "bytes_per_ns")
     other = fit.with_numbers(machine_named("trn1"), {id(number.number): number.number * 0.95})
     assert other.costs.dma.bytes_per_ns == pytest.approx(18.36 * 0.95) and other.costs.dma.issue_ns == 116
-    seen = fit.Sensitivities([e._replace(published_ns=e.model_ns(other)) for e in steps_of_adamw])
+    seen = fit.Sensitivities([e._replace(published_ns=e.model_ns(other)) for e in sums_of_vectors])
     change = dict(zip((n.path[-1] for n in seen.numbers), seen.fit(np.arange(4))))
     assert np.exp(change["bytes_per_ns"]) == pytest.approx(0.95, abs=0.01)      # the prior holds it back a little
     assert max(seen.off(np.arange(4), seen.fit(np.arange(4)))) < 0.01
 
 
-def test_the_report_has_the_errors_of_operators_that_a_fit_has_not_seen(steps_of_adamw):
-    entries_ = [e._replace(published_ns=1.1 * e.model_ns(machine_named("trn1"))) for e in steps_of_adamw]
+def test_the_report_has_the_errors_of_operators_that_a_fit_has_not_seen(sums_of_vectors):
+    entries_ = [e._replace(published_ns=1.1 * e.model_ns(machine_named("trn1"))) for e in sums_of_vectors]
     text = "\n".join(fit.report(entries_))
     assert re.search(r"fit of \d+ numbers on 4 entries of 2 operators", text)
     assert re.search(r"^trn1 dma.bytes_per_ns +18.36 ", text, re.M)
@@ -209,8 +210,8 @@ def test_the_report_has_the_errors_of_operators_that_a_fit_has_not_seen(steps_of
     assert text.count("the other half") == 2
 
 
-def test_a_report_takes_two_operators(steps_of_adamw):
-    line, = fit.report([e for e in steps_of_adamw if e.operator == "odd"])
+def test_a_report_takes_two_operators(sums_of_vectors):
+    line, = fit.report([e for e in sums_of_vectors if e.operator == "odd"])
     assert line == "no fit: it takes entries of two operators, and of targets with numbers that are fitted"
 
 
