@@ -5,6 +5,8 @@ Masks become smaller tiles: ``split-masked-loops`` has cut loops so that they ca
 decide, the loop around it is unrolled.
 """
 
+import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,10 +17,14 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Linear, Tile, full_tile
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.dialects.kernel_function import KernelFunction
+from nki_mlir.dialects.nisa.dynamic_access import GatherColumnsOp
+from nki_mlir.dialects.nisa.indirect import DataAddressed
+from nki_mlir.dialects.nisa.random import RandOp
 from nki_mlir.dialects.nisa.require_written import RequireWrittenOp
 from nki_mlir.dialects.nki.movement import Copying, Filling
 from nki_mlir.dialects.op import FRESH, Op, changed, with_forms
 from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.machine import Machine
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.index_text import IndexText
 from nki_mlir.printing.kernel_text import REGIONS, KernelText, NamedTensor
@@ -77,9 +83,54 @@ def filled_first(block: FunctionBlock) -> set[Value]:
     return filled
 
 
+def used_rows(body: FunctionBlock) -> dict[Value, int]:
+    """How many partitions of each on-chip buffer operations use."""
+    rows: dict[Value, int] = {}
+    whole: set[Value] = set()
+    for node in nodes_of(body):
+        if not isinstance(node, TileInstruction):
+            whole |= set() if isinstance(node, BufferAllocation) else set(node.op.operands)
+            continue
+        op = shrink(node.instruction)
+        if op is None:
+            continue
+        for _, tile in op.operands():
+            partition, (step, count) = tile.access.partition, tile.access.dims[0]
+            if not tile.on_chip or partition is None or step < 0 or isinstance(op, DataAddressed):
+                whole.add(tile.handle)
+                continue
+            _, last = partition.interval(op.ranges)
+            rows[tile.handle] = max(rows.get(tile.handle, 1), last + (count - 1) * step + 1)
+    return {handle: count for handle, count in rows.items() if handle not in whole}
+
+
+def copied_tiles(block: FunctionBlock) -> dict[Value, GatherColumnsOp | RandOp]:
+    """What draws numbers, or picks columns, for a tile that only the next operation reads, which copies it."""
+    copied: dict[Value, GatherColumnsOp | RandOp] = {}
+    operations = [node for node in block.nodes if not isinstance(node, BufferAllocation)]
+    for node in operations:
+        for inner in function_blocks(node):
+            copied |= copied_tiles(inner)
+    for node, after in itertools.pairwise(operations):
+        if not isinstance(node, TileInstruction) or not isinstance(after, TileInstruction):
+            continue
+        op, copy = node.instruction, after.instruction
+        if not isinstance(op, GatherColumnsOp | RandOp) or not isinstance(copy, Copying) or op.mask or copy.mask:
+            continue
+        whole = copy.dst.on_chip and all(t.handle == op.dst.handle and t.shape == t.base_shape and is_plain(t)
+                                         for t in (op.dst, copy.src))
+        fits = copy.dst.dtype is op.dst.dtype if isinstance(op, RandOp) else op.group == Machine.gpsimd_group
+        if whole and fits and len(list(op.dst.handle.uses)) == 2:
+            copied[op.dst.handle] = op
+    return copied
+
+
 def is_plain(tile: Tile) -> bool:
     """Whether a tile has the elements of its buffer in their order."""
-    return tile.access == full_tile(tile.handle, tile.base_shape, tile.base_dtype, tile.space).access
+    whole = full_tile(tile.handle, tile.base_shape, tile.base_dtype, tile.space).access
+    same = all(count == 1 or step == other for (step, count), (other, _) in zip(tile.access.dims, whole.dims))
+    return same and tile.shape == whole.shape and (tile.access.partition, tile.access.free) == (
+        whole.partition, whole.free)
 
 
 class OpenMask(Unprintable):
@@ -120,6 +171,7 @@ class BodyPrinter:
                 out.allocate(value, tensor)
         self.results = [arguments[n] for n in kernel.results]
         self.registers = Registers(self.body)
+        self.rows: dict[Value, int] = {}        # of buffers, as many as are used
         self.flags: set[Value] = set()          # of checks that outputs are written, which each capture adds
         self.note_buffers()
 
@@ -136,6 +188,12 @@ class BodyPrinter:
                 if FRESH in op.extra:
                     self.out.zeroed.update(t.handle for _, t in op.operands() if t.on_chip)
         self.out.zeroed -= filled_first(self.body)
+        self.copied = copied_tiles(self.body)
+        if self.out.placement is None:
+            self.rows = used_rows(self.body)
+        writers = Counter(t.handle for node in nodes_of(self.body) if isinstance(node, TileInstruction)
+                          for _, t in node.instruction.targets())
+        self.written_once = {handle for handle, count in writers.items() if count == 1}
 
     def programs(self, axis: int = 0) -> None:
         """The body for each program of the grid, axis by axis."""
@@ -190,16 +248,28 @@ class BodyPrinter:
         self.out.cleared[fill.dst.handle] = fill.dst.shape[0]
         return True
 
+    def is_copied(self, node: FunctionNode) -> bool:
+        """Whether a node writes a tile that only the next one copies: one call says both."""
+        if not isinstance(node, TileInstruction) or not isinstance(op := node.instruction, GatherColumnsOp | RandOp):
+            return False
+        if op.dst.handle not in self.copied:
+            return False
+        self.out.copied[op.dst.handle] = op
+        return True
+
     # -- nodes ---------------------------------------------------------------------------------------------------------
     def block(self, block: FunctionBlock) -> None:
         """The nodes of a block in order."""
         for node, after in zip(block.nodes, [*block.nodes[1:], None]):
-            if self.clears_for_state(node, after):
+            if self.clears_for_state(node, after) or self.is_copied(node):
                 continue
             try:
                 self.node(node)
             except NkiMlirError as error:
                 raise error.located(location_of(node.op)) from None
+            if block is self.body and isinstance(node, TileInstruction):
+                self.out.settled.update((tile.handle, len(self.out.lines)) for _, tile in node.instruction.targets()
+                                        if tile.handle in self.written_once)
 
     def node(self, node: FunctionNode) -> None:
         out = self.out
@@ -207,7 +277,7 @@ class BodyPrinter:
             case BufferAllocation():
                 if node.result in self.registers.values:
                     allocate_register(out, node.result)
-                elif node.result in out.generators or node.result in self.flags:
+                elif node.result in out.generators or node.result in self.flags or node.result in self.copied:
                     pass
                 elif node.result not in out.registers | self.registers.of_loops:
                     self.allocate(node)
@@ -245,6 +315,7 @@ class BodyPrinter:
 
     def allocate(self, node: BufferAllocation) -> None:
         shape, dtype, space = memref_parts(node.result.type)
+        shape = (self.rows.get(node.result, shape[0]), *shape[1:])
         wanted = node.op.attributes["nki.name"].value if "nki.name" in node.op.attributes else "tile"
         address = self.address(node, space) if self.out.placement is not None else None
         self.out.allocate(node.result, NamedTensor(wanted, shape, dtype, REGIONS[space or "hbm"], address=address))

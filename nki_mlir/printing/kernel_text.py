@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from nki_mlir.bindings import Operation, Value
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.access import Tile, full_tile
+from nki_mlir.dialects.nisa.dynamic_access import ColumnsAddressed
+from nki_mlir.dialects.nisa.random import RandOp
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.machine import Machine
@@ -67,6 +69,10 @@ class KernelText:
     indices: IndexValues = field(default_factory=IndexValues)
     generators: dict[Value, str] = field(default_factory=dict)      # states of random numbers, and their engines
     cleared: dict[Value, int] = field(default_factory=dict)         # rows of what such a state is copied to
+    settled: dict[Value, int] = field(default_factory=dict)         # lines after which nothing writes a buffer
+    spread: dict[tuple[object, ...], Tile] = field(default_factory=dict)    # rows that are repeated in a tile
+    heads: list[int] = field(default_factory=list)                  # lines that open the blocks around
+    copied: dict[Value, ColumnsAddressed | RandOp] = field(default_factory=dict)    # what only the next copy reads
     loads: dict[Value, str] = field(default_factory=dict)   # what a register begins the next sum with
     started: set[Value] = field(default_factory=set)        # registers that an instruction has used
     depth: int = 1
@@ -83,10 +89,12 @@ class KernelText:
     def block(self, head: str) -> Iterator[None]:
         """The lines below a head, which are ``pass`` where there are none."""
         self.flush()
+        self.heads.append(len(self.lines))
         self.write(head)
         self.depth += 1
         before = len(self.lines)
         yield
+        self.heads.pop()
         self.waiting.clear()            # those that nothing uses
         if all(line.lstrip().startswith("#") for line in self.lines[before:]):
             self.write("pass")
@@ -103,7 +111,8 @@ class KernelText:
         """A copy to ``restore``."""
         return replace(self, lines=[*self.lines], names={*self.names}, tensors={**self.tensors},
                        defined={*self.defined}, waiting={**self.waiting}, started={*self.started},
-                       loads={**self.loads}, indices=IndexValues({**self.indices.texts}))
+                       loads={**self.loads}, settled={**self.settled}, spread={**self.spread}, heads=[*self.heads],
+                       indices=IndexValues({**self.indices.texts}))
 
     def restore(self, saved: "KernelText") -> None:
         """As it was then."""
@@ -159,13 +168,35 @@ class KernelText:
         self.tensors[tensor] = tensor
         return full_tile(tensor, tensor.shape, dtype, space)
 
+    def repeated_row(self, tile: Tile, expression: str) -> Tile:
+        """A new tile whose partitions are one row. Where nothing writes that row again, it is repeated once, in front
+        of the loops around."""
+        settled = self.settled.get(tile.handle)
+        if settled is None or tile.access.symbols_used():
+            return self.temporary(tile.shape, tile.dtype, "sbuf", expression)
+        key = (self.tensors[tile.handle], tile.access, tile.shape)
+        if key not in self.spread:
+            inner = [k for k, line in enumerate(self.heads) if line >= settled]
+            lines, depth = self.lines, self.depth
+            if inner:
+                at, self.depth = self.heads[inner[0]], depth - len(inner)
+                self.lines, below = lines[:at], lines[at:]
+            self.spread[key] = self.temporary(tile.shape, tile.dtype, "sbuf", expression)
+            if inner:
+                added = len(self.lines) - at
+                self.heads[inner[0]:] = [line + added for line in self.heads[inner[0]:]]
+                self.lines += below
+                self.depth = depth
+        return self.spread[key]
+
     def tile(self, op: Op, tile: Tile, exact: bool = False) -> str:
         """The text of an operand."""
         self.use(tile.handle)
         if tile.handle not in self.tensors:
             raise Unprintable(what="a tile of the registers of an engine",
                               fix="begin the sum with reduce_cmd=nisa.reduce_cmd.reset_reduce")
-        return tile_text(tile, self.tensors[tile.handle].name, lambda form: self.indices.form(form, op.symbols),
+        tensor = self.tensors[tile.handle]
+        return tile_text(tile, tensor.name, tensor.shape, lambda form: self.indices.form(form, op.symbols),
                          op.ranges, exact)
 
     def defines(self, tile: Tile) -> NamedTensor | None:
@@ -173,7 +204,7 @@ class KernelText:
         tensor = self.waiting.get(tile.handle)
         if tensor is None or tensor.region != "nl.sbuf":
             return None
-        if tile.shape != tile.base_shape or tile.dtype is not tile.base_dtype:
+        if tile.shape != tensor.shape or tile.dtype is not tile.base_dtype:
             return None
         if tensor.address is not None and self.placement is not None:       # a function chooses it
             tensor.address = None

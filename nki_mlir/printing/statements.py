@@ -3,7 +3,7 @@
 
 import math
 
-from nki_mlir.dialects.access import Tile
+from nki_mlir.dialects.access import SBUF, Tile
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Elementwise, Op, changed
 from nki_mlir.language.current import language
@@ -11,6 +11,7 @@ from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.instruction_forms import ENUMS, OPERATORS, PrintedCall, form_of
 from nki_mlir.printing.kernel_text import KernelText
 from nki_mlir.scalar.alu import ALU
+from nki_mlir.scalar.dtypes import FLOAT32
 
 REGISTERS = ("accumulator", "state")            # tiles that no parameter names
 
@@ -137,7 +138,14 @@ def _scalar(text: KernelText, op: Op, tile_name: str, number: str, parameter: st
     if operator in ALU and ALU[operator].arity == 1:
         return "None" if parameter == "operand0" else None
     tile = getattr(op, tile_name)
-    return number_text(getattr(op, number)) if tile is None else text.tile(op, column(tile))
+    if tile is None:
+        return number_text(getattr(op, number))
+    tile = column(tile)
+    if tile.dtype.is_float and tile.dtype is not FLOAT32:       # instructions take such operands of float32 alone
+        shown = text.tile(op, tile)
+        tile = text.temporary(tile.shape, FLOAT32, SBUF)
+        text.write(f"nisa.tensor_copy(dst={text.tile(op, tile)}, src={shown})")
+    return text.tile(op, tile)
 
 
 def column(tile: Tile) -> Tile:

@@ -7,9 +7,10 @@ They are instructions, or functions of ``nki.language`` where no instruction com
 from collections.abc import Callable
 from typing import Any
 
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile
 from nki_mlir.dialects.nisa.dynamic_access import ColumnsAddressed
-from nki_mlir.dialects.nisa.elementwise import AffineSelectOp
+from nki_mlir.dialects.nisa.elementwise import AffineSelectOp, TensorScalarOp, TensorTensorOp
 from nki_mlir.dialects.nisa.indirect import DataAddressed, DmaGatherOp, DmaScatterOp
 from nki_mlir.dialects.nisa.matmul import MatmulTransposeOp
 from nki_mlir.dialects.nisa.microscaling import PACKED, NcMatmulMxOp, QuantizeMxOp
@@ -29,7 +30,9 @@ from nki_mlir.dialects.nki.movement import (
 )
 from nki_mlir.dialects.nki.reduction import ReduceOp
 from nki_mlir.dialects.op import Elementwise, Op, changed
+from nki_mlir.dialects.verification import verify
 from nki_mlir.language.current.instruction import ACTIVATION_FUNCTIONS
+from nki_mlir.machine import Machine
 from nki_mlir.printing.addresses import write_run_time_copy
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
@@ -54,6 +57,15 @@ def write_statement(text: KernelText, op: Op) -> None:
             assert isinstance(placed_op, DataAddressed)
             write_run_time_copy(text, placed_op)
         return
+    if isinstance(op, ColumnsAddressed) and op.group == Machine.gpsimd_group:
+        _copy_columns(text, op, op.piece)
+        return
+    if isinstance(op, Copying) and (before := text.copied.pop(op.src.handle, None)) is not None:
+        if isinstance(before, RandOp):
+            _rand(text, changed(before, lambda tile: tile, dst=op.dst))
+        else:
+            _copy_columns(text, before, op.dst)
+        return
     op = with_repeats(op)
     if isinstance(op, CopyOp | TensorCopyOp | DmaCopyOp) and is_row(op.src) and (
             op.src.dtype is op.dst.dtype and op.dst.on_chip):
@@ -66,6 +78,14 @@ def write_statement(text: KernelText, op: Op) -> None:
     else:
         with placed(text, op) as placed_op:
             write(text, placed_op)
+
+
+def _copy_columns(text: KernelText, op: ColumnsAddressed, held: Tile) -> None:
+    """A copy of columns that groups of partitions pick, to ``held`` or from there."""
+    columns = f"{text.tile(op, op.table, exact=True)}.indirect({text.tile(op, op.index)}, {op.piece.free_elements})"
+    piece = text.tile(op, held, exact=True)
+    target, source = (piece, columns) if op.piece_field == "dst" else (columns, piece)
+    text.write(f"nisa.tensor_copy(dst={target}, src={source})")
 
 
 def is_row(tile: Tile) -> bool:
@@ -86,8 +106,7 @@ def _with_whole_rows(text: KernelText, op: Op) -> Op:
     def spread(tile: Tile) -> Tile:
         if id(tile) not in rows:
             return tile
-        expression = row_text(text, op, tile)
-        return text.temporary(tile.shape, tile.dtype, SBUF, expression)
+        return text.repeated_row(tile, row_text(text, op, tile))
     return changed(op, spread) if rows else op
 
 
@@ -222,34 +241,54 @@ def _iota(text: KernelText, op: Counting) -> None:
 
 def _is_column(tile: Tile) -> bool:
     """Whether a partition reads one value for all elements."""
-    return tile.on_chip and tile.dtype.is_float and tile.free_elements > 1 and all(
+    return tile.on_chip and tile.dtype is FLOAT32 and tile.free_elements > 1 and all(
         step == 0 or n == 1 for step, n in tile.access.dims[1:])
 
 
+def _instruction(op: BinaryOp | BinaryScalarOp | UnaryOp) -> TensorTensorOp | TensorScalarOp | None:
+    """The instruction that computes an operation in the same dtype; None where there is none."""
+    made: TensorTensorOp | TensorScalarOp
+    symbols, ranges = op.symbols, op.ranges
+    match op:
+        case BinaryOp():
+            made = TensorTensorOp(dst=op.dst, lhs=op.lhs, rhs=op.rhs, op=op.op, symbols=symbols, ranges=ranges)
+        case BinaryScalarOp():
+            made = TensorScalarOp(dst=op.dst, src=op.src, op0=op.op, imm0=op.scalar, reverse0=op.reverse,
+                                  symbols=symbols, ranges=ranges)
+        case UnaryOp():
+            if op.fn not in ALU:
+                return None
+            made = TensorScalarOp(dst=op.dst, src=op.src, op0=op.fn, symbols=symbols, ranges=ranges)
+    if made.compute is not op.compute or not all(tile.on_chip for _, tile in made.operands()):
+        return None
+    try:
+        verify(made)
+    except NkiMlirError:
+        return None
+    return made
+
+
 def _binary(text: KernelText, op: BinaryOp) -> None:
-    floats = ALU[op.op].floats
+    if op.lhs.space == op.rhs.space == PSUM:            # of which an instruction reads one
+        op = changed(op, lambda tile: tile, rhs=_to_sbuf(text, op, op.rhs))
     columns = [_is_column(tile) for tile in (op.lhs, op.rhs)]
-    if floats and op.compute is FLOAT32 and any(columns) and not all(columns):
+    if ALU[op.op].floats and op.compute is FLOAT32 and any(columns) and not all(columns):
         source, operand = (op.rhs, op.lhs) if columns[0] else (op.lhs, op.rhs)
         reverse = ", reverse0=True" if columns[0] else ""
         read = text.tile(op, source)
         text.write(f"nisa.tensor_scalar(dst={text.tile(op, op.dst)}, data={read}, op0={operator_text(op.op)}, "
                    f"operand0={text.tile(op, column(operand))}{reverse})")
         return
-    left, right = text.tile(op, op.lhs, exact=not floats), text.tile(op, op.rhs, exact=not floats)
-    if floats:
-        text.write(f"nisa.tensor_tensor(dst={text.tile(op, op.dst)}, data1={left}, data2={right}, "
-                   f"op={operator_text(op.op)})")
-    else:
-        _function(text, op, f"{operator_text(op.op)}({left}, {right}, dtype={dtype_text(op.dst.dtype)})")
+    if (instruction := _instruction(op)) is not None:
+        write_instruction(text, instruction)
+        return
+    left, right = text.tile(op, op.lhs, exact=True), text.tile(op, op.rhs, exact=True)
+    _function(text, op, f"{operator_text(op.op)}({left}, {right}, dtype={dtype_text(op.dst.dtype)})")
 
 
 def _binary_scalar(text: KernelText, op: BinaryScalarOp) -> None:
-    if op.compute is FLOAT32 and ALU[op.op].floats:
-        reverse = ", reverse0=True" if op.reverse else ""
-        source = text.tile(op, op.src)
-        text.write(f"nisa.tensor_scalar(dst={text.tile(op, op.dst)}, data={source}, op0={operator_text(op.op)}, "
-                   f"operand0={number_text(op.scalar)}{reverse})")
+    if (instruction := _instruction(op)) is not None:
+        write_instruction(text, instruction)
         return
     number = str(int(op.scalar)) if float(op.scalar).is_integer() else number_text(op.scalar)
     sides = [text.tile(op, op.src, exact=True), number]
@@ -261,6 +300,9 @@ def _unary(text: KernelText, op: UnaryOp) -> None:
     if op.fn in ACTIVATION_FUNCTIONS and op.fn != "prelu":
         source = text.tile(op, op.src)
         text.write(f"nisa.activation(dst={text.tile(op, op.dst)}, op={operator_text(op.fn)}, data={source})")
+        return
+    if (instruction := _instruction(op)) is not None:
+        write_instruction(text, instruction)
         return
     source = text.tile(op, op.src, exact=True)
     _function(text, op, f"{operator_text(op.fn)}({source}, dtype={dtype_text(op.dst.dtype)})")

@@ -44,10 +44,10 @@ class AxisSlice:
         return f"{start.number}:{start.number + span}{by}"
 
 
-def tile_text(tile: Tile, name: str, form: Form, ranges: Ranges, exact: bool) -> str:
-    """The text of a tile of the tensor ``name``. ``exact``: with the tile's own dims, else the same elements in the
-    same order."""
-    base = list(tile.base_shape)
+def tile_text(tile: Tile, name: str, shape: Sequence[int], form: Form, ranges: Ranges, exact: bool) -> str:
+    """The text of a tile of the tensor ``name`` of a shape. ``exact``: with the tile's own dims, else the same elements
+    in the same order."""
+    base = [*shape[:1], *tile.base_shape[1:]]
     source = name
     if tile.dtype is not tile.base_dtype:
         source = f"{name}.view({dtype_text(tile.dtype)})"

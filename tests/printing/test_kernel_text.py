@@ -181,6 +181,76 @@ def test_a_graph():
 
 
 @nki.jit
+def weighted(x, g):
+    """Rows that a mask leaves, times a row that all partitions read."""
+    out, weight = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm), nl.load(g)
+    p, f = nl.mgrid[0:128, 0:x.shape[1]]
+    for i in nl.affine_range(2):
+        inside = i * 128 + p < x.shape[0]
+        rows = nl.subtract(nl.load(x[i * 128 + p, f], mask=inside), 1.0, mask=inside)
+        nl.store(out[i * 128 + p, f], nl.exp(rows, mask=inside) * weight.broadcast_to((128, 16)), mask=inside)
+    return out
+
+
+def test_a_row_is_repeated_once_and_tiles_have_the_rows_that_are_used():
+    x, g = np.random.default_rng(0).random((200, 16), np.float32), np.ones((1, 16), np.float32) * 3
+    text = printed(weighted, [x, g])
+    assert text.count("nl.broadcast_to(") == 1
+    assert "rows_2 = nl.ndarray((72, 16)" in text
+    again = reread(text)
+    np.testing.assert_array_equal(again.on("interpreter")(x, g), weighted.on("interpreter")(x, g))
+    before, after = ([len(s) for p in k.lower(x, g).streams for s in p.streams.values()] for k in (weighted, again))
+    assert sum(after) <= sum(before)
+
+
+@nki.jit
+def integers(x, y):
+    out = nl.ndarray((8, 16), dtype=nl.int32, buffer=nl.shared_hbm)
+    rows = nl.load(x)
+    rows[...] = nl.subtract(nl.bitwise_or(rows, nl.load(y)), 7)
+    nl.store(out, rows)
+    return out
+
+
+def test_integers_are_computed_by_instructions():
+    x, y = np.arange(2 ** 30, 2 ** 30 + 128, dtype=np.int32).reshape(2, 8, 8).repeat(2, 2)
+    text = printed(integers, [x, y])
+    assert "op=nl.bitwise_or)" in text and "op0=nl.subtract, operand0=7.0)" in text and "tensor_copy" not in text
+    for executor in ("eager", "interpreter", "jit", "isa"):
+        np.testing.assert_array_equal(reread(text).on(executor)(x, y), (x | y) - 7)
+
+
+@nki.jit
+def sum_in_psum(x):
+    rows, out = nl.load(x), nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+    total = nl.zeros((8, 8), nl.float32, buffer=nl.psum)
+    for k in nl.affine_range(1):
+        total += nisa.nc_matmul(rows, rows, mask=k > 0)
+    nl.store(out, total)
+    return out
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_instruction_reads_one_tile_of_psum():
+    x = np.ones((8, 8), np.float32)
+    np.testing.assert_array_equal(reread(printed(sum_in_psum, [x])).on("interpreter")(x), 0 * x)
+
+
+@nki.jit
+def halves(x):
+    out, rows = nl.ndarray((8, 16), dtype=nl.float16, buffer=nl.shared_hbm), nl.load(x)
+    nl.store(out, nl.maximum(rows, rows[:, 0:1].broadcast_to((8, 16)), dtype=nl.float16))
+    return out
+
+
+def test_columns_that_are_not_float32_are_operands_of_tiles():
+    x = np.random.default_rng(0).random((8, 16), np.float32).astype(np.float16)
+    text = printed(halves, [x])
+    assert "nisa.tensor_tensor(" in text and ".broadcast(1, 16)" in text
+    np.testing.assert_array_equal(reread(text).on("interpreter")(x), np.maximum(x, x[:, :1]))
+
+
+@nki.jit
 def with_constant(x):
     rows = nl.load(x)
     numbers = nl.load(nl.shared_constant(np.random.default_rng(0).random((128, 64), np.float32)))

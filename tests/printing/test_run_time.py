@@ -212,6 +212,38 @@ def test_a_reduction_over_programs_in_a_branch_is_an_error():
 
 
 @nki.jit
+def picked(x, columns):
+    out = nl.ndarray((64, 16), nl.float32, buffer=nl.shared_hbm)
+    tile, index, doubled = nl.load(x), nl.load(columns), nl.ndarray((64, 16), nl.float32)
+    nisa.tensor_scalar(doubled, tile.indirect(index, 16), op0=nl.multiply, operand0=2.0)
+    nisa.dma_copy(out, doubled)
+    return out
+
+
+def test_columns_that_partitions_share(monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    columns = np.random.default_rng(0).integers(0, 8, (64, 1)).astype(np.uint32)
+    expected = np.stack([X[p, columns[p // 16 * 16:p // 16 * 16 + 16, 0]] for p in range(64)]) * 2
+    text = checked(picked, [X, columns], expected)
+    assert ".indirect(t" in text
+
+
+@nki.jit
+def drawn(x):
+    out = nl.ndarray((1, 4), nl.float32, buffer=nl.shared_hbm)
+    seed = nl.ndarray((1, 1), nl.int32)
+    nisa.memset(seed, 5)
+    nl.random_seed(seed)
+    nisa.dma_copy(out, nl.floor(nl.rand((1, 4), nl.float32)))
+    return out
+
+
+def test_random_numbers_are_not_copied_once_more():
+    text = checked(drawn, [X], np.zeros((1, 4)))
+    assert "tensor_copy" not in text
+
+
+@nki.jit
 def generators(x):
     drawn = nl.ndarray((1, 4), nl.uint32, buffer=nl.shared_hbm)
     again = nl.ndarray((1, 4), nl.uint32, buffer=nl.shared_hbm)
