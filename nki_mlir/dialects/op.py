@@ -246,14 +246,17 @@ class Op:
 
     def operands(self) -> list[tuple[TileField, Tile]]:
         """The tiles that are present, in the order of the fields."""
-        return [(f, t) for f in self.tiles if (t := getattr(self, f.name)) is not None]
+        values = self.__dict__
+        return [(f, t) for f in self.tiles if (t := values[f.name]) is not None]
 
     def sources(self) -> list[tuple[str, Tile]]:
         """The tiles that ``reference`` gets, by name: those that are read, in the order of the fields."""
-        return [(f.name, t) for f, t in self.operands() if f.reads]
+        values = self.__dict__
+        return [(name, t) for name in self.inputs if (t := values[name]) is not None]
 
     def targets(self) -> list[tuple[str, Tile]]:
-        return [(f.name, t) for f, t in self.operands() if f.writes]
+        values = self.__dict__
+        return [(name, t) for name in self.outputs if (t := values[name]) is not None]
 
     def attribute_values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.attributes}

@@ -12,6 +12,10 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.module import load_isa, program_text, read_program
 from nki_mlir.dialects.isa.program import PARTITION_STRIDE, Program
 from nki_mlir.targets.neuron.checker import check_streams
+from nki_mlir.targets.neuron.checker.footprint import runs_of
+from nki_mlir.targets.neuron.checker.happens_before import HappensBefore
+from nki_mlir.targets.neuron.checker.memory import MemoryCheck, Operands
+from nki_mlir.targets.neuron.checker.trace import Choices, Event, StreamTrace
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.format.assembly import parse_program, print_program
 from nki_mlir.targets.neuron.format.container import decode_program, encode_program
@@ -224,6 +228,51 @@ def lines_to_check(steps: int) -> float:
 
 def test_the_work_for_an_instruction__does_not_grow_with_the_program():
     assert lines_to_check(600) < 1.5 * lines_to_check(200)
+
+
+def conflicts_byte_by_byte(program: Program) -> set[tuple[int, int]]:
+    """Pairs of instructions whose accesses on chip nothing orders. Of each byte the last write is kept, and the last read
+    of each lane since then."""
+    trace = StreamTrace([program], Choices(), 10_000)
+    relation, operands, found = HappensBefore(trace), Operands([program]), set()
+    touches = [(event, touch) for event in trace.steps if isinstance(event, Event) for touch in operands.touches(event)
+               if touch.footprint.memory[0] != "input"]
+    rows = sorted({row for _, t in touches for row in (t.footprint.first, t.footprint.last + 1)})
+    writes: dict[tuple[object, ...], Event] = {}
+    reads: dict[tuple[object, ...], dict[int, Event]] = {}
+    for event, (footprint, _, written, _) in touches:
+        if footprint.memory[0] not in ("sbuf", "psum"):
+            continue
+        lane = event.queue_lane if event.queue_lane >= 0 else event.lane
+        runs = runs_of(footprint.dims, footprint.size)
+        offsets = [k for start in runs.starts.tolist() for k in range(start, start + runs.length, footprint.size)]
+        for row in rows[rows.index(footprint.first):rows.index(footprint.last + 1)]:
+            for offset in offsets:
+                byte = footprint.memory, row, footprint.start + offset
+                for before in (*([writes[byte]] if byte in writes else []),
+                               *(reads.get(byte, {}).values() if written else ())):
+                    if before is not event and not relation.ordered(before, event):
+                        found.add((id(before.instruction), id(event.instruction)))
+                if written:
+                    writes[byte], reads[byte] = event, {}
+                else:
+                    reads.setdefault(byte, {})[lane] = event
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_conflicts__are_those_of_each_byte(seed):
+    program = emit_code(RandomCode(seed, 60, loops=False).code, Emission())
+    violated = 0
+    for wait in waits_of(program)[seed % 3::16]:
+        mutant = without_wait(program, *wait)
+        trace = StreamTrace([mutant], Choices(), 10_000)
+        HappensBefore(trace)
+        found = {(id(c.first.instruction), id(c.then.instruction)) for c in MemoryCheck(trace, 10_000).conflicts
+                 if c.memory[0] in ("sbuf", "psum")}
+        assert found == conflicts_byte_by_byte(mutant)
+        violated += bool(found)
+    assert violated
 
 
 @pytest.mark.parametrize("loops", [False, True])

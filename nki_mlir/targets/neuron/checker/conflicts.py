@@ -7,8 +7,7 @@ write comes after all that the write came after. Cells with the same history sha
 access near that of one look at it, whatever the number of accesses before.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +15,8 @@ import numpy as np
 from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.targets.neuron.checker.footprint import ByteFootprint, Memory, runs_of
 from nki_mlir.targets.neuron.checker.trace import Event
+
+SPARSE = 64                     # histories for each cell that is looked at, from where sorting beats counting all
 
 
 class Conflict(NamedTuple):
@@ -40,17 +41,17 @@ class MemoryAccess(NamedTuple):
 
 
 class CellHistory:
-    """What was done to ``cells`` cells since they were last written by one access alone.
+    """What was done to ``cells`` cells since they were last written by one access alone; they have its ``number``.
 
     Reads of a lane complete in order, so that the last of them stands for all; those whose bytes data decide are kept
     one by one, as such writes are, of which a cell can have several.
     """
 
-    __slots__ = ("cells", "reads", "writes")
+    __slots__ = ("cells", "number", "reads", "writes")
 
-    def __init__(self, cells: int, writes: Iterable[MemoryAccess] = (),
+    def __init__(self, cells: int, number: int, writes: tuple[MemoryAccess, ...] = (),
                  reads: dict[object, MemoryAccess] | None = None) -> None:
-        self.cells, self.writes, self.reads = cells, tuple(writes), dict(reads or ())
+        self.cells, self.number, self.writes, self.reads = cells, number, writes, dict(reads or ())
 
 
 class BytesOfRows(NamedTuple):
@@ -113,7 +114,7 @@ def blocks_of(footprints: Sequence[ByteFootprint]) -> dict[ByteFootprint, BytesO
 
 
 class Cells:
-    """The cells of one memory, and which of them footprints touch."""
+    """The cells of one memory by rows and columns, and their histories."""
 
     def __init__(self, footprints: Sequence[ByteFootprint]) -> None:
         self.blocks = blocks_of(footprints)
@@ -121,34 +122,102 @@ class Cells:
         self.row_of = {row: k for k, row in enumerate(rows)}
         self.edges = np.unique(np.concatenate([block.edges for block in self.blocks.values()]))
         self.column_of = {edge: k for k, edge in enumerate(self.edges.tolist())}
-        self.columns = len(self.edges)
-        self.touched: dict[ByteFootprint, Sequence[int]] = {}
-        size = self.columns * (len(rows) - 1)
-        self.histories = [CellHistory(size)] * size
+        self.numbers = np.zeros((len(rows) - 1, len(self.edges)), np.int32)
+        self.histories = [CellHistory(self.numbers.size, 0)]
+        self.free: list[int] = []               # numbers whose histories have no cells any more
+        self.renumbered = np.zeros(1, np.int32)     # the number of each history, but for those that ``split`` changes
+        self.touched: dict[ByteFootprint, tuple[slice, slice | np.ndarray, int]] = {}
+        # A history that began as that of a footprint's cells; it is theirs as long as it has lost none of them.
+        self.whole: dict[ByteFootprint, tuple[CellHistory, int]] = {}
 
-    def of(self, footprint: ByteFootprint) -> Sequence[int]:
-        """The numbers of the cells that a footprint touches."""
+    def of(self, footprint: ByteFootprint) -> tuple[slice, slice | np.ndarray, int]:
+        """The rows and columns of cells that a footprint touches, and how many cells these are."""
         known = self.touched.get(footprint)
         if known is None:
             block = self.blocks[footprint]
             columns = self.columns_of(block)
-            rows = range(self.row_of[block.first], self.row_of[block.last + 1])
-            if isinstance(columns, range) and len(rows) == 1:
-                base = rows[0] * self.columns
-                known = range(base + columns.start, base + columns.stop)
-            else:
-                known = [row * self.columns + column for row in rows for column in columns]
-            self.touched[footprint] = known
+            rows = slice(self.row_of[block.first], self.row_of[block.last + 1])
+            width = columns.stop - columns.start if isinstance(columns, slice) else len(columns)
+            known = self.touched[footprint] = rows, columns, (rows.stop - rows.start) * width
         return known
 
-    def columns_of(self, block: BytesOfRows) -> Sequence[int]:
+    def columns_of(self, block: BytesOfRows) -> slice | np.ndarray:
         if block.starts is None:
-            return range(self.column_of[block.low], self.column_of[block.high])
+            return slice(self.column_of[block.low], self.column_of[block.high])
         first = np.searchsorted(self.edges, block.starts)
         last = np.searchsorted(self.edges, block.starts + block.length)
         if (last - first == 1).all():
-            return list(first.tolist())
-        return [k for low, high in zip(first.tolist(), last.tolist()) for k in range(low, high)]
+            return first
+        return np.concatenate([np.arange(low, high) for low, high in zip(first.tolist(), last.tolist())])
+
+    def at(self, footprint: ByteFootprint) -> list[tuple[CellHistory, int]]:
+        """The histories of the cells that a footprint touches, and how many of these cells each has."""
+        whole, cells = self.whole.get(footprint, (None, 0))
+        if whole is not None and whole.cells == cells:
+            return [(whole, cells)]
+        rows, columns, cells = self.of(footprint)
+        numbers = self.numbers[rows, columns].ravel()
+        if len(self.histories) > SPARSE * cells:
+            found, times = np.unique(numbers, return_counts=True)
+            return [(self.histories[number], count) for number, count in zip(found.tolist(), times.tolist())]
+        counts = np.bincount(numbers)
+        return [(self.histories[number], int(counts[number])) for number in counts.nonzero()[0].tolist()]
+
+    def begin(self, footprint: ByteFootprint, past: Sequence[tuple[CellHistory, int]], access: MemoryAccess) -> None:
+        """An access writes all cells that a footprint touches; ``past`` is what they have ``at`` it."""
+        history, count = past[0]
+        if len(past) == 1 and history.cells == count:
+            history.writes, history.reads = (access,), {}
+            self.whole[footprint] = past[0]
+            return
+        for history, count in past:
+            self.lose(history, count)
+        rows, columns, cells = self.of(footprint)
+        history = self.fresh(cells, (access,))
+        self.whole[footprint] = history, cells
+        self.numbers[rows, columns] = history.number
+
+    def split(self, footprint: ByteFootprint, past: Sequence[tuple[CellHistory, int]]) -> list[CellHistory]:
+        """The histories of the cells that a footprint touches as those of no other cells."""
+        if all(count == history.cells for history, count in past):
+            if len(past) == 1:
+                self.whole[footprint] = past[0]
+            return [history for history, _ in past]
+        parts, changed = [], []
+        for history, count in past:
+            part = history
+            if count < history.cells:
+                part = self.fresh(count, history.writes, history.reads)
+                self.renumbered[history.number] = part.number
+                changed.append(history.number)
+                self.lose(history, count)
+            parts.append(part)
+        rows, columns, cells = self.of(footprint)
+        if len(parts) == 1:
+            self.whole[footprint] = parts[0], cells
+            self.numbers[rows, columns] = parts[0].number
+        else:
+            self.numbers[rows, columns] = self.renumbered[self.numbers[rows, columns]]
+        self.renumbered[changed] = changed
+        return parts
+
+    def fresh(self, cells: int, writes: tuple[MemoryAccess, ...], reads: dict[object, MemoryAccess] | None = None
+              ) -> CellHistory:
+        """A history with a number that no other has."""
+        if self.free:
+            number = self.free.pop()
+            history = self.histories[number] = CellHistory(cells, number, writes, reads)
+            return history
+        history = CellHistory(cells, len(self.histories), writes, reads)
+        self.histories.append(history)
+        if len(self.histories) > (size := len(self.renumbered)):
+            self.renumbered = np.concatenate([self.renumbered, np.arange(size, 2 * size, dtype=np.int32)])
+        return history
+
+    def lose(self, history: CellHistory, count: int) -> None:
+        history.cells -= count
+        if not history.cells:
+            self.free.append(history.number)
 
 
 def known_bytes(footprint: ByteFootprint) -> bool:
@@ -162,66 +231,50 @@ class Conflicts:
     def __init__(self, footprints: dict[Memory, Sequence[ByteFootprint]]) -> None:
         self.memories = {memory: Cells(of) for memory, of in footprints.items()}
 
-    def add(self, event: Event, footprint: ByteFootprint, writes: bool) -> Iterator[Conflict]:
+    def add(self, event: Event, footprint: ByteFootprint, writes: bool) -> list[Conflict]:
         """The conflicts of an access with those before it, which it then joins."""
         memory = self.memories.get(footprint.memory)
         if memory is None:
-            return
-        cells, histories = memory.of(footprint), memory.histories
-        if isinstance(cells, range):
-            counts = Counter(histories[cells.start:cells.stop])
-        else:
-            counts = Counter(map(histories.__getitem__, cells))
+            return []
+        past = memory.at(footprint)
         lane, clock = event.lane, event.clock
         unordered: set[tuple[MemoryAccess, bool]] = set()
-        for history in counts:
+        for history, _ in past:
             for access in history.writes:
                 if not (access.number < event.index if access.lane == lane else access.number <= clock[access.lane]):
                     unordered.add((access, True))
-            for access in history.reads.values() if writes else ():
-                if not (access.number < event.index if access.lane == lane else access.number <= clock[access.lane]):
-                    unordered.add((access, False))
-        if unordered:
-            yield from self.conflicts(event, footprint, writes, unordered)
+            if writes:
+                for access in history.reads.values():
+                    if not (access.number < event.index if access.lane == lane
+                            else access.number <= clock[access.lane]):
+                        unordered.add((access, False))
+        found = list(self.conflicts(event, footprint, writes, unordered)) if unordered else []
         at = (event.queue_lane, event.queue_index) if event.queue_lane >= 0 else (lane, event.index)
-        self.join(memory, counts, MemoryAccess(*at, event, footprint), writes)
+        self.join(memory, past, MemoryAccess(*at, event, footprint), writes)
+        return found
 
     @staticmethod
     def conflicts(event: Event, footprint: ByteFootprint, writes: bool, unordered: set[tuple[MemoryAccess, bool]]
                   ) -> Iterator[Conflict]:
         """Of accesses that nothing orders those that share a byte, those of earlier events first."""
-        for access, wrote in sorted(unordered, key=lambda pair: (pair[0].lane, pair[0].number, pair[1])):
+        def order(pair: tuple[MemoryAccess, bool]) -> tuple[int, ...]:
+            access, wrote = pair
+            return access.lane, access.number, wrote, access.footprint.first, access.footprint.low
+        for access, wrote in sorted(unordered, key=order):
             other, theirs = access.event, access.footprint
             if other is not event and (at := theirs.shared(footprint)) is not None:
                 yield Conflict(other, event, (wrote, writes), footprint.memory, *at, theirs.certain(footprint))
 
     @staticmethod
-    def join(memory: Cells, counts: "Counter[CellHistory]", access: MemoryAccess, writes: bool) -> None:
+    def join(memory: Cells, past: Sequence[tuple[CellHistory, int]], access: MemoryAccess, writes: bool) -> None:
         """Add an access to the history of the cells that it touches."""
-        footprint, histories = access.footprint, memory.histories
-        cells, known = memory.of(footprint), known_bytes(footprint)
+        footprint = access.footprint
+        known = known_bytes(footprint)
         if writes and known:
-            for history, count in counts.items():
-                history.cells -= count
-            fresh = CellHistory(len(cells), (access,))
-            if isinstance(cells, range):
-                histories[cells.start:cells.stop] = [fresh] * len(cells)
-            else:
-                for cell in cells:
-                    histories[cell] = fresh
+            memory.begin(footprint, past, access)
             return
-        parts: dict[CellHistory, CellHistory] = {}
-        for history, count in counts.items():
-            part = history
-            if count < history.cells:
-                part = parts[history] = CellHistory(count, history.writes, history.reads)
-                history.cells -= count
+        for part in memory.split(footprint, past):
             if writes:
                 part.writes = (*part.writes, access)
             else:
                 part.reads[access.lane if known else access] = access
-        if parts and isinstance(cells, range):
-            histories[cells.start:cells.stop] = [parts.get(h, h) for h in histories[cells.start:cells.stop]]
-        elif parts:
-            for cell in cells:
-                histories[cell] = parts.get(histories[cell], histories[cell])

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from nki_mlir.dialects.access import Tile
+from nki_mlir.dialects.access import Access
 from nki_mlir.targets.neuron.checker.trace import Number, bounds, key_of
 
 RUNS = 1 << 20                  # of a pattern that is compared run by run
@@ -83,8 +83,7 @@ class ByteFootprint:
 
     __slots__ = ("dims", "exact", "first", "high", "initialised", "last", "low", "memory", "size", "start", "symbolic")
 
-    def __init__(self, memory: Memory, tile: Tile, values: tuple[Number, ...]) -> None:
-        access = tile.access
+    def __init__(self, memory: Memory, access: Access, values: tuple[Number, ...]) -> None:
         size = access.dtype.itemsize
         self.memory, self.size = memory, size
         self.dims: Dims = tuple([(step * size, count) for step, count in access.free_dims])
@@ -114,7 +113,7 @@ class ByteFootprint:
         self.start = start * size + runs.below          # the lowest byte, for the least value of each number
         self.low, self.high = self.start, self.start + runs.extent + spread * size
         self.exact = runs.unbroken and self.symbolic is None
-        self.initialised = -1          # the version of the flags in which all of it was written
+        self.initialised = -1          # how many buffers had begun around it when all of it was written
 
     def covers(self, other: "ByteFootprint") -> bool:
         """Whether every byte of the other is one of these."""

@@ -3,7 +3,7 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from nki_mlir.dialects.isa.program import DeviceLiveRange, Program
@@ -28,17 +28,24 @@ class BuffersOfAddress:
         self.firsts = {engine: [first for first, _, _ in of] for engine, of in self.spans.items()}
         self.ends = {engine: list(accumulate((last for _, last, _ in of), max)) for engine, of in self.spans.items()}
 
-    def at(self, event: Event) -> Iterator[DeviceLiveRange]:
+        self.begun = 0                  # how many buffers have begun that share a byte with these
+
+    def at(self, event: Event) -> Sequence[DeviceLiveRange]:
         """Those that are live at an instruction."""
-        spans = self.spans.get(event.engine)
-        if spans is None:
-            return
-        ends, k = self.ends[event.engine], bisect_right(self.firsts[event.engine], event.pc) - 1
-        while k >= 0 and ends[k] >= event.pc:
+        engine, pc = event.engine, event.pc
+        firsts = self.firsts.get(engine)
+        if firsts is None:
+            return ()
+        ends, k = self.ends[engine], bisect_right(firsts, pc) - 1
+        if k < 0 or ends[k] < pc:
+            return ()
+        spans, found = self.spans[engine], []
+        while k >= 0 and ends[k] >= pc:
             _, last, live = spans[k]
-            if event.pc <= last:
-                yield live
+            if pc <= last:
+                found.append(live)
             k -= 1
+        return found
 
 
 class LiveBuffers:
@@ -72,7 +79,15 @@ class LiveBuffers:
         if found is None:
             near = self.near.get((space, footprint.low // NEAR), ())
             found = self.containing[footprint] = [buffers for buffers in near if contains(buffers.bytes, footprint)]
-        return next(((buffers, live) for buffers in found for live in buffers.at(event)), None)
+        for buffers in found:
+            for live in buffers.at(event):
+                return buffers, live
+        return None
+
+    def begun_around(self, footprint: ByteFootprint) -> int:
+        """How many buffers have begun that may share a byte with a footprint that was looked for."""
+        found = self.containing.get(footprint)
+        return found[0].begun if found else 0
 
     def begins(self, buffers: BuffersOfAddress, live: DeviceLiveRange, event: Event) -> bool:
         """Whether an event is the first in a buffer that shares no byte with another one that is live there."""
@@ -83,7 +98,11 @@ class LiveBuffers:
         if sharing is None:
             near = dict.fromkeys(other for part in buffers.parts for other in self.near[buffers.space, part])
             sharing = self.sharing[buffers] = [other for other in near if share_bytes(buffers.bytes, other.bytes)]
-        return not any(one is not live for other in sharing for one in other.at(event))
+        if any(one is not live for other in sharing for one in other.at(event)):
+            return False
+        for other in sharing:
+            other.begun += 1
+        return True
 
 
 def contains(live: DeviceLiveRange, footprint: ByteFootprint) -> bool:

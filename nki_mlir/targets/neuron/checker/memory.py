@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Tile
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Tile
 from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import DeviceLiveRange, Program, Variable
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp
@@ -53,27 +53,25 @@ class Operands:
             for v in program.variables:
                 shared = v.kind in ("input", "output")
                 self.variables[core, v] = (v.kind, v.index) if shared else (v.kind, core, v.name)
-        self.footprints: dict[tuple[Memory, Access], ByteFootprint] = {}
+        self.footprints: dict[tuple[object, ...], ByteFootprint] = {}
         self.of_op: dict[tuple[int, Op], list[OperandTouch]] = {}
 
     def memory(self, core: int, tile: Tile) -> Memory:
         return self.variables[core, tile.handle] if tile.space == HBM else (tile.space, core)
 
     def footprint(self, core: int, tile: Tile, event: Event) -> ByteFootprint:
-        memory = self.memory(core, tile)
-        if event.values and tile.access.symbols_used():
-            values = event.values
-            if all(isinstance(v, int) for v in values):
-                access = tile.access.over(lambda form: type(form)(form.at(values)))     # type: ignore[arg-type]
-                return self.fixed(memory, access, tile)
-            return ByteFootprint(memory, tile, values)
-        return self.fixed(memory, tile.access, tile)
-
-    def fixed(self, memory: Memory, access: Access, tile: Tile) -> ByteFootprint:
-        found = self.footprints.get((memory, access))
+        memory, access, values = self.memory(core, tile), tile.access, event.values
+        free, partition = access.free, access.partition
+        if values and (free.symbols or (partition is not None and partition.symbols)):
+            if not all(isinstance(v, int) for v in values):
+                return ByteFootprint(memory, access, values)
+            start, lane = free.at(values), None if partition is None else partition.at(values)    # type: ignore[arg-type]
+        else:
+            start, lane = free.const, None if partition is None else partition.const
+        key = memory, access.dtype, lane, start, access.dims
+        found = self.footprints.get(key)
         if found is None:
-            moved = Tile(tile.handle, tile.space, tile.base_shape, tile.base_dtype, access)
-            found = self.footprints[memory, access] = ByteFootprint(memory, moved, ())
+            found = self.footprints[key] = ByteFootprint(memory, access, values)
         return found
 
     def touches(self, event: Event) -> list[OperandTouch]:
@@ -114,13 +112,11 @@ class WrittenBytes:
         self.unit = max(1, unit)
         size = max(f.high for f in footprints)
         self.flags = np.zeros((max(1, len(ends) - 1), -(-size // self.unit)), np.bool_)
-        self.version = 0                # counts the buffers that began
 
     def begin(self, live: DeviceLiveRange) -> None:
         """Nothing has written a buffer that begins."""
         first, last = (bisect_left(self.partitions, p) for p in (live.partition, live.partition + live.partitions))
         self.flags[first:last, -(-live.byte // self.unit):(live.byte + live.size) // self.unit] = False
-        self.version += 1
 
     def view(self, footprint: ByteFootprint) -> np.ndarray:
         """The flags of what a footprint touches."""
@@ -167,6 +163,8 @@ class MemoryCheck:
         self.unwritten: list[UnwrittenByte] = []
         self.strays: list[Stray] = []
         self.ends: dict[Memory, tuple[int, Event]] = {}     # the highest byte of on-chip memories, and who touches it
+        self.seen: set[int] = set()             # instructions that ``unwritten`` and ``strays`` have already
+        self.stray: set[int] = set()
         operands = Operands(trace.programs)
         events = [event for step in trace.steps for event in (
             [step] if isinstance(step, Event) else [e for e in step.events if e.queue_lane < 0])]
@@ -209,31 +207,33 @@ class MemoryCheck:
         says which buffers are live, they begin unwritten, and nothing else is touched."""
         written = {memory: WrittenBytes(list(footprints)) for memory, footprints in self.footprints.items()
                    if memory[0] not in ("input", "constant")}
-        seen: set[int] = set()
-        stray: set[int] = set()
         for event, operands in touches:
             live = buffers[event.core]
             for footprint, _, _, _ in operands if live.known else ():
-                space = footprint.memory[0]
-                if space in (SBUF, PSUM):
-                    around = live.around(event, footprint, str(space))
-                    if around is None:
-                        if id(event.instruction) not in stray and len(self.strays) < self.limit:
-                            stray.add(id(event.instruction))
-                            self.strays.append(Stray(event, footprint))
-                    elif live.begins(*around, event):
-                        written[footprint.memory].begin(around[1])
+                if footprint.memory[0] in (SBUF, PSUM):
+                    self.look_at_buffer(event, footprint, live, written[footprint.memory])
             for footprint, _, _, whole in operands:
-                flags = written.get(footprint.memory)
-                if whole and flags is not None and footprint.initialised < flags.version and footprint.symbolic is None:
+                if whole and footprint.symbolic is None and footprint.initialised < live.begun_around(footprint) and (
+                        flags := written.get(footprint.memory)) is not None:
                     at = flags.first_unwritten(footprint)
                     if at is None:
-                        footprint.initialised = flags.version
-                    elif id(event.instruction) not in seen and len(self.unwritten) < self.limit:
-                        seen.add(id(event.instruction))
+                        footprint.initialised = live.begun_around(footprint)
+                    elif id(event.instruction) not in self.seen and len(self.unwritten) < self.limit:
+                        self.seen.add(id(event.instruction))
                         self.unwritten.append(UnwrittenByte(event, footprint.memory, *at))
             for footprint, _, writes, _ in operands:
-                flags = written.get(footprint.memory)
-                if writes and flags is not None and footprint.initialised < flags.version:
+                if writes and footprint.initialised < live.begun_around(footprint) and (
+                        flags := written.get(footprint.memory)) is not None:
                     flags.view(footprint)[...] = True
-                    footprint.initialised = flags.version if footprint.symbolic is None else -1
+                    if footprint.symbolic is None:
+                        footprint.initialised = live.begun_around(footprint)
+
+    def look_at_buffer(self, event: Event, footprint: ByteFootprint, live: LiveBuffers, written: WrittenBytes) -> None:
+        """Whether an access of on-chip memory lies in a live buffer; one that begins has nothing written."""
+        around = live.around(event, footprint, str(footprint.memory[0]))
+        if around is None:
+            if id(event.instruction) not in self.stray and len(self.strays) < self.limit:
+                self.stray.add(id(event.instruction))
+                self.strays.append(Stray(event, footprint))
+        elif live.begins(*around, event):
+            written.begin(around[1])
