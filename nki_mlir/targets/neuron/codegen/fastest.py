@@ -28,7 +28,7 @@ from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
 from nki_mlir.targets.neuron.codegen.spill_tiles import spill_tiles
 from nki_mlir.targets.neuron.codegen.split_blocks import split_blocks
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
-from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, unrolled, written_out
+from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, UNROLL_LIMIT, loops_to_keep, unrolled, written_out
 from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
 
 ORDERS = (*(Order(ahead=ahead, share=share) for share, ahead in (
@@ -40,6 +40,8 @@ MORE_ORDERS = tuple(Order(ahead=ahead, share=share, passed=passed) for passed in
 ORDERED = 12_000                # steps that are put in order at level 1, in all orders together; at least TWO orders
 TWO = 2
 GOOD = 1.03                     # an order may be worse than the best by so much to be timed
+NEARLY = 1.01                   # what an order says of its time is off by so much
+HOPELESS = 1.1                  # where TWO orders are worse than a program by so much, others are not tried
 NEAR = {1: 1.02, 3: 1.0}        # times the bound of the busiest engine: nothing better is looked for, by level
 TIMED = {1: 4, 3: 6}            # orders that are timed beside program order, by level
 STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of code that is written out, by level
@@ -91,13 +93,15 @@ class Prepared:
 
     def programs(self, level: int, known: Callable[[], float]) -> Iterator[tuple[Arrangement, Program]]:
         """Those of the best orders by what these say of their time, and of program order. ``known``: how long the
-        fastest takes so far; what cannot be faster is left out."""
+        fastest takes so far; what will not be faster is left out."""
         bound, written = self.schedules.bound(), self.schedules.as_written()
         if known() <= bound * NEAR[level]:
             return
         tried, best, count, full = {written[:2]}, 0.0, 0, False
-        for one in sorted(self.arrangements(level, bound * NEAR[level]), key=lambda one: one.ns):
+        for one in sorted(self.arrangements(level, bound * NEAR[level], known()), key=lambda one: one.ns):
             if count and (one.ns > best * GOOD or count == TIMED[level] or known() <= bound * NEAR[level]):
+                break
+            if one.ns > known() * NEARLY:
                 break
             if one[:2] in tried:
                 continue
@@ -110,19 +114,22 @@ class Prepared:
             best, count = best or one.ns, count + 1
         if full and not count:
             self.code.notes.append(FULL)
-        if known() > self.schedules.bound(first=True):
+        if known() > max(self.schedules.bound(first=True), self.schedules.in_program_order()):
             try:
                 yield written, self.program(written)
             except MemoryFull:
                 if not count:
                     raise
 
-    def arrangements(self, level: int, enough: float) -> Iterator[Arrangement]:
-        """What the orders give, until one says that it takes no longer than that."""
-        for order in self.orders(level):
+    def arrangements(self, level: int, enough: float, known: float) -> Iterator[Arrangement]:
+        """What the orders give, until one says that it takes no longer than ``enough``, or the first ones that they
+        take much longer than the fastest program."""
+        best = inf
+        for count, order in enumerate(self.orders(level), 1):
             one = self.schedules.found(order._replace(memory=self.memory))
             yield one
-            if one.ns <= enough:
+            best = min(best, one.ns)
+            if best <= enough or (count >= TWO and best > known * HOPELESS):
                 break
 
     def orders(self, level: int) -> tuple[Order, ...]:
@@ -207,13 +214,13 @@ def in_program_order_where_it_fits(whole: Code, candidate: Candidate, choice: En
 
 
 def candidates(whole: Code, limit: int | None, level: int) -> list[Candidate]:
-    """Ways to write out loops."""
+    """Ways to write out loops that give different code."""
+    straight = Candidate(STRAIGHT[level], BODY)
     if limit is not None:
-        return [Candidate(limit, BODY)]
+        return [straight._replace(limit=limit)]
     size = written_out(whole.body)
-    loops = [Candidate(body, body) for body in BODIES if size > 2 * body]
-    return ([Candidate(STRAIGHT[level], BODY)] if size <= STRAIGHT[level] else []) + (
-        loops[:1] if size <= STRAIGHT[level] else loops)
+    loops = [Candidate(body, body) for body in BODIES if size > 2 * body and loops_to_keep(whole.body, body)[0]]
+    return [straight, *loops[:1]] if size <= STRAIGHT[level] else loops or [straight]
 
 
 def take_addresses(schedules: Schedules, arrangement: Arrangement) -> None:

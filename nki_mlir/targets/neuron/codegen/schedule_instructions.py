@@ -93,6 +93,7 @@ class Schedules:
         self.fixed = any(buffer.fixed for block in blocks(code.body) for buffer in block.buffers)
         whole = not self.fixed and all(len(parts) == 1 for parts in self.parts)
         self.outside = self.stacked(outside) if whole else None
+        self.known: dict[tuple[object, ...], Arrangement] = {}
 
     def stacked(self, buffers: set[DeviceBuffer]) -> dict[DeviceBuffer, int] | None:
         """Addresses of the buffers that several runs use, one above the other; None where they do not fit so."""
@@ -108,6 +109,14 @@ class Schedules:
         return addresses if all(self.base[space] <= limit for space, limit in zip(SPACES, limits)) else None
 
     def found(self, order: Order) -> Arrangement:
+        """The arrangement of an order. Orders that differ in engines that no step may choose have the same one."""
+        shares = tuple([graph.sharing(order.share, order.issue) for parts in self.parts for _, _, graph in parts])
+        key = (order._replace(share=0, issue=True), *shares)
+        if key not in self.known:
+            self.known[key] = self.ordered_runs(order)
+        return self.known[key]
+
+    def ordered_runs(self, order: Order) -> Arrangement:
         addresses: list[tuple[int, ...]] | None = None if self.outside is None else []
         runs: list[tuple[int, ...]] = []
         engines: list[tuple[Engine, ...]] = []
@@ -136,6 +145,11 @@ class Schedules:
                 for part, ns in graph.busy(first).items():
                     total[part] = total.get(part, 0.0) + ns * times
         return max(total.values(), default=0.0)
+
+    def in_program_order(self) -> float:
+        """ns that program order takes at least, each step on its class's first engine."""
+        return sum(graph.in_program_order() * times for parts, times in zip(self.parts, self.times)
+                   for _, _, graph in parts)
 
     @staticmethod
     def ordered(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> ListSchedule:

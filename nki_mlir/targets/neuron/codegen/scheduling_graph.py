@@ -89,6 +89,8 @@ class SchedulingGraph:
         self.held = list(self.numbers)
         self.takes_turns = len(set(self.tables) - {""}) > 1         # several sets of functions
         self.needed = {space: self.outside[space] + np.cumsum(self.changes(space)) for space in SPACES}
+        self.sharings: list[list[tuple[Choice, ...]]] = []
+        self.sharing_numbers: dict[tuple[int, bool], int] = {}
         self.users: list[list[int]] = [[] for _ in self.ops]
         self.before: list[list[int]] = []
         regions = touched(steps, own_memory)
@@ -137,9 +139,19 @@ class SchedulingGraph:
 
     def shared(self, share: int, issue: bool) -> list[tuple[Choice, ...]]:
         """The choices that an order may make (``Order.share``, ``Order.issue``)."""
-        shares = self.instructions_shared(share)
-        return shares if issue else [some if transfer is None else some[:1]
-                                    for some, transfer in zip(shares, self.transfers)]
+        return self.sharings[self.sharing(share, issue)]
+
+    def sharing(self, share: int, issue: bool) -> int:
+        """The number of the choices that an order may make: equal where these are."""
+        number = self.sharing_numbers.get((share, issue))
+        if number is None:
+            shares = self.instructions_shared(share)
+            if not issue:
+                shares = [some if transfer is None else some[:1] for some, transfer in zip(shares, self.transfers)]
+            if shares not in self.sharings:
+                self.sharings.append(shares)
+            number = self.sharing_numbers[share, issue] = self.sharings.index(shares)
+        return number
 
     def instructions_shared(self, share: int) -> list[tuple[Choice, ...]]:
         if share == 0:
@@ -179,6 +191,26 @@ class SchedulingGraph:
         totals["dma"] = sum(sum(transfer.parts) for transfer in moved) / self.machine.dma_engines
         totals["hbm"] = sum(transfer.hbm_bytes for transfer in moved) / self.machine.hbm_bytes_per_ns(1)
         return totals
+
+    def in_program_order(self) -> float:
+        """ns from the start of the first step to the end of the last at least, if each engine takes the steps that it
+        has first in program order: it waits for operands, not for memory, queues and DMA engines."""
+        dma = self.machine.costs.dma
+        free = dict.fromkeys(Engine, 0.0)
+        seen: list[tuple[Engine | None, float, float]] = []     # of each step: engine, seen by itself, by others
+        for some, transfer, before in zip(self.choices, self.transfers, self.before):
+            engine, busy, result, own_result, _ = some[0]
+            start = free[engine]
+            for other in before:
+                issuer, mine, others = seen[other]
+                start = max(start, mine if issuer is engine else others)
+            free[engine] = end = start + busy
+            if transfer is None:
+                seen.append((engine, end + own_result, end + result))
+            else:
+                moved = start + dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns
+                seen.append((None, moved, moved))
+        return max(*free.values(), *[others for _, _, others in seen])
 
     # -- ranks ---------------------------------------------------------------------------------------------------------
     def ranks(self, ahead: int, engines: Sequence[Choice]) -> list[int]:

@@ -13,6 +13,7 @@ from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code, emit_f
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Order, Schedules, schedule
+from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, unrolled
 from nki_mlir.targets.neuron.simulator import simulate
 from nki_mlir.targets.neuron.timing import time_programs
 from tests.targets.neuron.code_builder import Builder
@@ -173,3 +174,29 @@ def test_bound__is_not_more_than_what_an_order_takes() -> None:
         b.copy((y, 0, 128, 8192 * k, 8192), (t, 0, 128, 0, 8192))
     bound = Schedules(b.code).bound()
     assert bound <= fastest.end_of(emit_code(b.code, Emission())) < 1.1 * bound
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_program_order__takes_no_less_than_its_dependences_say(seed: int) -> None:
+    code = unrolled(RandomCode(seed, 60).code)
+    choice = EngineChoice(code.machine)
+    least = Schedules(code, choice).in_program_order()
+    program = emit_code(RandomCode(seed, 60).code, Emission.in_program_order())
+    assert 0.5 * fastest.end_of(program) < least <= fastest.end_of(program)
+
+
+def test_code_that_has_no_loop_to_keep__is_one_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastest, "BODIES", (8, 16))
+    straight = fastest.Candidate(fastest.STRAIGHT[1], BODY)
+    assert fastest.candidates(pipeline(8), None, 1) == [straight]
+    assert fastest.candidates(tiles_in_a_loop(8), None, 1) == [straight, fastest.Candidate(8, 8)]
+    monkeypatch.setattr(fastest, "STRAIGHT", {1: 20})
+    assert fastest.candidates(pipeline(8), None, 1) == [fastest.Candidate(20, BODY)]
+    assert fastest.candidates(tiles_in_a_loop(16), None, 1) == [fastest.Candidate(8, 8), fastest.Candidate(16, 16)]
+
+
+def test_orders_with_equal_choices__are_one_arrangement() -> None:
+    schedules = Schedules(pipeline(8), EngineChoice(pipeline(1).machine, False, False))
+    assert schedules.found(Order(share=0)) is schedules.found(Order(share=2)) is schedules.found(Order(issue=False))
+    schedules = Schedules(pipeline(8))
+    assert schedules.found(Order(ahead=50)) is not schedules.found(Order(ahead=0))
