@@ -33,13 +33,17 @@ _NUMBER = re.compile(r"[0-9]+")
 _OPERATOR = re.compile(r"\b(?:floordiv|ceildiv|mod|and)\b|[-+*]")
 _SEPARATOR = re.compile(r"[][(){}<>,:;]")
 _RESULTS = re.compile(r"%[\w$.-]+[:#]([0-9]+)")
+_LARGE_RESULT = re.compile(r"[:#][0-9]{5}")             # without one of these no number of a result is too large
 _WIDTH = re.compile(r"(?:\b|x)[us]?i([0-9]{6,})\b")
+_LARGE_WIDTH = re.compile(r"i[0-9]{6}")
 _ALIAS = re.compile(r"[!#][A-Za-z_$][\w$.-]*")
 _DEFINED = re.compile(r"\s*=(?!=)")
 # Where the text of an alias is over, at the latest: the next operation outside of brackets.
 _OPERATION = re.compile(r'^[ \t]*(?:"[\w.]+"[ \t]*\(|%|(?:module|func|builtin)\b|[a-z]\w*\.\w)', re.MULTILINE)
 _STEPS = np.zeros(256, np.int8)
 _STEPS[list(b"([{<")], _STEPS[list(b")]}>")] = 1, -1
+_SEPARATES = np.zeros(256, np.bool_)
+_SEPARATES[list(b"][(){}<>,:;")] = True
 
 
 class TextTooDeep(NkiMlirError):
@@ -60,16 +64,20 @@ def check_text(text: str, name: str = "<text>") -> None:
     """Raises ``TextTooDeep`` where MLIR's parser must not see ``text``; ``name`` is the file that the error names."""
     TEXT_BYTES.check(len(text), "the text", name)
     plain = plain_text(text)
-    level = _check_depth(plain, text, name)
-    if (integer := _LONG_INTEGER.search(plain)) is not None:
+    characters = np.frombuffer(plain.encode("latin-1", "replace"), np.uint8)    # one byte each, as offsets count them
+    level = _check_depth(characters, text, name)
+    if _longest_without(~_is_digit(characters)) > DIGITS and (integer := _LONG_INTEGER.search(plain)) is not None:
         raise _error(text, name, integer.start(), f"an integer of {len(integer[0])} digits", DIGITS,
                      "write the value as a hexadecimal string or with fewer digits")
-    for layout in _LAYOUT.finditer(plain):
+    for layout in _LAYOUT.finditer(plain) if "dim_numbers" in plain or "conv" in plain else ():
         _check_numbers(_NUMBER.finditer(plain, layout.start(), layout.end()), text, name, "dimension number",
                        DIMENSIONS, "number the dimensions of the tensors from 0")
-    _check_numbers(_RESULTS.finditer(plain), text, name, "result number", RESULTS, "divide the operation")
-    _check_numbers(_WIDTH.finditer(plain), text, name, "integer width", BITS, "use a narrower type")
-    _check_operators(plain, text, name)
+    if _LARGE_RESULT.search(plain) is not None:
+        _check_numbers(_RESULTS.finditer(plain), text, name, "result number", RESULTS, "divide the operation")
+    if _LARGE_WIDTH.search(plain) is not None:
+        _check_numbers(_WIDTH.finditer(plain), text, name, "integer width", BITS, "use a narrower type")
+    if _longest_without(_SEPARATES[characters]) > OPERATORS:        # an operator is at least a character
+        _check_operators(plain, text, name)
     _check_aliases(plain, level, text, name)
 
 
@@ -82,9 +90,18 @@ def _blanks(match: re.Match[str]) -> str:
     return " " * (match.end() - match.start())
 
 
-def _check_depth(plain: str, text: str, name: str) -> np.ndarray:
+def _is_digit(characters: np.ndarray) -> np.ndarray:
+    return (characters - np.uint8(ord("0"))) <= 9           # what is smaller than a digit wraps around
+
+
+def _longest_without(marks: np.ndarray) -> int:
+    """How many characters follow each other at most of which none is marked."""
+    places = np.flatnonzero(marks)
+    return int(np.diff(places, prepend=-1, append=marks.size).max()) - 1
+
+
+def _check_depth(characters: np.ndarray, text: str, name: str) -> np.ndarray:
     """How many brackets are open at each character."""
-    characters = np.frombuffer(plain.encode("latin-1", "replace"), np.uint8)    # one byte each, as offsets count them
     level = np.cumsum(_STEPS[characters], dtype=np.int32)
     if level.size and int(level.min()) < 0:
         level -= np.minimum.accumulate(np.minimum(level, 0))

@@ -11,6 +11,7 @@ import json
 import warnings
 import zlib
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,11 @@ class CapturedProgram:
             raise ForbiddenAct(act="sends a program that is not its kernel")
         check_bytes([(a.name, a.shape, a.dtype) for a in self.shared])
 
+    @cached_property
+    def run(self) -> interpreter.FreeRun:
+        """Compiled once for all trials."""
+        return interpreter.load_freely(self.captured, self.grid)
+
     @property
     def shared(self) -> Sequence[Any]:
         return max((f.shared for f in self.functions), key=len)
@@ -93,10 +99,9 @@ class Outputs:
         self.tensors = [np.require(a, requirements=["C", "A"]).copy() for a in tensors_of(trial)]
         arrays = [self.tensors[k] for k in program.inputs]
         shared = [tracked(freedom.fresh(a.shape, a.dtype.numpy, "hbm"), a.name) for a in program.shared]
-        run = interpreter.load_with(program.captured, program.grid, freedom)
         with warnings.catch_warnings(record=True) as recorded:
             warnings.simplefilter("always")
-            run(arrays, shared)
+            program.run(arrays, shared, freedom)
             report_missing([(shared[k], program.shared[k].name, None) for kind, k in program.results     # type: ignore
                             if kind == "shared"])
         self.unwritten = [str(w.message) for w in recorded if issubclass(w.category, (UnwrittenRead, ElementsLeftOut))]

@@ -56,7 +56,6 @@ def interpret(modules: "dict[tuple[tuple[int, int], ...], Module]", grid: tuple[
     from nki_mlir.passes.pipelines import level_of, passes_to
     from nki_mlir.stepping.interpreter_driver import InterpreterDriver
     from nki_mlir.targets import interpreter
-    from nki_mlir.targets.interpreter.module import Freedom
     driver, variants = InterpreterDriver(debugger), {}
     for fixed, module in modules.items():
         with module.context, ir.Location.unknown():
@@ -68,4 +67,4 @@ def interpret(modules: "dict[tuple[tuple[int, int], ...], Module]", grid: tuple[
         variants[fixed] = Variant(copy, [], None, 0)
         driver.parameters(the_kernel(copy), inputs, shared)
     captured = Captured(variants, 0, {})
-    interpreter.load_with(captured, grid, Freedom(observer=driver))(inputs, shared)
+    interpreter.load_freely(captured, grid, driver)(inputs, shared)

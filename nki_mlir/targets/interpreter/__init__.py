@@ -2,7 +2,8 @@
 """Executes tile operations and whole modules with NumPy."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -10,28 +11,35 @@ from nki_mlir.alone import alone
 from nki_mlir.targets import CapturedKernel
 
 if TYPE_CHECKING:
-    from nki_mlir.targets.interpreter.module import Freedom
+    from nki_mlir.targets.interpreter.module import Freedom, StepObserver
 
 
 Run = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]
 
 
+class FreeRun(Protocol):
+    """Runs a kernel with what a device is free to choose."""
+
+    def __call__(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray], freedom: "Freedom" = ...) -> None:
+        ...
+
+
 def load(captured: CapturedKernel, grid: tuple[int, ...]) -> Run:
     """A captured kernel as ``run(inputs, shared)``, all programs of the grid one after the other."""
-    return load_with(captured, grid)
+    run = load_freely(captured, grid)
+    return lambda inputs, shared: run(inputs, shared)
 
 
 @alone
-def load_with(captured: CapturedKernel, grid: tuple[int, ...], freedom: "Freedom | None" = None) -> Run:
-    """As above, with the choices that a device is free to make."""
+def load_freely(captured: CapturedKernel, grid: tuple[int, ...], observer: "StepObserver | None" = None) -> FreeRun:
+    """As above, as ``run(inputs, shared, freedom)`` with the choices that a device is free to make; the observer sees
+    the steps."""
     from nki_mlir.dialects.kernel_function import the_kernel  # start-up: imported on first use
-    from nki_mlir.targets.interpreter.module import MEETINGS, USUAL, compile_function, run_grid
-    chosen = USUAL if freedom is None else freedom
-    programs = {v.module: compile_function(the_kernel(v.module), chosen) for v in captured.variants.values()}
-    backwards = chosen.backwards and not any(name in str(v.module) for v in captured.variants.values()
-                                             for name in MEETINGS)
+    from nki_mlir.targets.interpreter.module import USUAL, compile_function, has_meetings, run_grid
+    programs = {v.module: compile_function(the_kernel(v.module), observer) for v in captured.variants.values()}
 
-    def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
-        run_grid(lambda point: programs[captured.variant_for(tuple(point)).module], grid, inputs, shared,
-                 backwards)
+    def run(inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray], freedom: "Freedom" = USUAL) -> None:
+        ordered = freedom.backwards and prod(grid) > 1 and any(map(has_meetings, programs))
+        run_grid(lambda point: programs[captured.variant_for(tuple(point)).module], grid, inputs, shared, freedom,
+                 ordered)
     return run

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from nki_mlir.bindings import Operation, Value, ir
+from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
 from nki_mlir.conversion.arith_to_scalar import ArithToScalar, upstream_operations
 from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.access import HBM, SBUF
@@ -63,11 +63,10 @@ class StepObserver(Protocol):
 
 
 class Freedom(NamedTuple):
-    """What a device is free to choose, on which no result may depend, and who looks at the steps."""
+    """What a device is free to choose, on which no result may depend."""
 
     backwards: bool = False             # parallel loops and programs that do not meet run from the last to the first
     fill: int = 0                       # bytes that memory in SBUF and HBM holds before it is written
-    observer: StepObserver | None = None
 
     def fresh(self, shape: tuple[int, ...], dtype: np.dtype[Any] | type[Any], space: str) -> np.ndarray:
         """Memory that nothing has written. PSUM holds zeros: a product that adds to it starts anew there."""
@@ -78,15 +77,17 @@ class Freedom(NamedTuple):
 
 
 USUAL = Freedom()
-MEETINGS = ("core_barrier", "sendrecv", "rank_id")          # programs that meet keep their order
+MEETINGS = (".core_barrier", ".sendrecv", ".rank_id")       # programs that meet keep their order
+FREEDOM = 0                                                 # slot of what this run is free to choose
 
 
 class FunctionCompiler:
-    """One function. Every SSA value gets a slot; every node becomes a closure that reads and writes slots."""
+    """One function. Every SSA value gets a slot; every node becomes a closure that reads and writes slots. It runs with
+    any freedom, but for the observer, for whom steps are compiled."""
 
-    def __init__(self, function: Operation, freedom: Freedom = USUAL) -> None:
-        self.freedom = freedom
-        self.slots: dict[object, int] = {}
+    def __init__(self, function: Operation, observer: StepObserver | None = None) -> None:
+        self.observer = observer
+        self.slots: dict[object, int] = {Freedom: FREEDOM}
         self.touched: list[int] = []            # slots that nodes used so far, in their order
         self.known: dict[object, Any] = {}      # work of tile operations, and runners of structures
         self.arguments = [self.slot(a) for a in function.regions[0].blocks[0].arguments]
@@ -144,7 +145,7 @@ class FunctionCompiler:
 
     def observed(self, node: FunctionNode, run: Step) -> Step:
         """The step, seen by who looks at the run."""
-        observer = self.freedom.observer
+        observer = self.observer
         if observer is None or not isinstance(node, TileInstruction | NestComputation | BufferAllocation):
             return run
         op, slots = node.op, [self.slot(v) for v in node.op.operands]
@@ -203,13 +204,13 @@ class FunctionCompiler:
     def loop(self, node: ForLoop) -> Step:
         low, high, by = (self.slot(v) for v in node.bounds)
         variable, body = self.slot(node.variable), self.block(node.body)
-        op, backwards = node.op, self.freedom.backwards and node.parallel
+        op, parallel = node.op, node.parallel
 
         def run(env: Env) -> None:
             if env[by] <= 0:
                 raise LoopStep(step=env[by]).located(location_of(op))
             numbers = range(env[low], env[high], env[by])
-            for i in reversed(numbers) if backwards else numbers:
+            for i in reversed(numbers) if parallel and env[FREEDOM].backwards else numbers:
                 env[variable] = i
                 for step in body:
                     step(env)
@@ -244,11 +245,11 @@ class FunctionCompiler:
     def allocation(self, node: BufferAllocation) -> Step:
         result, op = node.result, node.op
         shape, dtype, space = memref_parts(result.type)
-        out, fresh = self.slot(result), self.freedom.fresh
+        out = self.slot(result)
         if space == HBM and all(is_tile_op(use.owner) for use in result.uses):
             name = op.attributes["nki.name"].value if "nki.name" in op.attributes else ""
-            return lambda env: env.__setitem__(out, tracked(fresh(shape, dtype.numpy, space), name))
-        return lambda env: env.__setitem__(out, fresh(shape, dtype.numpy, space))
+            return lambda env: env.__setitem__(out, tracked(env[FREEDOM].fresh(shape, dtype.numpy, space), name))
+        return lambda env: env.__setitem__(out, env[FREEDOM].fresh(shape, dtype.numpy, space))
 
     def view(self, node: MemrefView) -> Step:
         source, out = self.slot(node.source), self.slot(node.result)
@@ -310,18 +311,25 @@ def forget(slots: list[int]) -> Step:
     return step
 
 
-Program = Callable[[Sequence[int], Sequence[np.ndarray], Sequence[np.ndarray]], None]
+class Program(Protocol):
+    """A compiled function: runs at a point of the grid on inputs and shared outputs, C-contiguous arrays of the
+    signature's shapes."""
+
+    def __call__(self, point: Sequence[int], inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray],
+                 freedom: Freedom = ...) -> None: ...
 
 
-def compile_function(kernel: KernelFunction, freedom: Freedom = USUAL) -> Program:
-    """``run(program point, inputs, shared outputs)``; arrays are C-contiguous and have the signature's shapes."""
-    code = (FunctionCompiler(kernel.op, freedom) if not upstream_operations(kernel.op)
-            else _compile_at_waist(kernel, freedom))
+def compile_function(kernel: KernelFunction, observer: StepObserver | None = None) -> Program:
+    """The function as a program, whose steps the observer sees."""
+    code = (FunctionCompiler(kernel.op, observer) if not upstream_operations(kernel.op)
+            else _compile_at_waist(kernel, observer))
     size = len(code.slots)
     plan = list(zip(code.arguments, kernel.arguments))
 
-    def run(point: Sequence[int], inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
+    def run(point: Sequence[int], inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray], freedom: Freedom = USUAL
+            ) -> None:
         env: Env = [None] * size
+        env[FREEDOM] = freedom
         for slot, spec in plan:
             match spec.kind:
                 case "program_id":
@@ -335,20 +343,26 @@ def compile_function(kernel: KernelFunction, freedom: Freedom = USUAL) -> Progra
     return run
 
 
-def _compile_at_waist(kernel: KernelFunction, freedom: Freedom) -> FunctionCompiler:
+def _compile_at_waist(kernel: KernelFunction, observer: StepObserver | None) -> FunctionCompiler:
     """The function as it is in a copy of its module whose structured operations are all of the waist."""
     copy = kernel.op.parent.operation.clone()
     ArithToScalar().run(copy)
     return FunctionCompiler(next(
         op.operation for op in copy.regions[0].blocks[0].operations
-        if op.operation.name == "func.func" and op.operation.attributes["sym_name"].value == kernel.name), freedom)
+        if op.operation.name == "func.func" and op.operation.attributes["sym_name"].value == kernel.name), observer)
+
+
+def has_meetings(module: Module) -> bool:
+    """Whether programs of the module meet, so that they keep their order."""
+    return bool(operations_of(module, lambda name: name.endswith(MEETINGS)))
 
 
 def run_grid(program: Callable[[Sequence[int]], Program], grid: Sequence[int], inputs: Sequence[np.ndarray],
-             shared: Sequence[np.ndarray], backwards: bool = False) -> None:
-    """Every program of the grid, one after the other unless they meet."""
+             shared: Sequence[np.ndarray], freedom: Freedom = USUAL, ordered: bool = False) -> None:
+    """Every program of the grid, one after the other unless they meet. ``ordered``: from the first to the last, though
+    the freedom may say otherwise."""
     points = list(np.ndindex(*grid))
-    if backwards:
+    if freedom.backwards and not ordered:
         points.reverse()
     with on_one_thread():
-        run_programs(lambda number: program(points[number])(points[number], inputs, shared), len(points))
+        run_programs(lambda number: program(points[number])(points[number], inputs, shared, freedom), len(points))
