@@ -128,7 +128,7 @@ def opt(module: "Module | str", passes: "str | Sequence[str]" = (), to: str = ""
 
 
 def score(candidate: str, reference: str, kernel: str = "", target: str = "", seconds: float = 60.0,
-          megabytes: int = 4096) -> "CandidateVerdict":
+          megabytes: int = 4096, level: int = 1) -> "CandidateVerdict":
     """The verdict on a candidate kernel: whether it is right, whether the device would take it, how fast it would be.
 
     The candidate runs in processes of its own, which reach neither the reference nor the values.
@@ -140,6 +140,7 @@ def score(candidate: str, reference: str, kernel: str = "", target: str = "", se
         target: trn1, trn2 or trn3; that of the reference by default
         seconds: that it may take
         megabytes: of memory that it may take
+        level: how long a fast order of instructions is searched for before it is timed: 0 (program order), 1 or 3
 
     Result:
         A map that is JSON, with ``right``, ``total_time`` in seconds of the model, and ``advice`` as properties.
@@ -159,7 +160,7 @@ def score(candidate: str, reference: str, kernel: str = "", target: str = "", se
     """
     from nki_mlir.scoring.client import shared_scorer  # start-up: imported on first use
     return shared_scorer().score({"candidate": candidate, "reference": reference, "kernel": kernel, "target": target,
-                                  "seconds": seconds, "megabytes": megabytes})
+                                  "seconds": seconds, "megabytes": megabytes, "level": level})
 
 
 def tune(kernel: object, space: "Mapping[str, Sequence[object]]", args: "Sequence[object]",

@@ -91,7 +91,7 @@ def _blanks(match: re.Match[str]) -> str:
 
 
 def _is_digit(characters: np.ndarray) -> np.ndarray:
-    return (characters - np.uint8(ord("0"))) <= 9           # what is smaller than a digit wraps around
+    return np.logical_and(characters >= ord("0"), characters <= ord("9"))
 
 
 def _longest_without(marks: np.ndarray) -> int:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nki_mlir.cli.command import CommandParser, add_common, command_line, exit_status
+from nki_mlir.cli.command import LEVELS, CommandParser, add_common, command_line, exit_status
 from nki_mlir.diagnostics import NkiMlirError
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ def add_judging(p: argparse.ArgumentParser) -> None:
     p.add_argument("--target", help="trn1, trn2 or trn3 (default: TARGET of the reference)")
     p.add_argument("--seconds", type=float, default=60.0, metavar="S", help="that a candidate may take (60)")
     p.add_argument("--megabytes", type=int, default=4096, metavar="MB", help="of memory that it may take (4096)")
+    p.add_argument("-O", dest="level", type=int, choices=LEVELS, default=1,
+                   help="how long a fast order is searched for before a candidate is timed; 0 is program order, which "
+                        "is quicker, and pessimistic (1)")
     p.add_argument("--jobs", type=int, default=1, metavar="N", help="workers on this machine (1)")
     p.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler whose workers judge, tcp://HOST:8786")
     p.add_argument("--store", metavar="FILE.db", help="keep verdicts in an SQLite file, and judge nothing twice")
@@ -68,6 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return exit_status(lambda: serve(options) if options.serve else run(options))
 
 
+def settings_of(options: argparse.Namespace) -> dict[str, object]:
+    """What all requests of a command have alike."""
+    return {name: getattr(options, name) for name in ("reference", "kernel", "target", "seconds", "megabytes", "level")}
+
+
 def workers_of(options: argparse.Namespace) -> "WorkerPool | Cluster":
     from nki_mlir.scoring.engine import Cluster, WorkerPool  # start-up: not for --help
     return Cluster(options.scheduler) if options.scheduler else WorkerPool(options.jobs)
@@ -80,8 +88,7 @@ def run(options: argparse.Namespace) -> int:
     from nki_mlir.scoring.page import write_page
     from nki_mlir.scoring.store import Store
     store = Store(options.store) if options.store else None
-    settings = {"reference": options.reference, "kernel": options.kernel, "target": options.target,
-                "seconds": options.seconds, "megabytes": options.megabytes, "profile": bool(options.page)}
+    settings = {**settings_of(options), "profile": bool(options.page)}
     verdicts: list[CandidateVerdict] = []
     several = len(options.candidates) > 1
     try:
@@ -122,10 +129,8 @@ def show(verdicts: "list[CandidateVerdict]", options: argparse.Namespace) -> Non
 def serve(options: argparse.Namespace) -> int:
     """Answer requests; those without a reference are judged by that of the options. Answers come as they are ready."""
     from nki_mlir.scoring.engine import serve_lines  # start-up: not for --help
-    settings = {"reference": options.reference, "kernel": options.kernel, "target": options.target,
-                "seconds": options.seconds, "megabytes": options.megabytes}
     with workers_of(options) as workers:
-        serve_lines(sys.stdin, settings, workers, lambda answer: print(json.dumps(answer), flush=True))
+        serve_lines(sys.stdin, settings_of(options), workers, lambda answer: print(json.dumps(answer), flush=True))
     return 0
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nki_mlir.cli.command import CommandParser, add_common, command_line, exit_status
-from nki_mlir.cli.score import ScoreFile, add_judging, workers_of
+from nki_mlir.cli.score import ScoreFile, add_judging, settings_of, workers_of
 
 if TYPE_CHECKING:
     from nki_mlir.tuning.search import TuningResult
@@ -56,8 +56,7 @@ def run(options: argparse.Namespace) -> int:
     from nki_mlir.tuning.space import space_from_texts
     space = space_from_texts(options.space)
     store = Store(options.store) if options.store else None
-    settings = {"reference": options.reference, "kernel": options.kernel, "target": options.target,
-                "seconds": options.seconds, "megabytes": options.megabytes, "profile": bool(options.page)}
+    settings = {**settings_of(options), "profile": bool(options.page)}
     try:
         with workers_of(options) as workers, LiveTable() as table:
             result = tune_file(options.kernel_file, space, settings, workers, options.trials, options.seed, store,

@@ -14,7 +14,10 @@ from nki_mlir.custom_form.lexing import VALUE, Cursor, MalformedForm, closing
 from nki_mlir.custom_form.operation_reader import FormReader, GenericText, Piece, UnclearType
 from nki_mlir.custom_form.value_types import TOKEN, ValueTypes
 
-CUSTOM = re.compile(r"(?<![\w.#!@$\"-])(?:nki|nisa|scalar|isa)\.[A-Za-z_]\w*\b(?!\s*[=,}\])])|\{\s*\|")
+# The first letter stands in front of what looks back at it: what begins with letters is searched for ten times as fast.
+CUSTOM = re.compile(r"[nsi](?<![\w.#!@$\"-][nsi])(?:(?<=n)ki|(?<=n)isa|(?<=s)calar|(?<=i)sa)"
+                    r"\.[A-Za-z_]\w*\b(?!\s*[=,}\])])")
+COMMENT_BRACE = re.compile(r"\{\s*\|")
 ATTRIBUTE_FOLLOWS = re.compile(r"\s*[=,}\])]")
 
 
@@ -106,7 +109,7 @@ def place_in(lines: list[int], at: int) -> tuple[int, int]:
 
 def has_custom_form(text: str) -> bool:
     """Whether a text may have operations in their custom form; cheap, and sure where it says no."""
-    return CUSTOM.search(text) is not None
+    return CUSTOM.search(text) is not None or COMMENT_BRACE.search(text) is not None
 
 
 def expanded(text: str) -> SourceMap:

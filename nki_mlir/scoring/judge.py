@@ -173,7 +173,7 @@ def judged(reference: Reference, programs: Sequence[CapturedText], file: str, wi
         compiled = {k: neuron.streams(p.captured, p.grid, neuron.emission(level=level), p.cores)
                     for k, p in parsed.items()}
         stage = "time"
-        findings |= figures(compiled[0], reference.trials[0], parsed[0].inputs, with_profile)
+        findings |= {"level": level, **figures(compiled[0], reference.trials[0], parsed[0].inputs, with_profile)}
     except InternalError:
         raise
     except MemoryError as error:
@@ -197,7 +197,7 @@ def numbers_loaded(streams: Sequence[Program], trial: Trial, inputs: Sequence[in
 
 def figures(streams: Sequence[Program], trial: Trial, inputs: Sequence[int], with_profile: bool) -> Findings:
     """Time, bytes, memory and advice of the case that is timed, under the vendor's names where it has them."""
-    document = profile_of(streams, loaded=numbers_loaded(streams, trial, inputs))
+    document = profile_of(streams, loaded=numbers_loaded(streams, trial, inputs), texts=with_profile)
     timing, memory = document["timing"], document["memory"]
     least = sum(a.nbytes for a in tensors_of(trial)) + sum(
         a.size * min(a.itemsize, 4) for a in trial.expected)

@@ -30,7 +30,8 @@ def key_of(request: dict[str, Any]) -> str:
     """Equal for requests that have one verdict: by the texts of candidate and reference, settings, our version."""
     reference = Path(request["reference"])
     text = reference.read_text(errors="replace") if reference.is_file() else str(reference)
-    parts = [request["source"], text, __version__, *(str(request.get(name) or "") for name in SETTINGS)]
+    parts = [request["source"], text, __version__,
+             *(json.dumps(request.get(name), sort_keys=True) for name in SETTINGS)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

@@ -42,7 +42,9 @@ class CandidateVerdict(dict[str, Any]):
         name, verdict = self.get("candidate", "the candidate"), self["verdict"]
         if self.right:
             low, high = (1e6 * t for t in self["interval"])
-            return (f"{name}: right, {1e6 * self['total_time']:.1f} us on the model ({low:.1f}-{high:.1f}, 80 of 100)\n"
+            level = f", -O{self['level']}" if self.get("level", 1) != 1 else ""
+            return (f"{name}: right, {1e6 * self['total_time']:.1f} us on the model "
+                    f"({low:.1f}-{high:.1f}, 80 of 100{level})\n"
                     f"  {self.advice}")
         reason = self["reason"]
         where = f" at {reason['location']}" if reason["location"] else ""

@@ -3,7 +3,7 @@
 
 A request has ``candidate`` (a file) or ``source`` (its text, with a ``name``), and ``reference`` (a file); where it
 likes ``id``, ``directory`` (of relative names), ``kernel``, ``target``, ``seconds``, ``megabytes``, ``profile``;
-``cases``, ``hidden`` and ``grid`` in place of the reference's; ``level``, of ``nki-run -O``. The answer is a line: the
+``cases``, ``hidden`` and ``grid`` in place of the reference's; ``level``, of ``-O``. The answer is a line: the
 verdict, with the ``id``. What is wrong with a request is an answer with ``error``.
 """
 
@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from nki_mlir.cli.command import LEVELS
 from nki_mlir.compat import install
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.environment import TARGET
@@ -81,6 +82,7 @@ class Worker:
         reference = self.reference(str(request["reference"]), changes_of(request))
         name, text = self.text_of(request)
         reference = reference.for_candidate(text)
+        level = level_of(request)
         limits = CandidateLimits(float(request.get("seconds") or CandidateLimits().seconds),
                         int(request.get("megabytes") or CandidateLimits().memory >> 20) << 20)
         with tempfile.TemporaryDirectory(prefix="nki-score-", ignore_cleanup_errors=True) as folder:
@@ -103,7 +105,8 @@ class Worker:
                         check_release(remarks)
                     stage = "values"
                     check_written(remarks)
-                    figures = self.judge(file, captures, reference, request | {"target": target}, limits)
+                    figures = self.judge(file, captures, reference,
+                                         request | {"target": target, "level": level}, limits)
                     reason, stage = figures.pop("reason"), figures.pop("stage") or "time"
             except NkiMlirError as error:
                 reason = dict(reason_of(error))
@@ -148,7 +151,7 @@ class Worker:
             limit(limits)
             confine(file.parent)
             found = judged(reference, captures["programs"], str(file), bool(request.get("profile")),
-                           limits, str(request["target"]), int(request.get("level", LEVEL)))
+                           limits, str(request["target"]), request["level"])
             out.write(json.dumps(found).encode())
         sent = forked(body, limits.seconds)
         check_end(sent, "the judge", limits)
@@ -160,6 +163,14 @@ def changes_of(request: Request) -> Request:
     """Names of the reference that a request says otherwise."""
     changes = {name.upper(): request[name] for name in ("cases", "hidden", "grid") if request.get(name) is not None}
     return changes | ({"HIDDEN": []} if "CASES" in changes and "HIDDEN" not in changes else {})
+
+
+def level_of(request: Request) -> int:
+    """How long a fast order is searched for. Raises ``ValueError``."""
+    level = LEVEL if request.get("level") is None else request["level"]
+    if level not in LEVELS:
+        raise ValueError(f"level is {level}; there are {', '.join(map(str, LEVELS))}")
+    return int(level)
 
 
 def check_end(sent: Sent, what: str, limits: CandidateLimits) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from nki_mlir.scoring.engine import Cluster, WorkerPool, score_all
 from nki_mlir.scoring.live_table import LiveTable
-from nki_mlir.scoring.store import Store
+from nki_mlir.scoring.store import Store, key_of
 from nki_mlir.scoring.verdict import CandidateVerdict
 from nki_mlir.tuning.search import Attempt, TuningResult, search
 from nki_mlir.tuning.source import with_parameters
@@ -32,7 +32,7 @@ def tune_file(file: str, space: Space, settings: dict[str, Any], workers: "Worke
         for choice, request in zip(choices, requests):
             found = texts[request["name"]]
             if found is None:                   # of equal text with another one
-                same = next(r["name"] for r in requests if r["source"] == request["source"] and texts[r["name"]])
+                same = next(r["name"] for r in requests if key_of(r) == key_of(request) and texts[r["name"]])
                 found = texts[same]
             assert found is not None
             yield attempt_of(choice, found)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
+from nki_mlir.cli.command import LEVELS
 from nki_mlir.diagnostics import NkiMlirError
 
 Space = dict[str, list[object]]         # parameter -> its values
@@ -30,6 +31,8 @@ def space_of(given: Mapping[str, Sequence[object]]) -> Space:
             raise BadSpace(what=f"{name} has no values")
     if not space:
         raise BadSpace(what="it has no parameters")
+    if unknown := [level for level in space.get(LEVEL, []) if level not in LEVELS]:
+        raise BadSpace(what=f"{LEVEL} is {unknown[0]}; there are {', '.join(map(str, LEVELS))}")
     if GRID in space:
         space[GRID] = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in space[GRID]]
     return space

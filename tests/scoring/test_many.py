@@ -92,6 +92,9 @@ def test_keys__differ_by_all_that_a_verdict_depends_on(folder):
     keys = {key_of(request), key_of(request | {"source": "b"}), key_of(request | {"target": "trn1"}),
             key_of(request | {"reference": "a.py"})}
     assert len(keys) == 4 and key_of(request | {"id": 3}) in keys
+    levels = {key_of(request | {"level": level}) for level in (0, 1, 3)}
+    assert len(levels) == 3 and key_of(request) not in levels
+    assert key_of(request | {"hidden": []}) != key_of(request)
 
 
 def test_scheduler_that_is_not_there__is_an_error():
@@ -114,6 +117,16 @@ def test_bad_references__are_errors(folder, scorer):
     scorer.start()
     os.kill(scorer.process.pid, signal.SIGKILL)         # the next one starts another worker
     assert scorer.score({"source": RIGHT, "reference": "reference.py"}).right
+
+
+def test_level__is_in_the_verdict(folder, scorer):
+    """Program order is timed slower than the order that a search finds; a level that there is not blames no candidate."""
+    request = {"source": CANDIDATES["slow: loads twice"].source, "reference": "reference.py"}
+    fast, written = scorer.score(request), scorer.score(request | {"level": 0})
+    assert (fast["level"], written["level"]) == (1, 0) and fast["total_time"] <= written["total_time"]
+    assert "80 of 100)" in str(fast) and "80 of 100, -O0)" in str(written)
+    with pytest.raises(ScoringFailed, match="level is 2; there are 0, 1, 3"):
+        scorer.score(request | {"level": 2})
 
 
 def test_serve__answers_every_line(folder):

@@ -57,6 +57,8 @@ def test_spaces_that_are_none(text):
 def test_space_without_parameters__is_an_error():
     with pytest.raises(BadSpace, match="it has no parameters"):
         space_of({})
+    with pytest.raises(BadSpace, match="O is 2; there are 0, 1, 3"):
+        space_of({"O": [0, 2]})
     with pytest.raises(BadSpace, match="the values of A are 3"):
         space_of({"A": 3})
 
@@ -126,3 +128,67 @@ def test_command__writes_the_best(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "best.py").read_text() == KERNEL.replace("COLUMNS = 8", "COLUMNS = 64")
     assert tune.main([*options[:3], "--space", "ROWS=1", "--store", "s.db"]) == 1
     assert "kernel.py has no parameter ROWS" in capsys.readouterr().err
+
+
+LAYOUTS = '''
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+LAYOUT = "strided"
+
+
+@nki.jit
+def kernel(x):
+    """Columns of a row in the free dimension one after the other, or each partition's elements far apart."""
+    rows, columns = x.shape
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    programs = nl.num_programs(0)
+    for piece in nl.affine_range(rows // 128 // programs):
+        at = (nl.program_id(0) * (rows // 128 // programs) + piece) * 128
+        whole = slice(None)
+        if LAYOUT == "strided":
+            for column in nl.affine_range(columns):
+                tile = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.sbuf)
+                nisa.dma_copy(dst=tile, src=x[nl.ds(at, 128), nl.ds(column, 1)])
+                nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
+                nisa.dma_copy(dst=out[nl.ds(at, 128), nl.ds(column, 1)], src=tile)
+        else:
+            tile = nl.ndarray((128, columns), dtype=x.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x[nl.ds(at, 128), whole])
+            nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
+            nisa.dma_copy(dst=out[nl.ds(at, 128), whole], src=tile)
+    return out
+'''
+DOUBLED = '''
+import numpy as np
+def inputs(rng, rows): return [rng.standard_normal((rows, 16)).astype(np.float32)]
+def reference(x): return x * 2
+CASES = [{"rows": 512}]
+'''
+
+
+def tuned(tmp_path, capsys, *space, rows=512):
+    """What the command finds in a space of ``LAYOUTS``."""
+    (tmp_path / "kernel.py").write_text(LAYOUTS)
+    (tmp_path / "reference.py").write_text(DOUBLED.replace("512", str(rows)))
+    options = [text for one in space for text in ("--space", one)]
+    assert tune.main([str(tmp_path / "kernel.py"), "-r", str(tmp_path / "reference.py"), "--json", *options]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_layouts__are_a_dimension(tmp_path, capsys):
+    found = tuned(tmp_path, capsys, "LAYOUT='strided','rows'", "O=0,1")
+    seconds = {(a["choice"]["LAYOUT"], a["choice"]["O"]): a["seconds"] for a in found["attempts"]}
+    assert found["best"]["LAYOUT"] == "rows" and len(seconds) == 4
+    assert seconds["strided", 0] > seconds["strided", 1] > seconds["rows", 1]
+
+
+def test_grids__are_a_dimension(tmp_path, capsys):
+    """Two programs on two cores beat one; where a grid leaves rows out, it is not right, however fast."""
+    found = tuned(tmp_path, capsys, "LAYOUT='rows'", "grid=1,2,3", rows=2048)
+    reasons = {a["choice"]["grid"][0]: a["reason"] for a in found["attempts"]}
+    assert reasons[1] == reasons[2] == "" and "launched on 1 to 2 cores, got 3" in reasons[3]
+    assert found["best"]["grid"] == [2] and found["speedup"] > 1
+    odd = tuned(tmp_path, capsys, "LAYOUT='rows'", "grid=2,1", rows=384)
+    assert odd["best"]["grid"] == [1] and "NKI-SCORE" in odd["attempts"][0]["reason"]

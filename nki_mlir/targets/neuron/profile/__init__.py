@@ -34,14 +34,15 @@ class ProfileFolder(NkiMlirError):
     fix = "name a directory that can be written to; it is made where there is none"
 
 
-def profile_of(programs: Sequence[Program], mode: str = "optimized", loaded: Loaded | None = None) -> Document:
-    """The profile of programs that run together, a core each; ``loaded`` as of ``time_programs``. Raises ``Deadlock``
-    where they wait for ever."""
+def profile_of(programs: Sequence[Program], mode: str = "optimized", loaded: Loaded | None = None, texts: bool = True
+               ) -> Document:
+    """The profile of programs that run together, a core each; ``loaded`` as of ``time_programs``, ``texts`` as of
+    ``document_of``. Raises ``Deadlock`` where they wait for ever."""
     run = TimedMachine(programs, loaded, mode)
     with phase("timing"):
         run.run()
     with phase("profile"):
-        made, count = document_of(run), len(run.record)
+        made, count = document_of(run, texts=texts), len(run.record)
     if count > ADVISED:
         made["notes"].append(f"no advice is given on {count} instructions: each rule would run them again.")
         return made

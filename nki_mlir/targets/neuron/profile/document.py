@@ -34,10 +34,10 @@ LEVELS = 200_000                # times at which a memory's level is shown
 Document = dict[str, Any]
 
 
-def document_of(run: TimedMachine, slice_limit: int = SLICES) -> Document:
-    """The document of a run that has come to its end."""
+def document_of(run: TimedMachine, slice_limit: int = SLICES, texts: bool = True) -> Document:
+    """The document of a run that has come to its end. ``texts``: of instructions, which figures do not need."""
     timing = timing_of(run)
-    slices = slices_of(run)
+    slices = slices_of(run, texts)
     launch = timing.launch_ns
     instruction_of = [slices.instruction[s] for s in slices.of_event]
     held = held_of(run, instruction_of, launch)

@@ -162,10 +162,11 @@ class Slices:
         return len(self.track) - 1
 
 
-def slices_of(run: TimedMachine) -> Slices:
-    """The slices of a run that has come to its end."""
+def slices_of(run: TimedMachine, texts: bool = True) -> Slices:
+    """The slices of a run that has come to its end; without ``texts`` of instructions, those that differ in their
+    addresses only are one."""
     made = Slices()
-    numbers = _instructions(run, made)
+    numbers = _instructions(run, made, texts)
     engines = {agent.number: _track(made, run.cores.index(agent.core), agent.stream.engine.value, ENGINE)
                for agent in run.agents}
     record, launch = run.record, float(run.machine.costs.control.launch_ns)
@@ -226,7 +227,7 @@ def _track(made: Slices, core: int, name: str, kind: str) -> int:
     return len(made.tracks) - 1
 
 
-def _instructions(run: TimedMachine, made: Slices) -> list[list[int]]:
+def _instructions(run: TimedMachine, made: Slices, texts: bool) -> list[list[int]]:
     """For each agent and place the number of its instruction; those that are alike have one."""
     known: dict[Executed, int] = {}
     numbers = []
@@ -234,7 +235,8 @@ def _instructions(run: TimedMachine, made: Slices) -> list[list[int]]:
         core, own = run.cores.index(agent.core), list[int]()
         for place, instruction in enumerate(agent.stream.instructions):
             nbytes = getattr(agent.stream.details.get(place), "hbm_bytes", 0)
-            text = operation_text(instruction.op, instruction.queue)        # as in assembly, without waits and signal
+            # As in assembly, without waits and signal.
+            text = operation_text(instruction.op, instruction.queue) if texts else ""
             one = Executed(core, agent.stream.engine.value, instruction.op.mnemonic, text, instruction.location, nbytes,
                            traffic_of(instruction.op), *moved_by(instruction),
                            passes_of(instruction.op, run.machine.generation))
