@@ -26,7 +26,8 @@ BITS = 65_536                   # of an integer type: MLIR makes constants of it
 EXPANDED = 1_000_000            # attributes and types that the aliases of a text stand for; more in texts of that size
 
 # What holds no structure becomes blanks of the same length, so that offsets stay those of the text.
-_TEXT_ONLY = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|->|[<>=]=|=>')
+_TEXT_ONLY = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n\r]*|->|[<>=]=|=>')
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _LONG_INTEGER = re.compile(rf"[0-9]{{{DIGITS + 1},}}")
 _LAYOUT = re.compile(r"(?:\bdim_numbers|\bconv\s*<)[^{}:]*")
 _NUMBER = re.compile(r"[0-9]+")
@@ -53,6 +54,13 @@ class TextTooDeep(NkiMlirError):
     fix = "{fix}"
 
 
+class TextNotUnicode(NkiMlirError):
+    code = "NKI-TEXT-UNICODE"
+    message = "the text has {character} by itself, which is half of a character"
+    why = "no file can hold it, and MLIR's parser reads UTF-8"
+    fix = "write both halves, or the character itself"
+
+
 class AliasCycle(NkiMlirError):
     code = "NKI-ALIAS-CYCLE"
     message = "alias {alias} stands for what names {alias} again"
@@ -63,6 +71,8 @@ class AliasCycle(NkiMlirError):
 def check_text(text: str, name: str = "<text>") -> None:
     """Raises ``TextTooDeep`` where MLIR's parser must not see ``text``; ``name`` is the file that the error names."""
     TEXT_BYTES.check(len(text), "the text", name)
+    if (half := _SURROGATE.search(text)) is not None:
+        raise TextNotUnicode(character=f"U+{ord(half[0]):X}").located(_location(text, name, half.start()))
     plain = plain_text(text)
     characters = np.frombuffer(plain.encode("latin-1", "replace"), np.uint8)    # one byte each, as offsets count them
     level = _check_depth(characters, text, name)

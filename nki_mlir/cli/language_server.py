@@ -206,7 +206,8 @@ class Server:
         lines = text.split("\n")
         if at["line"] >= len(lines):
             return text, 0
-        before = lines[at["line"]].encode("utf-16-le")[:2 * at["character"]].decode("utf-16-le", "ignore")
+        line = lines[at["line"]].encode("utf-16-le", "surrogatepass")
+        before = line[:2 * at["character"]].decode("utf-16-le", "ignore")
         return text, sum(len(line) + 1 for line in lines[:at["line"]]) + len(before)
 
 
@@ -234,7 +235,7 @@ def range_of(text: str, start: int, end: int) -> dict[str, object]:
 
 def place_of(text: str, at: int) -> dict[str, object]:
     line = text[text.rfind("\n", 0, at) + 1:at]
-    return {"line": text.count("\n", 0, at), "character": len(line.encode("utf-16-le")) // 2}
+    return {"line": text.count("\n", 0, at), "character": len(line.encode("utf-16-le", "surrogatepass")) // 2}
 
 
 if __name__ == "__main__":

@@ -204,18 +204,20 @@ def read_record(config: str) -> KernelRecord:
                         tuple(map(int, ours["returned"])))
         record = KernelRecord(str(fields["func_name"]), tuple(map(int, fields["grid"])), str(ours["structure"]),
                               variants, form, tuple(map(str, fields["output_names"])))
+        if not variants:
+            raise BadConfig(what="it has no modules")
+        for _, text in variants:
+            check_text(text, "<backend_config>")
+        if record.key != ours["key"]:
+            raise BadConfig(what="its modules do not have the key it states")
     except NkiMlirError:
         raise
     except (binascii.Error, UnicodeDecodeError, json.JSONDecodeError, RecursionError):
         raise BadConfig(what="it is not base64 of JSON") from None
     except KeyError as error:
         raise BadConfig(what=f"it has no {error}") from None
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise BadConfig(what=f"one of its fields is malformed: {error}") from None
-    if not variants:
-        raise BadConfig(what="it has no modules")
-    if record.key != ours["key"]:
-        raise BadConfig(what="its modules do not have the key it states")
     _check_form(record)
     return record
 

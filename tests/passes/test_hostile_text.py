@@ -40,6 +40,7 @@ HOSTILE = {
     "layouts": CONVOLUTION,
     "results": '%0:4000000000 = "a.b"() : () -> ()',
     "widths": "module attributes {a.a = 1 : i16777215} {}",
+    "what is behind a comment": "// c\rmodule attributes {a.a = " + "[" * N + "]" * N + "} {}",
     "chains of aliases": "!t0 = i32\n" + "".join(f"!t{k + 1} = tuple<!t{k}>\n" for k in range(N)) + "module {}",
     "chains of locations": "module {} loc(#l0)\n" + "".join(f'#l{k} = loc("a"(#l{k + 1}))\n' for k in range(N)),
     "doubling types": "!t0 = i32\n" + "".join(f"!t{k + 1} = tuple<!t{k}, !t{k}>\n" for k in range(60)) + "module {}",
@@ -50,7 +51,7 @@ HOSTILE = {
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_commands_refuse_the_text_at_its_place(kind, tmp_path, capsys):
     file = tmp_path / "hostile.mlir"
-    file.write_text(HOSTILE[kind])
+    file.write_text(HOSTILE[kind], newline="")
     assert opt.main([str(file)]) == 1
     printed = capsys.readouterr().err
     assert printed.startswith(f"{file}:") and "exceeds the limit of" in printed and "[NKI-TEXT-LIMIT]" in printed
@@ -162,6 +163,13 @@ def test_configs_and_graphs_refuse_it_too():
         "version": 1, "modules": [], "operands": [], "results": [], "returned": [], "structure": "one", "key": ""}}
     with pytest.raises(BadConfig, match="it has no modules"):
         read_record(base64.b64encode(json.dumps(empty).encode()).decode())
+    for changed, said in (({"grid": [float("inf")]}, "cannot convert float infinity"),
+                          ({"nki_mlir": {**empty["nki_mlir"], "modules": [{"fixed": [], "text": HOSTILE["lists"]}]}},
+                           "nesting of 20,001 levels"),
+                          ({"nki_mlir": {**empty["nki_mlir"], "modules": [{"fixed": [], "text": "// \ud800"}]}},
+                           "<backend_config>:1:4: error: the text has U[+]D800 by itself")):
+        with pytest.raises(NkiMlirError, match=said):
+            read_record(base64.b64encode(json.dumps({**empty, **changed}).encode()).decode())
     with pytest.raises(TextTooDeep, match="nesting of 20,001 levels"):
         configs_of_stablehlo(HOSTILE["lists"])
     with pytest.raises(TextTooDeep, match="dimension number 4294967296"):
@@ -171,6 +179,9 @@ def test_configs_and_graphs_refuse_it_too():
 def test_the_language_server_shows_it_as_an_error():
     errors = language_server.errors_of(HOSTILE["regions"], "deep.mlir")
     assert len(errors) == 1 and "levels exceeds the limit" in json.dumps([str(part) for part in errors[0]])
+    half = language_server.errors_of("module {\n  // \ud800\n}", "half.mlir")
+    assert [(line, column) for line, column, _ in half] == [(1, 5)]
+    assert "the text has U+D800 by itself, which is half of a character" in half[0][2]
 
 
 def test_a_loop_that_never_ends_is_refused():
