@@ -22,7 +22,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.language.argument_memory import ArgumentMemory
 from nki_mlir.language.arguments import Bound
-from nki_mlir.language.results import Traced, assemble, check_written, report_missing
+from nki_mlir.language.results import Traced, assemble, check_written, handed_back, report_missing
 from nki_mlir.targets.mesh import run_programs
 from nki_mlir.targets.small_products import on_one_thread
 
@@ -44,7 +44,8 @@ def run_eager(kernel: "Kernel", bound: Bound, memory: ArgumentMemory) -> object:
     changed = [numbers[id(v)] for v in values if id(v) in numbers]
     memory.check(changed)
     memory.write_back(changed)
-    return assemble(structure, [bound.tensors[numbers[id(v)]] if id(v) in numbers else np.asarray(v) for v in values])
+    return assemble(structure, [handed_back(bound.tensors[numbers[id(v)]], kernel.mode) if id(v) in numbers
+                                else np.asarray(v) for v in values])
 
 
 def results(kernel: "Kernel", bound: Bound, arrays: list[np.ndarray], program: Program, judge: Judge

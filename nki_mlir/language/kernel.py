@@ -58,7 +58,7 @@ from nki_mlir.language.launch_grid import cores_of
 from nki_mlir.language.left_files import leave_for_profilers
 from nki_mlir.language.other_threads import OtherThreads
 from nki_mlir.language.read_files import FilesRead
-from nki_mlir.language.results import assemble, check_written, report_missing, structure_of_updates, traced
+from nki_mlir.language.results import assemble, check_written, handed_back, report_missing, structure_of_updates, traced
 from nki_mlir.language.specialization import Result, Specialization, check_executor
 from nki_mlir.language.tensor import Tensor
 from nki_mlir.machine import DEFAULT_TARGET
@@ -378,7 +378,8 @@ class Kernel(Derived):
             spec.program(on)(inputs, shared)
             if spec.left_out:
                 spec.report_left_out()
-            if on == "jit" and spec.repeats and (way := self.way()) not in call.runs:
+            quick = on == "jit" and spec.repeats and (not changed or self.mode == "auto")
+            if quick and (way := self.way()) not in call.runs:
                 call.runs[way] = ArrayRun(spec)
         else:
             from nki_mlir.targets.interpreter.unwritten import tracked  # start-up: imported on first use
@@ -387,7 +388,7 @@ class Kernel(Derived):
             report_missing([(seen[r.shared], r.name, r.at) for r in spec.results if r.shared is not None])
         memory.write_back(changed)
         return assemble(spec.structure, [
-            shared[r.shared] if r.shared is not None else bound.tensors[r.input]        # type: ignore[index]
+            shared[r.shared] if r.shared is not None else handed_back(bound.tensors[r.input], self.mode)  # type: ignore
             for r in spec.results])
 
     def eager_program(self) -> Callable[..., "EagerBuilder"]:

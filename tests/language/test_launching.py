@@ -3,6 +3,7 @@
 
 import functools
 
+import numpy as np
 import pytest
 
 from nki_mlir.language.beta import language as nl
@@ -116,3 +117,19 @@ def test_mode__is_one_of_those_documented():
     with pytest.raises(UnknownMode, match="has no mode 'nonsense'") as caught:
         nki.jit(mode="nonsense")
     assert f"{__file__}:" in str(caught.value)
+
+
+@pytest.mark.parametrize("executor", ["eager", "interpreter", "jit", "isa"])
+def test_baremetal__returns_memory_apart_from_arguments(executor, monkeypatch):
+    """Programs poison their arrays between runs: what a run returned stays as it was. A plain call updates in place."""
+    monkeypatch.setenv("NKI_MLIR_EXECUTOR", executor)
+
+    def double(x, out):
+        nl.store(out, nl.multiply(nl.load(x), 2.0))
+    x, out = np.ones((4, 8), np.float32), np.zeros((4, 8), np.float32)
+    kernel = nki.baremetal(double)
+    kept = [kernel(x, out) for _ in range(3)]
+    out[...] = np.nan
+    assert all(np.array_equal(result, np.full((4, 8), 2.0)) for result in kept)
+    assert not np.shares_memory(kept[0], kept[1])
+    assert nki.trace(double)(x, out) is out and np.array_equal(out, np.full((4, 8), 2.0))
