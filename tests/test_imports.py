@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests import sources
+from tests.sources import by_folder, parsed
+
+ROOT = sources.ROOT
 PACKAGE = ROOT / "nki_mlir"
 TIERS = (("alone", "bindings", "diagnostics", "display", "environment", "extensions", "files", "input_limits", "progress",
           "recycled", "text_limits", "version"), ("machine", "scalar"), ("dialects",),
@@ -21,13 +24,8 @@ TIER = {part: k for k, tier in enumerate(TIERS) for part in tier}
 TOP = len(TIERS)                # nki_mlir itself and __main__
 MLIR = ("torch_mlir", "mlir", "jaxlib.mlir")          # JAX has a copy of its own, which never meets ours
 
-FILES = sorted(PACKAGE.rglob("*.py"))
+FILES = sources.PACKAGE
 MODULES = {".".join(f.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for f in FILES}
-
-
-@cache
-def parsed(file: Path) -> ast.Module:
-    return ast.parse(file.read_text())
 
 
 def part_of(module: str) -> str:
@@ -125,11 +123,11 @@ def test_every_part__has_a_tier() -> None:
     assert parts <= set(TIER)
 
 
-@pytest.mark.parametrize("file", FILES, ids=module_name)
-def test_imports__go_one_way(file: Path) -> None:
-    own = TIER.get(part_of(module_name(file)), TOP)
-    wrong = [f"{file}:{line}: imports {module}" for line, module in imported(file)
-             if module.startswith("nki_mlir.") and TIER.get(part_of(module), TOP) > own
+@by_folder(FILES)
+def test_imports__go_one_way(files: list[Path]) -> None:
+    wrong = [f"{file}:{line}: imports {module}" for file in files for line, module in imported(file)
+             if module.startswith("nki_mlir.")
+             and TIER.get(part_of(module), TOP) > TIER.get(part_of(module_name(file)), TOP)
              and (module_name(file), f"nki_mlir.{part_of(module)}") not in UPWARDS]
     assert not wrong, "\n".join(wrong)
 
@@ -207,12 +205,12 @@ def inner_imports(file: Path) -> Iterator[tuple[int, str]]:
             yield line, lines[line - 1].partition("#")[2].strip() or (above if above.startswith("#") else "").strip("# ")
 
 
-@pytest.mark.parametrize("file", FILES, ids=module_name)
-def test_imports_inside_functions__say_why(file: Path) -> None:
+@by_folder(FILES)
+def test_imports_inside_functions__say_why(files: list[Path]) -> None:
     """They are for optional packages, and for what a start does not need."""
-    found = list(inner_imports(file))
-    assert not [f"{file}:{line}: move the import to the top, or say why not" for line, why in found if not why]
-    assert not [f"{file}:{line}: a circle" for line, why in found if "imports this module" in why]
+    reasons = [(f"{file}:{line}", why) for file in files for line, why in inner_imports(file)]
+    assert not [f"{at}: move the import to the top, or say why not" for at, why in reasons if not why]
+    assert not [f"{at}: a circle" for at, why in reasons if "imports this module" in why]
 
 
 def loaded_by(statement: str) -> set[str]:

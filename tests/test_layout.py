@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.sources import PACKAGE, ROOT, by_folder, name, parsed
+
 LINES = 500
 LONGER: dict[str, str] = {}             # file -> why it may be longer
 VAGUE = {"utils", "util", "helpers", "helper", "common", "misc"}
 SPDX = "SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception"
 
-PACKAGE = sorted((ROOT / "nki_mlir").rglob("*.py"))
 PYTHON = sorted(f for folder in ("nki_mlir", "tests", "tools", "bench", "examples", "lit_tests")
                 for f in (ROOT / folder).rglob("*.py"))
 NATIVE = sorted(f for suffix in ("*.h", "*.hpp", "*.cpp", "*.mlir", "*.txt") for f in (ROOT / "nki_mlir").rglob(suffix))
@@ -26,21 +26,19 @@ TEXTS = sorted({*PYTHON, *NATIVE, *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *
                 ROOT / "pyproject.toml", ROOT / ".ci" / "run"})
 
 
-def name(file: Path) -> str:
-    return str(file.relative_to(ROOT))
+@by_folder([*PYTHON, *NATIVE])
+def test_files__start_with_the_licence(files: list[Path]) -> None:
+    assert not [name(f) for f in files if (text := f.read_text()) and SPDX not in text.split("\n")[0]]
 
 
-@pytest.mark.parametrize("file", [f for f in (*PYTHON, *NATIVE) if f.read_text()], ids=name)
-def test_file__starts_with_the_licence(file: Path) -> None:
-    assert SPDX in file.read_text().split("\n")[0]
+def has_summary(docstring: str | None) -> bool:
+    return bool(docstring) and (docstring.split("\n")[0].rstrip().endswith((".", ":", ";", ","))
+                                or "\n\n" in docstring)
 
 
-@pytest.mark.parametrize("file", [f for f in PYTHON if not f.name.startswith("__") and f.parent.name != "lit_tests"],
-                         ids=name)
-def test_module__says_what_it_is_for(file: Path) -> None:
-    docstring = ast.get_docstring(ast.parse(file.read_text()))
-    assert docstring, "no module docstring"
-    assert docstring.split("\n")[0].rstrip().endswith((".", ":", ";", ",")) or "\n\n" in docstring
+@by_folder([f for f in PYTHON if not f.name.startswith("__") and f.parent.name != "lit_tests"])
+def test_modules__say_what_they_are_for(files: list[Path]) -> None:
+    assert not [name(f) for f in files if not has_summary(ast.get_docstring(parsed(f)))]
 
 
 def test_modules__are_at_most_500_lines() -> None:
@@ -55,7 +53,7 @@ LIMITS = {128, 512, 2048, 16384, 32767}         # of partitions, columns, banks,
 def test_limits_of_the_machine__are_in_its_description(part: str) -> None:
     found = []
     for file in sorted((ROOT / "nki_mlir" / part).rglob("*.py")):
-        tree = ast.parse(file.read_text())
+        tree = parsed(file)
         opcodes = {k.value for n in ast.walk(tree) if isinstance(n, ast.ClassDef) for k in n.keywords}
         found += [f"{name(file)}:{n.lineno}: {n.value}" for n in ast.walk(tree) if isinstance(n, ast.Constant)
                   and type(n.value) is int and n.value in LIMITS and n not in opcodes]
@@ -66,13 +64,13 @@ def test_modules__have_telling_names() -> None:
     assert not [name(f) for f in PACKAGE if f.stem in VAGUE or f.parent.name in VAGUE]
 
 
-@pytest.mark.parametrize("file", [f for f in PACKAGE if f.stem != "__init__"], ids=name)
-def test_module__holds_no_stub(file: Path) -> None:
-    text = file.read_text()
-    raised = [n.lineno for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Raise)
-              and "NotImplementedError" in ast.unparse(n)]
-    assert not raised, f"raises NotImplementedError in lines {raised}"
-    assert not re.search(r"\b(TODO|FIXME|XXX)\b", text)
+@by_folder([f for f in PACKAGE if f.stem != "__init__"])
+def test_modules__hold_no_stubs(files: list[Path]) -> None:
+    for file in files:
+        raised = [n.lineno for n in ast.walk(parsed(file)) if isinstance(n, ast.Raise)
+                  and "NotImplementedError" in ast.unparse(n)]
+        assert not raised, f"{name(file)} raises NotImplementedError in lines {raised}"
+        assert not re.search(r"\b(TODO|FIXME|XXX)\b", file.read_text()), name(file)
 
 
 # -- what tests assert -------------------------------------------------------------------------------------------------
@@ -105,13 +103,19 @@ def text_is_compared(call: ast.Call, parents: dict[ast.AST, ast.AST]) -> bool:
                if isinstance(use, ast.Name) and use.id == item.optional_vars.id and isinstance(use.ctx, ast.Load))
 
 
-@pytest.mark.parametrize("file", TESTS, ids=name)
-def test_expected_errors__have_their_text_compared(file: Path) -> None:
+def blind_expectations(file: Path) -> list[int]:
+    """The lines of ``raises`` and ``warns`` that do not compare the text."""
+    tree = parsed(file)
+    expecting = [call for call in ast.walk(tree) if isinstance(call, ast.Call)
+                 and ast.unparse(call.func) in ("pytest.raises", "pytest.warns")]
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)} if expecting else {}
+    return [call.lineno for call in expecting if not text_is_compared(call, parents)]
+
+
+@by_folder(TESTS)
+def test_expected_errors__have_their_text_compared(files: list[Path]) -> None:
     """``raises`` and ``warns`` have a ``match``, or the test looks at the text of what it caught."""
-    tree = ast.parse(file.read_text())
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    blind = [call.lineno for call in ast.walk(tree) if isinstance(call, ast.Call)
-             and ast.unparse(call.func) in ("pytest.raises", "pytest.warns") and not text_is_compared(call, parents)]
+    blind = {name(f): lines for f in files if (lines := blind_expectations(f))}
     assert not blind, f"give match=, or compare the text, in lines {blind}"
 
 
@@ -144,15 +148,21 @@ def constants_of(expression: ast.AST) -> list[float]:
     return [n for part in parts for n in constants_of(part)]
 
 
-@pytest.mark.parametrize("file", TESTS, ids=name)
-def test_loose_tolerances__have_a_reason(file: Path) -> None:
+def bare_tolerances(file: Path) -> list[int]:
+    """The lines of loose tolerances that have no comment."""
+    loose = [e.lineno for node in ast.walk(parsed(file)) for e in tolerances_of(node)
+             if max(constants_of(e), default=0) > LOOSE]
+    if not loose:
+        return []
+    tokens = tokenize.generate_tokens(io.StringIO(file.read_text()).readline)
+    comments = {t.start[0] for t in tokens if t.type == tokenize.COMMENT}
+    return [line for line in loose if not comments & {line - 1, line}]
+
+
+@by_folder(TESTS)
+def test_loose_tolerances__have_a_reason(files: list[Path]) -> None:
     """A tolerance above 1e-4 has a comment on its line or the one above; most follow from ``tests/tolerances.py``."""
-    text = file.read_text()
-    comments = {t.start[0] for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.type == tokenize.COMMENT}
-    bare = []
-    for expression in (e for node in ast.walk(ast.parse(text)) for e in tolerances_of(node)):
-        if max(constants_of(expression), default=0) > LOOSE and not comments & {expression.lineno - 1, expression.lineno}:
-            bare.append(expression.lineno)
+    bare = {name(f): lines for f in files if (lines := bare_tolerances(f))}
     assert not bare, f"make them as tight as the arithmetic is, or say why not, in lines {bare}"
 
 
@@ -163,20 +173,18 @@ def anys_in(node: ast.AST) -> int:
 
 
 def anys(file: Path) -> int:
-    return anys_in(ast.parse(file.read_text()))
+    return anys_in(parsed(file))
 
 
-NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def code_lines(file: Path) -> int:
-    """Lines of a file that have code: neither blank, nor comments alone, nor docstrings."""
-    text = file.read_text()
-    said = [n.body[0] for n in ast.walk(ast.parse(text)) if isinstance(n, SCOPES) and ast.get_docstring(n) is not None]
-    tokens = [t for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.type not in NO_CODE]
-    lines = {line for t in tokens for line in range(t.start[0], t.end[0] + 1)}
-    return len(lines - {line for node in said for line in range(node.lineno, node.end_lineno + 1)})
+    """Lines of a file that are neither blank, nor comments alone, nor docstrings."""
+    said = [n.body[0] for n in ast.walk(parsed(file)) if isinstance(n, SCOPES) and ast.get_docstring(n, clean=False)]
+    docstrings = {line for node in said for line in range(node.lineno, (node.end_lineno or 0) + 1)}
+    return sum(number not in docstrings and bool(line.strip()) and not line.lstrip().startswith("#")
+               for number, line in enumerate(file.read_text().split("\n"), 1))
 
 
 MOST_ANYS = 10                                  # of 1,000 lines
@@ -226,17 +234,17 @@ def defined(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name
 
 
-@pytest.mark.parametrize("file", PACKAGE, ids=name)
-def test_module__has_no_retired_name(file: Path) -> None:
-    names = [(0, file.stem), *defined(ast.parse(file.read_text()))]
-    assert not [f"{line}: {name}" for line, name in names if name.strip("_").lower() in RETIRED]
+@by_folder(PACKAGE)
+def test_modules__have_no_retired_names(files: list[Path]) -> None:
+    names = [(file, *one) for file in files for one in ((0, file.stem), *defined(parsed(file)))]
+    assert not [f"{name(file)}:{line}: {word}" for file, line, word in names if word.strip("_").lower() in RETIRED]
 
 
 def test_class_names__are_defined_once() -> None:
     """Two classes of one name are two meanings of one word; ``SHARED_NAMES`` says why some are not."""
     files = defaultdict(set)
     for file in PACKAGE:
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in ast.walk(parsed(file)):
             if isinstance(node, ast.ClassDef):
                 files[node.name].add(name(file))
     shared = {label: found for label, found in files.items() if len(found) > 1}
@@ -248,6 +256,6 @@ OUTSIDE = re.compile("/" + r"work\b|\.\./" + "shared")
 ACCEPTANCE = "tests/acceptance"
 
 
-@pytest.mark.parametrize("file", TEXTS, ids=name)
-def test_file__names_no_place_outside_of_the_checkout(file: Path) -> None:
-    assert name(file).startswith(ACCEPTANCE) or not OUTSIDE.search(file.read_text())
+@by_folder([f for f in TEXTS if not name(f).startswith(ACCEPTANCE)])
+def test_files__name_no_place_outside_of_the_checkout(files: list[Path]) -> None:
+    assert not [name(f) for f in files if OUTSIDE.search(f.read_text())]

@@ -311,7 +311,7 @@ def forget(slots: list[int]) -> Step:
     return step
 
 
-class Program(Protocol):
+class CompiledProgram(Protocol):
     """A compiled function: runs at a point of the grid on inputs and shared outputs, C-contiguous arrays of the
     signature's shapes."""
 
@@ -319,7 +319,7 @@ class Program(Protocol):
                  freedom: Freedom = ...) -> None: ...
 
 
-def compile_function(kernel: KernelFunction, observer: StepObserver | None = None) -> Program:
+def compile_function(kernel: KernelFunction, observer: StepObserver | None = None) -> CompiledProgram:
     """The function as a program, whose steps the observer sees."""
     code = (FunctionCompiler(kernel.op, observer) if not upstream_operations(kernel.op)
             else _compile_at_waist(kernel, observer))
@@ -357,7 +357,7 @@ def has_meetings(module: Module) -> bool:
     return bool(operations_of(module, lambda name: name.endswith(MEETINGS)))
 
 
-def run_grid(program: Callable[[Sequence[int]], Program], grid: Sequence[int], inputs: Sequence[np.ndarray],
+def run_grid(program: Callable[[Sequence[int]], CompiledProgram], grid: Sequence[int], inputs: Sequence[np.ndarray],
              shared: Sequence[np.ndarray], freedom: Freedom = USUAL, ordered: bool = False) -> None:
     """Every program of the grid, one after the other unless they meet. ``ordered``: from the first to the last, though
     the freedom may say otherwise."""

@@ -128,7 +128,7 @@ class Cells:
         self.renumbered = np.zeros(1, np.int32)     # the number of each history, but for those that ``split`` changes
         self.touched: dict[ByteFootprint, tuple[slice, slice | np.ndarray, int]] = {}
         # A history that began as that of a footprint's cells; it is theirs as long as it has lost none of them.
-        self.whole: dict[ByteFootprint, tuple[CellHistory, int]] = {}
+        self.of_footprint: dict[ByteFootprint, tuple[CellHistory, int]] = {}
 
     def of(self, footprint: ByteFootprint) -> tuple[slice, slice | np.ndarray, int]:
         """The rows and columns of cells that a footprint touches, and how many cells these are."""
@@ -152,7 +152,7 @@ class Cells:
 
     def at(self, footprint: ByteFootprint) -> list[tuple[CellHistory, int]]:
         """The histories of the cells that a footprint touches, and how many of these cells each has."""
-        whole, cells = self.whole.get(footprint, (None, 0))
+        whole, cells = self.of_footprint.get(footprint, (None, 0))
         if whole is not None and whole.cells == cells:
             return [(whole, cells)]
         rows, columns, cells = self.of(footprint)
@@ -168,20 +168,20 @@ class Cells:
         history, count = past[0]
         if len(past) == 1 and history.cells == count:
             history.writes, history.reads = (access,), {}
-            self.whole[footprint] = past[0]
+            self.of_footprint[footprint] = past[0]
             return
         for history, count in past:
             self.lose(history, count)
         rows, columns, cells = self.of(footprint)
         history = self.fresh(cells, (access,))
-        self.whole[footprint] = history, cells
+        self.of_footprint[footprint] = history, cells
         self.numbers[rows, columns] = history.number
 
     def split(self, footprint: ByteFootprint, past: Sequence[tuple[CellHistory, int]]) -> list[CellHistory]:
         """The histories of the cells that a footprint touches as those of no other cells."""
         if all(count == history.cells for history, count in past):
             if len(past) == 1:
-                self.whole[footprint] = past[0]
+                self.of_footprint[footprint] = past[0]
             return [history for history, _ in past]
         parts, changed = [], []
         for history, count in past:
@@ -194,7 +194,7 @@ class Cells:
             parts.append(part)
         rows, columns, cells = self.of(footprint)
         if len(parts) == 1:
-            self.whole[footprint] = parts[0], cells
+            self.of_footprint[footprint] = parts[0], cells
             self.numbers[rows, columns] = parts[0].number
         else:
             self.numbers[rows, columns] = self.renumbered[self.numbers[rows, columns]]

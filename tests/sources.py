@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The source files of the project, for tests that read them."""
+
+import ast
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = sorted((ROOT / "nki_mlir").rglob("*.py"))
+
+
+def name(file: Path) -> str:
+    """A file's path in the checkout."""
+    return str(file.relative_to(ROOT))
+
+
+@cache
+def parsed(file: Path) -> ast.Module:
+    """The syntax tree of a module: several tests read each."""
+    return ast.parse(file.read_text())
+
+
+def by_folder(files: Sequence[Path]) -> pytest.MarkDecorator:
+    """Run a test once for each folder, with ``files``, those of it: a case for each file would cost more than the test."""
+    folders: dict[str, list[Path]] = defaultdict(list)
+    for file in files:
+        folders[name(file.parent)].append(file)
+    return pytest.mark.parametrize("files", list(folders.values()), ids=list(folders))
