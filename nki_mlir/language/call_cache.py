@@ -15,17 +15,36 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.alone import free_in_child
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.environment import EnvironmentVariable
 from nki_mlir.language.arguments import Bound
 from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.specialization import Specialization
 
-MOST = 1000                     # captures of one kernel
+MOST = 1000                     # captures of one kernel, where the environment says nothing
+CAPTURES = EnvironmentVariable("NKI_MLIR_CAPTURES")
 EXACT = frozenset({int, str, bool, type(None)})
 NO_CONSTANT = (object(),)
 
 Key = tuple[object, ...]
 
 _lock = free_in_child(threading.Lock())
+
+
+class CaptureLimit(NkiMlirError, ValueError):
+    code = "NKI-CAPTURES"
+    message = "NKI_MLIR_CAPTURES is '{text}'"
+    fix = "set it to how many captures of a kernel are kept at most, a number from 1"
+
+
+def most_captures() -> int:
+    """How many captures of a kernel are kept."""
+    text = CAPTURES.text()
+    if not text:
+        return MOST
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9 and int(text)):
+        raise CaptureLimit(text=text[:40])
+    return int(text)
 
 
 class CachedCall:
@@ -37,7 +56,7 @@ class CachedCall:
 
 
 class CallCache:
-    """At most ``MOST`` captures; a new one takes the place of the one whose key was used the longest ago."""
+    """At most ``most_captures()``; a new one takes the place of the one whose key was used the longest ago."""
 
     def __init__(self) -> None:
         self._calls: dict[Key, tuple[CachedCall, ...]] = {}         # the tuples are replaced, never changed
@@ -65,11 +84,12 @@ class CallCache:
             self._calls[key] = (call, *(c for c in calls if c is not call))
 
     def add(self, key: Key, call: CachedCall) -> None:
+        most = most_captures()
         with _lock:
             calls = self._calls.pop(key, ())
-            while self._calls and len(self) + len(calls) >= MOST:
+            while self._calls and len(self) + len(calls) >= most:
                 self._calls.pop(next(iter(self._calls)))
-            self._calls[key] = (call, *calls[:MOST - 1])
+            self._calls[key] = (call, *calls[:most - 1])
 
     def calls(self) -> Iterator[CachedCall]:
         for calls in list(self._calls.values()):

@@ -232,6 +232,29 @@ def test_calls_are_kept_up_to_a_bound(kernel, monkeypatch):
     assert len(short_calls(kernel)) == 3
 
 
+def test_the_environment_bounds_captures(monkeypatch):
+    def weighted(x, weight):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.multiply(nl.load(x), weight))
+        return out
+    monkeypatch.setenv("NKI_MLIR_CAPTURES", "2")
+    kernel, x, captures = nki.jit(weighted), numbers(2, 3), []
+    for n in (*range(7, 12), 7, 8):
+        assert np.array_equal(kernel(x, n / 4), x * np.float32(n / 4))
+        captures += [weakref.ref(c) for c in kernel.specializations.values() if all(c is not r() for r in captures)]
+    gc.collect()
+    assert len(captures) == 7 and sum(capture() is not None for capture in captures) == 2
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "1.5", "9" * 5000])
+def test_a_limit_of_captures_is_a_number(kernel, monkeypatch, text):
+    monkeypatch.setenv("NKI_MLIR_CAPTURES", text)
+    with pytest.raises(NkiMlirError) as raised:
+        kernel(numbers(1, 1))
+    assert str(raised.value) == (f"error: NKI_MLIR_CAPTURES is '{text[:40]}' [NKI-CAPTURES]\n"
+                                 "  fix: set it to how many captures of a kernel are kept at most, a number from 1")
+
+
 def test_captures_that_were_used_last_are_kept(kernel, monkeypatch):
     monkeypatch.setattr("nki_mlir.language.call_cache.MOST", 2)
     captured = []

@@ -43,8 +43,9 @@ class Batch(NamedTuple):
 
 
 _batches: dict[str, Batch] = {}
-_engines: list[object] = []         # code is never unloaded: addresses of it are in programs, in frameworks, in threads
-_loaded: list[object] = []             # memory of code that the cache had
+# Code is never unloaded: addresses of it are in programs, in frameworks, in threads.
+_loaded: list[object] = []          # memory of code that the cache had
+_compiled: list[object] = []        # of code that was compiled here, an engine where it is no object file
 
 
 @cache
@@ -133,24 +134,29 @@ def compile_anew(make: Callable[[], Module], count: int, key: str | None = None)
             handler.detach()
     if not entry:
         raise InternalError("generated code does not link")
-    _engines.append(engine)
-    _keep_for_good(engine)
-    if key is not None:
-        _keep(key, engine)
+    image = _object_of(engine)
+    if image and key is not None and object_cache.folder() is not None:
+        object_cache.keep(key, image)
+    try:
+        entry, code = load_object(image, f"_mlir_{ADDRESSES}")      # the engine takes 50 times the memory of its code
+    except NotLoadable:
+        code = engine
+    _compiled.append(code)
+    _keep_for_good(code)
     return _addresses(entry, count)
 
 
-def _keep(key: str, engine: Any) -> None:
-    """Add the engine's code to the cache. It writes to memory, for it ends the process where a file cannot grow."""
-    if object_cache.folder() is None or resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
-        return
+def _object_of(engine: Any) -> bytes:
+    """The engine's code as an object file; empty where there is none. Where files cannot grow, writing one ends the
+    process, although it is in memory."""
+    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
+        return b""
     try:
         with open(os.memfd_create("code"), "rb") as code:
             engine.dump_to_object_file(f"/proc/self/fd/{code.fileno()}")
-            if content := code.read():
-                object_cache.keep(key, content)
+            return code.read()
     except OSError:
-        pass
+        return b""
 
 
 def _keep_for_good(code: object) -> None:

@@ -36,7 +36,7 @@ def kernel(x, y):
 
 x, y = np.random.default_rng(0).standard_normal((2, 64, 64)).astype(np.float32)
 sys.stdout.buffer.write(Kernel(kernel).on("jit")(x, y).tobytes())
-print(len(jit._engines), len(jit._loaded), file=sys.stderr)
+print(len(jit._compiled), len(jit._loaded), file=sys.stderr)
 """
 
 
@@ -100,6 +100,21 @@ def test_code__with_addresses_of_its_process_is_not_kept(cached: Path) -> None:
     before = sorted(cached.iterdir())
     assert list(map(type, (thunk(1 << 40), thunk(1 << 41)))) == [int, int]
     assert sorted(cached.iterdir()) == before
+
+
+def test_code__that_was_compiled_keeps_no_engine(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine takes 0.8 MB for each batch of routines, the object file that it wrote a page or two."""
+    before = len(jit._compiled)
+    add_three(X)
+    kept = len(jit._compiled)
+    assert {type(code).__name__ for code in jit._compiled[before:]} == {"mmap"}
+
+    def no_object(image: bytes, symbol: str) -> None:
+        raise NotLoadable("a platform whose objects are not read")
+    monkeypatch.setattr(jit, "load_object", no_object)
+    np.testing.assert_array_equal(add_three(X), X + 3)
+    assert "ExecutionEngine" in {type(code).__name__ for code in jit._compiled[kept:]}
+    del jit._compiled[kept:]
 
 
 def test_entry__is_loaded_without_compiling(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,7 +167,7 @@ def forks(times, calls):
 
 def test_fork__of_a_process_that_loaded_its_code(tmp_path: Path) -> None:
     """A child's workers, gates and memory are not its parent's, wherever the machine's code came from."""
-    text = FORKS + "forks(4, 50)\nprint(len(jit._engines), same(10))"
+    text = FORKS + "forks(4, 50)\nprint(len(jit._compiled), same(10))"
     cache = {"NKI_MLIR_CACHE": "on", "NKI_MLIR_CACHE_DIR": str(tmp_path)}
     for loads in (False, sys.platform == "linux" and host.platform.machine() == "x86_64"):
         engines, same = ran(text, **cache).stdout.split()
