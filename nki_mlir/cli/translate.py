@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
     kinds.add_argument("--import-python", action="store_true", help="FILE.py:FUNCTION with --arg to nki-level MLIR")
     kinds.add_argument("--to-nki-python", action="store_true",
                        help="FILE.py:FUNCTION with --arg, or MLIR of the nki, waist or nisa level, or a graph, "
-                            "to a kernel of the current generation")
+                            "to a kernel in NKI Python")
     kinds.add_argument("--mlir-to-asm", action="store_true", help="MLIR of any level to assembly")
     kinds.add_argument("--mlir-to-bin", action="store_true", help="MLIR of any level to the binary container")
     kinds.add_argument("--assemble", action="store_true", help="assembly to the binary container")
@@ -35,6 +35,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--grid", default="", metavar="N,M", help="launch grid of the kernel")
     p.add_argument("--release", default="2.32", help="with --to-nki-python: the release to write for, 2.29 to 2.32 "
                    "(default)")
+    p.add_argument("--generation", choices=["current", "beta"], default="current",
+                   help="with --to-nki-python: the generation to write for")
     p.add_argument("--keep-placement", action="store_true", help="with --to-nki-python: print what is emitted, fused "
                    "and in its order, with engines and addresses")
     p.add_argument("--target", help="trn1, trn2 or trn3" + of_plugins("targets"))
@@ -76,7 +78,8 @@ def translate(options: argparse.Namespace) -> str | bytes:
         from nki_mlir.printing.kernel import kernel_text  # start-up: imported on first use
         modules = lowering.captured_modules(command) if is_kernel(options.source) else [
             source.read_module(source.read_text(options.source), source.display_name(options.source))]
-        return kernel_text(modules, release=options.release, keep_placement=options.keep_placement)
+        return kernel_text(modules, release=options.release, keep_placement=options.keep_placement,
+                           generation=options.generation)
     command.goal, command.emit = "isa", "bin" if options.mlir_to_bin else "asm"
     text = source.read_text(options.source)
     return lowering.process(source.read_module(text, source.display_name(options.source)), command)

@@ -33,7 +33,7 @@ from nki_mlir.printing.placement import can_be_named
 from nki_mlir.printing.programs import program_phases, program_texts, reduction_over_programs, write_reduction
 from nki_mlir.printing.registers import Registers
 from nki_mlir.printing.releases import has_loop_functions
-from nki_mlir.printing.run_time_loops import allocate_register, write_register, write_while
+from nki_mlir.printing.run_time_loops import allocate_register, beta_condition, write_register, write_while
 from nki_mlir.printing.statements import REGISTERS
 from nki_mlir.printing.tile_operations import write_statement
 from nki_mlir.printing.tile_text import shape_text
@@ -311,6 +311,7 @@ class BodyPrinter:
         """What a loop repeats, but for what the loop itself does at the end."""
         own, nodes = self.registers.loops.get(loop), loop.body.nodes
         by_loop = own is not None and (own.step or (own.outer is not None and not has_loop_functions(self.out.release)))
+        by_loop = by_loop or (self.out.beta and beta_condition(loop, self.registers.tests.get(loop)) is not None)
         self.block(FunctionBlock(nodes[:-1] if by_loop else nodes))
 
     def allocate(self, node: BufferAllocation) -> None:

@@ -13,6 +13,7 @@ Loops of the module stay loops. Programs of a grid become loops, too, but for th
 cores of a launch: ``kernel[2](...)``.
 """
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,20 +22,21 @@ from math import prod
 from nki_mlir.bindings import Module, ir
 from nki_mlir.dialects.kernel_function import KernelFunction, the_kernel
 from nki_mlir.machine import machine_named
+from nki_mlir.printing import beta as beta_generation
 from nki_mlir.printing.body import BodyPrinter, write_programs
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
 from nki_mlir.printing.placement import KeptPlacement, placed_module
 from nki_mlir.printing.prepared import prepared, reduces_programs
-from nki_mlir.printing.releases import NEWEST, check_release
+from nki_mlir.printing.releases import NEWEST, OLDEST, check_release
 from nki_mlir.targets.neuron import at_nisa
 
 IMPORTS = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n"
 CORES = (2,)                    # the grid of which the programs are the cores of a launch
 
 
-def kernel_text(modules: Sequence[Module], comments: bool = True, release: str = NEWEST, keep_placement: bool = False
-                ) -> str:
+def kernel_text(modules: Sequence[Module], comments: bool = True, release: str = NEWEST, keep_placement: bool = False,
+                generation: str = "current") -> str:
     """The text of a kernel, formatted by ``ruff`` where that is installed.
 
     Arguments:
@@ -42,11 +44,16 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
             or a graph
         comments: name the line of the source in front of what comes from it
         release: the release of the current generation whose names and parameters the text has
+        generation: current or beta
         keep_placement: print what is emitted: fused instructions in their order, with engines and addresses
 
-    Errors: ``Unprintable``, at the line of the source, where the current generation has no form of an operation.
+    Errors: ``Unprintable``, at the line of the source, where the generation has no form of an operation.
     """
     check_release(release)
+    beta = generation == "beta"
+    if beta and (keep_placement or release != NEWEST):
+        raise Unprintable(what="a placement, or a release of the current generation, with generation beta",
+                          fix="leave --generation out")
     copies = [prepared(module) for module in modules]
     placement = None
     if keep_placement:
@@ -56,10 +63,11 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
     if any([(a.kind, a.shape, a.dtype) for a in k.arguments if a.dtype is not None] != [
             (a.kind, a.shape, a.dtype) for a in first.arguments if a.dtype is not None] for k in kernels):
         raise Unprintable(what="programs with different results", fix="let all programs return the same tensors")
-    out = KernelText(comments, machine_named(first.target), release, placement=placement)
+    out = KernelText(comments, machine_named(first.target), OLDEST if beta else release, beta, placement=placement)
     out.names.add(first.name)
     tensors = [NamedTensor(out.unique(a.name, "x") if a.kind == "input" else a.name, a.shape, a.dtype, "nl.shared_hbm")
                for a in first.arguments if a.dtype is not None]
+    out.named.update((t.name, t) for t in tensors)
     printers = [_printer(kernel, out, tensors, len(kernels) > 1) for kernel in kernels]
     meet = any(map(reduces_programs, copies))
     if keep_placement:
@@ -114,9 +122,13 @@ def _write_cores(printers: Sequence[BodyPrinter], out: KernelText) -> None:
 
 def _file_text(kernel: KernelFunction, out: KernelText, inputs: Sequence[NamedTensor]) -> str:
     described = ", ".join(f"{t.name} {list(t.shape)} {t.dtype}" for t in inputs) or "Takes no tensors"
-    imports = IMPORTS + "import numpy as np\n" * any("shared_constant(np." in line for line in out.lines)
+    constants = any("shared_constant(np." in line for line in out.lines)
+    imports = (beta_generation.IMPORTS if out.beta else IMPORTS) + "import numpy as np\n" * constants
+    written = {t.name for t in inputs if any(re.match(
+        rf"\s*(nl\.store\({t.name}\b|nisa\.\w+\(dst={t.name}\b|{t.name}\[.*\] \+?= )", line) for line in out.lines)}
     notes = [f"# {note}" for note in out.placement.notes] if out.placement is not None else []
-    head = [imports, "", *notes, "@nki.jit", f"def {kernel.name}({', '.join(t.name for t in inputs)}):",
+    parameters = [f"{t.name}: mutable_tensor" if out.beta and t.name in written else t.name for t in inputs]
+    head = [imports, "", *notes, "@nki.jit", f"def {kernel.name}({', '.join(parameters)}):",
             f'    """{described}."""']
     return "\n".join([*head, *out.lines, ""])
 

@@ -16,6 +16,7 @@ from nki_mlir.dialects.nisa.random import RandOp
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.machine import Machine
+from nki_mlir.printing.beta import beta_line, defined_name
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.index_text import IndexValues
 from nki_mlir.printing.placement import KeptPlacement
@@ -38,6 +39,7 @@ class NamedTensor:
     region: str
     expression: str = ""                  # the expression of one that is no allocation
     address: tuple[int, int] | None = None
+    wanted: str = ""                      # its name where no other tensor has that
 
     @property
     def definition(self) -> str:
@@ -59,6 +61,8 @@ class KernelText:
     comments: bool
     machine: Machine
     release: str = NEWEST
+    beta: bool = False                      # the lines are of the beta generation
+    named: dict[str, NamedTensor] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     tensors: dict[Value | NamedTensor, NamedTensor] = field(default_factory=dict)
@@ -71,6 +75,9 @@ class KernelText:
     cleared: dict[Value, int] = field(default_factory=dict)         # rows of what such a state is copied to
     settled: dict[Value, int] = field(default_factory=dict)         # lines after which nothing writes a buffer
     spread: dict[tuple[object, ...], Tile] = field(default_factory=dict)    # rows that are repeated in a tile
+    opened: tuple[int, ...] = ()                    # numbers of the blocks around
+    homes: dict[str, tuple[int, ...]] = field(default_factory=dict)         # the blocks that names are defined in
+    blocks: int = 0
     heads: list[int] = field(default_factory=list)                  # lines that open the blocks around
     copied: dict[Value, ColumnsAddressed | RandOp] = field(default_factory=dict)    # what only the next copy reads
     loads: dict[Value, str] = field(default_factory=dict)   # what a register begins the next sum with
@@ -83,7 +90,42 @@ class KernelText:
 
     # -- lines ---------------------------------------------------------------------------------------------------------
     def write(self, text: str) -> None:
-        self.lines.append("    " * self.depth + for_release(text, self.release))
+        line = beta_line(text, self.named) if self.beta else for_release(text, self.release)
+        if self.beta:
+            if (name := defined_name(line, self.named)) is not None:
+                value = line.split(" = ", 1)[1]
+                if re.search(rf"\b{name}\b(?!=)", value) is None and self._drop_allocation(name):
+                    line = f"{name} = {value}"
+                elif self.homes.get(name) == self.opened:           # what replaces the tile from here on
+                    tensor = self.named[name]
+                    tensor.name = tensor.wanted
+                    line = f"{self.define(tensor)} = {value}"
+        self.lines.append("    " * self.depth + line)
+
+    def drop_fill(self, name: str) -> bool:
+        """Whether all that was done with a tile of one element filled it with another number than 0: that line goes."""
+        for at in range(len(self.lines) - 1, -1, -1):
+            line = self.lines[at]
+            if re.search(rf"\b{name}\b(?!=)", line):
+                value = re.search(r"= nisa\.memset\(\(1, 1\), (-?\d+)", line)
+                if value is None or value[1] == "0" or not line.lstrip().startswith(f"{name} ="):
+                    return False
+                del self.lines[at]
+                self.names.discard(name)
+                return True
+        return False
+
+    def _drop_allocation(self, name: str) -> bool:
+        """Whether nothing has used an allocation of this block, which is no line then: a result defines the tile."""
+        start = "    " * self.depth
+        for at in range(len(self.lines) - 1, -1, -1):
+            line = self.lines[at]
+            if line.startswith(f"{start}{name} = nl.ndarray("):
+                del self.lines[at]
+                return True
+            if not line.startswith(start) or re.search(rf"\b{name}\b(?!=)", line):
+                return False
+        return False
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
@@ -92,6 +134,8 @@ class KernelText:
         self.heads.append(len(self.lines))
         self.write(head)
         self.depth += 1
+        self.blocks += 1
+        self.opened = (*self.opened, self.blocks)
         before = len(self.lines)
         yield
         self.heads.pop()
@@ -99,6 +143,7 @@ class KernelText:
         if all(line.lstrip().startswith("#") for line in self.lines[before:]):
             self.write("pass")
         self.depth -= 1
+        self.opened = self.opened[:-1]
 
     def comment(self, op: Operation) -> None:
         """Name the line of the source where it is another than that of the lines before."""
@@ -132,9 +177,12 @@ class KernelText:
 
     def define(self, tensor: NamedTensor) -> str:
         """The name of a tensor from here on: captures number tensors without a name, the text does in its own order."""
+        tensor.wanted = tensor.name
         if AUTOMATIC.fullmatch(tensor.name):
             tensor.name, self.numbered = f"t{self.numbered}", self.numbered + 1
         tensor.name = self.unique(tensor.name, "tile")
+        self.named[tensor.name] = tensor
+        self.homes[tensor.name] = self.opened
         self.defined.add(tensor)
         return tensor.name
 
@@ -178,15 +226,17 @@ class KernelText:
         if key not in self.spread:
             inner = [k for k, line in enumerate(self.heads) if line >= settled]
             lines, depth = self.lines, self.depth
+            opened = self.opened
             if inner:
                 at, self.depth = self.heads[inner[0]], depth - len(inner)
+                self.opened = opened[:len(opened) - len(inner)]
                 self.lines, below = lines[:at], lines[at:]
             self.spread[key] = self.temporary(tile.shape, tile.dtype, "sbuf", expression)
             if inner:
                 added = len(self.lines) - at
                 self.heads[inner[0]:] = [line + added for line in self.heads[inner[0]:]]
                 self.lines += below
-                self.depth = depth
+                self.depth, self.opened = depth, opened
         return self.spread[key]
 
     def tile(self, op: Op, tile: Tile, exact: bool = False) -> str:

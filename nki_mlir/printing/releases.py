@@ -25,8 +25,8 @@ MODULES = {"nisa": "nki.isa", "nl": "nki.language"}
 class UnknownRelease(Unprintable):
     code = "NKI-PRINT-RELEASE"
     message = "release {release} cannot be printed for"
-    why = "older ones have no functions that compute tiles; text for the beta generation is not printed"
-    fix = "choose one of {releases}"
+    why = "older ones have no functions that compute tiles; the beta generation is not a release of the current one"
+    fix = "choose one of {releases}, or generation beta"
 
 
 def check_release(release: str) -> None:

@@ -7,17 +7,17 @@ The body of such a loop is a function within the kernel. In older releases it is
 from collections.abc import Callable
 
 from nki_mlir.bindings import Value
-from nki_mlir.dialects.access import SBUF, full_tile
+from nki_mlir.dialects.access import SBUF, Tile, full_tile
 from nki_mlir.dialects.nki.elementwise import BinaryOp, BinaryScalarOp
 from nki_mlir.dialects.nki.movement import Copying, Filling
 from nki_mlir.dialects.op import Op
 from nki_mlir.printing.errors import Unprintable
-from nki_mlir.printing.kernel_text import KernelText, NamedTensor
+from nki_mlir.printing.kernel_text import AUTOMATIC, KernelText, NamedTensor
 from nki_mlir.printing.registers import LoopRegister, LoopTest, Registers
 from nki_mlir.printing.releases import has_loop_functions
 from nki_mlir.printing.tile_operations import write_statement
 from nki_mlir.scalar.dtypes import INT32
-from nki_mlir.waist.function import WhileLoop
+from nki_mlir.waist.function import TileInstruction, WhileLoop
 
 COMPARISONS = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal",
                "ne": "not_equal"}
@@ -54,7 +54,7 @@ def write_while(text: KernelText, loop: WhileLoop, registers: Registers, body: C
     elif own is not None:
         _write_loop(text, own, registers, body)
     elif test is not None:
-        _write_conditional(text, test, body)
+        _write_conditional(text, loop, test, body)
     else:
         raise Unprintable(what="a loop whose condition is computed from several numbers",
                           fix="compute the condition in a tile of one element")
@@ -118,8 +118,39 @@ def _register(text: KernelText, value: Value, shown: str, registers: Registers) 
     return shown if value in registers.values | registers.of_loops else f"nisa.register_alloc({shown})"
 
 
-def _write_conditional(text: KernelText, test: LoopTest, body: Callable[[], None]) -> None:
+def beta_condition(loop: WhileLoop, test: LoopTest | None) -> Tile | None:
+    """What the last operation of a loop compares with 0 for its condition; None where others use the condition, too."""
+    last = loop.body.nodes[-1] if loop.body.nodes else None
+    op = last.instruction if isinstance(last, TileInstruction) else None
+    if test is None or not isinstance(op, BinaryScalarOp) or (op.op, op.scalar, op.mask) != ("not_equal", 0, ()):
+        return None
+    alone = op.dst.handle == test.register and len(list(test.register.uses)) == 3       # it is filled and tested, too
+    return op.src if alone and (test.comparison, test.limit) == ("ne", 0) else None
+
+
+def _write_beta(text: KernelText, test: LoopTest, condition: Tile, body: Callable[[], None]) -> None:
+    text.use(test.register)
+    name = text.tensors[test.register].name
+    if not text.drop_fill(name):
+        raise Unprintable(what="a loop that may not run at all in the beta generation",
+                          fix="print for the current generation")
+    going = text.unique("going" if AUTOMATIC.fullmatch(name) else name, "going")
+    text.write(f"{going} = nisa.register_alloc(True)")
+    text.flush()
+    with text.block(f"while {going}:"):
+        body()
+        text.write(f"nisa.register_load({going}, {text.tensors[condition.handle].name})")
+
+
+def _write_conditional(text: KernelText, loop: WhileLoop, test: LoopTest, body: Callable[[], None]) -> None:
     """A loop whose register is loaded from a tile."""
+    if text.beta:
+        condition = beta_condition(loop, test)
+        if condition is None:
+            raise Unprintable(what="a loop whose condition is more than a number that is not 0 in the beta generation",
+                              fix="print for the current generation")
+        _write_beta(text, test, condition, body)
+        return
     first = f"nisa.register_alloc({_condition(text, test)})"
     text.flush()
     if not has_loop_functions(text.release):

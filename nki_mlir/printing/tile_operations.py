@@ -345,6 +345,9 @@ def _affine_select(text: KernelText, op: AffineSelectOp) -> None:
 
 def _match_replace(text: KernelText, op: MatchReplace8Op) -> None:
     """The class serves the values from the first to the last, the function from the last to the first."""
+    if text.beta:
+        write_instruction(text, op)
+        return
     reverse = {id(tile) for tile in (op.vals, op.dst_idx)}
     write_instruction(text, changed(op, lambda tile: _backwards(tile) if id(tile) in reverse else tile))
 

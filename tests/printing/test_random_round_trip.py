@@ -19,34 +19,34 @@ from ..random_programs.beta import BetaWriter
 from ..random_programs.comparing import EXECUTORS, differences, flat
 from ..random_programs.current import CurrentWriter
 from ..random_programs.test_random_kernels import FUZZ, SEED, beta_kernel, current_kernel, programs
-from .reading import printed, reread
+from .reading import printed, reread, reread_beta
 
 PARTS, EACH = (20, 50) if FUZZ else (2, 8)
 TRIED = EXECUTORS if FUZZ else EXECUTORS[1:2]
 
 
-def check(program, original):
-    """``original`` is the kernel; nothing is checked of one that has no form in the current generation."""
+def check(program, original, read=reread, **options):
+    """``original`` is the kernel; nothing is checked of one that has no form in the generation or release."""
     launched = original[program.grid if len(program.grid) > 1 else program.grid[0]] if program.grid else original
     arrays = list(program.arrays.values())
     try:
-        text = printed(launched, arrays)
+        text = printed(launched, arrays, **options)
     except Unprintable as error:
         return f"not printed: {error.headline}"
     note(text)
-    again = reread(text, program.grid)
+    again = read(text, program.grid)
     expected = flat([launched.on("interpreter")(*[a.copy() for a in arrays])])
     for executor in TRIED:
         got = flat([again.on(executor)(*[a.copy() for a in arrays])])
         assert len(got) == len(expected) == len(program.outputs)
         for array, wanted, output in zip(got, expected, program.outputs):
             assert not (difference := differences(array, wanted, output)), f"{executor}: {difference}"
-    second = printed(again, arrays)
-    assert printed(reread(second, program.grid), arrays) == second
+    second = printed(again, arrays, **options)
+    assert printed(read(second, program.grid), arrays, **options) == second
     return "printed"
 
 
-def tried(writer, kernel_of, part):
+def tried(writer, kernel_of, part, read=reread, **options):
     counts: Counter[str] = Counter()
 
     @seed((SEED << 8) + part)
@@ -56,7 +56,7 @@ def tried(writer, kernel_of, part):
     def run(program):
         note(program.text)
         if program.ranks == 1:
-            counts[check(program, kernel_of(program))] += 1
+            counts[check(program, kernel_of(program), read, **options)] += 1
     with patch.dict(os.environ, NEURON_PLATFORM_TARGET_OVERRIDE="trn3"), np.errstate(all="ignore"):
         run()
     print(f"{writer.__name__} part {part}: {dict(counts.most_common())}")
@@ -75,3 +75,19 @@ def test_beta_kernels_print(part):
 @pytest.mark.filterwarnings("ignore")
 def test_current_kernels_print(part):
     tried(CurrentWriter, current_kernel, part)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("writer, kernel_of", [(BetaWriter, beta_kernel), (CurrentWriter, current_kernel)],
+                         ids=["beta", "current"])
+@pytest.mark.parametrize("part", range(PARTS // 2))
+@pytest.mark.filterwarnings("ignore")
+def test_kernels_print_for_the_beta_generation(writer, kernel_of, part):
+    tried(writer, kernel_of, part, reread_beta, generation="beta")
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("part", range(PARTS // 2))
+@pytest.mark.filterwarnings("ignore")
+def test_kernels_print_for_the_oldest_release(part):
+    tried(BetaWriter, beta_kernel, part, release="2.29")

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Lines for the beta generation: results of functions are assigned, patterns are index vectors.
+
+    nisa.activation(dst=rows, op=nl.exp, data=t0)       rows[...] = nisa.activation(op=nl.exp, data=t0, dtype=...)
+    nisa.dma_copy(dst=rows, src=x[0:64, :])             rows[...] = nl.load(x[0:64, :])
+    nisa.nc_matmul(dst=t1, ..., accumulate=True)        t1[...] += nisa.nc_matmul(...)
+"""
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from inspect import Parameter, signature
+from math import prod
+
+from nki_mlir.language.beta import isa, language
+from nki_mlir.printing.beta_operands import BetaOperand, Tensors, index_vector, is_tile, operand
+from nki_mlir.printing.errors import Unprintable
+from nki_mlir.printing.tile_text import dtype_text, shape_text
+
+IMPORTS = ("import neuronxcc.nki as nki\nimport neuronxcc.nki.isa as nisa\nimport neuronxcc.nki.language as nl\n"
+           "from neuronxcc.nki.typing import mutable_tensor, scalar\n")
+ELEMENTWISE = ("data", "data1", "data2", "src", "on_true_tile", "on_true", "on_false", "predicate", "data0")
+UNPAIRED = ("tensor_reduce", "nc_matmul", "nc_transpose", "dma_transpose", "max8", "nc_find_index8", "local_gather",
+            "bn_stats", "bn_aggr", "tensor_partition_reduce", "nc_match_replace8")      # each operand has its shape
+Keywords = dict[str, ast.expr]
+
+
+def _missing(what: str) -> Unprintable:
+    return Unprintable(what=f"{what}, which the beta generation does not have,", fix="print for the current generation")
+
+
+def beta_line(line: str, tensors: Tensors) -> str:
+    """A line of the current generation as one of the beta generation; ``Unprintable`` where it has no such form."""
+    shown = _line(line, tensors)
+    for name in re.findall(r"\bnl\.(\w+)", shown):
+        if not hasattr(language, name):
+            raise _missing(f"nki.language.{name}")
+    return shown
+
+
+def _line(line: str, tensors: Tensors) -> str:
+    try:
+        statement = ast.parse(line + " pass" if line.endswith(":") else line).body[0]
+    except (SyntaxError, IndexError):                   # ``else:``, ``return``, comments
+        return line
+    match statement:
+        case ast.For(target=target, iter=ast.Call(func=ast.Name(id="range"), args=bounds)):
+            return f"for {ast.unparse(target)} in nl.sequential_range({', '.join(map(ast.unparse, bounds))}):"
+        case ast.For() | ast.FunctionDef():
+            raise _missing("a loop that counts to a number of the run time")
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call):
+            return f"{name} = {_value(call, tensors)}"
+        case ast.Expr(value=ast.Call() as call):
+            return _statement(call, tensors)
+    return line
+
+
+def defined_name(line: str, tensors: Tensors) -> str | None:
+    """The name of a tile that a line assigns as a whole, and that the line's function can define."""
+    name, assigned, value = line.partition("[...] = ")
+    if not assigned or not name.isidentifier() or name not in tensors:
+        return None
+    region = tensors[name].region
+    in_psum = value.startswith("nisa.nc_matmul(") or (
+        value.startswith("nisa.nc_transpose(") and "engine=nisa.engine.tensor" in value)
+    return name if region == ("nl.psum" if in_psum else "nl.sbuf") else None
+
+
+def _function(call: ast.Call) -> tuple[str, str]:
+    """``("nisa", "activation")``."""
+    match call.func:
+        case ast.Attribute(value=ast.Name(id=module), attr=name):
+            return module, name
+    return "", ""
+
+
+def _value(call: ast.Call, tensors: Tensors) -> str:
+    module, name = _function(call)
+    if (module, name) == ("nisa", "register_alloc"):
+        if call.args and ast.unparse(call.args[0]) == "True":
+            return "scalar(True)"
+        if not call.args or isinstance(call.args[0], ast.Constant):
+            raise _missing("a register")
+        return f"scalar({_text(call.args[0], tensors)})"
+    if (module, name) in (("nl", "ndarray"), ("nl", "program_id"), ("nl", "shared_constant"), ("nl", "rand")):
+        return ast.unparse(call)
+    if module != "nl" or not hasattr(language, name):
+        raise _missing(f"nki.{'isa' if module == 'nisa' else 'language'}.{name}")
+    arguments = [_text(a, tensors) for a in call.args]
+    if name == "broadcast_to":
+        return f"nl.copy({arguments[0]}.broadcast_to({ast.unparse(call.args[1])}))"
+    return f"nl.{name}({', '.join([*arguments, *(f'{k.arg}={ast.unparse(k.value)}' for k in call.keywords)])})"
+
+
+def _statement(call: ast.Call, tensors: Tensors) -> str:
+    module, name = _function(call)
+    if module == "nl" and name in ("device_print", "random_seed"):
+        return f"nl.{name}({', '.join(_text(a, tensors) for a in call.args)})"
+    if (module, name) == ("nisa", "register_load"):
+        return f"{ast.unparse(call.args[0])} = scalar({_text(call.args[1], tensors)})"
+    given: Keywords = {k.arg: k.value for k in call.keywords if k.arg}
+    if module != "nisa" or "dst" not in given:
+        raise _missing(f"nki.{'isa' if module == 'nisa' else 'language'}.{name}")
+    target = operand(given.pop("dst"), tensors)
+    match name:
+        case "dma_copy":
+            return _transfer(target, given, tensors)
+        case "dma_compute":
+            return _accumulating_transfer(target, given, tensors)
+        case "memset":
+            engine = f", engine={ast.unparse(given['engine'])}" if "engine" in given else ""
+            return _assigned(target, f"nisa.memset({shape_text(target.shape)}, {ast.unparse(given['value'])}, "
+                                     f"{dtype_text(target.dtype)}{engine})")
+        case "iota":
+            return _assigned(target, f"nisa.iota({_counted(target, given)}, dtype={dtype_text(target.dtype)})")
+        case "affine_select":
+            comparison = "==" if ast.unparse(given["cmp_op"]) == "nl.equal" else ">="
+            source, value = _text(given["on_true_tile"], tensors), ast.unparse(given["on_false_value"])
+            return _assigned(target, f"nisa.affine_select(pred={_counted(target, given)} {comparison} 0, "
+                                     f"on_true_tile={source}, on_false_value={value}, "
+                                     f"dtype={dtype_text(target.dtype)})")
+    return _instruction(name, target, given, tensors)
+
+
+def _instruction(name: str, target: BetaOperand, given: Keywords, tensors: Tensors) -> str:
+    """The call of a function that both generations have."""
+    function = getattr(isa, name, None)
+    if function is None:
+        raise _missing(f"nki.isa.{name}")
+    known: Mapping[str, Parameter] = signature(function).parameters
+    accumulates = ast.unparse(given.pop("accumulate")) if "accumulate" in given else "False"
+    for parameter, value in given.items():
+        if parameter not in known:
+            raise _missing(f"{parameter}={ast.unparse(value)} of nki.isa.{name}")
+    shown = {p: _text(v, tensors) for p, v in given.items()}
+    if name == "tensor_reduce":
+        data, axes = operand(given["data"], tensors), ast.literal_eval(given["axis"])
+        axes = axes if isinstance(axes, list) else [axes]
+        kept = tuple(n for k, n in enumerate(data.shape) if k not in axes)
+        target = _fitted(target, kept if len(kept) > 1 else (*kept, 1))
+    elif name == "nc_matmul":
+        pairs = {p: _fitted(o, (o.shape[0], prod(o.shape[1:])))
+                 for p in ("stationary", "moving") for o in [operand(given[p], tensors)]}
+        target = _fitted(target, (pairs["stationary"].shape[1], pairs["moving"].shape[1]))
+        shown |= {p: str(o) for p, o in pairs.items()}
+    elif name not in UNPAIRED:
+        pairs = {p: operand(v, tensors) for p, v in given.items() if p in ELEMENTWISE and is_tile(v, tensors)}
+        target, *others = _paired([target, *pairs.values()])
+        shown |= {p: str(o) for p, o in zip(pairs, others)}
+    if name == "tensor_scalar" and shown.get("operand0") == "None":     # an operator of one operand
+        if "op1" in shown or not hasattr(language, shown["op0"].removeprefix("nl.")):
+            raise _missing(f"op0={shown['op0']} of nki.isa.{name}")
+        return _assigned(target, f"{shown['op0']}({shown['data']}, dtype={dtype_text(target.dtype)})")
+    if name == "nc_transpose" and "engine" not in given:
+        shown["engine"] = f"nisa.engine.{'tensor' if target.in_psum else 'vector'}"
+    arguments = [f"{p}={v}" for p, v in shown.items()]
+    if "dst" in known:
+        return f"nisa.{name}({', '.join([f'dst={target}', *arguments])})"
+    moved = given.get("data", given.get("src"))
+    keeps = name in ("nc_transpose", "dma_transpose") and moved is not None and (
+        operand(moved, tensors).dtype is target.dtype)          # another dtype is a copy
+    if "dtype" in known and not keeps:
+        arguments.append(f"dtype={dtype_text(target.dtype)}")
+    return _assigned(target, f"nisa.{name}({', '.join(arguments)})", accumulates == "True")
+
+
+def _fitted(one: BetaOperand, shape: tuple[int, ...]) -> BetaOperand:
+    fitted = one.shaped(shape)
+    if fitted is None:
+        raise Unprintable(what=f"{one} with the shape {list(shape)} in the beta generation",
+                          fix="print for the current generation")
+    return fitted
+
+
+def _paired(operands: Sequence[BetaOperand]) -> list[BetaOperand]:
+    """The operands of a function of elements in one shape."""
+    for shape in dict.fromkeys([*(o.shape for o in operands), *(o.squeezed for o in operands)]):
+        fitted = [o.shaped(shape) for o in operands]
+        if all(o is not None for o in fitted):
+            return [o for o in fitted if o is not None]
+    return [_fitted(o, operands[0].shape) for o in operands]
+
+
+def _assigned(target: BetaOperand, value: str, adds: bool = False) -> str:
+    return f"{target.assigned} {'+=' if adds else '='} {value}"
+
+
+def _text(node: ast.expr, tensors: Tensors) -> str:
+    """An argument: a tile, or what is the same in both generations."""
+    if isinstance(node, ast.List):
+        return f"[{', '.join(_text(item, tensors) for item in node.elts)}]"
+    if is_tile(node, tensors):
+        return str(operand(node, tensors))
+    return ast.unparse(node)
+
+
+def _transfer(target: BetaOperand, given: Keywords, tensors: Tensors) -> str:
+    target, source = _paired([target, operand(given.pop("src"), tensors)])
+    mode = f", mode={ast.unparse(given['oob_mode']).replace('nisa.', 'nisa.')}" if "oob_mode" in given else ""
+    given.pop("engine", None)               # who triggers a transfer is not said
+    if source.in_hbm and not target.in_hbm and not mode:
+        return _assigned(target, f"nl.load({source}, dtype={dtype_text(target.dtype)})")
+    if target.in_hbm and not source.in_hbm and not mode:
+        return f"nl.store({target}, {source})"
+    arguments = [f"dst={target}", f"src={source}", *(f"{k}={ast.unparse(v)}" for k, v in given.items())]
+    return f"nisa.dma_copy({', '.join(arguments)})"
+
+
+def _accumulating_transfer(target: BetaOperand, given: Keywords, tensors: Tensors) -> str:
+    first, *others = [operand(node, tensors) for node in given["srcs"].elts]        # type: ignore[attr-defined]
+    target, first, *others = _paired([target, first, *others])
+    if str(first) != str(target) or len(others) != 1 or "oob_mode" in given:
+        raise _missing("nki.isa.dma_compute of other tensors than its destination")
+    return f"nisa.dma_copy(dst={target}, src={others[0]}, dst_rmw_op={ast.unparse(given['reduce_op'])})"
+
+
+def _counted(target: BetaOperand, given: Keywords) -> str:
+    """What an instruction counts, of index vectors: from one partition to the next, and along the free axes."""
+    pattern, offset = ast.literal_eval(given["pattern"]), ast.unparse(given["offset"])
+    counts = [target.shape[0], *(count for _, count in pattern)]
+    steps = [ast.literal_eval(given["channel_multiplier"]), *(step for step, _ in pattern)]
+    return index_vector(offset, steps, counts, keep_all=True)

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tiles of lines as the beta generation writes them: slices, or index vectors where a pattern is no box."""
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Protocol
+
+from nki_mlir.printing.errors import Unprintable
+from nki_mlir.printing.tile_text import shape_text
+from nki_mlir.scalar.dtypes import BY_NAME, DType
+
+
+class Named(Protocol):
+    """What a line's name stands for."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    region: str
+
+    @property
+    def definition(self) -> str: ...
+
+
+Tensors = Mapping[str, Named]
+
+
+@dataclass(frozen=True)
+class BetaOperand:
+    """A tile in a line, with its shape and dtype."""
+
+    text: str
+    shape: tuple[int, ...]
+    dtype: DType
+    in_hbm: bool
+    in_psum: bool = False
+    indexed: bool = False               # ends with a subscript, which can be assigned
+    name: str = ""                      # that of a tensor which it is all of
+    table: str = ""                     # of a box: what is sliced
+    box: tuple[tuple[str, int, int, str], ...] = ()     # start, count, step and text of each axis
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def squeezed(self) -> tuple[int, ...]:
+        """Its shape without axes of one element of which a number says which."""
+        first = 0 if self.in_hbm else 1
+        kept = tuple(n for k, n in enumerate(self.shape) if n > 1 or k < first)
+        return kept if len(kept) > 1 else (self.shape[0], 1) if not self.in_hbm else self.shape[-2:]
+
+    def shaped(self, shape: tuple[int, ...]) -> "BetaOperand | None":
+        """The same elements in another shape; None where neither numbers in the subscript nor a reshape say it."""
+        if shape == self.shape:
+            return self
+        if not self.in_hbm and shape[0] != self.shape[0]:       # partitions stay the first axis
+            return None
+        if self.box:
+            return self._regrouped(shape)
+        if self.name and prod(shape) == prod(self.shape) and (self.in_hbm or shape[0] == self.shape[0]):
+            return replace(self, text=f"{self}.reshape({shape_text(shape)})", shape=shape, indexed=False, name="")
+        return None
+
+    def _regrouped(self, shape: tuple[int, ...]) -> "BetaOperand | None":
+        """A box whose axes are axes of the shape, or several of them: axes of one element are numbers."""
+        shown = self._squeezed_text(shape)
+        if shown is None:
+            rest = [(k, n) for k, n in enumerate(shape) if n > 1]
+            parts = []
+            for start, count, step, _ in self.box:
+                steps, covered = [0] * len(shape), count
+                while covered > 1 and rest and covered % rest[0][1] == 0:
+                    axis, n = rest.pop(0)
+                    covered //= n
+                    steps[axis] = covered * step
+                if covered > 1:
+                    return None
+                parts.append((start, steps))
+            last = len(parts) - 1
+            shown = [index_vector(start, steps, shape) for start, steps in parts]
+            if any(n == 1 for n in shape):              # vectors of all axes, too, that have one element
+                start, steps = parts[last]
+                shown[last] = index_vector(start, steps, shape, keep_all=True)
+            if rest:
+                return None
+        return replace(self, text=f"{self.table}[{', '.join(shown)}]", shape=shape, indexed=True, box=())
+
+    def _squeezed_text(self, shape: tuple[int, ...]) -> list[str] | None:
+        shown, left = [], list(shape)
+        for (start, count, _, text), remaining in zip(self.box, range(len(self.box), 0, -1)):
+            if left and left[0] == count and (count > 1 or len(left) == remaining or len(left) > sum(
+                    c > 1 for _, c, _, _ in self.box[-remaining:])):
+                shown.append(text)
+                left.pop(0)
+            elif count == 1:
+                shown.append(start)
+            else:
+                return None
+        return None if left else shown
+
+    @property
+    def assigned(self) -> str:
+        """The text on the left of an assignment."""
+        return self.text if self.indexed else f"{self.text}[...]"
+
+
+def is_tile(node: ast.expr, tensors: Tensors) -> bool:
+    """Whether an expression is of a tensor."""
+    return any(isinstance(inner, ast.Name) and inner.id in tensors for inner in ast.walk(node))
+
+
+def _unprintable(what: str) -> Unprintable:
+    return Unprintable(what=f"{what} in the beta generation", fix="print for the current generation")
+
+
+def operand(node: ast.expr, tensors: Tensors) -> BetaOperand:
+    """A tile of the current generation in the form of the beta generation."""
+    match node:
+        case ast.Name(id=name) if name in tensors:
+            tensor = tensors[name]
+            in_hbm = "hbm" in tensor.region or (not tensor.region and "nl.shared_constant" in tensor.definition)
+            return BetaOperand(name, tuple(tensor.shape), tensor.dtype, in_hbm, "psum" in tensor.region, name=name)
+        case ast.Subscript(value=value, slice=items) if not _is_pattern(value):
+            return _sliced(operand(value, tensors), items.elts if isinstance(items, ast.Tuple) else [items])
+        case ast.Subscript(value=ast.Call(func=ast.Attribute(value=value), args=[pattern], keywords=keywords),
+                           slice=ast.Tuple(elts=[index, *_])) if not isinstance(index, ast.Slice):
+            return _rows(operand(value, tensors), ast.literal_eval(pattern), _offset(keywords), operand(index, tensors))
+        case ast.Call(func=ast.Attribute(value=value, attr="broadcast"), args=[axis, count]):
+            base = operand(value, tensors)
+            shape = list(base.shape)
+            shape[ast.literal_eval(axis)] = ast.literal_eval(count)
+            text = base.text[:base.text.rindex(".broadcast_to(")] if _repeats(value) else base.text
+            return replace(base, text=f"{text}.broadcast_to({shape_text(shape)})", shape=tuple(shape), indexed=False,
+                           name="", box=())
+        case ast.Call(func=ast.Attribute(value=value, attr="reshape"), args=[shape]):
+            base = operand(value, tensors)
+            return replace(base, text=f"{base}.reshape({ast.unparse(shape)})", shape=ast.literal_eval(shape),
+                           indexed=False)
+        case ast.Call(func=ast.Attribute(value=value, attr="view"), args=[ast.Attribute(attr=name)]):
+            base, dtype = operand(value, tensors), BY_NAME[name]
+            last = base.shape[-1] * base.dtype.itemsize // dtype.itemsize
+            return replace(base, text=f"{base}.view(nl.{name})", shape=(*base.shape[:-1], last), dtype=dtype,
+                           indexed=False)
+        case ast.Call(func=ast.Attribute(value=value, attr="ap"), args=[pattern], keywords=keywords):
+            base, dims = operand(value, tensors), ast.literal_eval(pattern)
+            options = {k.arg: k.value for k in keywords}
+            if "vector_offset" in options:
+                return _rows(base, dims, _offset(keywords), operand(options["vector_offset"], tensors))
+            if "scalar_offset" in options:
+                number = operand(options["scalar_offset"], tensors)
+                return _moved(base, dims, _offset(keywords), number, ast.literal_eval(options["indirect_dim"]))
+            return _patterned(base, dims, _offset(keywords))
+    raise _unprintable(f"{ast.unparse(node)} cannot be said")
+
+
+def _is_pattern(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "ap"
+
+
+def _repeats(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "broadcast"
+
+
+def _offset(keywords: Sequence[ast.keyword]) -> ast.expr:
+    return next((k.value for k in keywords if k.arg == "offset"), ast.Constant(0))
+
+
+# -- slices ------------------------------------------------------------------------------------------------------------
+def _sliced(base: BetaOperand, items: Sequence[ast.expr]) -> BetaOperand:
+    """A box: slices, or index vectors where one begins at a loop's variable and steps."""
+    parts = [_span(item, extent) for item, extent in zip(items, base.shape)]
+    counts = tuple(count for _, count, _ in parts)
+    if any(step > 1 and not start.isdigit() for start, _, step in parts):
+        shown = [index_vector(start, [step if k == axis else 0 for k in range(len(parts))], counts)
+                 for axis, (start, _, step) in enumerate(parts)]
+    else:
+        shown = [ast.unparse(item).removeprefix("(").removesuffix(")") if isinstance(item, ast.Slice) else
+                 ast.unparse(item) for item in items]
+        box = tuple((start, count, step, text) for (start, count, step), text in zip(parts, shown))
+        return replace(base, text=f"{base}[{', '.join(shown)}]", shape=counts, indexed=True, name="", table=str(base),
+                       box=box)
+    return replace(base, text=f"{base}[{', '.join(shown)}]", shape=counts, indexed=True, name="")
+
+
+def _span(item: ast.expr, extent: int) -> tuple[str, int, int]:
+    """The start, the count and the step of a slice."""
+    match item:
+        case ast.Call(args=[start, count]):
+            return ast.unparse(start), ast.literal_eval(count), 1
+        case ast.Slice(lower=None, upper=None):
+            return "0", extent, 1
+        case ast.Slice(lower=ast.expr() as lower, upper=ast.expr() as upper, step=step):
+            by = ast.literal_eval(step) if step is not None else 1
+            low, high = linear(lower), linear(upper)
+            span = high.pop("", 0) - low.pop("", 0)
+            if low == high:
+                return ast.unparse(lower), -(-span // by), by
+    raise _unprintable(f"the subscript {ast.unparse(item)} cannot be said")
+
+
+def linear(node: ast.expr) -> dict[str, int]:
+    """A sum of products with numbers, by the text of each factor; the constant is that of no text."""
+    match node:
+        case ast.Constant(value=int(number)):
+            return {"": number} if number else {}
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=right):
+            total, sign = linear(left), 1 if isinstance(op, ast.Add) else -1
+            for factor, c in linear(right).items():
+                total[factor] = total.get(factor, 0) + sign * c
+            return {factor: c for factor, c in total.items() if c}
+        case ast.BinOp(left=left, op=ast.Mult(), right=ast.Constant(value=int(number))):
+            return {factor: c * number for factor, c in linear(left).items()}
+        case ast.BinOp(left=ast.Constant(value=int(number)), op=ast.Mult(), right=right):
+            return {factor: c * number for factor, c in linear(right).items()}
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return {factor: -c for factor, c in linear(inner).items()}
+    return {ast.unparse(node): 1}
+
+
+def linear_text(form: Mapping[str, int]) -> str:
+    parts = [f"{factor} * {c}" if factor and c != 1 else factor or str(c) for factor, c in form.items()]
+    return " + ".join(parts) or "0"
+
+
+# -- index vectors -----------------------------------------------------------------------------------------------------
+def index_vector(start: str, steps: Sequence[int], counts: Sequence[int], keep_all: bool = False) -> str:
+    """``start + nl.arange(128)[:, None] * 2``: a vector along each axis that steps.
+
+    ``keep_all``: axes that do not step count, too, as zeros, so that the vector has all counts.
+    """
+    parts = [] if start == "0" else [start]
+    for axis, (step, count) in enumerate(zip(steps, counts)):
+        if step or keep_all:
+            around = ", ".join(":" if k == axis else "None" for k in range(len(counts)))
+            parts.append(f"nl.arange({count})[{around}]" + (f" * {step}" if step != 1 else ""))
+    return " + ".join(parts) or "0"
+
+
+def _split(offset: ast.expr, row: int) -> tuple[str, str]:
+    """An offset in elements as rows, and elements within a row."""
+    rows, rest = {}, {}
+    for factor, c in linear(offset).items():
+        quotient, left = divmod(c, row) if not factor or c % row == 0 else (0, c)
+        rows[factor], rest[factor] = quotient, left
+    return tuple(linear_text({f: c for f, c in form.items() if c}) for form in (rows, rest))       # type: ignore[return-value]
+
+
+def _patterned(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.expr) -> BetaOperand:
+    counts = tuple(count for _, count in dims)
+    steps = [step if count > 1 else 0 for step, count in dims]
+    if base.in_hbm:
+        total = prod(base.shape)
+        shown = [index_vector(ast.unparse(offset), steps, counts, keep_all=True)]
+        text = f"{base}.reshape(({total},))[{shown[0]}]"
+    else:
+        row = prod(base.shape[1:])
+        if steps[0] % row:
+            raise _unprintable("a pattern that steps along partitions and columns at once cannot be said")
+        first, rest = _split(offset, row)
+        flat = str(base) if len(base.shape) == 2 else f"{base}.reshape(({base.shape[0]}, {row}))"
+        rows = index_vector(first, [steps[0] // row], counts[:1], keep_all=True)
+        rows = index_vector(first, [steps[0] // row, *[0] * (len(counts) - 1)], counts) if steps[0] else rows
+        columns = index_vector(rest, [0, *steps[1:]], counts)
+        if not steps[0]:
+            rows = index_vector(first, [0] * len(counts), counts)
+        missing = [k for k, step in enumerate(steps) if not step]
+        if missing:                     # every axis is one of the tile
+            columns = index_vector(rest, [0, *steps[1:]], counts, keep_all=True)
+        text = f"{flat}[{rows}, {columns}]"
+    return replace(base, text=text, shape=counts, indexed=True, name="", box=())
+
+
+def _rows(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.expr, index: BetaOperand) -> BetaOperand:
+    """Rows of a table in HBM that a tile of indices picks."""
+    scale, counts = dims[0][0], (index.shape[0], *(count for _, count in dims[1:]))
+    steps = [0, *(step if count > 1 else 0 for step, count in dims[1:])]
+    total = prod(base.shape)
+    if not base.in_hbm or not scale or total % scale:
+        raise _unprintable("columns or partitions that an index picks cannot be said")
+    first, rest = _split(offset, scale)
+    if first != "0":
+        raise _unprintable("rows of a part of a table cannot be said")
+    columns = index_vector(rest, steps, counts, keep_all=len(dims) == 2 and dims[1][1] == 1)
+    return replace(base, text=f"{base}.reshape(({total // scale}, {scale}))[{index}, {columns}]", shape=counts,
+                   indexed=True, name="", box=())
+
+
+def _moved(base: BetaOperand, dims: Sequence[Sequence[int]], offset: ast.expr, index: BetaOperand, axis: int
+           ) -> BetaOperand:
+    """A pattern that one number of the run time moves along an axis of the tensor."""
+    raise _unprintable("an address that a number of the run time moves cannot be said")

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kernels of both generations printed for the beta generation: equal values, and a text that stays."""
+
+import numpy as np
+import pytest
+
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
+from nki_mlir.printing.errors import Unprintable
+
+from ..random_programs.comparing import flat
+from .reading import printed, reread_beta
+from .test_examples import first_cases
+from .test_run_time import COUNT, X, beta_while, conditional, gathered_and_scattered
+
+QUICK = ("average_pool2d", "convolution", "current_normalisation", "embedding", "giou", "multi_core_add", "softmax",
+         "top_k", "transpose2d")
+OTHERS = ("allocated_transpose", "attention", "cumulative_sum", "current_average_pool2d", "current_cumulative_sum",
+          "current_gather_scatter", "current_matmul", "current_tensor_add", "current_transpose2d", "flash_attention",
+          "interpolation", "matmul", "matmul_walk", "normalisation", "rotary", "selective_scan", "tensor_add",
+          "transformer_kernels")
+
+
+def check(launched, arguments, executors=("interpreter",)):
+    """The text of a kernel that computes the same once it is read, whose third text is the second."""
+    grid = launched.lower(*arguments).specialization.grid
+    text = printed(launched, arguments, generation="beta")
+    arrays = [a for a in arguments if isinstance(a, np.ndarray)]
+    again = reread_beta(text, grid)
+    expected = flat([launched.on("interpreter")(*arguments)])
+    for executor in executors:
+        for one, other in zip(expected, flat([again.on(executor)(*[a.copy() for a in arrays])]), strict=True):
+            np.testing.assert_array_equal(np.asarray(one, np.float64), np.asarray(other, np.float64))
+    second = printed(again, arrays, generation="beta")
+    assert printed(reread_beta(second, grid), arrays, generation="beta") == second
+    return text
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.fuzz) for name in OTHERS)])
+def test_examples_compute_the_same(name, monkeypatch):
+    monkeypatch.syspath_prepend("examples")
+    for launched, arguments in first_cases(name):
+        check(launched, arguments)
+
+
+@nki.jit
+def scaled(x, w):
+    out = nl.ndarray((128, 32), nl.float32, buffer=nl.shared_hbm)
+    weights, rows = nl.load(w), nl.load(x)
+    nisa.tensor_scalar(rows, rows, op0=nl.multiply, operand0=2.0)
+    turned = nl.ndarray((64, 128), nl.float32, buffer=nl.psum)
+    nisa.nc_transpose(turned, rows)
+    held = nl.ndarray((64, 128), nl.float32)
+    nisa.tensor_copy(held, turned)
+    total = nl.ndarray((128, 32), nl.float32, buffer=nl.psum)
+    for _ in range(2):
+        nisa.nc_matmul(total, held, weights)
+    result = nl.ndarray((128, 32), nl.float32)
+    nisa.tensor_copy(result, total)
+    nisa.dma_copy(out, result)
+    return out
+
+
+def test_results_define_tiles_and_products_accumulate():
+    x = np.random.default_rng(0).integers(-4, 4, (128, 64)).astype(np.float32)
+    w = np.random.default_rng(1).integers(-4, 4, (64, 32)).astype(np.float32)
+    text = check(scaled, [x, w], ("eager", "interpreter", "jit", "isa"))
+    assert text.split('"""\n')[1].replace("    ", "") == """\
+t0 = nl.load(w, dtype=nl.float32)
+t1 = nl.load(x, dtype=nl.float32)
+t2 = nisa.tensor_scalar(data=t1, op0=nl.multiply, operand0=2.0, dtype=nl.float32)
+t3 = nisa.nc_transpose(data=t2, engine=nisa.engine.tensor)
+t4 = nisa.tensor_copy(src=t3, dtype=nl.float32)
+t5 = nisa.nc_matmul(stationary=t4, moving=t0)
+t5[...] += nisa.nc_matmul(stationary=t4, moving=t0)
+t6 = nisa.tensor_copy(src=t5, dtype=nl.float32)
+t7 = nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.shared_hbm)
+nl.store(t7, t6)
+return t7
+"""
+
+
+@pytest.mark.parametrize("kernel, arrays", [(beta_while, [X, COUNT]), (
+    gathered_and_scattered, [X, np.array([[5], [0], [63], [7]], np.int32)])], ids=["while", "rows by indices"])
+def test_loops_and_addresses_of_the_run_time(kernel, arrays):
+    check(kernel, arrays)
+
+
+def test_what_the_beta_generation_does_not_have_is_an_error():
+    with pytest.raises(Unprintable, match="a register, which the beta generation does not have, cannot be printed") as error:
+        printed(conditional, [X, COUNT], generation="beta")
+    assert error.value.at.line == conditional.func.__code__.co_firstlineno + 5
+    with pytest.raises(Unprintable, match="a placement, or a release of the current generation, with generation beta"):
+        printed(conditional, [X, COUNT], generation="beta", keep_placement=True)
