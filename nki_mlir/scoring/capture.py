@@ -188,6 +188,8 @@ def program_of(kernel: Kernel, signature: Described) -> CapturedText:
         bound = launched.bind(positional, keywords, is_array, launched.describe)
     except TypeError as error:
         if isinstance(error, NkiMlirError):
+            if error.at is None or not error.at.line:       # who calls the kernel is no code of the candidate
+                error.at = launched.location
             raise
         raise BadCandidate(what=f"the kernel does not take the arguments: {error}",
                            fix="give it the parameters of the reference").located(launched.location) from None

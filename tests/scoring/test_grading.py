@@ -73,3 +73,36 @@ def test_submissions_that_are_none(tmp_path):
         submission_file(tmp_path, assignment)
     (tmp_path / "a.py").write_text("")
     assert submission_file(tmp_path, assignment) == tmp_path / "a.py"
+
+
+COMMAND = re.compile(r"^ *- run: (.*)$", re.MULTILINE)
+
+
+def test_container__has_what_it_copies_and_starts():
+    """Of the container file: files that it copies exist, and what it starts is a command with its arguments."""
+    lines = dict(line.split(" ", 1) for line in (CLASSROOM / "Containerfile").read_text().splitlines() if line[:1].isupper())
+    *copied, folder = lines["COPY"].split()
+    assert all((CLASSROOM / name).is_file() for name in copied) and folder.endswith("/")
+    program, *arguments = json.loads(lines["ENTRYPOINT"]) + json.loads(lines["CMD"])
+    assert program in scripts()
+    options = command.parser().parse_args(arguments)
+    assert options.assignment == folder + copied[0] and options.submission == "/submission.py"
+    assert Path(load_assignment(CLASSROOM / copied[0]).request["reference"]).name in copied
+
+
+def test_workflow__runs_commands_that_there_are():
+    text = (CLASSROOM / "workflow.yml").read_text()
+    install, run = COMMAND.findall(text)
+    assert install == "pip install nki_mlir"
+    program, *arguments = run.split()
+    assert program in scripts()
+    options = command.parser().parse_args(arguments)
+    assert (CLASSROOM / options.assignment).is_file() and f"path: {options.autograder}" in text
+    assert options.at_least == sum(part.points for part in load_assignment(CLASSROOM / options.assignment).parts)
+
+
+def scripts():
+    """The commands that the package installs."""
+    text = (CLASSROOM.parents[1] / "pyproject.toml").read_text()
+    section = text[text.index("[project.scripts]"):].split("\n[")[0]
+    return set(re.findall(r"^([\w-]+) *=", section, re.MULTILINE))

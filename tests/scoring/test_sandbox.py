@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nki_mlir.scoring import landlock
-from tests.scoring.candidates import REFERENCES, before, within
+from tests.scoring.candidates import REFERENCES, RIGHT, before, within
 
 ROOT = Path(__file__).parents[2]
 ACTS = {
@@ -91,3 +91,12 @@ def test_landlock__hides_files(tmp_path):
                "try:\n    os.open(folder / 'secret', os.O_RDONLY)\nexcept PermissionError as error:\n    print(error)")
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
     assert "Permission denied" in done.stdout, done.stderr
+
+
+def test_wrong_arity__is_at_the_kernel(scorer, tmp_path):
+    (tmp_path / "reference.py").write_text(REFERENCES["small"])
+    source = RIGHT.replace("def kernel(x", "def kernel(x, y")
+    assert source != RIGHT
+    line = source[:source.index("def kernel(x")].count("\n") + 1
+    reason = scorer.score({"source": source, "name": "a.py", "reference": str(tmp_path / "reference.py")})["reason"]
+    assert "missing a required argument: 'y'" in reason["message"] and reason["location"] == f"a.py:{line}:1"
