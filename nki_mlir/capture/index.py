@@ -241,7 +241,7 @@ def arange(*bounds: object) -> Index:
         raise NotAffine(what="nl.arange takes no step; multiply the index instead")
     start, stop = (Index(), bounds[0]) if len(bounds) == 1 else (Index.of(bounds[0]), bounds[1])
     extent = (Index.of(stop) - start).as_int("the extent of nl.arange depends on it")
-    return start.with_axes((1,), (extent,))
+    return start.with_axes((1,), (max(0, extent),))
 
 
 class MGridResult(tuple[object, ...]):

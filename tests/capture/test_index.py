@@ -174,6 +174,13 @@ def test_arithmetic_broadcasts():
         arange(3)[:, None] + arange(4)[:, None]
 
 
+@pytest.mark.parametrize("bounds", [(-1,), (0,), (3, 1)])
+def test_arange__behind_its_stop_is_empty(bounds):
+    index = arange(*bounds)
+    assert index.shape == np.arange(*bounds).shape == (0,)
+    assert index[:, None].shape == (0, 1) and index[None, 0:1].shape == (1, 0)
+
+
 def test_mgrid():
     made, expected = mgrid[2:5, 0:8:3], np.mgrid[2:5, 0:8:3]
     assert len(made) == 2 and made.p is made[0] and made.x is made[1]
