@@ -7,6 +7,7 @@ likes ``id``, ``directory`` (of relative names), ``kernel``, ``target``, ``secon
 verdict, with the ``id``. What is wrong with a request is an answer with ``error``.
 """
 
+import gc
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from nki_mlir.cli.command import LEVELS
+from nki_mlir.cli.source import read_module
 from nki_mlir.compat import install
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.environment import TARGET
@@ -48,6 +50,7 @@ SHOWN = 2_000                   # characters of what a candidate prints
 SLOW = "give smaller cases, or more seconds"
 FILE_NAME = re.compile(r"[A-Za-z_][\w-]*\.py", re.ASCII)
 REFERENCES = 8                  # that are kept
+COLLECTED = 500_000             # objects of a judge, which lives for one candidate, between searches for garbage
 
 
 Request = dict[str, Any]        # as JSON has it; answers, too
@@ -58,6 +61,7 @@ class Worker:
 
     def __init__(self) -> None:
         warm_up()
+        gc.freeze()                     # what is loaded stays: processes that are forked need not look at it
         self.nursery = Nursery()
         self.references: dict[tuple[object, ...], Reference] = {}
 
@@ -148,6 +152,7 @@ class Worker:
               ) -> Findings:
         """What running and timing the programs shows."""
         def body(out: BinaryIO) -> None:
+            gc.set_threshold(COLLECTED)
             limit(limits)
             confine(file.parent)
             found = judged(reference, captures["programs"], str(file), bool(request.get("profile")),
@@ -234,6 +239,7 @@ def warm_up() -> None:
     for kernel in (beta.jit(scale), current.jit(product)):
         lowered = lower(kernel, (Spec((128, 128)),), {})
         lowered.profile()
+        read_module(str(lowered.module("nki")), "warm-up")
         lowered.specialization.program("interpreter")([np.zeros((128, 128), np.float32)],
                                                       [np.zeros((128, 128), np.float32)])
 
