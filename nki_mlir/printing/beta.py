@@ -17,12 +17,17 @@ from nki_mlir.printing.beta_operands import BetaOperand, Tensors, index_vector, 
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.tile_text import dtype_text, shape_text
 
-IMPORTS = ("import neuronxcc.nki as nki\nimport neuronxcc.nki.isa as nisa\nimport neuronxcc.nki.language as nl\n"
-           "from neuronxcc.nki.typing import mutable_tensor, scalar\n")
+IMPORTS = "import neuronxcc.nki as nki\nimport neuronxcc.nki.isa as nisa\nimport neuronxcc.nki.language as nl\n"
 ELEMENTWISE = ("data", "data1", "data2", "src", "on_true_tile", "on_true", "on_false", "predicate", "data0")
 UNPAIRED = ("tensor_reduce", "nc_matmul", "nc_transpose", "dma_transpose", "max8", "nc_find_index8", "local_gather",
             "bn_stats", "bn_aggr", "tensor_partition_reduce", "nc_match_replace8")      # each operand has its shape
 Keywords = dict[str, ast.expr]
+
+
+def imports_of(text: str) -> str:
+    """The imports of a kernel's text."""
+    used = [name for name in ("mutable_tensor", "scalar") if re.search(rf": {name}\b|= {name}\(", text)]
+    return IMPORTS + (f"from neuronxcc.nki.typing import {', '.join(used)}\n" if used else "")
 
 
 def _missing(what: str) -> Unprintable:

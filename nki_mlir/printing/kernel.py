@@ -123,11 +123,12 @@ def _write_cores(printers: Sequence[BodyPrinter], out: KernelText) -> None:
 def _file_text(kernel: KernelFunction, out: KernelText, inputs: Sequence[NamedTensor]) -> str:
     described = ", ".join(f"{t.name} {list(t.shape)} {t.dtype}" for t in inputs) or "Takes no tensors"
     constants = any("shared_constant(np." in line for line in out.lines)
-    imports = (beta_generation.IMPORTS if out.beta else IMPORTS) + "import numpy as np\n" * constants
     written = {t.name for t in inputs if any(re.match(
         rf"\s*(nl\.store\({t.name}\b|nisa\.\w+\(dst={t.name}\b|{t.name}\[.*\] \+?= )", line) for line in out.lines)}
     notes = [f"# {note}" for note in out.placement.notes] if out.placement is not None else []
     parameters = [f"{t.name}: mutable_tensor" if out.beta and t.name in written else t.name for t in inputs]
+    shown = "\n".join([*parameters, *out.lines])
+    imports = (beta_generation.imports_of(shown) if out.beta else IMPORTS) + "import numpy as np\n" * constants
     head = [imports, "", *notes, "@nki.jit", f"def {kernel.name}({', '.join(parameters)}):",
             f'    """{described}."""']
     return "\n".join([*head, *out.lines, ""])

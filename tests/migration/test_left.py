@@ -66,7 +66,9 @@ def test_functions_and_spans_as_values(lines, new):
 
 def test_new_text_has_the_names_that_the_module_imports():
     report = MigrationReport("kernel.py")
-    source = f"{HEAD}    tile[p, f] = nl.load(x[nl.program_id(0) * 16 + p, f])\n{TAIL}".replace(
-        "language as nl", "language as NL").replace("nl.", "NL.")
+    source = f"{HEAD}    tile[p, f] = nl.load(x[nl.program_id(0) * 16 + p, f])\n    tile += 1\n{TAIL}".replace(
+        "language as nl", "language as NL").replace("isa as nisa", "isa as ISA").replace("nl.", "NL.")
     text = rewritten(source, report)
-    assert "nl." not in text and "NL.ds(" in text
+    body = text[text.index("@nki.jit"):]
+    assert "nl." not in body and "nisa." not in body and "NL.ds(" in body
+    assert "ISA.tensor_scalar(dst=tile, data=tile, op0=NL.add, operand0=1)" in body
