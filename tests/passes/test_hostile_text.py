@@ -201,6 +201,15 @@ def test_assembly_refuses_long_integers_at_their_line(line):
         parse_program(".nki_isa 1\n" + line.format("9" * 100_000) if "{}" in line else line)
 
 
+@pytest.mark.parametrize("pattern", ["[1-1][4]", "[{}x][4]", "[1][{}x]", "[1][-4]"])
+def test_assembly_refuses_access_patterns_at_their_line(pattern):
+    """Forty digits with something behind them were tried in all ways to divide them."""
+    text = (".nki_isa 1\n.kernel f\n.target trn2\n.sbuf 64 of 212984\n.stream pool\n"
+            f"pool 0000: MEMSET dst=fp32@0x0{pattern.format('1' * 40)} value=0.0 channels=4\n")
+    with pytest.raises(NkiMlirError, match=r"^f\.asm:6:\d+: error: expected (dtype@address|as many steps as counts)"):
+        parse_program(text, "f.asm")
+
+
 def test_files_that_are_not_text_are_one_line(tmp_path, capsys):
     file = tmp_path / "latin1.asm"
     file.write_bytes(b".nki_isa 1\n.kernel f\n.target trn2\n.note \xff\n")

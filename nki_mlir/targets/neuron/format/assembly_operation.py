@@ -29,6 +29,7 @@ from nki_mlir.scalar.dtypes import BY_ASM, DType
 
 NAME = r"[A-Za-z_][\w.]*"
 INTEGER = r"-?\d+"
+INTEGERS = rf"(?:{INTEGER}(?:,{INTEGER})*,?)?"     # one way to match, however many digits: else it is tried in all
 WORD = re.compile(r"[\w.+-]+")
 
 
@@ -241,11 +242,11 @@ class OperationReader:
         return self.registers.setdefault(register(text, number), len(self.registers))
 
     def tile(self, text: Text, channels: int | None) -> Tile:
-        match = text.match(rf"(\w+)@([^\[]+)\[((?:{INTEGER},?)*)\]\[((?:\d+,?)*)\](?:\*(\d+)(b?))?",
+        match = text.match(rf"(\w+)@([^\[]+)\[({INTEGERS})\]\[({INTEGERS})\](?:\*(\d+)(b?))?",
                            "dtype@address[steps][counts]")
         dtype = element_type(text, match[1])
         steps, counts = ([int(n) for n in part.split(",") if n] for part in match.group(3, 4))
-        if len(steps) != len(counts) or 0 in counts:
+        if len(steps) != len(counts) or min(counts, default=1) < 1:
             raise text.fail("expected as many steps as counts, which are positive")
         dims = tuple(zip(steps, counts))[::-1]
         space, variable, partition, free = self.address(text, match[2], dtype)
