@@ -32,7 +32,7 @@ def call(text: KernelText, op: Op, function: str, target: Tile, source: Tile) ->
 
 def is_backwards(tile: Tile) -> bool:
     """Whether a pattern has a negative step, which no transfer has."""
-    return any(step < 0 for step, _ in tile.access.dims)
+    return any(step < 0 and count > 1 for step, count in tile.access.dims)
 
 
 @contextmanager
