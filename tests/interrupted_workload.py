@@ -23,6 +23,7 @@ import neuronxcc.nki.isa as nisa  # noqa: E402
 import neuronxcc.nki.language as nl  # noqa: E402
 
 from nki_mlir.targets import neuron  # noqa: E402
+from nki_mlir.targets.neuron.checker.memory import MemoryCheck  # noqa: E402
 from nki_mlir.targets.runtime import jit  # noqa: E402
 from nki_mlir.targets.runtime.machine import machine  # noqa: E402
 
@@ -131,6 +132,7 @@ PLACES = {
     "streams": (as_it_begins(neuron, "lowered"), lambda: loop.lower(x, 8).as_text("isa")),
     "timing": (while_running, lambda: loop.lower(x, FOREVER).time()),
     "profile": (while_running, lambda: loop.lower(x, FOREVER).profile()),
+    "checker of streams": (as_it_begins(MemoryCheck, "initialise"), lambda: neuron.checked(loop.lower(x, 8).streams)),
 }
 
 

@@ -15,4 +15,4 @@ def test_ctrl_c__ends_what_runs_wherever_it_is(monkeypatch):
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines() == [
         "native loop", "native products on the pool", "native code again", "capture", "compilation", "eager",
-        "interpreter", "simulation", "streams", "timing", "profile"]
+        "interpreter", "simulation", "streams", "timing", "profile", "checker of streams"]
