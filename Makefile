@@ -44,8 +44,8 @@ bench: setup
 	$(BIN)/python bench/scoring.py --cpu
 
 # Many more examples of the property tests than `make test` tries, and other ones each time; 20,000 random kernels on all
-# executors and on the evaluator of tests/oracle, of which each part is reported when it is through. NKI_MLIR_FUZZ_SEED=number repeats a run. Then random
-# inputs of each entry, NKI_MLIR_FUZZ_SECONDS each, of which a table says how many were accepted and executed.
+# executors and on the evaluator of tests/oracle, of which each part is reported when it is through. NKI_MLIR_FUZZ_SEED=number
+# repeats a run. Then random inputs of each entry, NKI_MLIR_FUZZ_SECONDS each, of which a table says how many were accepted and executed.
 fuzz: setup
 	HYPOTHESIS_PROFILE=fuzz NKI_MLIR_FUZZ_SEED=$${NKI_MLIR_FUZZ_SEED:-$$(date +%s)} $(BIN)/python -m pytest -vv -n $(JOBS) \
 		-m fuzz tests
@@ -66,6 +66,7 @@ faults: setup
 # The worst error of each scalar function and conversion, over 10^7 values of float32: 20 minutes. `make docs` writes the page.
 numerics: setup
 	$(BIN)/python -m tools.numeric_errors
+
 # Random faults in copies of passes, executors and checkers, of which the tests of each module find at least 95 in 100, or
 # tools/mutation_survivors.txt says why not. COUNT=100 is a sample, which takes an hour.
 mutation: setup

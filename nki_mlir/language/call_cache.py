@@ -19,6 +19,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.environment import EnvironmentVariable
 from nki_mlir.language.arguments import Bound
 from nki_mlir.language.closure_state import ClosureState
+from nki_mlir.language.results import DETACHED
 from nki_mlir.language.specialization import Specialization
 
 MOST = 1000                     # captures of one kernel, where the environment says nothing
@@ -167,12 +168,13 @@ def defaults_of(function: FunctionType, missing: int) -> tuple[object, ...]:
 class ArrayRun:
     """A captured kernel on arrays, on the JIT: all that is left is to make the results' memory and run."""
 
-    def __init__(self, capture: Specialization) -> None:
+    def __init__(self, capture: Specialization, mode: str) -> None:
         self.program, self.inputs = capture.program("jit"), len(capture.inputs)
         self.makers: list[Callable[[], np.ndarray]] = [
             partial(make, s.shape, s.dtype.numpy) for s, make in zip(capture.shared, capture.makers)]
         self.results = [r.input if r.shared is None else self.inputs + r.shared for r in capture.results]
         self.updated = [r.input for r in capture.results if r.input is not None]
+        self.detached = self.updated if mode in DETACHED else []
         self.is_one = capture.structure == "one"
 
     def fits(self, arrays: Sequence[np.ndarray]) -> bool:
@@ -183,6 +185,8 @@ class ArrayRun:
         shared = [make() for make in self.makers]
         self.program(arrays, shared)
         memory = [*arrays, *shared]
+        for k in self.detached:
+            memory[k] = memory[k].copy()
         if self.is_one:
             return memory[self.results[0]]                  # type: ignore[index]
         return tuple([memory[k] for k in self.results])     # type: ignore[index]

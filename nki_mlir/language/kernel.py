@@ -378,9 +378,8 @@ class Kernel(Derived):
             spec.program(on)(inputs, shared)
             if spec.left_out:
                 spec.report_left_out()
-            quick = on == "jit" and spec.repeats and (not changed or self.mode == "auto")
-            if quick and (way := self.way()) not in call.runs:
-                call.runs[way] = ArrayRun(spec)
+            if on == "jit" and spec.repeats and (way := self.way()) not in call.runs:
+                call.runs[way] = ArrayRun(spec, self.mode)
         else:
             from nki_mlir.targets.interpreter.unwritten import tracked  # start-up: imported on first use
             seen = [tracked(a, s.name) for a, s in zip(shared, spec.shared)]

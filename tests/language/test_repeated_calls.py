@@ -50,6 +50,21 @@ def short_calls(kernel):
     return [run for call in kernel.specializations.calls() for run in call.runs.values()]
 
 
+def doubled(x, out: nt.mutable_tensor):
+    nl.store(out, nl.load(x) * 2.0)
+
+
+@pytest.mark.parametrize("mode, apart", [("auto", False), ("trace", False), ("baremetal", True), ("benchmark", True)])
+def test_a_call_that_writes_a_parameter_is_short_in_each_mode(mode, apart, capsys):
+    kernel = nki.jit(doubled, mode=mode)
+    out = np.zeros((4, 8), np.float32)
+    results = [kernel(numbers(4, 8) + k, out) for k in range(4)]
+    assert len(short_calls(kernel)) == 1
+    assert [np.shares_memory(result, out) for result in results] == [not apart] * 4
+    for k, result in enumerate(results):
+        assert np.array_equal(result, (numbers(4, 8) + (k if apart else 3)) * 2)
+
+
 def numbers(*shape):
     return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
 
