@@ -5,6 +5,8 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 
+NO_ROOM = "failed to map segment"       # as the loader says it of a shared object
+
 
 def command(module: str) -> Callable[[], int]:
     """The function that imports a command and runs it."""
@@ -15,7 +17,12 @@ def command(module: str) -> Callable[[], int]:
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return 130
-        except MemoryError as error:
+        except (MemoryError, ImportError) as error:
+            if isinstance(error, ImportError):
+                line = next((line for line in str(error).split("\n") if NO_ROOM in line), "")
+                if not line:
+                    raise
+                error = MemoryError(f"a module does not load, {line}")
             from nki_mlir.cli.command import fail_of_memory  # start-up: imported on first use
             return fail_of_memory(error)
     return run

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nki_mlir.cli import command
+from nki_mlir.cli import command, entry
 from nki_mlir.targets.neuron import profile
 
 ROOT = Path(__file__).parent.parent.parent
@@ -33,6 +33,19 @@ def test_too_little_memory_is_an_error(capsys):
     assert capsys.readouterr().err == (
         "error: the machine has too little memory: Unable to allocate 30.5 GiB for an array [NKI-MEMORY]\n"
         "  fix: give smaller tensors, or raise the limit of the process (ulimit -v)\n")
+
+
+def test_a_library_for_which_there_is_no_room_is_an_error(capsys, monkeypatch):
+    def import_module(name):
+        raise ImportError("numpy does not load:\nlib/_core.so: failed to map segment from shared object\nsee there")
+    monkeypatch.setattr(entry, "import_module", import_module)
+    assert entry.opt() == 1
+    assert capsys.readouterr().err.startswith(
+        "error: the machine has too little memory: a module does not load, lib/_core.so: failed to map segment from "
+        "shared object [NKI-MEMORY]\n")
+    monkeypatch.setattr(entry, "import_module", lambda name: exec("import a_module_that_is_missing"))
+    with pytest.raises(ImportError, match="No module named 'a_module_that_is_missing'"):
+        entry.opt()
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no full device")
