@@ -7,12 +7,14 @@ but one ``--disable-dge`` says in profiles who writes descriptors.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.language.kernel import is_array, plain_index_errors
+from nki_mlir.language.results import DETACHED
 
 if TYPE_CHECKING:
     from nki_mlir.language.measuring import MeasuredKernel
@@ -249,6 +251,8 @@ class Decorators:
             if not is_array(value) and kind.__module__.split(".")[0] in ("torch", "jax", "jaxlib"):
                 raise SimulationArgument(kind=kind.__name__).here()
         chosen = self.kernel_of(kernel)
+        if chosen.mode in DETACHED:             # the simulator updates arrays in place, whatever a launch would do
+            chosen = replace(chosen, mode="simulation")
         with plain_index_errors():
             return chosen.run(args, kwargs, chosen.executor or self.simulator)
 

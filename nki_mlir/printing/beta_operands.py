@@ -12,7 +12,7 @@ from nki_mlir.printing.tile_text import shape_text
 from nki_mlir.scalar.dtypes import BY_NAME, DType
 
 
-class Named(Protocol):
+class NamedHandle(Protocol):
     """What a line's name stands for."""
 
     shape: tuple[int, ...]
@@ -23,7 +23,7 @@ class Named(Protocol):
     def definition(self) -> str: ...
 
 
-Tensors = Mapping[str, Named]
+Tensors = Mapping[str, NamedHandle]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ def baremetal(kernel=None, **kwargs) -> Any:
             its MLIR), profile (a folder for what docs/profile.md describes); others as of jit
 
     Result:
-        A kernel on NumPy arrays.
+        A kernel on NumPy arrays, whose results share no memory with its arguments.
 
     Errors:
         A kernel that does not compile to instruction streams where a file is named is an error.
