@@ -201,11 +201,11 @@ def _text(node: ast.expr, tensors: Tensors) -> str:
 
 def _transfer(target: BetaOperand, given: Keywords, tensors: Tensors) -> str:
     target, source = _paired([target, operand(given.pop("src"), tensors)])
-    mode = f", mode={ast.unparse(given['oob_mode']).replace('nisa.', 'nisa.')}" if "oob_mode" in given else ""
     given.pop("engine", None)               # who triggers a transfer is not said
-    if source.in_hbm and not target.in_hbm and not mode:
+    bounded = "oob_mode" in given
+    if source.in_hbm and not target.in_hbm and not bounded:
         return _assigned(target, f"nl.load({source}, dtype={dtype_text(target.dtype)})")
-    if target.in_hbm and not source.in_hbm and not mode:
+    if target.in_hbm and not source.in_hbm and not bounded:
         return f"nl.store({target}, {source})"
     arguments = [f"dst={target}", f"src={source}", *(f"{k}={ast.unparse(v)}" for k, v in given.items())]
     return f"nisa.dma_copy({', '.join(arguments)})"
