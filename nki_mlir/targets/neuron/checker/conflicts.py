@@ -51,7 +51,7 @@ class CellHistory:
 
     def __init__(self, cells: int, number: int, writes: tuple[MemoryAccess, ...] = (),
                  reads: dict[object, MemoryAccess] | None = None) -> None:
-        self.cells, self.number, self.writes, self.reads = cells, number, writes, dict(reads or ())
+        self.cells, self.number, self.writes, self.reads = cells, number, writes, dict(reads) if reads else {}
 
 
 class BytesOfRows(NamedTuple):
@@ -161,7 +161,8 @@ class Cells:
             found, times = np.unique(numbers, return_counts=True)
             return [(self.histories[number], count) for number, count in zip(found.tolist(), times.tolist())]
         counts = np.bincount(numbers)
-        return [(self.histories[number], int(counts[number])) for number in counts.nonzero()[0].tolist()]
+        found = counts.nonzero()[0]
+        return [(self.histories[number], count) for number, count in zip(found.tolist(), counts[found].tolist())]
 
     def begin(self, footprint: ByteFootprint, past: Sequence[tuple[CellHistory, int]], access: MemoryAccess) -> None:
         """An access writes all cells that a footprint touches; ``past`` is what they have ``at`` it."""
@@ -239,14 +240,15 @@ class Conflicts:
         past = memory.at(footprint)
         lane, clock = event.lane, event.clock
         unordered: set[tuple[MemoryAccess, bool]] = set()
+        ended = list(clock)
+        ended[lane] = event.index - 1           # an engine completes its instructions in order
         for history, _ in past:
             for access in history.writes:
-                if not (access.number < event.index if access.lane == lane else access.number <= clock[access.lane]):
+                if access.number > ended[access.lane]:
                     unordered.add((access, True))
             if writes:
                 for access in history.reads.values():
-                    if not (access.number < event.index if access.lane == lane
-                            else access.number <= clock[access.lane]):
+                    if access.number > ended[access.lane]:
                         unordered.add((access, False))
         found = list(self.conflicts(event, footprint, writes, unordered)) if unordered else []
         at = (event.queue_lane, event.queue_index) if event.queue_lane >= 0 else (lane, event.index)

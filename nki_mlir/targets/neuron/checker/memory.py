@@ -87,12 +87,13 @@ class Operands:
         if known is not None:
             return known
         reads, writes = {name for name, _ in op.sources()}, {name for name, _ in op.targets()}
+        table = op.addressed_by_data
         touches = []
         for field, tile in op.operands():
-            read, written = field.name in reads, field.name in writes
+            name = field.name
+            read, written = name in reads, name in writes
             # Of a table data choose the elements that count; with zeros a mask has left out others.
-            whole = read and field.name != op.addressed_by_data and FRESH not in op.extra and not (
-                op.addressed_by_data and written)
+            whole = read and name != table and not (table and written) and FRESH not in op.extra
             touches.append(OperandTouch(self.footprint(core, tile, event), read, written, whole))
         if not event.values:
             self.of_op[core, op] = touches
@@ -209,24 +210,28 @@ class MemoryCheck:
                    if memory[0] not in ("input", "constant")}
         for event, operands in touches:
             live = buffers[event.core]
-            for footprint, _, _, _ in operands if live.known else ():
-                if footprint.memory[0] in (SBUF, PSUM):
-                    self.look_at_buffer(event, footprint, live, written[footprint.memory])
-            for footprint, _, _, whole in operands:
-                if whole and footprint.symbolic is None and footprint.initialised < live.begun_around(footprint) and (
-                        flags := written.get(footprint.memory)) is not None:
+            if live.known:
+                for footprint, _, _, _ in operands:
+                    if footprint.memory[0] in (SBUF, PSUM):
+                        self.look_at_buffer(event, footprint, live, written[footprint.memory])
+            targets = []
+            for footprint, _, writes, whole in operands:
+                begun = live.begun_around(footprint)
+                if footprint.initialised >= begun or (flags := written.get(footprint.memory)) is None:
+                    continue
+                if writes:              # what an operation reads, it reads first
+                    targets.append((flags, footprint, begun))
+                if whole and footprint.symbolic is None:
                     at = flags.first_unwritten(footprint)
                     if at is None:
-                        footprint.initialised = live.begun_around(footprint)
+                        footprint.initialised = begun
                     elif id(event.instruction) not in self.seen and len(self.unwritten) < self.limit:
                         self.seen.add(id(event.instruction))
                         self.unwritten.append(UnwrittenByte(event, footprint.memory, *at))
-            for footprint, _, writes, _ in operands:
-                if writes and footprint.initialised < live.begun_around(footprint) and (
-                        flags := written.get(footprint.memory)) is not None:
-                    flags.view(footprint)[...] = True
-                    if footprint.symbolic is None:
-                        footprint.initialised = live.begun_around(footprint)
+            for flags, footprint, begun in targets:
+                flags.view(footprint)[...] = True
+                if footprint.symbolic is None:
+                    footprint.initialised = begun
 
     def look_at_buffer(self, event: Event, footprint: ByteFootprint, live: LiveBuffers, written: WrittenBytes) -> None:
         """Whether an access of on-chip memory lies in a live buffer; one that begins has nothing written."""
