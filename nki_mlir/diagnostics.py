@@ -16,7 +16,7 @@ from nki_mlir.files import is_known_source
 
 
 class Location(NamedTuple):
-    """A place in a source file: line from 1, column from 0 as Python counts them."""
+    """A place in a source file: line from 1, column from 0 as Python counts them; line 0 is the file as a whole."""
 
     file: str
     line: int
@@ -25,7 +25,7 @@ class Location(NamedTuple):
     origin: str = ""            # of a linked program: the graph's operation or the kernel, as in "kernel softmax"
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column + 1}"
+        return f"{self.file}:{self.line}:{self.column + 1}" if self.line else self.file
 
 
 # The warnings that were, as Python keeps them for a module.

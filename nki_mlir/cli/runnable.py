@@ -20,6 +20,7 @@ from nki_mlir.cli.source import (
     SourceError,
     decoded,
     display_name,
+    errors_of_file,
     is_graph_text,
     load_kernel,
     load_libraries,
@@ -144,15 +145,16 @@ def runnable(source: str, positional: list[object], keywords: dict[str, object],
     if grid:
         raise SourceError("--grid is for kernels: a module has its own")
     name, data = display_name(source), read_bytes(source)
-    programs = programs_of(data, name)
-    if programs:
-        if target:
-            raise SourceError("--target is too late: instruction streams are made for one")
-        return StreamsSource(programs, positional, keywords)
-    text = decoded(data, name)
-    if is_graph_text(text):
-        return GraphSource(text, positional, name)
-    return ModuleSource(read_module(text, name), positional, keywords, target)
+    with errors_of_file(name):
+        programs = programs_of(data, name)
+        if programs:
+            if target:
+                raise SourceError("--target is too late: instruction streams are made for one")
+            return StreamsSource(programs, positional, keywords)
+        text = decoded(data, name)
+        if is_graph_text(text):
+            return GraphSource(text, positional, name)
+        return ModuleSource(read_module(text, name), positional, keywords, target)
 
 
 def programs_of(data: bytes, name: str) -> "list[Program]":
@@ -218,12 +220,15 @@ class ModuleSource(Runnable):
     def __init__(self, module: "Module", positional: list[object], keywords: dict[str, object],
                  target: str | None = None) -> None:
         from nki_mlir.dialects.kernel_function import the_kernel  # start-up: loads MLIR
+        from nki_mlir.dialects.source_locations import errors_at
         if target:
             set_target(module, target)
         self.kernel_module = module
         check_declared(module)
-        check_bytes([(a.name, a.shape, a.dtype) for a in the_kernel(module).shared if a.dtype is not None])
-        self.inputs = inputs_for([(a.name, a.shape, a.dtype) for a in the_kernel(module).inputs], positional, keywords)
+        kernel = the_kernel(module)
+        with errors_at(kernel.op):
+            check_bytes([(a.name, a.shape, a.dtype) for a in kernel.shared if a.dtype is not None])
+            self.inputs = inputs_for([(a.name, a.shape, a.dtype) for a in kernel.inputs], positional, keywords)
 
     def run(self, on: str) -> Results:
         return run_module(self.kernel_module, self.inputs, on)

@@ -5,7 +5,8 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,6 +152,15 @@ def tell(context: "Context", met: Callable[[str, int, str], None]) -> None:
         met(kind, int(found[1]) if found else 1, diagnostic.message)
         return True
     context.attach_diagnostic_handler(handle)
+
+
+@contextmanager
+def errors_of_file(name: str) -> Iterator[None]:
+    """Errors that are raised within name the file, where they have no line."""
+    try:
+        yield
+    except NkiMlirError as error:
+        raise renamed(error.located(Location(name, 0, 0)), name) from None
 
 
 def renamed(error: NkiMlirError, name: str) -> NkiMlirError:

@@ -68,7 +68,8 @@ def translate(options: argparse.Namespace) -> str | bytes:
     if options.assemble:
         return assembled(source.read_text(options.source), source.display_name(options.source), options.check_streams)
     if options.disassemble:
-        return neuron.disassemble(source.read_bytes(options.source))
+        with source.errors_of_file(source.display_name(options.source)):
+            return neuron.disassemble(source.read_bytes(options.source))
     from nki_mlir.cli import lowering  # start-up: loads MLIR
     command = opt.parse_options([options.source, *(["--target", options.target] if options.target else []),
                                  *(f"--arg={text}" for text in options.arg), "--grid", options.grid])

@@ -14,7 +14,7 @@ from nki_mlir.bindings import Module, Operation, Type, ir
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.attributes import MalformedAttribute, read_value
-from nki_mlir.dialects.source_locations import errors_at
+from nki_mlir.dialects.source_locations import errors_at, location_of
 from nki_mlir.machine import DEFAULT_TARGET
 from nki_mlir.scalar.dtypes import BY_MLIR, DType
 
@@ -77,7 +77,8 @@ def the_kernel(module: Module, name: str | None = None) -> KernelFunction:
     chosen = [f for f in functions if name in (None, f.name)]
     if len(chosen) != 1:
         names = ", ".join(f.name for f in functions) or "none"
-        raise BadSignature(what=f"the module has {len(functions)} functions ({names}); say which one to use")
+        error = BadSignature(what=f"the module has {len(functions)} functions ({names}); say which one to use")
+        raise error.located(location_of(functions[1].op if len(chosen) > 1 else module.operation))
     return chosen[0]
 
 

@@ -90,6 +90,49 @@ def test_text_that_is_no_kernel(text, tmp_path, capsys):
         assert status == 1 and errors.startswith(f"{file}:"), errors
 
 
+ISA_HEADER = """\
+.nki_isa 1
+.kernel f
+.target trn2
+.sbuf 0 of 212984
+.psum 0 of 16384
+.output out fp32[65536,4096] 0
+"""
+# a file's name and content; options of nki-run; the first line of the error behind the file's name
+NAMED = {
+    "no function": ("m.mlir", "\nmodule {}\n", [],
+                    ":2:1: error: the module has 0 functions (none); say which one to use [NKI-SIGNATURE]"),
+    "nothing": ("m.mlir", "", [], ": error: the module has 0 functions (none); say which one to use [NKI-SIGNATURE]"),
+    "two functions": ("m.mlir", "func.func @a() { return }\n  func.func @b() { return }\n", [],
+                      ":2:3: error: the module has 2 functions (a, b); say which one to use [NKI-SIGNATURE]"),
+    "large input": ("m.mlir", 'module {\n  func.func @f(%x: memref<65536x4096xf32, "hbm">) { return }\n}\n', [],
+                    ":2:3: error: arg0 take 1,073,741,824 bytes, 536,870,912 are allowed for tensors that a file declares "
+                    "[NKI-INPUT-MEMORY]"),
+    "large output of streams": ("m.nkiasm", ISA_HEADER, [],
+                                ": error: out take 1,073,741,824 bytes, 536,870,912 are allowed for tensors that a file "
+                                "declares [NKI-INPUT-MEMORY]"),
+    "an input of another name": ("m.nkiasm", ISA_HEADER.replace("65536", "1"), ["--arg", "y=4x4xf32"],
+                                 ": error: there is no input 'y' [NKI-ARG]"),
+}
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_what_is_wrong_with_a_file__names_the_file(case, tmp_path, capsys):
+    name, text, options, said = NAMED[case]
+    file = tmp_path / name
+    file.write_text(text)
+    assert run_command.main([*options, str(file)]) == 1
+    assert capsys.readouterr().err.splitlines()[0] == f"{file}{said}"
+
+
+def test_a_binary_that_is_not_valid__names_the_file(tmp_path, capsys):
+    file = tmp_path / "m.nkibin"
+    file.write_bytes(bytes(64))
+    assert translate.main(["--disassemble", str(file)]) == 1
+    assert capsys.readouterr().err.startswith(
+        f"{file}: error: the binary is not valid: it does not start with the container's magic number [NKI-BINARY]\n")
+
+
 def test_missing_file(capsys):
     assert opt.main(["/nonexistent/x.mlir"]) == 1
     assert "cannot read /nonexistent/x.mlir" in capsys.readouterr().err

@@ -262,7 +262,8 @@ def read_program(module: Module) -> Program:
     """The program of a module; raises ``NotAProgram`` or ``MalformedAttribute``."""
     programs = [op for op in module.body.operations if op.operation.name == "isa.program"]
     if len(programs) != 1:
-        raise NotAProgram(what=f"the module has {len(programs)} programs")
+        raise NotAProgram(what=f"the module has {len(programs)} programs").located(location_of(
+            programs[1].operation if programs else module.operation))
     attributes = programs[0].operation.attributes
     program = Program(attributes["kernel"].value, attributes["target"].value,
                       sbuf_bytes=attributes["sbuf_bytes"].value, psum_bytes=attributes["psum_bytes"].value,
