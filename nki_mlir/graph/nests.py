@@ -181,7 +181,7 @@ def with_exact_extremes(node: Node) -> Node:
     """The expression with extremes of integers, which engines compute in float32, as comparisons and choices."""
     def change(one: Node) -> Node | None:
         if isinstance(one, Alu) and one.fn in ("maximum", "minimum") and one.dtype is INT32:
-            a, b = map(with_exact_extremes, one.args)
+            a, b = one.args
             return chosen(compared("greater" if one.fn == "maximum" else "less", a, b), a, b)
         return None
     return rebuilt(node, change)

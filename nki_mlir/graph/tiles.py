@@ -35,6 +35,7 @@ from nki_mlir.waist.expression import (
     Position,
     converted,
     forms_of,
+    operands_first,
 )
 from nki_mlir.waist.tile_operand import TileOperand
 from nki_mlir.waist.writer import IterationSpace, OperandView, ScalarBody, Writer
@@ -203,7 +204,7 @@ class Tiles:
         """dst = body, of each element of src, whose dim k goes along dim ``order[k]`` of dst."""
         axes = tuple(range(len(dst.shape)))
         self.writer.generic(IterationSpace(len(axes)), [self.view(src, order or axes)], [self.view(dst, axes)],
-                            body.dtype, lambda s, ins, outs: [expression(body, s, ins, outs, {})])
+                            body.dtype, lambda s, ins, outs: [expression(body, s, ins, outs)])
 
     def fill(self, dst: Tile, value: float, axes: tuple[int, ...]) -> None:
         """Start a fold, whose result goes along ``axes``: both have one view of it."""
@@ -259,7 +260,7 @@ class Tiles:
         kept = tuple(a for a in axes if a not in reduced)
         target = self.writer.view(output, axes, self.symbols, reduced) if reduced else self.view(output, kept)
         self.writer.generic(loops, views, [target], body.dtype,
-                            lambda s, ins, outs: [expression(body, s, ins, outs, {})], forms_of(body))
+                            lambda s, ins, outs: [expression(body, s, ins, outs)], forms_of(body))
 
 
 def loaded_axes(operand: TileOperand, extents: Sequence[int], first: int) -> tuple[int, ...]:
@@ -267,10 +268,10 @@ def loaded_axes(operand: TileOperand, extents: Sequence[int], first: int) -> tup
     return (first, *(a for a, n in enumerate(extents) if a != first and operand.moves(a)))
 
 
-def expression(node: Node, s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value], known: dict[Node, Value]
-               ) -> Value:
+def expression(body: Node, s: ScalarBody, ins: Sequence[Value], outs: Sequence[Value]) -> Value:
     """An expression as scalar operations; equal subtrees once."""
-    if node not in known:
+    known: dict[Node, Value] = {}
+    for node in operands_first(body):
         match node:
             case Input(index=k):
                 value = ins[k]
@@ -281,13 +282,13 @@ def expression(node: Node, s: ScalarBody, ins: Sequence[Value], outs: Sequence[V
             case Position(form=form, dtype=dtype):
                 value = ScalarBody(s.create, s.make, dtype, s.symbols).position(form)
             case Convert(dtype=dtype, value=inner):
-                value = s.convert(expression(inner, s, ins, outs, known), inner.dtype, dtype)
+                value = s.convert(known[inner], inner.dtype, dtype)
             case Activation(fn=fn, value=inner):
-                value = s.activation(fn, expression(inner, s, ins, outs, known))
+                value = s.activation(fn, known[inner])
             case Alu(fn=fn, args=args):
-                value = s.alu(fn, *(expression(a, s, ins, outs, known) for a in args))
+                value = s.alu(fn, *(known[a] for a in args))
         known[node] = value
-    return known[node]
+    return known[body]
 
 
 # -- registers ---------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from nki_mlir.dialects.nki.elementwise import select_compute
 from nki_mlir.dialects.op import NisaOp
 from nki_mlir.machine import Engine
 from nki_mlir.scalar.alu import ALU
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT16, FLOAT32, UINT8, UINT16, UINT32, DType
+from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, UINT8, UINT16, UINT32, DType
 from nki_mlir.selection.emitter import GPSIMD, SCALAR, VECTOR, Emitter
 from nki_mlir.waist.expression import (
     Activation,
@@ -39,10 +39,12 @@ from nki_mlir.waist.expression import (
     alu,
     children,
     converted,
+    operands_first,
 )
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
 ON_GPSIMD = ("rsqrt", "power")          # functions that only GpSimd computes with full precision
+DEEP = 32                               # levels of an expression whose instructions are chosen at once
 UNSIGNED = {1: UINT8, 2: UINT16, 4: UINT32}
 Candidate = tuple[type[NisaOp], Engine, dict[str, Any]]
 Step = tuple[Node, str, Node | None, bool]              # value, function, scalar operand, whether it is on the left
@@ -57,10 +59,16 @@ class Cover:
     def __init__(self, emitter: Emitter, nest: TileNest, bring: Callable[[TileOperand], TileOperand]) -> None:
         self.emitter, self.nest, self.extents, self.bring = emitter, nest, nest.extents, bring
         self.known: dict[Node, TileOperand] = {}            # what is in a buffer already
+        self.known_axes: dict[Node, frozenset[int]] = {}
 
     # -- shapes --------------------------------------------------------------------------------------------------------
     def axes(self, node: Node) -> frozenset[int]:
         """The free axes along which a value changes."""
+        if node not in self.known_axes:
+            self.known_axes[node] = self.axes_of(node)
+        return self.known_axes[node]
+
+    def axes_of(self, node: Node) -> frozenset[int]:
         free = range(1, len(self.extents))
         match node:
             case Input(index=k):
@@ -79,6 +87,17 @@ class Cover:
         return isinstance(node, Constant) or (bool(axes) and not self.axes(node))
 
     # -- values --------------------------------------------------------------------------------------------------------
+    def in_parts(self, body: Node) -> "Cover":
+        """Instructions are chosen from a result down to its operands. In a deep expression, values in between are
+        computed first, so that the depth of its choices has a limit."""
+        depth: dict[Node, int] = {}
+        for node in operands_first(body):
+            depth[node] = 1 + max([depth[child] for child in children(node)], default=0)
+            if depth[node] >= DEEP and isinstance(node, Alu) and node is not body and node.dtype is not BOOL:
+                depth[node] = 1
+                self.value(node)
+        return self
+
     def value(self, node: Node) -> TileOperand:
         """A buffer that holds the value, in its dtype."""
         if node not in self.known:

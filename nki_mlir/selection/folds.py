@@ -86,13 +86,14 @@ def _reduction(selector: Selector, nest: TileNest, fresh: bool) -> None:
         if fn == "add" and isinstance(element, Convert) and element.value.dtype.is_integer:
             operand = element.value                             # a sum of integers is exact, one of float32 is not
         filled = cover.buffer(operand.dtype, everything)
-        cover.assign(operand, filled.tile(nest.extents), everything)
+        cover.in_parts(operand).assign(operand, filled.tile(nest.extents), everything)
         identity = ALU[fn].identity(operand.dtype)
         assert identity is not None
         src = masks.replaced(selector, nest, filled.tile(nest.extents), float(identity))
     else:
         emitter.bound(nest.extents, nest.limits)
-        src = selector.cover(nest).read(element, element.dtype, everything, widened=ALU[fn].group == "bitwise")
+        src = selector.cover(nest).in_parts(element).read(element, element.dtype, everything,
+                                                          widened=ALU[fn].group == "bitwise")
     dst = nest.output.tile(counts)
     if fresh and nest.output.on_chip and flags is None:
         return reduce_tile(selector, nest, fn, src, dst, element.dtype)

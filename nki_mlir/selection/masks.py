@@ -47,7 +47,7 @@ def select(selector: Selector, nest: TileNest) -> None:
     selector.emitter.bound((), ())
     if is_copy(nest.body) and _by_dma(nest):
         return boxes(selector, nest, nest.output, nest.inputs[0])
-    result = cover(selector, nest).value(nest.body)
+    result = cover(selector, nest).in_parts(nest.body).value(nest.body)
     if nest.output.on_chip and contains(selector.interval, nest.output.tile(nest.extents)):
         return write_where(selector.emitter, nest.output.tile(nest.extents), result.tile(nest.extents),
                            predicate(selector, nest).tile(nest.extents))

@@ -40,7 +40,7 @@ class Selector:
                 self.elementwise(part)
             return None
         axes = frozenset(range(1, len(nest.extents)))
-        cover = self.cover(nest)
+        cover = self.cover(nest).in_parts(nest.body)
         if nest.output.on_chip:
             return cover.assign(nest.body, nest.output.tile(nest.extents), axes)
         return self.emitter.copy(nest.output.tile(nest.extents), cover.value(nest.body).tile(nest.extents))
@@ -77,7 +77,7 @@ class Selector:
     def converted(self, operand: TileOperand, nest: TileNest, node: Node) -> TileOperand:
         """A buffer with an expression of one operand, ``Input`` 0 of ``node``."""
         single = replace(nest, inputs=(operand,)).with_body(node)
-        return self.cover(single).value(node)
+        return self.cover(single).in_parts(node).value(node)
 
 
 # -- transposes --------------------------------------------------------------------------------------------------------

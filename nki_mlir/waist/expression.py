@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The body of a nest as a tree of plain values: what instructions are chosen from.
 
-Equal subtrees are equal objects for dictionaries, which is how an instruction's result is used again. ``Nest.body`` has
-the tree of a nest's steps, ``Nest.with_body`` the steps of a tree.
+Equal subtrees are one object, which is how an instruction's result is used again. ``Nest.body`` has the tree of a
+nest's steps, ``Nest.with_body`` the steps of a tree.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -16,23 +17,35 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import INT32, DType, convert
 
 
-@dataclass(frozen=True)
-class Input:
+class Interned(type):
+    """Gives one object for equal expressions. What a graph uses twice is a subtree twice, and in each of them again:
+    to compare and walk trees as values would cost time exponential in their depth."""
+
+    objects: WeakValueDictionary[tuple[object, ...], object] = WeakValueDictionary()
+
+    def __call__(cls, *args: Any, **keywords: Any) -> Any:
+        node = super().__call__(*args, **keywords)
+        key = (cls, *[getattr(node, one.name) for one in fields(node) if one.compare])
+        return Interned.objects.setdefault(key, node)
+
+
+@dataclass(frozen=True, eq=False)
+class Input(metaclass=Interned):
     """The element of an input."""
 
     dtype: DType
     index: int
 
 
-@dataclass(frozen=True)
-class Output:
+@dataclass(frozen=True, eq=False)
+class Output(metaclass=Interned):
     """The element that the output holds before."""
 
     dtype: DType
 
 
-@dataclass(frozen=True)
-class Constant:
+@dataclass(frozen=True, eq=False)
+class Constant(metaclass=Interned):
     """A number; 0.0 and -0.0 are two, and NaN is equal to itself."""
 
     dtype: DType
@@ -43,22 +56,22 @@ class Constant:
         object.__setattr__(self, "text", repr(self.value))
 
 
-@dataclass(frozen=True)
-class Position:
+@dataclass(frozen=True, eq=False)
+class Position(metaclass=Interned):
     """The value of an affine form at the current iteration."""
 
     form: Linear
     dtype: DType = INT32
 
 
-@dataclass(frozen=True)
-class Convert:
+@dataclass(frozen=True, eq=False)
+class Convert(metaclass=Interned):
     dtype: DType
     value: "Node"
 
 
-@dataclass(frozen=True)
-class Alu:
+@dataclass(frozen=True, eq=False)
+class Alu(metaclass=Interned):
     """An ALU operation; its operands and its result have the dtype."""
 
     dtype: DType
@@ -66,8 +79,8 @@ class Alu:
     args: tuple["Node", ...]
 
 
-@dataclass(frozen=True)
-class Activation:
+@dataclass(frozen=True, eq=False)
+class Activation(metaclass=Interned):
     dtype: DType
     fn: str
     value: "Node"
@@ -91,10 +104,29 @@ def is_copy(body: Node) -> bool:
 
 
 def below(node: Node) -> Iterator[Node]:
-    """A node and all that it is computed from."""
-    yield node
-    for child in children(node):
-        yield from below(child)
+    """A node and all that it is computed from, each once."""
+    seen, waiting = {node}, [node]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        for child in reversed(children(one)):
+            if child not in seen:
+                seen.add(child)
+                waiting.append(child)
+
+
+def operands_first(node: Node) -> list[Node]:
+    """The nodes of ``below``, each behind those that it is computed from."""
+    order: dict[Node, None] = {}
+    waiting = [node]
+    while waiting:
+        one = waiting[-1]
+        missing = [child for child in children(one) if child not in order]
+        if missing:
+            waiting.extend(reversed(missing))
+        else:
+            order[waiting.pop()] = None
+    return list(order)
 
 
 def inputs_of(node: Node) -> set[int]:
@@ -112,15 +144,18 @@ def reads_output(node: Node) -> bool:
 
 
 def rebuilt(node: Node, change: Callable[[Node], Node | None]) -> Node:
-    """The tree with the subtrees exchanged for which ``change`` gives another."""
-    if (other := change(node)) is not None:
-        return other
-    match node:
-        case Convert() | Activation():
-            return replace(node, value=rebuilt(node.value, change))
-        case Alu():
-            return replace(node, args=tuple(rebuilt(a, change) for a in node.args))
-    return node
+    """The tree with other nodes where ``change`` gives one; it is called from the leaves on, once for each node."""
+    known: dict[Node, Node] = {}
+    for one in operands_first(node):
+        match one:
+            case Convert() | Activation():
+                same: Node = replace(one, value=known[one.value])
+            case Alu():
+                same = replace(one, args=tuple([known[a] for a in one.args]))
+            case _:
+                same = one
+        known[one] = other if (other := change(same)) is not None else same
+    return known[node]
 
 
 def converted(value: Node, dtype: DType) -> Node:

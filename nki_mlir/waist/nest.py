@@ -29,6 +29,7 @@ from nki_mlir.waist.expression import (
     alu,
     converted,
     inputs_of,
+    operands_first,
     rebuilt,
 )
 
@@ -324,12 +325,13 @@ class ExpressionReader:
         self.known: dict[int, Node] = {}
 
     def value(self, number: int) -> Node:
-        if number not in self.known:
-            step, dtype = self.nest.step(number), self.nest.dtype_of(number)
-            if step is not None:
-                self.known[number] = self.step(step)
-            else:
-                self.known[number] = Input(dtype, number) if number < self.nest.first_output else Output(dtype)
+        for one in range(number + 1):           # a step comes behind those whose values it takes
+            if one not in self.known:
+                step, dtype = self.nest.step(one), self.nest.dtype_of(one)
+                if step is not None:
+                    self.known[one] = self.step(step)
+                else:
+                    self.known[one] = Input(dtype, one) if one < self.nest.first_output else Output(dtype)
         return self.known[number]
 
     def step(self, step: Step) -> Node:
@@ -350,13 +352,8 @@ class ExpressionReader:
 
 def _steps_of(body: Node, first_output: int, first_step: int) -> tuple[tuple[Step, ...], int]:
     """The steps of a tree, equal subtrees once, and the number of its value."""
-    known: dict[Node, int] = {}
+    number: dict[Node, int] = {}
     steps: list[Step] = []
-
-    def number(node: Node) -> int:
-        if node not in known:
-            known[node] = value(node)
-        return known[node]
 
     def add(step: Step) -> int:
         steps.append(step)
@@ -373,11 +370,12 @@ def _steps_of(body: Node, first_output: int, first_step: int) -> tuple[tuple[Ste
             case Position(form=form, dtype=dtype):
                 return add(Step("position", dtype, (), "", form))
             case Convert(dtype=dtype, value=inner):
-                return add(Step("convert", dtype, (number(inner),)))
+                return add(Step("convert", dtype, (number[inner],)))
             case Activation(dtype=dtype, fn=fn, value=inner):
-                return add(Step("activation", dtype, (number(inner),), fn))
+                return add(Step("activation", dtype, (number[inner],), fn))
             case Alu(dtype=dtype, fn=fn, args=args):
-                return add(Step("alu", dtype, tuple([number(a) for a in args]), fn))
+                return add(Step("alu", dtype, tuple([number[a] for a in args]), fn))
         raise TypeError(node)
-    result = number(body)
-    return tuple(steps), result
+    for node in operands_first(body):
+        number[node] = value(node)
+    return tuple(steps), number[body]

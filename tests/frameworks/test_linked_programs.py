@@ -131,6 +131,23 @@ def test_rows_that_are_taken_by_computed_numbers(count):
     same(program(A, numbers), [A[np.abs(numbers) % 7]], 0)
 
 
+@pytest.mark.parametrize("on", ["cpu", "isa"])
+def test_expressions_that_are_deep_and_use_values_twice(on):
+    """As trees they have 2^100 operations."""
+    def graph(a, numbers):
+        for level in range(100):
+            a, numbers = 0.5 * jnp.maximum(a * a, 0.5 - a), (numbers + (numbers ^ level)) & 1023
+        return a, numbers
+    numbers = np.arange(-48, 48, dtype=np.int32).reshape(8, 12)
+    part_of_a = np.clip(part(8, 12), -1, 1)
+    wanted, wanted_numbers = part_of_a, numbers
+    for level in range(100):
+        wanted = np.float32(0.5) * np.maximum(wanted * wanted, np.float32(0.5) - wanted)
+        wanted_numbers = (wanted_numbers + (wanted_numbers ^ level)) & 1023
+    program = LinkedProgram(lowered(graph, part_of_a, numbers), on)
+    same(program(part_of_a, numbers), [wanted, wanted_numbers], 0)
+
+
 @pytest.mark.parametrize("dtype", ["int32", "int16", "int8", "uint16", "uint8"])
 def test_quotients_and_remainders(dtype):
     limits = np.iinfo(dtype)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Expressions whose values are used more than once: walked as trees, these would have 2^200 nodes."""
+
+from nki_mlir.scalar.dtypes import FLOAT32, INT32
+from nki_mlir.waist.expression import Alu, Constant, Convert, Input, Node, Output, below, converted, inputs_of, rebuilt
+
+
+def doubled(times: int, start: Node) -> Node:
+    for _ in range(times):
+        start = Alu(FLOAT32, "add", (start, start))
+    return start
+
+
+def test_equal_expressions__are_one_object():
+    assert doubled(200, Input(FLOAT32, 0)) is doubled(200, Input(FLOAT32, 0))
+    assert doubled(200, Input(FLOAT32, 0)) is not doubled(200, Input(FLOAT32, 1))
+    assert Constant(FLOAT32, 0.0) is not Constant(FLOAT32, -0.0)
+    assert Constant(FLOAT32, float("nan")) is Constant(FLOAT32, float("nan"))
+    assert Constant(FLOAT32, 1.0) is not Constant(INT32, 1)
+    assert Convert(INT32, Output(FLOAT32)) is converted(Output(FLOAT32), INT32)
+
+
+def test_walks__meet_each_node_once():
+    body = Alu(FLOAT32, "multiply", (doubled(200, Input(FLOAT32, 3)), Input(FLOAT32, 5)))
+    assert len(list(below(body))) == 203
+    assert inputs_of(body) == {3, 5}
+
+
+def test_rebuilt__from_the_leaves_on():
+    seen = []
+
+    def change(node: Node) -> Node | None:
+        seen.append(node)
+        return Input(FLOAT32, 1) if isinstance(node, Input) else None
+    assert rebuilt(doubled(200, Input(FLOAT32, 0)), change) is doubled(200, Input(FLOAT32, 1))
+    assert seen == [Input(FLOAT32, 0), *(doubled(n, Input(FLOAT32, 1)) for n in range(1, 201))]
