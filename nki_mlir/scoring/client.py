@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,6 +32,7 @@ class Scorer:
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
+        self.stopped = False
 
     def start(self) -> None:
         """Have a worker that runs."""
@@ -39,10 +41,21 @@ class Scorer:
             self.process = subprocess.Popen([sys.executable, "-m", "nki_mlir.scoring.worker"], stdin=subprocess.PIPE,
                                             stdout=subprocess.PIPE, start_new_session=True,
                                             env=dict(os.environ, PYTHONPATH=path))
+        if self.stopped:                        # meanwhile
+            self.process.kill()
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request, as of ``worker``."""
+        """The answer to a request, as of ``worker``; raises ``CancelledError`` where another thread stops it."""
+        try:
+            return self.answer(request)
+        except BaseException:                   # the next request must not read the answer to this one
+            self.end()
+            raise
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         for _ in range(TRIES):
+            if self.stopped:
+                raise CancelledError
             self.start()
             assert self.process is not None
             to: IO[bytes] | None = self.process.stdin
@@ -58,6 +71,8 @@ class Scorer:
                 answer: dict[str, Any] = json.loads(line)
                 return answer
             self.end()
+        if self.stopped:
+            raise CancelledError
         return {"error": {"code": "NKI-SCORE-CRASH", "message": "the worker ended before it had a verdict",
                           "fix": "run the reference by itself", "location": ""}}
 
@@ -72,6 +87,13 @@ class Scorer:
     def close(self) -> None:
         """End the worker, which another candidate would start anew."""
         self.end()
+
+    def stop(self) -> None:
+        """Kill the worker while another thread waits for its answer; none is started any more."""
+        self.stopped = True
+        process = self.process
+        if process is not None:
+            process.kill()
 
     def end(self) -> None:
         """Kill the worker, and wait for its end."""

@@ -9,7 +9,7 @@ import json
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ class WorkerPool:
     def __init__(self, jobs: int = 1) -> None:
         self.jobs, self.threads = jobs, ThreadPoolExecutor(jobs)
         self.own, self.scorers = threading.local(), list[Scorer]()
+        self.stopped = False
 
     def submit(self, request: Request) -> "Future[Answer]":
         """The answer to come."""
@@ -60,6 +61,8 @@ class WorkerPool:
         if not hasattr(self.own, "scorer"):
             self.own.scorer = Scorer()
             self.scorers.append(self.own.scorer)
+            if self.stopped:                    # meanwhile
+                self.own.scorer.stop()
         answer: Answer = self.own.scorer.ask(request)
         return answer
 
@@ -68,10 +71,19 @@ class WorkerPool:
         for scorer in self.scorers:
             scorer.close()
 
+    def stop(self) -> None:
+        """End the candidates that are under way without a verdict."""
+        self.stopped = True
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        for scorer in list(self.scorers):
+            scorer.stop()
+
     def __enter__(self) -> "WorkerPool":
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: object, *exception: object) -> None:
+        if kind is not None:
+            self.stop()
         self.close()
 
 
@@ -210,6 +222,8 @@ def serve_lines(lines: Iterable[str], settings: Request, workers: "WorkerPool | 
     def reply_to(future: "Future[Answer]") -> None:
         try:
             reply(future.result())
+        except CancelledError:                  # Ctrl-C: nobody waits for the answer
+            pass
         except Exception as error:              # of the scheduler: its worker died too often
             reply({"error": reason_of(error)})
         finally:

@@ -13,7 +13,10 @@ class KeptScorer(Scorer):
     """One that others take where it would be closed."""
 
     def close(self):
-        idle.append(self)
+        if self.stopped:
+            self.end()
+        else:
+            idle.append(self)
 
 
 def kept_scorer():
