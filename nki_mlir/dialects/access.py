@@ -258,9 +258,10 @@ class Tile:
             self._layout = _layout(self.space, self.base_shape, self.base_dtype, self.access)
         return self._layout
 
-    def on(self, handle: object) -> "Tile":
-        """The same place of another buffer."""
-        tile = Tile(handle, self.space, self.base_shape, self.base_dtype, self.access, self.label)
+    def on(self, handle: object, label: str | None = None) -> "Tile":
+        """The same place of another buffer, which messages may call otherwise."""
+        tile = Tile(handle, self.space, self.base_shape, self.base_dtype, self.access,
+                    self.label if label is None else label)
         tile._layout = self.layout
         return tile
 

@@ -178,6 +178,12 @@ class Instruction:
     location: Location | None = None
     work: Work | None = field(default=None, compare=False, repr=False)
 
+    def work_of(self, op: Op) -> Work:
+        """What its operation ``op`` does, worked out once."""
+        if self.work is None:
+            self.work = op.work()
+        return self.work
+
 
 @cache
 def by_mnemonic() -> dict[str, type[Op] | type[Control]]:

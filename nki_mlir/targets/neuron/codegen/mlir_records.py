@@ -127,7 +127,7 @@ class _Reader:
 
         def tile(tile: Tile) -> Tile:
             buffer = self.buffers[tile.handle]
-            return replace(tile, handle=buffer, label=buffer.name or tile.label)
+            return tile.on(buffer, buffer.name or tile.label)
         return with_values(changed(op, tile), [self.values[s] for s in op.symbols])
 
     def loop(self, node: ForLoop) -> list[Loop]:

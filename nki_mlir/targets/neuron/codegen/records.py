@@ -219,8 +219,9 @@ def blocks(block: Block) -> Iterator[Block]:
     """The block and all inside of it."""
     yield block
     for node in block.nodes:
-        for inner in sub_blocks(node):
-            yield from blocks(inner)
+        if type(node) is not InstructionStep:
+            for inner in sub_blocks(node):
+                yield from blocks(inner)
 
 
 def copied(block: Block) -> Block:
@@ -245,8 +246,9 @@ def nodes_in(block: Block) -> Iterator[Any]:
     """The nodes of a block and all inside of them, in order."""
     for node in block.nodes:
         yield node
-        for inner in sub_blocks(node):
-            yield from nodes_in(inner)
+        if type(node) is not InstructionStep:
+            for inner in sub_blocks(node):
+                yield from nodes_in(inner)
 
 
 def steps_in(block: Block) -> Iterator[InstructionStep]:
@@ -269,6 +271,8 @@ def forget_addresses(code: Code) -> None:
 # -- numbers in place of an operation's symbols ------------------------------------------------------------------------
 def with_values(op: Op, symbols: Sequence[Value]) -> Op:
     """The operation with numbers in place of symbols; what is left is numbered anew, in the order given."""
+    if not symbols:
+        return op
     parts = [plus_number(symbol) for symbol in symbols]
     left: dict[Value, int] = {}
     for base, _ in parts:

@@ -274,9 +274,9 @@ def shared_out(seen: Evidence, evictions: bool, text: str) -> Change | None:
     busy, idle = (seen.busy.get(engine, 0.0) for engine in (loaded, other))
     costs = seen.machine.costs.engines[other]
     steps = [s for s in seen.work if s.engine is loaded and other in type(s.op).engines and evicts(s) is evictions
-             and (costs.other is not None or s.op.work().law in costs.laws)]
+             and (costs.other is not None or s.instruction.work_of(s.op).law in costs.laws)]
     own_ns = sum(s.entry[1] for s in steps)
-    both_ns = own_ns + sum(seen.machine.cost(other, s.op.work()).busy for s in steps)
+    both_ns = own_ns + sum(seen.machine.cost(other, s.instruction.work_of(s.op)).busy for s in steps)
     gap = min(own_ns, busy - idle)              # other work may be at another time
     if both_ns <= 0.0 or gap <= 0.0:
         return None
@@ -310,7 +310,7 @@ def weight_loads(seen: Evidence) -> Change:
     widest = seen.machine.moving_free_max
     made, narrow, columns = Change(), [], widest
     for step in seen.work:
-        work = step.op.work()
+        work = step.instruction.work_of(step.op)
         if work.law.startswith("product") and work.elements * 2 <= widest:
             narrow.append(step)
             columns = min(columns, int(work.elements))
@@ -352,7 +352,7 @@ def slow_dtype(seen: Evidence) -> Change | None:
     made, steps, passes = Change(), [], 1
     operands: set[Footprint] = set()
     for step in seen.work:
-        work = step.op.work()
+        work = step.instruction.work_of(step.op)
         if work.law in ("product.float32", "transpose.float32"):
             steps.append(step)
             law = work.law.partition(".")[0]
@@ -410,7 +410,7 @@ def takes(op: Op, before: TensorScalarOp, use: Use) -> bool:
 def fuse_activation(seen: Evidence) -> Change:
     """A scale or a bias by itself, before an activation that has a place for it."""
     some = [(s, s.op) for s in seen.work if isinstance(s.op, TensorScalarOp) and (s.op.op0, s.op.op1) in WITHIN]
-    readers = readers_of(seen.run) if some else {}
+    readers = readers_of(seen.run) if some and any(isinstance(s.op, ActivationOp) for s in seen.work) else {}
     ops = {s.where: s.op for s in seen.steps}
     alone = [s for s, op in some if (uses := readers.get(s.where))
              and all([takes(ops[use.where], op, use) for use in uses])]

@@ -21,7 +21,7 @@ from nki_mlir.machine import Engine, Machine, Work
 from nki_mlir.targets.neuron.profile.largest_cause import SourceLine, largest_cause
 from nki_mlir.targets.neuron.profile.occupancy import Occupant, held_of, levels
 from nki_mlir.targets.neuron.profile.packets import packets_of
-from nki_mlir.targets.neuron.profile.slices import QUEUE, Slices, Traffic, slices_of
+from nki_mlir.targets.neuron.profile.slices import QUEUE, Slices, Traffic, form_of, slices_of
 from nki_mlir.targets.neuron.timing.machine import TimedMachine
 from nki_mlir.targets.neuron.timing.record import critical_path
 from nki_mlir.targets.neuron.timing.result import LAUNCH, timing_of
@@ -239,7 +239,7 @@ def operations(instruction: Instruction) -> int:
     if isinstance(op, Control) or instruction.queue is not None:
         return 0
     tiles = {f.name: t for f, t in op.operands()}
-    if op.work().law.startswith("product") and {"stationary", "moving"} <= tiles.keys():
+    if instruction.work_of(op).law.startswith("product") and {"stationary", "moving"} <= tiles.keys():
         return 2 * prod(tiles["stationary"].shape) * prod(tiles["moving"].shape[1:])
     return max((prod(t.shape) for t in tiles.values()), default=0)
 
@@ -285,12 +285,17 @@ def loops_of(file: str, lines: Iterable[int]) -> list[SourceLoop]:
 def points(run: TimedMachine, slices: Slices, total: float) -> list[RooflinePoint]:
     """The kernel's, then those of its loops."""
     computed, moved = Counter[tuple[str, int]](), Counter[tuple[str, int]]()        # by line
+    counts: dict[tuple[object, ...], int] = {}          # operations, by form of an instruction
     for (agent, place), times in Counter(zip(run.record.agent, run.record.position)).items():
         stream = run.agents[agent].stream
         instruction = stream.instructions[place]
         at = instruction.location
         line = (at.file, at.line) if at is not None else ("", 0)
-        computed[line] += times * operations(instruction)
+        form = form_of(instruction)
+        count = counts.get(form)
+        if count is None:
+            count = counts[form] = operations(instruction)
+        computed[line] += times * count
         moved[line] += times * getattr(stream.details.get(place), "hbm_bytes", 0)
     found = [RooflinePoint(run.cores[0].program.kernel, "", computed.total(), moved.total(), total)]
     for file in sorted({file for file, _ in computed if file}):

@@ -18,6 +18,15 @@ class Packets(NamedTuple):
     end: list[float]
     share: list[float]
 
+    def add(self, number: int, engines: int, begin: float, end: float, share: float) -> None:
+        """Parts of one transfer that the first DMA engines move in the same time."""
+        self.slice.append(number)
+        self.first.append(0)
+        self.engines.append(engines)
+        self.begin.append(begin)
+        self.end.append(end)
+        self.share.append(share)
+
 
 def packets_of(run: TimedMachine, slice_of: dict[int, int]) -> Packets:
     """The packets of a run that has come to its end, by the slices of its transfers' events."""
@@ -30,6 +39,12 @@ def packets_of(run: TimedMachine, slice_of: dict[int, int]) -> Packets:
         assert isinstance(transfer, TimedTransfer)
         own = free[id(agent.core)]
         if transfer.under_way:                                  # a collective's links move it
+            continue
+        parts = transfer.parts
+        if max(own) <= movement.first and parts[0] and parts.count(parts[0]) == len(parts) == len(own):
+            own[:] = [movement.end] * len(own)                  # each moves as much, from the same time on
+            made.add(slice_of[event], len(own), launch + movement.first, launch + movement.end,
+                     parts[0] / sum(parts))
             continue
         begins = [max(when, movement.first) for when in own]
         ends = [begin + ns for begin, ns in zip(begins, transfer.parts)]

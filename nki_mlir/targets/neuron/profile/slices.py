@@ -81,6 +81,17 @@ def traffic_of(op: Op | Control) -> Traffic:
     return Traffic(**counts)
 
 
+def form_of(instruction: Instruction) -> tuple[object, ...]:
+    """Equal for instructions whose traffic, operations and passes are the same: they may differ in where their tiles
+    start."""
+    op = instruction.op
+    if isinstance(op, Control):
+        return (type(op),)
+    tiles = [None if (tile := op.__dict__[f.name]) is None else
+             (tile.layout.form, tile.handle.name) if tile.space == HBM else tile.layout.form for f in op.tiles]
+    return (type(op), instruction.queue is None, getattr(op, "accumulate", None), instruction.work_of(op), *tiles)
+
+
 def moved_by(instruction: Instruction) -> tuple[str, int]:
     """Of a transfer the first tensor in HBM, and the partitions on chip; nothing of other instructions."""
     op = instruction.op
@@ -230,6 +241,7 @@ def _track(made: Slices, core: int, name: str, kind: str) -> int:
 def _instructions(run: TimedMachine, made: Slices, texts: bool) -> list[list[int]]:
     """For each agent and place the number of its instruction; those that are alike have one."""
     known: dict[Executed, int] = {}
+    alike: dict[tuple[object, ...], int] = {}           # the number by what it depends on
     numbers = []
     for agent in run.agents:
         core, own = run.cores.index(agent.core), list[int]()
@@ -237,10 +249,14 @@ def _instructions(run: TimedMachine, made: Slices, texts: bool) -> list[list[int
             nbytes = getattr(agent.stream.details.get(place), "hbm_bytes", 0)
             # As in assembly, without waits and signal.
             text = operation_text(instruction.op, instruction.queue) if texts else ""
-            one = Executed(core, agent.stream.engine.value, instruction.op.mnemonic, text, instruction.location, nbytes,
-                           traffic_of(instruction.op), *moved_by(instruction),
-                           passes_of(instruction.op, run.machine.generation))
-            own.append(known.setdefault(one, len(known)))
+            key = agent.number, text, instruction.location, nbytes, form_of(instruction)
+            number = alike.get(key)
+            if number is None:
+                one = Executed(core, agent.stream.engine.value, instruction.op.mnemonic, text, instruction.location,
+                               nbytes, traffic_of(instruction.op), *moved_by(instruction),
+                               passes_of(instruction.op, run.machine.generation))
+                number = alike[key] = known.setdefault(one, len(known))
+            own.append(number)
         numbers.append(own)
     made.instructions = list(known)
     return numbers

@@ -80,7 +80,7 @@ def _work_of(instruction: Instruction) -> Work | type[Control]:
     if instruction.queue is not None:
         return ISSUE
     op = instruction.op
-    return type(op) if isinstance(op, Control) else instruction.work or op.work()
+    return type(op) if isinstance(op, Control) else instruction.work_of(op)
 
 
 def _control(costs: ControlCosts, kind: type[Control], what: str) -> Cited:
