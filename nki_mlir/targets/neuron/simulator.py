@@ -45,7 +45,7 @@ Agent = tuple[int, Engine | int]    # of that core: an engine, or a queue by its
 
 class SemaphoreRange(NkiMlirError):
     code = "NKI-SEMAPHORE-RANGE"
-    message = "semaphore {number} ({name}) would become {value}"
+    message = "semaphore {number} ({name}) would become {value}{where}"
     why = "a semaphore counts from 0 to {limit}"
 
 
@@ -232,7 +232,7 @@ class Core:
         value = self.semaphores[update.semaphore] + update.amount
         if not 0 <= value <= isa.SEMAPHORE_MAX:
             raise SemaphoreRange(number=update.semaphore, name=self.program.semaphores[update.semaphore].name,
-                                 value=value, limit=isa.SEMAPHORE_MAX)
+                                 value=value, limit=isa.SEMAPHORE_MAX, where="")
         self.semaphores[update.semaphore] = value
 
     # -- queues --------------------------------------------------------------------------------------------------------

@@ -195,6 +195,28 @@ def test_a_clear_that_nothing_orders__is_an_error():
         "  fix: let all engines that use the semaphore meet before it is cleared, and after"]
 
 
+def test_a_count_down_that_nothing_orders__is_an_error():
+    """pool may wait for ever: sp counts down what it waits for."""
+    last = "sp 0002: S[5] (qSyncIO1)>=16 EVENT_SEMAPHORE\n"
+    text = TEXT.replace(".queue 0", ".semaphore 6 Go\n.queue 0").replace(
+        "act 0000: ACT_TABLE_LOAD table=exp", "act 0000: ACT_TABLE_LOAD table=exp S[6] (Go)++@complete").replace(
+        "pool 0001: S[3] (qGpSimdIO0)>=16 EVENT_SEMAPHORE\n",
+        "pool 0001: S[3] (qGpSimdIO0)>=16 EVENT_SEMAPHORE\npool 0002: S[6] (Go)>=1 EVENT_SEMAPHORE\n")
+    assert found(text) == []
+    assert found(text.replace(last, f"{last}sp 0003: S[6] (Go)>=1 EVENT_SEMAPHORE S[6] (Go)--@complete\n")) == [
+        "error: sp 0003 EVENT_SEMAPHORE counts S[6] (Go) down, for which pool 0002 EVENT_SEMAPHORE waits, and nothing orders "
+        "them [NKI-STREAM-COUNT]\n"
+        "  why: where the count comes first, the wait may never end\n"
+        "  fix: let pool 0002 EVENT_SEMAPHORE wait for a semaphore that no other engine counts down, or order them by another "
+        "one"]
+
+
+def test_a_count_below_zero__names_the_instruction():
+    assert broken("dve 0001: TENSOR_TENSOR", "dve 0001: EVENT_SEMAPHORE S[2] (Vector)--@complete\ndve 0002: TENSOR_TENSOR") == [
+        "error: semaphore 2 (Vector) would become -1 at dve 0001 EVENT_SEMAPHORE [NKI-SEMAPHORE-RANGE]\n"
+        "  why: a semaphore counts from 0 to 65535"]
+
+
 def test_a_deadlock__shows_its_cycle():
     assert broken("S[4] (qSyncIO0)>=16 ACTIVATE", "S[0] (Tensor)>=1 ACTIVATE")[0].startswith(
         "error: no engine can go on: pe waits at 0000 EVENT_SEMAPHORE for S[1] (Scalar)>=1, which is 0, which act would "

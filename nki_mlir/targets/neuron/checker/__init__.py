@@ -94,6 +94,7 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
         buffers = LiveBuffers(programs[stray.event.core])
         found.append(words.outside(stray, list(buffers.at(stray.event, str(stray.footprint.memory[0])))))
     found += [words.clear(*clear) for clear in relation.unordered_clears()[:VIOLATIONS]]
+    found += [words.count(*count) for count in relation.unordered_counts()[:VIOLATIONS]]
     for lane, events in enumerate(trace.lanes):
         if trace.is_queue[lane]:
             awaited = max(clock[lane] for clock in relation.final.values())

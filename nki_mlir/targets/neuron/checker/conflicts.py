@@ -161,8 +161,8 @@ class Cells:
             found, times = np.unique(numbers, return_counts=True)
             return [(self.histories[number], count) for number, count in zip(found.tolist(), times.tolist())]
         counts = np.bincount(numbers)
-        found = counts.nonzero()[0]
-        return [(self.histories[number], count) for number, count in zip(found.tolist(), counts[found].tolist())]
+        there = counts.nonzero()[0]
+        return [(self.histories[number], count) for number, count in zip(there.tolist(), counts[there].tolist())]
 
     def begin(self, footprint: ByteFootprint, past: Sequence[tuple[CellHistory, int]], access: MemoryAccess) -> None:
         """An access writes all cells that a footprint touches; ``past`` is what they have ``at`` it."""

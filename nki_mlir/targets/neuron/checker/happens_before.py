@@ -268,6 +268,21 @@ class HappensBefore:
                     found.append((core, number, epoch.began, first))
         return found
 
+    def unordered_counts(self) -> list[tuple[int, int, Event, Event]]:
+        """(core, semaphore, what counts down, what waits): counts that may come before or after the wait."""
+        found = []
+        places = {id(epoch): (core, number) for core, number, epoch in self.epochs}
+        for (lane, index, _), epoch in self.epoch_of.items():
+            for other, updates in epoch.updates.items():
+                if other == lane or not updates.down_indices:
+                    continue
+                wait, events = self.trace.lanes[lane][index - 1], self.trace.lanes[other]
+                before = bisect_left(updates.down_indices, wait.clock[other] + 1)
+                if before < len(updates.down_indices) and not self.knows(
+                        down := events[updates.down_indices[before] - 1], lane, index):
+                    found.append((*places[id(epoch)], down, wait))
+        return found
+
     def signal_of(self, event: Event) -> tuple[int, int] | None:
         """(semaphore, value) that tell that an event is complete; None where nothing does."""
         lane, index = (event.queue_lane, event.queue_index) if event.queue_lane >= 0 else (event.lane, event.index)

@@ -178,7 +178,7 @@ class StreamTrace:
             if isinstance(op, isa.Control):
                 self.steps.append(event)
                 self.control(op, state, engine, pc)
-                self.update(core, instruction.update)
+                self.update(event)
                 continue
             if op.symbols:
                 event.values = tuple([state.registers[engine][s.number] for s in op.symbols])
@@ -192,16 +192,19 @@ class StreamTrace:
             if isinstance(op, Meeting) and op.between == PROGRAMS:
                 self.alone.add(op.mnemonic)
             self.steps.append(event)
-            self.update(core, instruction.update)
+            self.update(event)
 
-    def update(self, core: int, update: isa.Update | None) -> None:
+    def update(self, event: Event) -> None:
+        update, core = event.instruction.update, event.core
         if update is None:
             return
         state = self.cores[core]
         value = state.semaphores[update.semaphore] + update.amount
         if not 0 <= value <= isa.SEMAPHORE_MAX:
+            where = f" at {event.engine.asm} {event.pc:04d} {event.instruction.op.mnemonic}"
             raise SemaphoreRange(number=update.semaphore, name=state.program.semaphores[update.semaphore].name,
-                                 value=value, limit=isa.SEMAPHORE_MAX)
+                                 value=value, limit=isa.SEMAPHORE_MAX, where=where
+                                 ).located(event.instruction.location)
         state.semaphores[update.semaphore] = value
         if update.amount > 0 and (engines := state.waiting.pop(update.semaphore, None)):
             self.ready.extend((core, engine) for engine in engines)
@@ -223,7 +226,7 @@ class StreamTrace:
             return
         self.steps.append(CoreMeeting(present))
         for one in present:
-            self.update(one.core, one.instruction.update)
+            self.update(one)
             if one.queue_lane < 0:
                 self.cores[one.core].blocked.discard(one.engine)
                 self.ready.append((one.core, one.engine))

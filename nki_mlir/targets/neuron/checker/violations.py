@@ -51,6 +51,13 @@ class UnorderedClear(StreamViolation):
     fix = "let all engines that use the semaphore meet before it is cleared, and after"
 
 
+class UnorderedCount(StreamViolation):
+    code = "NKI-STREAM-COUNT"
+    message = "{down} counts S[{number}] ({name}) down, for which {event} waits, and nothing orders them"
+    why = "where the count comes first, the wait may never end"
+    fix = "let {event} wait for a semaphore that no other engine counts down, or order them by another one"
+
+
 class WrongMark(StreamViolation):
     code = "NKI-STREAM-MARK"
     message = "{event} touches byte {byte} of a partition of {memory}, the program says that it uses {mark} bytes"
@@ -151,6 +158,12 @@ class Descriptions:
         error = UnorderedClear(clear=self.event(clear), event=self.event(event), number=number,
                                name=self.programs[core].semaphores[number].name)
         error.located(event.instruction.location)
+        return error
+
+    def count(self, core: int, number: int, down: Event, event: Event) -> UnorderedCount:
+        error = UnorderedCount(down=self.event(down), event=self.event(event), number=number,
+                               name=self.programs[core].semaphores[number].name)
+        error.located(event.instruction.location or down.instruction.location)
         return error
 
     def mark(self, memory: str, end: int, mark: int, event: Event) -> WrongMark:
