@@ -9,6 +9,7 @@ None of it can be caught afterwards: ``check_text`` refuses such a text in linea
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 
@@ -93,7 +94,16 @@ def check_text(text: str, name: str = "<text>") -> None:
 
 def plain_text(text: str) -> str:
     """The text with blanks for strings, comments and arrows, whose brackets structure nothing; as long as it was."""
-    return _TEXT_ONLY.sub(_blanks, text)
+    pieces = text.split('"')
+    strings = pieces[1::2]
+    if len(pieces) % 2 == 0 or any([other in text for other in ("\\", "//", "=>")]) or any(
+            ["\n" in string for string in strings]):
+        return _TEXT_ONLY.sub(_blanks, text)
+    pieces[1::2] = [" " * len(string) for string in strings]        # each quote begins or ends a string
+    plain = " ".join(pieces)
+    for arrow in ("->", "<=", ">=", "=="):
+        plain = plain.replace(arrow, "  ")
+    return plain
 
 
 def _blanks(match: re.Match[str]) -> str:
@@ -131,7 +141,9 @@ def _check_numbers(found: Iterator[re.Match[str]], text: str, name: str, what: s
 def _check_aliases(plain: str, level: np.ndarray, text: str, name: str) -> None:
     """What each alias stands for, with all that it names in turn: how deep that is, and how much."""
     uses = list(_ALIAS.finditer(plain))
-    defined = [use for use in uses if level[use.start()] == 0 and _DEFINED.match(plain, use.end())]
+    begins = np.array([use.start() for use in uses], np.int64)
+    outside = [uses[k] for k in np.flatnonzero(level[begins] == 0)]
+    defined = [use for use in outside if _DEFINED.match(plain, use.end())]
     if not defined:
         return
     starts = np.array([match.start() for match in defined])
@@ -141,10 +153,11 @@ def _check_aliases(plain: str, level: np.ndarray, text: str, name: str) -> None:
     inner = [int(level[start:end].max(initial=0)) for start, end in zip(starts, ends)]
     known = {match[0]: number for number, match in enumerate(defined)}
     names: dict[int, list[int]] = {number: [] for number in range(len(defined))}
-    owners = np.searchsorted(starts, [use.start() for use in uses], side="right") - 1
-    for use, owner in zip(uses, owners):
-        if owner >= 0 and use.start() < ends[owner] and known.get(use[0], owner) != owner:
-            names[int(owner)].append(known[use[0]])
+    owners = np.searchsorted(starts, begins, side="right") - 1
+    for k in np.flatnonzero(np.logical_and(owners >= 0, begins < ends[owners])):
+        name_used, owner = uses[k][0], int(owners[k])
+        if known.get(name_used, owner) != owner:
+            names[owner].append(known[name_used])
     try:
         order = list(TopologicalSorter(names).static_order())
     except CycleError as error:
@@ -159,7 +172,8 @@ def _check_aliases(plain: str, level: np.ndarray, text: str, name: str) -> None:
                          "nest attributes, types and locations less deeply")
         if sizes[number] > EXPANDED:
             break                       # larger numbers only take time
-    total = sum(sizes[known[use[0]]] for use in uses if use[0] in known)
+    counts = Counter([use[0] for use in uses])
+    total = sum(sizes[known[alias]] * count for alias, count in counts.items() if alias in known)
     limit = max(EXPANDED, 4 * len(uses))
     if total > limit:
         largest = int(starts[int(np.argmax(np.array(sizes, float)))])

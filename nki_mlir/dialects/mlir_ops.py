@@ -48,7 +48,8 @@ STRUCTURAL = ("access", "mask", "nki.limits", "operandSegmentSizes")
 def _verify(op: ir.OpView) -> bool:
     """Structure and rules of one operation; findings are diagnostics at its location."""
     name = op.operation.name            # a field of the operation may be called name, too
-    if any(name not in op.attributes for name in ("access", "mask", *REGISTRY[name].attributes)):
+    present = op.attributes
+    if any([field not in present for field in ("access", "mask", *REGISTRY[name].attributes)]):
         return True                     # the presence check, which runs after this one, reports it
     return reported(op, name, lambda: _verify_rules(op.operation))
 

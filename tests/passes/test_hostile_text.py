@@ -3,6 +3,7 @@
 
 import base64
 import json
+import re
 import signal
 
 import pytest
@@ -17,7 +18,7 @@ from nki_mlir.graph.custom_call import BadConfig, read_record
 from nki_mlir.input_limits import InputTooLarge
 from nki_mlir.passes.safety import LoopStep
 from nki_mlir.targets.neuron.format.assembly import parse_program
-from nki_mlir.text_limits import DEPTH, OPERATORS, AliasCycle, TextTooDeep, check_text
+from nki_mlir.text_limits import DEPTH, OPERATORS, AliasCycle, TextTooDeep, check_text, plain_text
 
 N = 20_000
 CONVOLUTION = """func.func @main(%a: tensor<1x4x4x1xf32>, %b: tensor<1x1x1x1xf32>) -> tensor<1x4x4x1xf32> {
@@ -77,6 +78,12 @@ def test_depth_counts_brackets_outside_of_texts_and_comments(depth, pair, betwee
             assert not refused
         except TextTooDeep:
             assert refused
+
+
+@given(st.text('"a</>=-{\\\n ', max_size=12))
+def test_plain_text__has_blanks_for_strings_and_arrows(text):
+    marked = re.sub(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|->|<=|>=|==|=>', lambda match: " " * len(match[0]), text)
+    assert plain_text(text) == marked
 
 
 def test_expressions_of_many_operators_are_bounded():
