@@ -13,6 +13,7 @@ import numpy as np
 
 from nki_mlir.capture.errors import IndexShapes, NotAffine
 from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.integer_systems import Row, SearchTooLong, Span, solution
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -242,6 +243,27 @@ class Affine:
             return Linear(self.const)
         symbols = tuple(sorted((place[s], c) for s, c in self.symbols.items() if c))
         return Linear(self.const, symbols, tuple((k, c) for k, c in enumerate(self.axes) if c))
+
+
+def hold_nowhere(facts: Sequence[Affine]) -> bool:
+    """Whether nothing makes every fact ``>= 0``; False as well where finding out would take long."""
+    spans: list[Span] = []
+    numbers: dict[Symbol | int, int] = {}
+
+    def number(variable: Symbol | int, span: Span) -> int:
+        if variable not in numbers:
+            numbers[variable] = len(spans)
+            spans.append(span)
+        return numbers[variable]
+    rows = []
+    for fact in facts:
+        terms = [(number(s, (min(s.first, s.last), max(s.first, s.last))), c) for s, c in fact.symbols.items()]
+        terms += [(number(axis, (0, n - 1)), c) for axis, (c, n) in enumerate(zip(fact.axes[::-1], fact.shape[::-1])) if c]
+        rows.append(Row(fact.const, tuple(sorted(terms))))
+    try:
+        return solution(tuple(spans), tuple(rows)) is None
+    except SearchTooLong:
+        return False
 
 
 A = TypeVar("A", bound=Affine)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nki_mlir.capture import strides
-from nki_mlir.capture.affine import A, Affine, IndexChange
+from nki_mlir.capture.affine import A, Affine, IndexChange, hold_nowhere
 from nki_mlir.capture.errors import (
     BadBroadcast,
     BadReshape,
@@ -396,6 +396,8 @@ class View:
             if low >= 0 and high < extent:
                 continue
             related = [f for f in facts if shares_variable(f, index)]
+            if not related and facts and hold_nowhere(facts):
+                return []                           # nothing is accessed
             if not related:
                 for symbol in index.symbols:
                     if symbol.parents:              # derived symbols vary together: the interval is only an estimate

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nki_mlir.capture.errors import ArangeInCondition, AssignToIndex, NotAffine, UnsupportedMask
@@ -14,7 +14,9 @@ from nki_mlir.capture.index import Index, Mask, NeedsValue, NotAnIndex, Symbol, 
 from nki_mlir.capture.mask import placed
 from nki_mlir.dialects.access import Linear
 
-COUNTED = settings(max_examples=200, deadline=None)
+from ..property_counts import tries
+
+COUNTED = tries(80)
 
 
 class Requests:

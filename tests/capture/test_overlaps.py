@@ -3,7 +3,7 @@
 
 import itertools
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_mlir.capture.index import Index, Mask, Symbol
@@ -16,6 +16,8 @@ from nki_mlir.capture.strides import Dim
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import Location
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+
+from ..property_counts import tries
 
 SIZE = 4096
 HERE = Location("kernel.py", 1, 0)
@@ -93,7 +95,7 @@ def cases(draw):
     return outer, loop, inner, made
 
 
-@settings(max_examples=600, deadline=None)
+@tries(250)
 @given(cases())
 def test_pairs_of_touches(case):
     outer, loop, inner, (a, b) = case
@@ -108,7 +110,7 @@ def test_pairs_of_touches(case):
         assert (found.first, found.second, *found.element) in met
 
 
-@settings(max_examples=400, deadline=None)
+@tries(150)
 @given(cases())
 def test_elements_of_numbered_iterations(case):
     """An unrolled loop: the numbers of its variable in the places, what is inside of it still symbols."""

@@ -4,7 +4,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from nki_mlir.bindings import ir
@@ -12,6 +12,8 @@ from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import is_tile_op, shared_context
 from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.targets.interpreter.module import compile_function
+
+from ..property_counts import tries
 
 P, F = 6, 10
 DATA = np.random.default_rng(3)
@@ -159,7 +161,7 @@ def instructions(module):
 
 
 @given(st.one_of(FLOATS, INTEGERS), st.sampled_from(list(RESULTS)))
-@settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
+@tries(50, suppress_health_check=list(HealthCheck))
 def test_any_expression(tree, result):
     text = kernel_text(tree, result)
     with shared_context():

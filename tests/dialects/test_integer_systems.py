@@ -4,10 +4,12 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_mlir.dialects.integer_systems import Row, SearchTooLong, solution
+
+from ..property_counts import tries
 
 
 def holds(rows, values):
@@ -35,7 +37,7 @@ def systems(draw):
     return spans, tuple(rows)
 
 
-@settings(max_examples=1500, deadline=None)
+@tries(500)
 @given(systems())
 def test_a_solution_holds_and_none_means_none(system):
     spans, rows = system

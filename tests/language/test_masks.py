@@ -3,7 +3,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_mlir.capture.errors import ArangeInCondition, UnsupportedMask
@@ -13,11 +13,12 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 
+from ..property_counts import tries
 from .conftest import EXECUTORS
 from .masking import COLUMNS, ROWS, TURNS, F, P, comparisons, grid_of, holds
 from .running import check, floats, numbers, run
 
-COUNTED = settings(max_examples=80, deadline=None)
+COUNTED = tries(30)
 
 
 @COUNTED

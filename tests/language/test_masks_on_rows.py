@@ -3,7 +3,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_mlir.analysis.mask_boxes import UnderMask
@@ -12,11 +12,12 @@ from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 
+from ..property_counts import tries
 from .conftest import EXECUTORS
 from .masking import COLUMNS, ROWS, TURNS, comparisons, grid_of, holds
 from .running import check, run
 
-SOME = settings(max_examples=25, deadline=None)
+SOME = tries(12)
 MASKS = st.lists(comparisons(), min_size=1, max_size=2)
 X = np.random.default_rng(0).permuted(np.tile(np.arange(COLUMNS, dtype=np.float32), (ROWS, 1)), axis=1)
 TABLE = np.random.default_rng(1).standard_normal((30, COLUMNS)).astype(np.float32)

@@ -2,12 +2,13 @@
 """Random kernels: loops, conditions, Python state, tiles assigned and accumulated. All executors agree bit for bit."""
 
 import numpy as np
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, given, note
 from hypothesis import strategies as st
 
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 
+from ..property_counts import tries
 from .conftest import EXECUTORS
 from .generated import kernel_from_text
 from .running import numbers, run
@@ -161,13 +162,13 @@ def check_agreement(text, grid=None):
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@tries(60, suppress_health_check=SLOW)
 @given(programs())
 def test_executors_agree(text):
     check_agreement(text)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
+@tries(25, suppress_health_check=SLOW)
 @given(programs(grid=True))
 def test_executors_agree__on_a_grid(text):
     check_agreement(text, grid=3)

@@ -4,17 +4,18 @@
 import math
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 
+from ..property_counts import tries
 from .conftest import EXECUTORS
 from .generated import kernel_from_text
 from .running import numbers, run
 
-COUNTED = settings(max_examples=120, deadline=None)
+COUNTED = tries(50)
 
 
 @st.composite

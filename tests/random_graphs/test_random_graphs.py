@@ -26,7 +26,7 @@ from .writer import GraphWriter  # noqa: E402
 
 FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
 SEED = int(os.environ.get("NKI_MLIR_FUZZ_SEED", secrets.randbelow(1 << 30) if FUZZ else 0))
-GRAPHS, PARTS = (600, 30) if FUZZ else (20, 4)
+GRAPHS, PARTS = (600, 30) if FUZZ else (16, 4)
 PHASES = (Phase.explicit, Phase.generate)        # a graph takes seconds: one that fails is not made smaller
 
 pytestmark = [pytest.mark.jax, pytest.mark.filterwarnings("ignore")]

@@ -34,7 +34,7 @@ from .current import CurrentWriter
 
 FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
 SEED = int(os.environ.get("NKI_MLIR_FUZZ_SEED", secrets.randbelow(1 << 30) if FUZZ else 0))
-PROGRAMS, PARTS = (20_000, 200) if FUZZ else (200, 10)
+PROGRAMS, PARTS = (20_000, 200) if FUZZ else (120, 10)
 PROGRAMS = int(os.environ.get("NKI_MLIR_FUZZ_PROGRAMS", PROGRAMS))
 
 

@@ -16,7 +16,7 @@ from .random_code import RandomCode
 OPTIONS = [Emission(), Emission(reorder=False), Emission(unroll_limit=1), Emission(unroll_limit=40)]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_values__are_those_of_program_order_under_every_scheduler(seed, options):
     made = RandomCode(seed, 30)
@@ -28,7 +28,7 @@ def test_values__are_those_of_program_order_under_every_scheduler(seed, options)
         np.testing.assert_array_equal(output, expected)
 
 
-@pytest.mark.parametrize("seed", range(20, 30))
+@pytest.mark.parametrize("seed", range(20, 26))
 def test_text_and_binary__stand_for_the_same_program(seed):
     program = emit_code(RandomCode(seed, 30).code, Emission(unroll_limit=20))
     text, data = print_program(program), encode_program(program)

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""How many examples a property test tries: few wherever the tests run, many in ``make fuzz``."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
+MORE = 50                               # times as many in make fuzz
+
+
+def tries(examples: int, **options: Any) -> Callable[[Any], Any]:
+    """The decorator of a property test, above ``given``."""
+    limits = settings(max_examples=MORE * examples if FUZZ else examples, deadline=None, **options)
+    return lambda test: pytest.mark.fuzz(limits(test))
