@@ -2,6 +2,7 @@
 """The level contract: which operations a module may contain at each level, and the checker that runs between passes."""
 
 from enum import Enum
+from functools import lru_cache
 
 from nki_mlir.bindings import Module, operations_of
 from nki_mlir.diagnostics import NkiMlirError
@@ -25,6 +26,7 @@ class Level(Enum):
     def title(self) -> str:
         return str(self.value[0])
 
+    @lru_cache(1 << 12)                 # a module has each name many times
     def allows(self, name: str) -> bool:
         return any(name == legal or (legal.endswith(".") and name.startswith(legal)) for legal in self.value[1])
 

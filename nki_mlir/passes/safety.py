@@ -13,6 +13,7 @@ from nki_mlir.dialects.source_locations import location_of
 ALLOWED = ("builtin.module", "func.", "nki.", "nisa.", "isa.", "scalar.", "scf.", "arith.", "affine.", "memref.",
            "linalg.", "math.", "tensor.", "stablehlo.", "chlo.", "vhlo.", "bufferization.to_buffer",
            "bufferization.to_tensor")
+COLLECTIONS = ir.ArrayAttr, ir.DictAttr
 REFUSED = ("memref.extract_aligned_pointer_as_index", "func.constant", "func.call_indirect")
 
 
@@ -37,25 +38,26 @@ class LoopStep(NkiMlirError):
 
 def check_safe(module: Module) -> None:
     """Raises ``UnsafeInput`` or ``LoopStep`` at the first operation that is refused."""
+    safe: set[Attribute] = set()            # arrays and dictionaries without locations: most operations share them
     for op in operations_of(module, lambda name: True):
-        if (problem := _problem(op)) is not None:
+        if (problem := _problem(op, safe)) is not None:
             raise UnsafeInput(what=problem).located(location_of(op))
         if op.name == "scf.for" and (step := constant_of(op.operands[2])) is not None and step <= 0:
             raise LoopStep(step=step).located(location_of(op))
 
 
-def _problem(op: Operation) -> str | None:
+def _problem(op: Operation, safe: set[Attribute]) -> str | None:
     name = op.name
     if not name.startswith(ALLOWED) or name in REFUSED:
         return f"'{name}' is refused in input"
-    if _holds_location(op.attributes):
+    if _holds_location(op.attributes, safe):
         return f"'{name}' has a location as an attribute"
     if name == "func.func" and not len(op.regions[0].blocks):
         return f"function @{op.attributes['sym_name'].value} has no body"
     return None
 
 
-def _holds_location(holder: Attribute | ir.OpAttributeMap) -> bool:
+def _holds_location(holder: Attribute | ir.OpAttributeMap, safe: set[Attribute]) -> bool:
     """Whether a location is among the attributes: the bindings give none, and end the process where they are asked."""
     try:
         match holder:
@@ -67,4 +69,9 @@ def _holds_location(holder: Attribute | ir.OpAttributeMap) -> bool:
                 inner = [value for _, value in holder.items()]
     except TypeError:
         return True
-    return any(_holds_location(a) for a in inner if isinstance(a, ir.ArrayAttr | ir.DictAttr))
+    for a in inner:
+        if isinstance(a, COLLECTIONS) and a not in safe:
+            if _holds_location(a, safe):
+                return True
+            safe.add(a)
+    return False
