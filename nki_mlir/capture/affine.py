@@ -258,7 +258,8 @@ def hold_nowhere(facts: Sequence[Affine]) -> bool:
     rows = []
     for fact in facts:
         terms = [(number(s, (min(s.first, s.last), max(s.first, s.last))), c) for s, c in fact.symbols.items()]
-        terms += [(number(axis, (0, n - 1)), c) for axis, (c, n) in enumerate(zip(fact.axes[::-1], fact.shape[::-1])) if c]
+        axes = enumerate(zip(fact.axes[::-1], fact.shape[::-1]))
+        terms += [(number(axis, (0, n - 1)), c) for axis, (c, n) in axes if c]
         rows.append(Row(fact.const, tuple(sorted(terms))))
     try:
         return solution(tuple(spans), tuple(rows)) is None
