@@ -271,8 +271,7 @@ class HappensBefore:
     def unordered_counts(self) -> list[tuple[int, int, Event, Event]]:
         """(core, semaphore, what counts down, what waits): counts that may come before or after the wait."""
         found = []
-        places = {id(epoch): (core, number) for core, number, epoch in self.epochs}
-        for (lane, index, _), epoch in self.epoch_of.items():
+        for (lane, index, number), epoch in self.epoch_of.items():
             for other, updates in epoch.updates.items():
                 if other == lane or not updates.down_indices:
                     continue
@@ -280,7 +279,7 @@ class HappensBefore:
                 before = bisect_left(updates.down_indices, wait.clock[other] + 1)
                 if before < len(updates.down_indices) and not self.knows(
                         down := events[updates.down_indices[before] - 1], lane, index):
-                    found.append((*places[id(epoch)], down, wait))
+                    found.append((wait.core, wait.instruction.waits[number].semaphore, down, wait))
         return found
 
     def signal_of(self, event: Event) -> tuple[int, int] | None:
