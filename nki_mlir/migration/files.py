@@ -45,7 +45,8 @@ def migrated(path: Path, release: str) -> list[Migrated]:
         neighbours |= {p: text for p in path.parent.glob("*.py") if p != path and (text := _tried(p))}
     gridded = {}
     for file, text in neighbours.items():
-        if "neuronxcc" in text and "program_id" in text:
+        imported_by = (other for path, other in texts.items() if path != file)
+        if "neuronxcc" in text and "program_id" in text and any(file.stem in other for other in imported_by):
             gridded[file.stem] = gridded_kernels(file, text)
     made = []
     for file in files:
@@ -107,7 +108,7 @@ def _tried(file: Path) -> str:
 def gridded_kernels(file: Path, text: str) -> dict[str, int]:
     """The kernels of a file whose grid becomes an argument."""
     module = SourceModule(text, MigrationReport(str(file), muted=1), {})
-    module.text()
+    module.find_grids()
     return module.gridded
 
 

@@ -138,13 +138,7 @@ class SourceModule:
         """The file in the current generation."""
         kernels = self.kernels
         self._index_vectors()
-        for name in self.entries:
-            axes = kernels.program_axes(name)
-            grids = self.launches.get(name, [])
-            if axes == {0} and grids and all(terms.number(g) in (1, 2) or "nc(" in g for g in grids):
-                kernels.on_cores.add(name)
-            elif axes:
-                self.gridded[name] = max(axes) + 1
+        self.find_grids()
         for name in self.entries:
             facts = kernels.parameters.facts(kernels.trees[name], True)
             if name not in kernels.rewrites:
@@ -156,6 +150,17 @@ class SourceModule:
         renamed = {short: alias for short in ("nl", "nisa") if (alias := self.names.alias(short)) != short
                    and short not in self.names.paths}
         return made.visit(Aliases(renamed)).code if renamed else made.code
+
+    def find_grids(self) -> None:
+        """Note which kernels run on the cores that their launches name, and whose grid becomes an argument."""
+        kernels = self.kernels
+        for name in self.entries:
+            axes = kernels.program_axes(name)
+            grids = self.launches.get(name, [])
+            if axes == {0} and grids and all(terms.number(g) in (1, 2) or "nc(" in g for g in grids):
+                kernels.on_cores.add(name)
+            elif axes:
+                self.gridded[name] = max(axes) + 1
 
 
 class Aliases(cst.CSTTransformer):
@@ -374,11 +379,10 @@ class Host(cst.CSTTransformer):
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
         """Imports that new text needs."""
         missing = []
+        used_names = {n.value for n in _nodes(updated_node, cst.Name)}
         for alias, path in (("nki", "nki"), ("nisa", "nki.isa"), ("nl", "nki.language"), ("functools", "functools")):
             name = self.names.alias(alias) if alias != "functools" else alias
-            used = any(n.value == name for n in _nodes(updated_node, cst.Name))
-            imported = name in self.names.paths
-            if used and not imported:
+            if name in used_names and name not in self.names.paths:
                 missing.append(f"import {path}" if path == name else f"import {path} as {name}")
         if not missing:
             return updated_node

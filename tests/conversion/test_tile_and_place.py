@@ -77,7 +77,7 @@ def test_reductions(function):
     (lambda a, b: a[0] @ b[0], (A, B)), (lambda a, b: jnp.outer(a[0], b[1]), (A, B)),
     (lambda a, b: jnp.einsum("bij,bjk->bik", a.reshape(4, 50, 300), b.reshape(4, 300, 50)), (A, B)),
     (lambda a, b: jnp.einsum("bijk,bljk->bil", a.reshape(2, 20, 15, 100), b.reshape(2, 20, 15, 100)), (A, B)),
-    (lambda a: (a @ jnp.tile(a.T, (1, 4))), (A,)),
+    (lambda a: (a @ jnp.tile(a.T, (1, 4))), (A[:130],)),
 ], ids=lambda value: "" if not callable(value) else str(value.__code__.co_firstlineno))
 def test_products(function, arguments):
     agrees(function, *arguments, tolerance=5e-5)

@@ -40,7 +40,7 @@ def test_text_and_binary__stand_for_the_same_program(seed):
 @pytest.mark.parametrize("reorder", [True, False])
 @pytest.mark.parametrize("seed", range(4))
 def test_waits__order_all_conflicts_and_none_can_go(seed, reorder):
-    program = emit_code(RandomCode(seed, 25, loops=False).code, Emission(reorder=reorder))
+    program = emit_code(RandomCode(seed, 18, loops=False).code, Emission(reorder=reorder))
     assert Ordering(program).races() == []
     needless = [wait for wait in waits_of(program) if not Ordering(without_wait(program, *wait)).races()]
     assert needless == []
