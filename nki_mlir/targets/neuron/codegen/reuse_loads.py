@@ -5,11 +5,13 @@ before:  load a = A[0]; p = a.T @ b; load c = A[0]; q = c.T @ d
 after:   load a = A[0]; p = a.T @ b;                q = a.T @ d
 
 A load is dropped where an earlier one of the same run of instructions brought the same elements to a tile of the same
-form, nothing wrote that HBM tensor or either tile since, and the first tile can stay in SBUF until the last use of the
-second: between, program order fills at most ``room`` percent of SBUF with it.
+form, nothing wrote that HBM tensor or either tile since, nothing outside of the run uses the second tile, and the first
+one can stay in SBUF until the last use of the second: between, program order fills at most ``room`` percent of SBUF
+with it.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -42,11 +44,11 @@ class ReuseLoads(RecordsPass, name="reuse-loads", reads=Level.NISA):
 
 def reuse_loads(code: Code, room: int = ROOM) -> int:
     """Drop loads, in place; how many."""
-    loaded = loaded_once(code)
+    loaded, users = loaded_once(code), users_of(nodes_in(code.body))
     dropped = 0
     for block in blocks(code.body):
         for run in runs_of(block.nodes):
-            dropped += _Reuse(code, block, run, loaded, room).dropped
+            dropped += _Reuse(code, block, run, loaded, users, room).dropped
     return dropped
 
 
@@ -65,6 +67,11 @@ def loaded_once(code: Code) -> dict[DeviceBuffer, InstructionStep]:
             and not (buffer.fixed or buffer.addresses or buffer.attributes)}
 
 
+def users_of(nodes: Iterable[object]) -> Counter[DeviceBuffer]:
+    """How many nodes use each buffer."""
+    return Counter(buffer for node in nodes for buffer in {tile.handle for tile in tiles_of(node)})
+
+
 def is_load(step: InstructionStep) -> bool:
     op = step.op
     return (type(op) is DmaCopyOp and op.src.space == HBM and not (op.mask or op.limits)
@@ -75,12 +82,12 @@ class _Reuse:
     """One run. ``level``: bytes of a partition of SBUF that program order has in use at each step."""
 
     def __init__(self, code: Code, block: Block, run: Sequence[InstructionStep],
-                 loaded: dict[DeviceBuffer, InstructionStep], room: int) -> None:
+                 loaded: dict[DeviceBuffer, InstructionStep], users: Counter[DeviceBuffer], room: int) -> None:
         self.dropped = 0
         loads = [k for k, step in enumerate(run) if is_load(step)]
         if len(loads) < 2:
             return
-        local = set(block.buffers)
+        local, users_here = set(block.buffers), users_of(run)
         first: dict[DeviceBuffer, int] = {}
         last: dict[DeviceBuffer, int] = {}
         for k, step in enumerate(run):
@@ -108,7 +115,7 @@ class _Reuse:
             if not is_load(step) or not isinstance(op, DmaCopyOp):
                 continue
             buffer = op.dst.handle
-            if loaded.get(buffer) is not step or buffer not in local:
+            if loaded.get(buffer) is not step or buffer not in local or users_here[buffer] < users[buffer]:
                 continue
             key = (op.src.handle, op.src.access, op.dst.access, buffer.shape, buffer.dtype, op.symbols,
                    *op.attribute_values().items())

@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 
 from nki_mlir.dialects.op import on_engine
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.codegen.reuse_loads import reuse_loads
@@ -112,3 +115,24 @@ def test_as_written__keeps_loads():
                 step.op = on_engine(step.op, Engine.SYNC)
         return sum(i.queue is not None for i in emit_code(code, options).streams[Engine.SYNC])
     assert (loads(Emission()), loads(Emission(loads=False)), loads(Emission.as_written())) == (3, 4, 4)
+
+
+def test_a_tile_that_a_loop_reads__keeps_its_load():
+    """The loop of the run time is another run, which the first tile would have to reach, too."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        first = nl.load(x)
+        second = nl.load(x)
+        total = nl.add(first, second)
+        for _ in nl.dynamic_range(3):
+            nisa.tensor_tensor(dst=total, data1=total, data2=second, op=nl.add)
+        nl.store(out, total)
+        return out
+    x = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
+    expected = x + x
+    for _ in range(3):
+        expected = expected + x
+    streams = kernel.lower(x).streams
+    assert sum(i.queue is not None for p in streams for stream in p.streams.values() for i in stream) == 3
+    np.testing.assert_array_equal(kernel.on("isa")(x), expected)
