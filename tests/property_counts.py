@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
-MORE = 50                               # times as many in make fuzz
+MORE = 10                               # times as many in make fuzz
 
 
 def tries(examples: int, **options: Any) -> Callable[[Any], Any]:

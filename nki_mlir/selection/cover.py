@@ -93,7 +93,8 @@ class Cover:
         depth: dict[Node, int] = {}
         for node in operands_first(body):
             depth[node] = 1 + max([depth[child] for child in children(node)], default=0)
-            if depth[node] >= DEEP and isinstance(node, Alu) and node is not body and node.dtype is not BOOL:
+            computed = isinstance(node, Alu | Activation) and node.dtype is not BOOL
+            if depth[node] >= DEEP and computed and node is not body:
                 depth[node] = 1
                 self.value(node)
         return self

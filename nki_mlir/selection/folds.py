@@ -66,7 +66,7 @@ def _assignment(selector: Selector, nest: TileNest) -> None:
     single = replace(nest, extents=counts, reduced=frozenset(), mask=())
     if flags is None:
         return selector.elementwise(single)
-    cover = selector.cover(single)
+    cover = selector.cover(single).in_parts(nest.body)
     return masks.write_where(emitter, nest.output.tile(counts), cover.value(nest.body).tile(counts), flags)
 
 

@@ -103,10 +103,17 @@ def is_copy(nest: AnyNest) -> bool:
 
 def of_integers(nest: AnyNest, value: int) -> bool:
     """Whether all that a value is computed from is integers and constants."""
-    if nest.dtype_of(value).is_integer:
-        return True
-    step = nest.step(value)
-    return step is not None and all(of_integers(nest, v) for v in step.operands)
+    seen, waiting = set[int](), [value]
+    while waiting:
+        one = waiting.pop()
+        if one in seen or nest.dtype_of(one).is_integer:
+            continue
+        seen.add(one)
+        step = nest.step(one)
+        if step is None:
+            return False
+        waiting.extend(step.operands)
+    return True
 
 
 def integer_sums(nest: AnyNest) -> dict[int, int]:

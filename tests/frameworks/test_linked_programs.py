@@ -148,6 +148,16 @@ def test_expressions_that_are_deep_and_use_values_twice(on):
     same(program(part_of_a, numbers), [wanted, wanted_numbers], 0)
 
 
+def test_functions_of_functions_are_deep():
+    """250 functions one of the other, in a value and below a sum."""
+    def graph(a, b):
+        value = scaled = a
+        for _ in range(250):
+            value, scaled = jnp.tanh(value), jnp.tanh(scaled) * b
+        return value + b, scaled.sum(1)
+    agrees(graph, part(8, 12), part(8, 12, 8), tolerance=1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["int32", "int16", "int8", "uint16", "uint8"])
 def test_quotients_and_remainders(dtype):
     limits = np.iinfo(dtype)

@@ -110,7 +110,7 @@ class _Builder:
                 if isinstance(op, WITH_DETAILS):
                     made.details[at] = op
             else:
-                key = instruction.work or instruction.work_of(op), self.ports(op, engine) if shares else 0
+                key = instruction.work_of(op), self.ports(op, engine) if shares else 0
                 entry = known.get(key)
                 if entry is None:
                     entry = known[key] = self.entry(WORK, self.machine.cost(engine, key[0]), key[1])
