@@ -24,6 +24,7 @@ DIGITS = 1_000                  # of one integer: the widest type that is printe
 DIMENSIONS = 1_000              # of a tensor, which layouts of convolutions number
 RESULTS = 10_000                # of one operation
 BITS = 65_536                   # of an integer type: MLIR makes constants of it as wide as it is
+LARGE = 5                       # digits of a number that may exceed RESULTS, or with one more BITS
 EXPANDED = 1_000_000            # attributes and types that the aliases of a text stand for; more in texts of that size
 
 # What holds no structure becomes blanks of the same length, so that offsets stay those of the text.
@@ -35,13 +36,11 @@ _NUMBER = re.compile(r"[0-9]+")
 _OPERATOR = re.compile(r"\b(?:floordiv|ceildiv|mod|and)\b|[-+*]")
 _SEPARATOR = re.compile(r"[][(){}<>,:;]")
 _RESULTS = re.compile(r"%[\w$.-]+[:#]([0-9]+)")
-_LARGE_RESULT = re.compile(r"[:#][0-9]{5}")             # without one of these no number of a result is too large
 _WIDTH = re.compile(r"(?:\b|x)[us]?i([0-9]{6,})\b")
-_LARGE_WIDTH = re.compile(r"i[0-9]{6}")
 _ALIAS = re.compile(r"[!#][A-Za-z_$][\w$.-]*")
-_DEFINED = re.compile(r"\s*=(?!=)")
+_DEFINED = re.compile(rf"({_ALIAS.pattern})\s*=")
 # Where the text of an alias is over, at the latest: the next operation outside of brackets.
-_OPERATION = re.compile(r'^[ \t]*(?:"[\w.]+"[ \t]*\(|%|(?:module|func|builtin)\b|[a-z]\w*\.\w)', re.MULTILINE)
+_OPERATION = re.compile(r'[ \t]*(?:"[\w.]+"[ \t]*\(|%|(?:module|func|builtin)\b|[a-z]\w*\.\w)')
 _STEPS = np.zeros(256, np.int8)
 _STEPS[list(b"([{<")], _STEPS[list(b")]}>")] = 1, -1
 _SEPARATES = np.zeros(256, np.bool_)
@@ -72,24 +71,25 @@ class AliasCycle(NkiMlirError):
 def check_text(text: str, name: str = "<text>") -> None:
     """Raises ``TextTooDeep`` where MLIR's parser must not see ``text``; ``name`` is the file that the error names."""
     TEXT_BYTES.check(len(text), "the text", name)
-    if (half := _SURROGATE.search(text)) is not None:
+    if not text.isascii() and (half := _SURROGATE.search(text)) is not None:
         raise TextNotUnicode(character=f"U+{ord(half[0]):X}").located(_location(text, name, half.start()))
     plain = plain_text(text)
     characters = np.frombuffer(plain.encode("latin-1", "replace"), np.uint8)    # one byte each, as offsets count them
     level = _check_depth(characters, text, name)
-    if _longest_without(~_is_digit(characters)) > DIGITS and (integer := _LONG_INTEGER.search(plain)) is not None:
+    before, digits = _large_numbers(characters)
+    if digits.max(initial=0) > DIGITS and (integer := _LONG_INTEGER.search(plain)) is not None:
         raise _error(text, name, integer.start(), f"an integer of {len(integer[0])} digits", DIGITS,
                      "write the value as a hexadecimal string or with fewer digits")
     for layout in _LAYOUT.finditer(plain) if "dim_numbers" in plain or "conv" in plain else ():
         _check_numbers(_NUMBER.finditer(plain, layout.start(), layout.end()), text, name, "dimension number",
                        DIMENSIONS, "number the dimensions of the tensors from 0")
-    if _LARGE_RESULT.search(plain) is not None:
+    if np.logical_or(before == ord(":"), before == ord("#")).any():
         _check_numbers(_RESULTS.finditer(plain), text, name, "result number", RESULTS, "divide the operation")
-    if _LARGE_WIDTH.search(plain) is not None:
+    if np.logical_and(before == ord("i"), digits > LARGE).any():
         _check_numbers(_WIDTH.finditer(plain), text, name, "integer width", BITS, "use a narrower type")
     if _longest_without(_SEPARATES[characters]) > OPERATORS:        # an operator is at least a character
         _check_operators(plain, text, name)
-    _check_aliases(plain, level, text, name)
+    _check_aliases(plain, characters, level, text, name)
 
 
 def plain_text(text: str) -> str:
@@ -110,8 +110,13 @@ def _blanks(match: re.Match[str]) -> str:
     return " " * (match.end() - match.start())
 
 
-def _is_digit(characters: np.ndarray) -> np.ndarray:
-    return np.logical_and(characters >= ord("0"), characters <= ord("9"))
+def _large_numbers(characters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of each number of at least ``LARGE`` digits: the character before it, 0 at the beginning; how many digits."""
+    others = np.flatnonzero(characters - ord("0") > 9)          # smaller characters wrap around
+    bounds = np.concatenate(([-1], others, [characters.size]))
+    digits = np.diff(bounds) - 1
+    large = np.flatnonzero(digits >= LARGE)
+    return np.where(bounds[large] < 0, 0, characters[bounds[large]]), digits[large]
 
 
 def _longest_without(marks: np.ndarray) -> int:
@@ -138,31 +143,40 @@ def _check_numbers(found: Iterator[re.Match[str]], text: str, name: str, what: s
             raise _error(text, name, match.start(match.lastindex or 0), f"{what} {digits[:40]}", limit, fix)
 
 
-def _check_aliases(plain: str, level: np.ndarray, text: str, name: str) -> None:
+def _definitions(plain: str, equals: list[int]) -> list[re.Match[str]]:
+    """Where an alias is followed by one of these equals signs."""
+    found, begin = [], 0
+    for end in equals:
+        start = max(plain.rfind("#", begin, end), plain.rfind("!", begin, end))
+        match = _DEFINED.match(plain, start, end + 1) if start >= 0 else None
+        if match is not None and match.end() == end + 1:
+            found.append(match)
+        begin = end + 1
+    return found
+
+
+def _check_aliases(plain: str, characters: np.ndarray, level: np.ndarray, text: str, name: str) -> None:
     """What each alias stands for, with all that it names in turn: how deep that is, and how much."""
-    uses = list(_ALIAS.finditer(plain))
-    begins = np.array([use.start() for use in uses], np.int64)
-    outside = [uses[k] for k in np.flatnonzero(level[begins] == 0)]
-    defined = [use for use in outside if _DEFINED.match(plain, use.end())]
+    defined = _definitions(plain, np.flatnonzero(np.logical_and(characters == ord("="), level == 0)).tolist())
     if not defined:
         return
     starts = np.array([match.start() for match in defined])
     ends = np.append(starts[1:], len(plain))
-    operations = np.array([m.start() for m in _OPERATION.finditer(text) if level[m.start()] == 0] + [len(plain)])
+    lines = np.concatenate(([0], np.flatnonzero(characters[:-1] == ord("\n")) + 1))
+    outside = lines[level[lines] == 0].tolist()
+    operations = np.array([line for line in outside if _OPERATION.match(text, line) is not None] + [len(plain)])
     ends = np.minimum(ends, operations[np.searchsorted(operations, starts)])
     inner = [int(level[start:end].max(initial=0)) for start, end in zip(starts, ends)]
-    known = {match[0]: number for number, match in enumerate(defined)}
-    names: dict[int, list[int]] = {number: [] for number in range(len(defined))}
-    owners = np.searchsorted(starts, begins, side="right") - 1
-    for k in np.flatnonzero(np.logical_and(owners >= 0, begins < ends[owners])):
-        name_used, owner = uses[k][0], int(owners[k])
-        if known.get(name_used, owner) != owner:
-            names[owner].append(known[name_used])
+    known = {match[1]: number for number, match in enumerate(defined)}
+    names: dict[int, list[int]] = {}
+    for number, (start, end) in enumerate(zip(starts.tolist(), ends.tolist())):
+        used = (known.get(use, number) for use in _ALIAS.findall(plain, start, end))
+        names[number] = [other for other in used if other != number]
     try:
         order = list(TopologicalSorter(names).static_order())
     except CycleError as error:
         at = defined[error.args[1][0]]
-        raise AliasCycle(alias=at[0]).located(_location(text, name, at.start())) from None
+        raise AliasCycle(alias=at[1]).located(_location(text, name, at.start())) from None
     sizes, depths = [0] * len(defined), [0] * len(defined)
     for number in order:
         sizes[number] = 1 + sum(sizes[other] for other in names[number])
@@ -172,7 +186,10 @@ def _check_aliases(plain: str, level: np.ndarray, text: str, name: str) -> None:
                          "nest attributes, types and locations less deeply")
         if sizes[number] > EXPANDED:
             break                       # larger numbers only take time
-    counts = Counter([use[0] for use in uses])
+    if max(sizes) * int(np.logical_or(characters == ord("#"), characters == ord("!")).sum()) <= EXPANDED:
+        return
+    uses = _ALIAS.findall(plain)
+    counts = Counter(uses)
     total = sum(sizes[known[alias]] * count for alias, count in counts.items() if alias in known)
     limit = max(EXPANDED, 4 * len(uses))
     if total > limit:
