@@ -140,25 +140,6 @@ def elements(array: Attribute) -> list[Any]:
         raise MalformedAttribute(f"{array} has an element that is a location") from None
 
 
-def read_access(attribute: Attribute) -> Access:
-    """The pattern of an ``AccessAttr``; raises ``MalformedAttribute``."""
-    if not isinstance(attribute, AccessAttr):
-        raise MalformedAttribute(f"{attribute} is not an access pattern '#nki.access<...>'")
-    element = str(ir.TypeAttr(attribute.dtype).value)
-    if element not in BY_MLIR:
-        raise MalformedAttribute(f"'{element}' is not an element type of the language")
-    pairs = elements(ir.ArrayAttr(attribute.dims))
-    if not all(isinstance(d, ir.ArrayAttr) and [type(n) for n in elements(d)] == [ir.IntegerAttr] * 2 for d in pairs):
-        raise MalformedAttribute(f"dims {attribute.dims} are not [step, count] pairs")
-    dims = tuple((d[0].value, d[1].value) for d in pairs)
-    starts = [read_linear(e) for e in ir.AffineMapAttr(attribute.starts).value.results]
-    if len(starts) not in (1, 2) or any(form.axes for form in starts):
-        raise MalformedAttribute(f"starts {attribute.starts} are not (offset) or (partition, offset) of symbols")
-    if not dims or any(count < 1 for _, count in dims):
-        raise MalformedAttribute(f"dims {attribute.dims} have an extent below 1")
-    return Access(BY_MLIR[element], starts[0] if len(starts) == 2 else None, starts[-1], dims)
-
-
 def read_mask(attribute: Attribute) -> Mask:
     """The constraints of a mask; empty for the neutral one.
 
@@ -281,3 +262,36 @@ def memoized(read: Callable[[K], T]) -> Callable[[K], T]:
             table[key] = read(of)
         return table[key]
     return ask
+
+
+@memoized
+def read_access(attribute: Attribute) -> Access:
+    """The pattern of an ``AccessAttr``; raises ``MalformedAttribute``."""
+    if not isinstance(attribute, AccessAttr):
+        raise MalformedAttribute(f"{attribute} is not an access pattern '#nki.access<...>'")
+    starts = [read_linear(e) for e in ir.AffineMapAttr(attribute.starts).value.results]
+    if len(starts) not in (1, 2) or any(form.axes for form in starts):
+        raise MalformedAttribute(f"starts {attribute.starts} are not (offset) or (partition, offset) of symbols")
+    return Access(element_type(attribute.dtype), starts[0] if len(starts) == 2 else None, starts[-1],
+                  read_dims(attribute.dims))
+
+
+@memoized
+def element_type(attribute: Attribute) -> DType:
+    """The element type that the attribute of a type names; raises ``MalformedAttribute``."""
+    element = str(ir.TypeAttr(attribute).value)
+    if element not in BY_MLIR:
+        raise MalformedAttribute(f"'{element}' is not an element type of the language")
+    return BY_MLIR[element]
+
+
+@memoized
+def read_dims(attribute: Attribute) -> tuple[tuple[int, int], ...]:
+    """The (step, count) pairs of a pattern; raises ``MalformedAttribute``."""
+    pairs = elements(ir.ArrayAttr(attribute))
+    if not all(isinstance(d, ir.ArrayAttr) and [type(n) for n in elements(d)] == [ir.IntegerAttr] * 2 for d in pairs):
+        raise MalformedAttribute(f"dims {attribute} are not [step, count] pairs")
+    dims = tuple((d[0].value, d[1].value) for d in pairs)
+    if not dims or any(count < 1 for _, count in dims):
+        raise MalformedAttribute(f"dims {attribute} have an extent below 1")
+    return dims

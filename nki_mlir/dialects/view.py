@@ -17,7 +17,7 @@ from nki_mlir.dialects.access import HBM, Access, Tile
 from nki_mlir.dialects.attributes import AccessAttr, MalformedAttribute, Nki, read_access, reported, table_of
 from nki_mlir.dialects.symbol_ranges import check_bounds, ranges_of
 from nki_mlir.dialects.verification import in_buffer
-from nki_mlir.scalar.dtypes import BY_MLIR
+from nki_mlir.scalar.dtypes import BY_MLIR, DType
 
 DYNAMIC = ir.ShapedType.get_dynamic_stride_or_offset()
 
@@ -104,6 +104,23 @@ def start_of(op: Operation) -> tuple[int, list[tuple[Value, int]]]:
 
 def read_tile(of: Type, access: Access, symbols: int, label: str) -> Tile:
     """The tile of a pattern in a buffer of this type, without a handle; raises ``MalformedAttribute``."""
+    space, shape, dtype = _buffer_of(of, label)
+    if (access.partition is None) != (space == "hbm"):
+        raise MalformedAttribute(f"access of '{label}' needs {'(offset)' if space == 'hbm' else '(partition, offset)'} "
+                                 f"starts in {space}")
+    if space != "hbm" and not shape:
+        raise MalformedAttribute(f"operand '{label}' has type {of}, which has no partitions")
+    if any(position >= symbols for position in access.symbols_used()):
+        raise MalformedAttribute(f"access of '{label}' uses more symbols than the operation has ({symbols})")
+    return Tile(None, space, shape, dtype, access, label)
+
+
+def _buffer_of(of: Type, label: str) -> tuple[str, tuple[int, ...], DType]:
+    """The memory, the shape and the element type of a buffer; raises ``MalformedAttribute``."""
+    table, key = table_of(of.context), ("buffer", of)
+    known: tuple[str, tuple[int, ...], DType] | None = table.get(key)
+    if known is not None:
+        return known
     try:
         kind = ir.MemRefType(of)
     except ValueError:
@@ -114,17 +131,11 @@ def read_tile(of: Type, access: Access, symbols: int, label: str) -> Tile:
     if space not in ("hbm", "sbuf", "psum"):
         raise MalformedAttribute(f"operand '{label}' has type {kind}, "
                                  'whose memory space is not "hbm", "sbuf" or "psum"')
-    if (access.partition is None) != (space == "hbm"):
-        raise MalformedAttribute(f"access of '{label}' needs {'(offset)' if space == 'hbm' else '(partition, offset)'} "
-                                 f"starts in {space}")
-    if space != "hbm" and not kind.rank:
-        raise MalformedAttribute(f"operand '{label}' has type {kind}, which has no partitions")
-    if any(position >= symbols for position in access.symbols_used()):
-        raise MalformedAttribute(f"access of '{label}' uses more symbols than the operation has ({symbols})")
     element = str(kind.element_type)
     if element not in BY_MLIR:
         raise MalformedAttribute(f"operand '{label}' has element type {element}, which the language does not have")
-    return Tile(None, space, tuple(kind.shape), BY_MLIR[element], access, label)
+    known = table[key] = space, tuple(kind.shape), BY_MLIR[element]
+    return known
 
 
 class ReinterpretOp(Nki.Operation, name="reinterpret", traits=[ext.Pure]):
