@@ -56,10 +56,9 @@ def _verify(op: ir.OpView) -> bool:
 
 def _verify_rules(op: Operation) -> None:
     known, operands = recognize(op)
-    has_symbols = len(operands) > len(known.op.operands())
-    if known.holds and not has_symbols:
+    if known.holds and not known.has_symbols(operands):
         return
-    read = read_op(op) if has_symbols else known.op             # no rule asks which buffers they are
+    read = known.with_ranges(op, operands)
     if not known.holds:
         verify(read)
         verify_mask(read)
@@ -211,6 +210,13 @@ class Known:
         self.op = op
         self.holds = False              # the rules, but for bounds that depend on symbols
 
+    def has_symbols(self, operands: Sequence[Value]) -> bool:
+        return len(operands) > len(self.op.operands())
+
+    def with_ranges(self, operation: Operation, operands: Sequence[Value]) -> Op:
+        """The ``Op`` for all that asks no handles: that of the operation where symbols have ranges."""
+        return read_op(operation) if self.has_symbols(operands) else self.op
+
 
 def recognize(operation: Operation) -> tuple[Known, list[Value]]:
     """What the operation is, and its operands."""
@@ -227,12 +233,12 @@ def recognize(operation: Operation) -> tuple[Known, list[Value]]:
     return known, operands
 
 
-def read_op(operation: Operation) -> Op:
-    """The ``Op`` of an MLIR operation: handles are SSA values, ranges those of its symbols."""
+def read_op(operation: Operation, tile_of: Callable[[Tile, Value], Tile] = Tile.on) -> Op:
+    """The ``Op`` of an MLIR operation: ranges are those of its symbols, handles SSA values or those of ``tile_of``."""
     operation = operation.operation
     known, operands = recognize(operation)
     handles = iter(operands)
-    op = changed(known.op, lambda tile: tile.on(next(handles)), extra=dict(known.op.extra))
+    op = changed(known.op, lambda tile: tile_of(tile, next(handles)), extra=dict(known.op.extra))
     op.symbols = tuple(handles)
     op.ranges = tuple([symbol_range(s, operation) for s in op.symbols])
     return op

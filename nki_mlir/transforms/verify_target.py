@@ -9,7 +9,7 @@ elsewhere, and passes may have made its instructions. What is wrong on every tar
 from nki_mlir.bindings import Module, ir, operations_of
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.kernel_function import kernel_functions
-from nki_mlir.dialects.mlir_ops import Known, read_op, recognize
+from nki_mlir.dialects.mlir_ops import Known, recognize
 from nki_mlir.dialects.nisa.gpsimd_call import GpsimdCallOp
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.source_locations import errors_at
@@ -37,10 +37,10 @@ class VerifyTarget(Pass, name="verify-target", reads=Level.NISA):
                 accepted: set[Known] = set()
                 for operation in operations_of(kernel.op, lambda name: name in REGISTRY and name.startswith("nisa.")):
                     with errors_at(operation):
-                        known, _ = recognize(operation)
+                        known, operands = recognize(operation)
                         if known in accepted:       # most instructions of written-out code are equal but for handles
                             continue
-                        op = read_op(operation)
+                        op = known.with_ranges(operation, operands)
                         check(op, machine)
                         if not op.symbols and not isinstance(op, GpsimdCallOp):
                             accepted.add(known)

@@ -176,7 +176,7 @@ class FunctionCompiler:
         known, operands = recognize(op)
         work = self.known.get(known)
         if work is None:
-            work = self.known[known] = PreparedOperation(TileInstruction(op).instruction)
+            work = self.known[known] = PreparedOperation(known.with_ranges(op, operands))
         slots = tuple([self.slot(value) for value in operands])
         count = len(slots) - len(work.op.symbols)
         return TileStep(work, slots[:count], slots[count:], op.location)

@@ -13,7 +13,7 @@ from nki_mlir.dialects.access import HBM, PSUM, Access, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes, affine_value
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
 from nki_mlir.dialects.kernel_function import BadSignature, KernelFunction, kernel_functions
-from nki_mlir.dialects.mlir_ops import write_op
+from nki_mlir.dialects.mlir_ops import read_op, write_op
 from nki_mlir.dialects.op import Op, changed
 from nki_mlir.dialects.source_locations import location_of
 from nki_mlir.machine import machine_named
@@ -121,14 +121,14 @@ class _Reader:
                 raise HERE.refusal(node.op)
 
     def instruction(self, node: TileInstruction) -> Op:
-        op = node.instruction
+        op = read_op(node.op, self.tile)
         if not op.mnemonic:
             raise Executor(HERE.where, "lower it to nisa operations first").refusal(node.op)
+        return with_values(op, [self.values[s] for s in op.symbols])
 
-        def tile(tile: Tile) -> Tile:
-            buffer = self.buffers[tile.handle]
-            return tile.on(buffer, buffer.name or tile.label)
-        return with_values(changed(op, tile), [self.values[s] for s in op.symbols])
+    def tile(self, tile: Tile, handle: ir.Value) -> Tile:
+        buffer = self.buffers[handle]
+        return tile.on(buffer, buffer.name or tile.label)
 
     def loop(self, node: ForLoop) -> list[Loop]:
         span = node.span
