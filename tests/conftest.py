@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What all tests share: one thread a worker, property tests that try the same examples each time, markers."""
 
+import gc
 import os
 from zlib import crc32
 
@@ -36,6 +37,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "fuzz: a property test that `make fuzz` runs with many more examples")
+
+
+def pytest_collection_finish() -> None:
+    """The modules and cases, some millions of objects, stay to the end: the collector need not look at them in each test."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 """Runs all tests, pytest and then lit, and prints how many passed, failed and were skipped."""
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -36,7 +37,9 @@ class Counts:
 def run(name: str, command: list[str], results: Path) -> tuple[bool, str]:
     """(whether it failed, one line that says what came of it). No test at all is a failure."""
     started = time.monotonic()
-    status = subprocess.run([sys.executable, *command], cwd=ROOT, check=False).returncode
+    # What one process compiles to bytecode, the other worker and the processes that tests start need not compile again.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    status = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, check=False).returncode
     counts = Counts.read(results)
     return bool(status) or not counts.tests, f"{name}: {counts} in {time.monotonic() - started:.0f} s"
 
