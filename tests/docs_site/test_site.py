@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.docs_site import cells, links, reference
+from tools.docs_site import cells, links, plots, reference
 from tools.docs_site.build import ROOT, assemble
 from tools.docs_site.pictures import PICTURES
 
@@ -127,6 +127,31 @@ def test_pattern__numbers_elements_in_their_order() -> None:
     drawn = PICTURES["pattern"](1, 8, 1, 4, 2, 1, 2)
     assert re.findall(r'class="small on">(\d)<', drawn) == ["0", "1", "2", "3"]
     assert drawn.count('class="touched"') == 4 and drawn.count('class="lane"') == 4
+
+
+TABLE = "```{code-cell} python\nx\n```\n% size  slow  fast\n%  512   20%     -\n% 1024   40%   50%\n% 4096     -   98%\n"
+
+
+def test_plot__shows_what_a_cell_prints() -> None:
+    from xml.etree import ElementTree
+    table = plots.printed_table(f"```{{code-cell}} python\n1\n```\n% 1\n\n{TABLE}")
+    assert table == ([512, 1024, 4096], {"slow": [20, 40, None], "fast": [None, 50, 98]})
+    drawn = ElementTree.fromstring(plots.shares(table))
+    space = "{http://www.w3.org/2000/svg}"
+    assert drawn.find(f"{space}title").text == ("Share of the peak by size. slow: 20% at 512, 40% at 1024; "
+                                                "fast: 50% at 1024, 98% at 4096")
+    ticks = {t.text: float(t.get("x")) for t in drawn.iter(f"{space}text")}
+    assert ticks["1,024"] - ticks["512"] == pytest.approx(ticks["4,096"] - ticks["2,048"])
+    points = [(c.get("class"), float(c.get("cx")), float(c.get("cy"))) for c in drawn.iter(f"{space}circle")]
+    zero, whole = (float(t.get("y")) - 4 for t in drawn.iter(f"{space}text") if t.text in ("0%", "100%"))
+    shown = [(name, round(x), round(100 * (zero - y) / (zero - whole))) for name, x, y in points]
+    for name, size, share in ("s0", "512", 20), ("s0", "1,024", 40), ("s1", "1,024", 50), ("s1", "4,096", 98):
+        assert (name, round(ticks[size]), share) in shown
+
+
+def test_plot__of_a_page_without_a_table__is_an_error() -> None:
+    with pytest.raises(ValueError, match="no cell of the page prints a table that begins with 'size'"):
+        plots.printed_table("```{code-cell} python\n1\n```\n% 1\n")
 
 
 def test_links__that_lead_nowhere_are_found(tmp_path: Path) -> None:

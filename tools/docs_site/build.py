@@ -48,7 +48,8 @@ def with_download(file: Path, text: str) -> str:
 
 def executed(text: str) -> str:
     """A page whose cells are run."""
-    text = re.sub(r"^:output: (\w+)\n", r"---\nmystnb:\n  text_lexer: \1\n---\n", text, flags=re.MULTILINE)
+    text = re.sub(r"^:output: (\w+)\n(?::(tags: .*\n))?", r"---\nmystnb:\n  text_lexer: \1\n\2---\n", text,
+                  flags=re.MULTILINE)
     return f"---\nfile_format: mystnb\nkernelspec:\n  name: python3\n---\n{text}"
 
 

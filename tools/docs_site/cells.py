@@ -22,7 +22,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "docs" / "site"
 CELL = re.compile(r"^```\{code-cell\}[^\n]*\n((?::[^\n]*\n)*)\n?(.*?)^```\n((?:%[^\n]*\n)*)", re.DOTALL | re.MULTILINE)
-FIGURE = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?= us\b|x\b|%| GB/s| ns\b)")
+FIGURE = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?= us\b|x\b|%| GB/s| ns\b| TFLOP/s)")
 MARK = "\x1e"
 # What runs a page's cells as a notebook does, and prints a mark after each.
 RUNNER = """

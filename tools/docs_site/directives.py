@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the site's pages are written with: ``{picture} NAME NUMBERS``, whose content is a caption, and code of MLIR."""
+"""What the site's pages are written with: ``{picture} NAME NUMBERS``, ``{plot}`` of a table that a cell of the page
+prints, the content of both a caption, and code of MLIR."""
 
 from typing import Any
 
@@ -8,6 +9,7 @@ from pygments import token
 from pygments.lexer import RegexLexer
 from sphinx.util.docutils import SphinxDirective
 
+from tools.docs_site import cells, plots
 from tools.docs_site.pictures import PICTURES
 
 
@@ -18,13 +20,24 @@ class PictureDirective(SphinxDirective):
     required_arguments = 1
     optional_arguments = 20
 
-    def run(self) -> list[nodes.Node]:
+    def drawn(self) -> str:
         name, *numbers = self.arguments
-        drawn = PICTURES[name](*map(int, numbers))
+        return PICTURES[name](*map(int, numbers))
+
+    def run(self) -> list[nodes.Node]:
         caption = nodes.container(classes=["picture-caption"])
         self.state.nested_parse(self.content, self.content_offset, caption)
-        return [nodes.container("", nodes.raw("", drawn, format="html"), *([caption] if self.content else []),
+        return [nodes.container("", nodes.raw("", self.drawn(), format="html"), *([caption] if self.content else []),
                                 classes=["picture"])]
+
+
+class PlotDirective(PictureDirective):
+    """What the source of the page says that its cells print, which the tests compare with what they print."""
+
+    required_arguments = optional_arguments = 0
+
+    def drawn(self) -> str:
+        return plots.shares(plots.printed_table((cells.SOURCES / f"{self.env.docname}.md").read_text()))
 
 
 class MlirLexer(RegexLexer):
@@ -40,5 +53,6 @@ class MlirLexer(RegexLexer):
 
 def setup(app: Any) -> dict[str, bool]:
     app.add_directive("picture", PictureDirective)
+    app.add_directive("plot", PlotDirective)
     app.add_lexer("mlir", MlirLexer)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -35,6 +35,19 @@ def head(x1: float, y1: float, x2: float, y2: float) -> str:
            f'L{x2 - dx + dy / 2:g},{y2 - dy + dx / 2:g} Z"/>'
 
 
+def line(x1: float, y1: float, x2: float, y2: float, look: str) -> str:
+    return f'<line class="{look}" x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}"/>'
+
+
+def path(points: list[tuple[float, float]], look: str) -> str:
+    """Straight lines from point to point."""
+    return f'<path class="{look}" d="M{" L".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
+
+
+def circle(x: float, y: float, radius: float, look: str) -> str:
+    return f'<circle class="{look}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"/>'
+
+
 def picture(width: float, height: float, title: str, *shapes: str) -> str:
     """The whole; screen readers read the title."""
     size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" style="min-width: {min(width, 340):g}px"'
