@@ -65,6 +65,13 @@ def _public_name(node: ast.expr) -> str | None:
     return None
 
 
+def _public_text(node: ast.expr) -> str:
+    """The text of a value as signatures have it, which name members of enumerations without a module."""
+    text = ast.unparse(node)
+    short, _, name = text.partition(".")
+    return name if short in MODULES else text
+
+
 def _check_name(name: str, release: str) -> None:
     having = releases_with(name) if name in histories() else SUPPORTED
     if release not in having:
@@ -92,7 +99,7 @@ def _fit_keywords(call: ast.Call, name: str, release: str) -> bool:
         if given not in known and older is not None:
             keyword.arg = older
         elif given not in known:
-            if ast.unparse(keyword.value) == newest.get(given):
+            if _public_text(keyword.value) == newest.get(given):
                 continue
             having = releases_of_keyword(name, given)
             raise Unprintable(what=f"{given}={ast.unparse(keyword.value)} of {name}, which release {release} does not "

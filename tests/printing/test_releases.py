@@ -37,6 +37,9 @@ def test_a_condition_is_while(kernel):
 @pytest.mark.parametrize("line, release, expected", [
     ("nisa.dma_copy(dst=a, src=b)", "2.29", "nisa.dma_copy(dst=a, src=b)"),
     ("nisa.dma_copy(dst=a, src=b[0:4, :], priority=None)", "2.29", "nisa.dma_copy(dst=a, src=b[0:4, :])"),
+    ("nisa.tensor_scalar_reduce(dst=a, data=b, op0=nl.add, operand0=2.0, reduce_op=nl.maximum, "
+     "reduce_cmd=nisa.reduce_cmd.reset_reduce)", "2.29",
+     "nisa.tensor_scalar_reduce(dst=a, data=b, op0=nl.add, operand0=2.0, reduce_op=nl.maximum)"),
     ("else:", "2.29", "else:"),
 ])
 def test_parameters_are_those_of_the_release(line, release, expected):
