@@ -106,6 +106,10 @@ class DtypeOfOperand(TargetRule):
     message = "operand '{operand}' of '{op}' is {found}; it takes {expected}"
     fix = "convert it first, for example with nl.copy(x, dtype=...)"
 
+    @property
+    def advice(self) -> tuple[str, str]:
+        return ("", "make it with that dtype") if self.values["operand"].startswith("dst") else super().advice
+
 
 class NotOneARow(TargetRule):
     code = "NKI-ROW-OPERAND"

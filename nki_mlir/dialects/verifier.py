@@ -47,13 +47,25 @@ class PartitionAccess(KernelError):
 class PartitionMismatch(KernelError):
     code = "err_num_partition_mismatch"
     message = "number of partitions (dimension 0 size of a tile) mismatch in parameters ({tiles}) of '{op}'"
-    fix = "give all operands the same number of partitions, or broadcast the smaller one with .broadcast_to"
+    fix = "give all operands one number of partitions; nisa.dma_copy copies one row to all of them"
 
 
 class ShapeMismatch(KernelError):
     code = "NKI-SHAPE"
     message = "{what}"
     fix = "give the operands shapes that agree"
+
+    @property
+    def advice(self) -> tuple[str, str]:
+        return ("", self.values["fix"]) if "fix" in self.values else super().advice
+
+
+ONE_WIDTH = "give all operands one shape, or use nisa.tensor_scalar for one value in each partition"
+
+
+def agreement(first: Sequence[int], other: Sequence[int]) -> str:
+    """What mends operands of two shapes."""
+    return PartitionMismatch.fix if first[:1] != other[:1] else ONE_WIDTH
 
 
 class BrokenRule(KernelError):
@@ -74,7 +86,10 @@ class WrongMemory(KernelError):
     def advice(self) -> tuple[str, str]:
         found, expected = self.values["found"], self.values["expected"].split("|")
         if found == PSUM and SBUF in expected:
-            return "", "copy it to SBUF first, with nisa.tensor_copy"
+            destination = self.values["operand"].startswith("dst")
+            return "", "make it with buffer=nl.sbuf" if destination else "copy it to SBUF first, with nisa.tensor_copy"
+        if found in (SBUF, PSUM) and expected == [HBM]:
+            return "", "give a tensor in HBM; nl.copy copies tiles on chip"
         if found == SBUF and expected == [PSUM]:
             return "", "make it with buffer=nl.psum"
         if found not in (HBM, SBUF, PSUM):
@@ -103,7 +118,7 @@ class PsumBank(KernelError):
 class WrongAttribute(KernelError):
     code = "NKI-ATTRIBUTE"
     message = "attribute '{attribute}' of '{op}' is {found}, which must be {expected}"
-    fix = "use one of the documented values"
+    fix = "give {expected}"
 
 
 class OverlappingWrite(KernelError):
@@ -168,7 +183,8 @@ class Check:
                 if tile.on_chip and tiles[0][1].on_chip and tile.shape[0] != first[0]:
                     raise PartitionMismatch(tiles=", ".join(f"{n}{list(t.shape)}" for n, t in tiles), op=self.name)
                 raise ShapeMismatch(what=f"'{self.name}' needs operands of one shape, got "
-                                         f"{tiles[0][0]}{list(first)} and {label}{list(tile.shape)}")
+                                         f"{tiles[0][0]}{list(first)} and {label}{list(tile.shape)}",
+                                    fix=agreement(first, tile.shape))
 
     def alike(self, *labels: str) -> None:
         """Operands on chip, of one shape."""
@@ -216,7 +232,8 @@ class Check:
         tile: Tile = getattr(self.op, label)
         if tile.shape != expected:
             raise ShapeMismatch(what=f"operand '{label}' of '{self.name}' has shape {list(tile.shape)}, "
-                                     f"which must be {list(expected)}")
+                                     f"which must be {list(expected)}",
+                                fix=f"make it with shape {tuple(expected)}")
 
     def per_partition(self, like: str, *labels: str) -> None:
         """Tiles of one value for each partition of ``like``."""

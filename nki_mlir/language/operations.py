@@ -22,7 +22,14 @@ from nki_mlir.dialects.access import HBM, PSUM, SBUF
 from nki_mlir.dialects.nki import elementwise, movement, reduction
 from nki_mlir.dialects.nki import matmul as products
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.verifier import BrokenRule, OverlappingWrite, ShapeMismatch, TooLarge, WrongMemory
+from nki_mlir.dialects.verifier import (
+    BrokenRule,
+    OverlappingWrite,
+    ShapeMismatch,
+    TooLarge,
+    WrongMemory,
+    agreement,
+)
 from nki_mlir.language import creation
 from nki_mlir.language.creation import (
     Tensor,
@@ -192,7 +199,7 @@ def broadcast_shape(*shapes: tuple[int, ...], what: str) -> tuple[int, ...]:
                                      else s + (1,) * (len(longest) - len(s)) for s in shapes))
     except ValueError:
         listed = " and ".join(str(s) for s in shapes)
-        raise ShapeMismatch(what=f"{what} of shapes {listed}").here() from None
+        raise ShapeMismatch(what=f"{what} of shapes {listed}", fix=agreement(*shapes[:2])).here() from None
 
 
 def result_dtype(op: str, left: object, right: object, dtype: object, boolean: bool) -> DType:
@@ -336,15 +343,15 @@ class BadAxis(KernelError, IndexError):
     fix = "use the free axes 1 to {last}, or -1 to -{last}"
 
 
-def free_axes(x: View, axis: Any) -> tuple[int, ...]:
+def free_axes(rank: int, axis: Any) -> tuple[int, ...]:
     """The axes of a reduction, in order, counted from the front."""
     axes = [operator.index(a) for a in (axis if isinstance(axis, (list, tuple)) else [axis])]
     for a in axes:
-        if a in (0, -x.ndim):
+        if a in (0, -rank):
             raise PartitionAxis(axis=a).here()
-        if not -x.ndim <= a < x.ndim:
-            raise BadAxis(axis=a, rank=x.ndim, last=x.ndim - 1).here()
-    return tuple(sorted({a % x.ndim for a in axes}))
+        if not -rank <= a < rank:
+            raise BadAxis(axis=a, rank=rank, last=rank - 1).here()
+    return tuple(sorted({a % rank for a in axes}))
 
 
 def reduce(op: object, x: View, axis: object, *, mask: object = None, dtype: object = None, keepdims: bool = False
@@ -353,7 +360,7 @@ def reduce(op: object, x: View, axis: object, *, mask: object = None, dtype: obj
     name = alu_token(op).name
     source = as_operand(x)
     require_space(name, "x", source, PSUM, SBUF)
-    axes = free_axes(source, axis)
+    axes = free_axes(source.ndim, axis)
     kept = reduction.reduced_shape(source.shape, axes)
     result = compute(reduction.ReduceOp, kept, x.dtype, {"src": source}, mask, asked=dtype, op=name, axes=axes)
     return drop_axes(result, axes, keepdims)

@@ -8,7 +8,9 @@ import pytest
 
 from nki_mlir.capture.errors import NotAffine, UnsupportedMask
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.language import functions, instructions
+from nki_mlir.dialects.nisa.random import BadProbability
+from nki_mlir.dialects.verifier import WrongAttribute
+from nki_mlir.language import instructions
 from nki_mlir.language.beta import compiler as ncc
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import isa_compute, nki
@@ -107,9 +109,9 @@ REFUSED = {
     "bits of a fraction, nisa": (lambda t: nisa.tensor_scalar(nl.copy(t, dtype=nl.int32), np.bitwise_and, 1.5), BrokenRule),
     "operand1 without op1": (lambda t: nisa.tensor_scalar(t, np.add, 1.0, operand1=2.0), isa_compute.UnpairedOperand),
     "op1 without operand1": (lambda t: nisa.tensor_scalar(t, np.add, 1.0, op1=np.add), isa_compute.UnpairedOperand),
-    "probability": (lambda t: nl.dropout(t, 1.5), functions.BadProbability),
+    "probability": (lambda t: nl.dropout(t, 1.5), BadProbability),
     "seed": (lambda t: nl.random_seed(1.5), BadParameter),
-    "engine of a transpose": (lambda t: nisa.nc_transpose(t, engine=nisa.gpsimd_engine), isa_compute.BadTransposeEngine),
+    "engine of a transpose": (lambda t: nisa.nc_transpose(t, engine=nisa.gpsimd_engine), WrongAttribute),
     "tile_position alone": (lambda t: nisa.nc_matmul(t, t, tile_position=(0, 0)), isa_compute.BadPosition),
     "tile_size": (lambda t: nisa.nc_matmul(t, t, tile_position=(0, 0), tile_size=(48, 64)), isa_compute.BadPosition),
     "tile_position": (lambda t: nisa.nc_matmul(t, t, tile_position=(32, 0), tile_size=(64, 64)), isa_compute.BadPosition),

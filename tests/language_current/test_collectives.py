@@ -181,7 +181,7 @@ def test_what_collectives_refuse(on):
         ncc.ReplicaGroup([[0, 1], [1, 2]])
     with pytest.raises(AssertionError, match="collective_dim 1"):
         exchanged(on, lambda s, d: ncc.all_gather([s], [d], GROUP, 1), (8, 24))
-    with pytest.raises(AssertionError, match=r"nl\.add, nl\.minimum or nl\.maximum"):
+    with pytest.raises(AssertionError, match="one of add, minimum, maximum"):
         exchanged(on, lambda s, d: ncc.all_reduce([s], [d], GROUP, nl.multiply), (8, 6))
 
 

@@ -23,6 +23,7 @@ from nki_mlir.scalar.dtypes import BOOL, FLOAT32, INT8, INT16, INT32, TFLOAT32, 
 
 EXACT = 1 << 24                 # below it float32 holds all integers
 LOWEST = float(np.finfo(np.float32).min)
+REGISTER_REDUCTIONS = ("add", "multiply", "maximum", "minimum")        # of the vector engine
 COMMANDS = ("idle", "reset", "reduce", "reset_reduce")
 PAIRS = (("multiply", "add"), ("multiply", "subtract"), ("multiply", "bypass"), ("add", "bypass"),
          ("subtract", "bypass"), ("bypass", "bypass"))
@@ -83,7 +84,8 @@ class ActivationAccumulateOp(Accumulating, name="activation_accumulate", engines
         ActivationOp.verify(self, check)                            # type: ignore[arg-type]
         self.verify_accumulator(check)
 
-    verify_target = verify_sum
+    def verify_target(self, check: TargetCheck) -> None:
+        verify_sum(self, check, settled=True)
 
     def reference(self, accumulator: np.ndarray, *sources: np.ndarray) -> Results:
         value = np.asarray(ActivationOp.body(self, ArrayScalars(FLOAT32), *sources))     # type: ignore[arg-type]
@@ -278,6 +280,9 @@ class TensorScalarAccumulateOp(_WithOperand, name="tensor_scalar_accumulate", en
     def verify_target(self, check: TargetCheck) -> None:
         check.operators(self.op0)
         check.rule(not self.reverse0, "reverse0 is documented as not supported", "swap the operands", contested=True)
+        check.rule(self.reduce_op in REGISTER_REDUCTIONS,
+                   f"reduces by {', '.join(REGISTER_REDUCTIONS)}, got {self.reduce_op}",
+                   "reduce with nisa.tensor_reduce")
 
     def reference(self, accumulator: np.ndarray, src: np.ndarray, *operand: np.ndarray) -> Results:
         value = self.with_operand(src, operand, self.reverse0)
@@ -299,6 +304,11 @@ class TensorScalarCumulativeOp(_WithOperand, name="tensor_scalar_cumulative", en
         super().verify(check)
         check.one_of("op1", ("add", "subtract", "multiply", "maximum", "minimum"))
         check.one_of("reduce_cmd", ("reduce", "reset_reduce"))
+
+    def verify_target(self, check: TargetCheck) -> None:
+        for label, tile in (("dst", self.dst), ("src", self.src)):
+            check.rule(not tile.dtype.is_integer or tile.dtype.itemsize < 4, f"{label} cannot be {tile.dtype}",
+                       "use a float, or an integer of 16 bits or fewer")
 
     def reference(self, accumulator: np.ndarray, src: np.ndarray, *operand: np.ndarray) -> Results:
         p = src.shape[0]

@@ -75,7 +75,8 @@ class QuantizeMxOp(PartitionWise, name="quantize_mx", engines=(Engine.VECTOR,), 
     law = "elements"
 
     def verify(self, check: Check) -> None:
-        check.one_of("element", tuple(LARGEST_EXPONENT))
+        check.rule(self.element in LARGEST_EXPONENT, f"packs {' or '.join(LARGEST_EXPONENT)}, got {self.element}",
+                   "make dst with dtype=nl.float8_e4m3fn_x4 or nl.float8_e5m2_x4")
         check.all_in((SBUF,), "dst", "dst_scale", "src")
         check.dtype("src", BFLOAT16, FLOAT16)
         check.dtype("dst_scale", UINT8, FLOAT8_E8M0FNU)
@@ -139,6 +140,11 @@ class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,),
                    f"takes an even number of up to 128 stationary columns, got {m}",
                    "divide more columns among products; fill up an odd number")
         check.shape("dst", (m, n))
+        for scale, columns in ((self.stationary_scale, m), (self.moving_scale, n)):
+            rows = scale_row(max(k // GROUP - 1, 0)) + 1
+            check.rule(scale.shape[0] >= rows and scale.free_elements == columns,
+                       f"the scale tile {list(scale.shape)} does not hold {rows} rows of {columns}",
+                       "give the scales that nisa.quantize_mx writes for the data")
 
     def sources(self) -> list[tuple[str, Tile]]:
         return [(f.name, t) for f, t in self.operands() if f.reads and (self.accumulate or f.name != "dst")]

@@ -8,6 +8,7 @@ on.
 
 import numpy as np
 
+from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa.opaque import PartitionWise
 from nki_mlir.dialects.op import In, InOut, Out
 from nki_mlir.dialects.target_rules import TargetCheck
@@ -73,6 +74,12 @@ class RandOp(Drawing, name="rand", engines=(Engine.VECTOR,), mnemonic="RNG", opc
         return generator.random(self.dst.shape, np.float32), after
 
 
+class BadProbability(KernelError, ValueError):
+    code = "NKI-PROBABILITY"
+    message = "the probability of dropout is {found}"
+    fix = "give a number from 0 to 1"
+
+
 class DropoutOp(Drawing, name="dropout", engines=(Engine.VECTOR,), mnemonic="DROPOUT", opcode=0x6A):
     """dst = src, set to zero with probability ``prob`` ([P, 1], or the constant ``imm``); nothing is rescaled."""
 
@@ -84,6 +91,8 @@ class DropoutOp(Drawing, name="dropout", engines=(Engine.VECTOR,), mnemonic="DRO
     def verify(self, check: Check) -> None:
         super().verify(check)
         check.on_chip("src", "prob")
+        if not 0 <= self.imm <= 1:
+            raise BadProbability(found=self.imm)
         check.same_shape("dst", "src")
         check.per_partition("dst", "prob")
 

@@ -96,7 +96,7 @@ class RowReducing(Protocol):
     def name(self) -> str: ...
 
 
-def verify_sum(op: RowReducing, check: TargetCheck) -> None:
+def verify_sum(op: RowReducing, check: TargetCheck, settled: bool = False) -> None:
     """The Scalar engine's registers add; the documents of ``activation_reduce`` restrict only generation 2 to that."""
     ActivationOp.verify_target(op, check)                           # type: ignore[arg-type]
     if op.reduce_op != "add":
@@ -104,7 +104,7 @@ def verify_sum(op: RowReducing, check: TargetCheck) -> None:
         check.need(3, what, "reduce with nisa.tensor_reduce")
         if check.machine.generation >= 3:
             check.rule(False, f"reduces by {op.reduce_op}; an activation is documented to reduce by nl.add only",
-                       "reduce with nisa.tensor_reduce", contested=True)
+                       "reduce with nisa.tensor_reduce", contested=True, settled=settled)
 
 
 class ActivationReduceOp(WithRowReduction, name="activation_reduce", engines=(SCALAR,), mnemonic="ACTIVATE_REDUCE",

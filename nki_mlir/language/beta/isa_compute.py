@@ -114,7 +114,7 @@ def tensor_reduce(op: object, data: Tensor, axis: object, *, mask: Mask | None, 
                   keepdims: bool) -> Tensor:
     """data reduced over free axes, times -1 with ``negate``."""
     source = creation.as_operand(data)
-    axes = ops.free_axes(source, axis)
+    axes = ops.free_axes(source.ndim, axis)
     result = ops.compute(reduction.TensorReduceOp, reduced_shape(source.shape, axes), data.dtype, {"src": source}, mask,
                          asked=dtype, op=alu_token(op).name, axes=axes, negate=bool(negate))
     return ops.drop_axes(result, axes, keepdims)
@@ -231,12 +231,6 @@ def double_row_matmul(stationary: tensor.Tensor, moving: tensor.Tensor, mode: ob
     return assignment.accumulate(first, second)
 
 
-class BadTransposeEngine(KernelError, ValueError):
-    code = "NKI-ENGINE"
-    message = "nc_transpose does not run on the {found} engine"
-    fix = "use nisa.tensor_engine, nisa.vector_engine (up to 32 x 32), or leave the choice to the compiler"
-
-
 class TransposeInBlocks(KernelError):
     code = "NKI-TRANSPOSE-BLOCKS"
     message = "nc_transpose of {rows} x {columns} on the vector engine is {count} instructions"
@@ -263,8 +257,6 @@ def nc_transpose(data: Tensor, *, mask: object, dtype: object, engine: engine) -
     if len(source.shape) > 2:
         source = source.reshape((source.shape[0], int(np.prod(source.shape[1:]))))
     name = core.engine_name(engine)
-    if name not in ("unknown", "tensor", "vector"):
-        raise BadTransposeEngine(found=name).here()
     small = max(source.shape) <= Machine.transpose_vector_max
     on_vector = name == "vector" or (name == "unknown" and (small or source.buffer.space == PSUM))
     if not on_vector:
@@ -273,7 +265,7 @@ def nc_transpose(data: Tensor, *, mask: object, dtype: object, engine: engine) -
         made = transpose_in_blocks(source, mask)
     else:
         made = ops.compute(products.NcTransposeOp, source.shape[::-1], source.dtype, {"src": source}, mask,
-                           space=SBUF if on_vector else PSUM, engine="vector" if on_vector else "tensor")
+                           space=SBUF if on_vector else PSUM, engine="vector" if on_vector else "tensor" if name == "unknown" else name)
     made.buffer.movable = name == "unknown"
     if dtype is None:
         return made

@@ -23,7 +23,6 @@ from nki_mlir.language.kernel_object import NKIObject
 from nki_mlir.language.signatures.binding import Contents
 from nki_mlir.language.signatures.kinds import is_shape
 from nki_mlir.language.signatures.table import CURRENT, listing
-from nki_mlir.scalar.dtypes import UINT32
 
 
 @dataclass(eq=False, init=False)
@@ -56,10 +55,7 @@ def check(op: str, srcs: list[NkiTensor], dsts: list[NkiTensor], priority: objec
     require(len(srcs) == len(dsts), f"{op} has {len(srcs)} srcs and {len(dsts)} dsts", fix="give one src for each dst")
     spaces = {is_hbm(t.buffer) for t in (*srcs, *dsts)}
     for src, dst in zip(srcs, dsts):
-        require(src.dtype is dst.dtype, f"{op} dst is {dst.dtype}, src is {src.dtype}; they must be equal",
-                fix="copy one of them to the other's dtype first, with nisa.tensor_copy", code="NKI-OPERAND-DTYPE")
-    require(len(spaces) == 1, f"{op} takes tensors that are all in HBM or all in SBUF",
-            fix="move them to one memory with nisa.dma_copy first")
+        low.one_dtype(op, "src", dst=dst, src=src)
     require(spaces == {True} or (len(srcs) == 1 and not hbm), f"{op} takes " + (
         "tensors in HBM" if hbm else "one tensor in SBUF, or several in HBM"),
             fix="move the tensors with nisa.dma_copy first, or call it once for each")
@@ -75,20 +71,12 @@ def text_of(op: str, replica_group: object) -> str:
     return replica_group.text
 
 
-def folding(op: str, token: object) -> str:
-    """The name of the operator that members' values are folded with."""
-    name = alu(token, f"{op} op")
-    require(name in collectives.FOLDS, f"{op} op is nl.add, nl.minimum or nl.maximum",
-            fix="use one of them, and apply other functions to the result")
-    return name
-
-
 def transfer(what: str, cls: type[Op], dst: NkiTensor, src: NkiTensor, beside: dict[str, NkiTensor] | None = None,
              **attributes: object) -> None:
     """dst = what everyone's src, and tensors beside it, give."""
-    for label, read in (("op", folding), ("groups", text_of)):
-        if label in attributes:
-            attributes[label] = read(what, attributes[label])
+    if "op" in attributes:
+        attributes["op"] = alu(attributes["op"], f"{what} op")
+    attributes |= {"groups": text_of(what, attributes["groups"])} if "groups" in attributes else {}
     with low.writing(dst, what) as out:
         views = {label: low.core_view(low.reading(t)) for label, t in ({"src": src} | (beside or {})).items()}
         emit(cls, {"dst": low.core_view(out), **views}, **attributes)
@@ -216,8 +204,7 @@ def rank_id(name: object) -> VirtualRegister:
 
 # -- parts of different sizes ------------------------------------------------------------------------------------------
 def varying(op: str, src: NkiTensor, dst: NkiTensor, metadata: NkiTensor, groups: object, **attributes: object) -> None:
-    require(isinstance(metadata, NkiTensor) and metadata.dtype is UINT32, f"{op} metadata_tensor must be uint32",
-            fix="make the tensor with dtype=nl.uint32")
+    low.any_tensor(metadata, op, "metadata_tensor")
     transfer(op, collectives.VaryingOp, dst, src, {"metadata": metadata}, groups=groups, **attributes)
 
 

@@ -4,9 +4,10 @@
 import enum
 import functools
 
+from nki_mlir.dialects.verifier import WrongAttribute
 from nki_mlir.language.beta.enums import oob_mode as oob_mode
 from nki_mlir.language.beta.enums import reduce_cmd as reduce_cmd
-from nki_mlir.language.current.errors import invalid
+from nki_mlir.language.current.errors import core_rule
 
 
 class engine(enum.Enum):
@@ -50,6 +51,6 @@ gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
 def engine_name(value: "engine", op: str = "", *has: str) -> str:
     """The core's name of an engine argument; ``unknown`` is the first of those that the instruction ``has``."""
     name = "unknown" if value is None else value.name
-    if has and name not in ("unknown", *has):
-        invalid(f"{op} has no engine {name}", fix=f"one of {', '.join(f'nisa.engine.{n}' for n in ('unknown', *has))}")
+    core_rule(not has or name in ("unknown", *has), WrongAttribute, attribute="engine", op=op, found=repr(name),
+              expected=f"one of {', '.join(('unknown', *has))}")
     return has[0] if has and name == "unknown" else name

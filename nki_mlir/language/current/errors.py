@@ -60,6 +60,12 @@ def require(holds: object, text: str, why: str = "", fix: str = "", code: str = 
         invalid(text, why, fix, code)
 
 
+def core_rule(holds: object, error: type[KernelError], **values: object) -> None:
+    """A rule of both generations where no operation states it: the error is the core's, with its code and fix."""
+    if not holds:
+        raise of_core(error(**values))
+
+
 def device(holds: object, text: str, fix: str = "", code: str = "") -> None:
     """A rule of the device: what becomes of a kernel that breaks it is ``NKI_MLIR_DEVICE_RULES``'s to say."""
     if not holds:

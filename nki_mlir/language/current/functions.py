@@ -13,17 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from nki_mlir.capture.errors import BadBroadcast
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.matmul import NcTransposeOp
-from nki_mlir.dialects.verifier import WrongMemory
+from nki_mlir.dialects.verifier import ShapeMismatch, WrongMemory
 from nki_mlir.language import functions, tensor_object
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import dtype_argument, reported
-from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, of_core, older, require, warn
+from nki_mlir.language.current.errors import NkiTypeError, core_rule, integer, invalid, older, require, warn
 from nki_mlir.language.current.indexing import subscript
 from nki_mlir.language.current.memory import psum
 from nki_mlir.language.current.tensor import NkiTensor
@@ -32,10 +33,14 @@ from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, UINT32, DType, promote
 
 
+def in_hbm(op: str, label: str, value: object) -> None:
+    tensor = low.is_tensor(value, op, label)
+    core_rule(not tensor.on_chip, WrongMemory, operand=label, op=op, expected=HBM, found=tensor.buffer.space)
+
+
 def on_chip(op: str, label: str, value: object) -> NkiTensor:
     tensor = low.is_tensor(value, op, label)
-    if not tensor.on_chip:
-        raise of_core(WrongMemory(operand=label, op=op, expected="psum|sbuf", found=HBM))
+    core_rule(tensor.on_chip, WrongMemory, operand=label, op=op, expected="psum|sbuf", found=HBM)
     return low.reading(tensor)
 
 
@@ -104,8 +109,7 @@ globals().update(ELEMENTWISE)
 @reported
 def load(src: NkiTensor, dtype: object) -> NkiTensor:
     """HBM to a new SBUF tile."""
-    require(not low.is_tensor(src, "load", "src").on_chip, f"load src is in {src.buffer.value}, not in HBM",
-            fix="use nl.copy for a tile on chip", code="err_unsupported_memory")
+    in_hbm("load", "src", src)
     low.check_partitions(src.shape[0], "load", "src")
     made = low.allocate(src.shape, result_type(dtype, src))
     assignment.dma(made, src, op="load")
@@ -115,8 +119,8 @@ def load(src: NkiTensor, dtype: object) -> NkiTensor:
 @reported
 def load_transpose2d(src: NkiTensor, dtype: object) -> NkiTensor:
     """A 2-D HBM view as a transposed tile."""
-    require(isinstance(src, NkiTensor) and src.ndim == 2 and not src.on_chip, "load_transpose2d takes a 2-D HBM tensor",
-            fix="give a tensor of two dimensions in HBM")
+    in_hbm("load_transpose2d", "src", src)
+    core_rule(src.ndim == 2, ShapeMismatch, what=f"load_transpose2d takes a 2-D view, got {tuple(src.shape)}")
     made = low.allocate(src.shape[::-1], result_type(dtype, src))
     assignment.dma(made, src.permute((1, 0)), op="load_transpose2d")
     return made
@@ -125,8 +129,7 @@ def load_transpose2d(src: NkiTensor, dtype: object) -> NkiTensor:
 @reported
 def store(dst: NkiTensor, value: NkiTensor) -> None:
     """SBUF tile to HBM."""
-    require(not low.is_tensor(dst, "store", "dst").on_chip, f"store dst is in {dst.buffer.value}, not in HBM",
-            fix="use nl.copy for a tile on chip", code="err_unsupported_memory")
+    in_hbm("store", "dst", dst)
     assignment.dma(dst, value, op="store")
 
 
@@ -176,9 +179,8 @@ def broadcast_to(x: NkiTensor, shape: tuple[int, ...], dtype: object) -> NkiTens
     wanted, kind = tuple(integer(n, "shape") for n in shape), result_type(dtype, x)
     if wanted == tuple(x.shape) and kind is x.dtype:
         return x
-    require(len(wanted) == x.ndim and builtins.all(n in (1, w) for n, w in zip(x.shape, wanted)),
-            f"shape {list(x.shape)} does not broadcast to {list(wanted)}",
-            fix="give both one shape, or extents of 1 where elements repeat", code="NKI-SHAPE")
+    core_rule(len(wanted) == x.ndim and builtins.all(n in (1, w) for n, w in zip(x.shape, wanted)), BadBroadcast,
+              shape=tuple(x.shape), wanted=wanted)
     view = low.core_view(on_chip("broadcast_to", "x", x)).broadcast_to(wanted)
     return low.adopt(ops.copy(view, dtype=kind))
 
@@ -248,8 +250,6 @@ def rms_norm(x: object, w: NkiTensor, axis: object, n: int, epsilon: float, dtyp
 @reported
 def dropout(x: NkiTensor, rate: float, dtype: object) -> NkiTensor:
     """x with elements set to zero with probability ``rate``."""
-    require(isinstance(rate, NkiTensor) or 0 <= rate <= 1, f"dropout rate {rate} is no probability",
-            fix="give a number from 0 to 1")
     view = low.core_view(on_chip("dropout", "x", x))
     return low.adopt(functions.dropout(view, low.scalar("dropout", "rate", rate, view), dtype=result_type(dtype, x)))
 

@@ -20,6 +20,7 @@ from nki_mlir.dialects.nisa.random import DropoutOp
 from nki_mlir.dialects.nki.reduction import reduced_shape
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.target_rules import DtypeOfOperand
+from nki_mlir.dialects.verifier import ShapeMismatch, WrongDtype
 from nki_mlir.language import creation, functions, regular
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
@@ -28,7 +29,7 @@ from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current import write_history
 from nki_mlir.language.current.calls import reported
-from nki_mlir.language.current.errors import device, invalid, of_core, older, require, warn
+from nki_mlir.language.current.errors import core_rule, device, invalid, older, require, warn
 from nki_mlir.language.current.instruction import activation_name, alu, instruction
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.alu import ALU
@@ -142,11 +143,10 @@ def tensor_copy_predicated(dst: NkiTensor, src: float | NkiTensor, predicate: Nk
     op = "tensor_copy_predicated"
     kind = low.is_tensor(predicate, op, "predicate").dtype
     if kind not in (UINT8, UINT16, UINT32):         # signed ones, of which other documents say nothing, as well
-        raise of_core(DtypeOfOperand(op=op, operand="predicate", found=kind, expected="uint8, uint16, uint32"))
+        core_rule(False, DtypeOfOperand, op=op, operand="predicate", found=kind, expected="uint8, uint16, uint32")
     with low.writing(dst, op, reads=True) as out:
         if isinstance(src, NkiTensor):
-            require(src.dtype is out.dtype, f"{op} src is {src.dtype}, dst is {out.dtype}; they must be equal",
-                    fix="copy src to a tile with the dtype of dst first", code="NKI-OPERAND-DTYPE")
+            low.one_dtype(op, "dst", dst=out, src=src)
             target, source, chosen = low.paired(op, dst=out, src=src, predicate=predicate)
         else:
             target, chosen = low.paired(op, dst=out, predicate=predicate)
@@ -177,12 +177,8 @@ def memset(dst: NkiTensor, value: float, engine: e.engine) -> None:
 @instruction
 def dropout(dst: NkiTensor, data: NkiTensor, prob: float | NkiTensor) -> None:
     """dst = data, set to zero with probability ``prob``; nothing is rescaled."""
-    require(isinstance(prob, NkiTensor) or 0 <= prob <= 1, f"dropout prob {prob} is no probability",
-            fix="give a number from 0 to 1")
+    low.one_dtype("dropout", "data", dst=dst, data=data)
     with low.operands("dropout", dst, data=data) as (target, source):
-        require(target.dtype is source.dtype,
-                f"dropout dst is {target.dtype}, data is {source.dtype}; they must be equal",
-                fix="make dst with the dtype of data", code="NKI-OPERAND-DTYPE")
         tile, number = low.number_and_tile("dropout", "prob", prob, source)
         emit(DropoutOp, {"dst": target, "state": functions.generator_state(), "src": source, "prob": tile}, imm=number)
 
@@ -215,9 +211,8 @@ def tensor_reduce(dst: NkiTensor, op: object, data: NkiTensor, axis: object, neg
     axes = counted_axes(dst, source, axis) or low.free_axes("tensor_reduce", source, axis)
     kept = reduced_shape(tuple(source.shape), axes)
     with low.writing(dst, "tensor_reduce", flat=True) as out:
-        require(out.shape[0] == kept[0] and out.size == prod(kept),
-                f"tensor_reduce dst has shape {list(out.shape)}, which must hold {kept[0]} x {prod(kept[1:])}",
-                fix=f"make dst with shape {tuple(kept)}", code="NKI-SHAPE")
+        core_rule(out.shape[0] == kept[0] and out.size == prod(kept), ShapeMismatch, fix=f"make it with shape {kept}",
+                  what=f"tensor_reduce dst has shape {list(out.shape)}, which must hold {kept[0]} x {prod(kept[1:])}")
         target = low.core_view(out.reshape(kept))
         emit(reduction.TensorReduceOp, {"dst": target, "src": low.core_view(source)}, axes=axes, negate=bool(negate),
              op=alu(op, "tensor_reduce op"))
@@ -245,13 +240,6 @@ COMMANDS = dict.fromkeys(("activation", "activate2"), ("idle", "reset", "reduce"
     "exponential": ("idle", "reduce", "reset_reduce", "load_reduce")}
 
 
-def rows_of(op: str, reduce_res: NkiTensor) -> View:
-    """A [P, 1] result."""
-    require(reduce_res.size == reduce_res.shape[0], f"{op} reduce_res has shape {list(reduce_res.shape)}, not [P, 1]",
-            fix="make it with shape (P, 1)")
-    return low.flat_tile(op, "reduce_res", reduce_res)
-
-
 def accumulated(op: str, cls: type[Op], dst: View, views: dict[str, Any], engine: str, reduce_res: NkiTensor | None,
                 command: str, **attributes: object) -> None:
     """Emit an instruction with the registers, and the tile that reads them where one is given."""
@@ -260,7 +248,7 @@ def accumulated(op: str, cls: type[Op], dst: View, views: dict[str, Any], engine
         emit(cls, views, reduce_cmd=command, **attributes)
         return
     with low.writing(reduce_res, op, "reduce_res") as rows:
-        emit(cls, {**views, "reduce_res": rows_of(op, rows)}, reduce_cmd=command, **attributes)
+        emit(cls, {**views, "reduce_res": low.flat_tile(op, "reduce_res", rows)}, reduce_cmd=command, **attributes)
 
 
 def command_of(op: str, command: e.reduce_cmd) -> str:
@@ -317,14 +305,13 @@ def activation(dst: NkiTensor, op: object, data: NkiTensor, bias: float | NkiTen
         if plain:
             emit(elementwise.ActivationOp, {"dst": target, "src": source, **tiles}, **attributes)
             return
-        check_sum(reduce_op)
         accumulated("activation", ActivationAccumulateOp, target, {"src": source, **tiles}, "scalar", reduce_res,
-                    command, reduce_op="add", **attributes)
+                    command, reduce_op=summing(reduce_op), **attributes)
 
 
-def check_sum(reduce_op: object) -> None:
-    require(reduce_op is None or alu(reduce_op, "activation reduce_op") == "add", "activation reduces by nl.add only",
-            fix="leave reduce_op out, or reduce with nisa.tensor_reduce")
+def summing(reduce_op: object) -> str:
+    """The operator that an activation's registers fold with: they add where the kernel names none."""
+    return "add" if reduce_op is None else alu(reduce_op, "activation reduce_op")
 
 
 @instruction
@@ -336,9 +323,8 @@ def activation_reduce(dst: NkiTensor, op: object, data: NkiTensor, reduce_op: ob
     with low.operands(kind, dst, data=data, scratch=True) as (target, source):
         tiles, attributes = activation_operands(kind, fn, bias, scale, source)
         if reduce_res is None:
-            check_sum(reduce_op)
             accumulated(kind, ActivationAccumulateOp, target, {"src": source, **tiles}, "scalar", None, "reset_reduce",
-                        reduce_op="add", **attributes)
+                        reduce_op=token, **attributes)
             return
         with low.writing(reduce_res, kind, "reduce_res") as rows:
             result = low.scalar(kind, "reduce_res", rows, source)
@@ -396,26 +382,13 @@ def check_activate2(given: dict[str, object], attributes: dict[str, object]) -> 
 def check_nc_n_gather(given: dict[str, object], attributes: dict[str, object]) -> None:
     op = "nc_n_gather"
     low.in_sbuf(op, **given)
-    dst, data, indices = (low.is_tensor(given[label], op, label) for label in ("dst", "data", "indices"))
-    require(indices.dtype is UINT32, f"{op} indices must be uint32", fix="make the indices with dtype=nl.uint32",
-            code="NKI-OPERAND-DTYPE")
-    require(data.dtype is dst.dtype, f"{op} dst is {dst.dtype}, data is {data.dtype}; they must be equal",
-            fix="make dst with the dtype of data", code="NKI-OPERAND-DTYPE")
+    indices = low.is_tensor(given["indices"], op, "indices")
+    core_rule(indices.dtype is UINT32, WrongDtype, op=op, operand="indices", found=indices.dtype, expected=UINT32)
+    low.one_dtype(op, "data", dst=given["dst"], data=given["data"])
 
 
 def check_tensor_scalar_reduce(given: dict[str, object], attributes: dict[str, Any]) -> None:
-    op, reduce_op = "tensor_scalar_reduce", attributes["reduce_op"]
-    given["operand0"] = unary_operand(op, attributes["op0"], given["operand0"], "operand0")
-    require(reduce_op in ("add", "multiply", "maximum", "minimum"),
-            f"{op} reduce_op {reduce_op} is not add, multiply, max or min", fix="use one of them")
-
-
-def check_tensor_scalar_cumulative(given: dict[str, object], attributes: dict[str, object]) -> None:
-    op = "tensor_scalar_cumulative"
-    for label in ("dst", "src"):
-        kind = low.is_tensor(given[label], op, label).dtype
-        require(not kind.is_integer or kind.itemsize < 4, f"{op} {label} cannot be {kind}",
-                fix="use a float, or an integer of 16 bits or fewer")
+    given["operand0"] = unary_operand("tensor_scalar_reduce", attributes["op0"], given["operand0"], "operand0")
 
 
 def check_range_select(given: dict[str, Any], attributes: dict[str, object]) -> None:
@@ -431,4 +404,4 @@ def check_range_select(given: dict[str, Any], attributes: dict[str, object]) -> 
 
 RULES: dict[str, Callable[[dict[str, object], dict[str, object]], None]] = {
     "activate2": check_activate2, "nc_n_gather": check_nc_n_gather, "tensor_scalar_reduce": check_tensor_scalar_reduce,
-    "tensor_scalar_cumulative": check_tensor_scalar_cumulative, "range_select": check_range_select}
+    "range_select": check_range_select}

@@ -9,6 +9,7 @@ from nki_mlir.capture.index import Index
 from nki_mlir.capture.strides import Dim
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa import elementwise, movement, random, search
+from nki_mlir.dialects.verifier import ShapeMismatch
 from nki_mlir.language import creation, functions
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
@@ -16,9 +17,9 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.errors import integer, require, warn
+from nki_mlir.language.current.errors import core_rule, integer, require, warn
 from nki_mlir.language.current.instruction import alu, instruction
-from nki_mlir.language.current.memory import VirtualRegister, sbuf
+from nki_mlir.language.current.memory import VirtualRegister
 from nki_mlir.language.current.pairing import aligned
 from nki_mlir.language.current.tensor import NkiTensor, pairs
 from nki_mlir.machine import Machine
@@ -61,9 +62,8 @@ def affine(op: str, pattern: Sequence[Sequence[int]], channel_multiplier: int, o
 @instruction
 def iota(dst: NkiTensor, pattern: list[list[int]], offset: int | VirtualRegister, channel_multiplier: int) -> None:
     """dst[p, i...] = offset + p * channel_multiplier + the sum of step * i."""
+    low.in_sbuf("iota", dst=dst)
     with low.writing(dst, "iota") as out:
-        require(out.buffer is sbuf, "iota dst must be in SBUF", fix="make dst with buffer=nl.sbuf",
-                code="err_unsupported_memory")
         shift = offset if isinstance(offset, VirtualRegister) else None
         start = 0 if shift is not None else integer(offset, "iota offset")
         made = affine("iota", pattern, int(channel_multiplier), start, low.core_view(out))
@@ -132,8 +132,9 @@ def nc_match_replace8(dst: object, data: object, vals: object, imm: float, dst_i
     with low.writing(dst, op, flat=True) as out:
         low.paired(op, dst=out, data=data)
         target, source, values = low.flat_view(out), low.flat_tile(op, "data", data), low.flat_tile(op, "vals", vals)
-        require(values.shape[1] == 8, f"{op} vals has {values.shape[1]} elements per partition, which must be 8",
-                fix="give a tile of shape (P, 8), for example from nisa.max8")
+        expected = (source.shape[0], 8)
+        core_rule(values.shape == expected, ShapeMismatch, fix=f"make it with shape {expected}",
+                  what=f"operand 'vals' of '{op}' has shape {list(values.shape)}, which must be {list(expected)}")
         # The values are served from the last to the first: the class serves them in the order it gets them.
         views = {"dst": target, "data": source, "vals": backwards(values)}
         if dst_idx is None:
@@ -172,9 +173,9 @@ def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_id
     in_part = low.is_tensor(dst, op, "dst").size > source.shape[0] * gathered
     with low.writing(dst, op, reads=in_part, flat=True) as out:
         whole = low.flat_view(out)
-        require(whole.shape[1] >= gathered,
-                f"{op} dst has {whole.shape[1]} elements per partition, which must be {count} x {num_elem_per_idx}",
-                fix=f"make dst with {gathered} elements per partition or more")
+        core_rule(whole.shape[1] >= gathered, ShapeMismatch, fix=f"make it with shape {(source.shape[0], gathered)}",
+                  what=f"{op} dst has {whole.shape[1]} elements per partition, which must be {count} x "
+                       f"{num_elem_per_idx}")
         if in_part and num_elem_per_idx > 1:
             warn(f"{op} writes {count} x {num_elem_per_idx} of the {whole.shape[1]} elements of each partition of dst; "
                  "devices of release 0.6 take num_elem_per_idx for 1 there; give the part of dst that is written")

@@ -10,17 +10,17 @@ from nki_mlir.capture.builder import active
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa import microscaling, movement
 from nki_mlir.dialects.nisa.matmul import MatmulTransposeOp, NcMatmulOp, NcTransposeOp
-from nki_mlir.dialects.verifier import WrongDtype
+from nki_mlir.dialects.verifier import ShapeMismatch, TooLarge, WrongDtype, WrongMemory
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current import write_history
-from nki_mlir.language.current.errors import device, invalid, of_core, pair, require, warn
+from nki_mlir.language.current.errors import core_rule, device, invalid, pair, require, warn
 from nki_mlir.language.current.instruction import instruction
 from nki_mlir.language.current.memory import machine, psum, sbuf
 from nki_mlir.language.current.pairing import aligned, box_of
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT8_E8M0FNU, FLOAT32, UINT8
+from nki_mlir.scalar.dtypes import FLOAT8_E8M0FNU, UINT8
 
 
 def check_position(op: str, tile_position: object, tile_size: Any) -> tuple[int, int]:
@@ -56,15 +56,11 @@ def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_one
     low.in_sbuf(op, stationary=stationary, moving=moving)
     stationary, moving = as_float(stationary, moving), as_float(moving, stationary)
     for label, t in (("stationary", stationary), ("moving", moving)):
-        if not is_transpose and (not t.dtype.is_float or t.dtype is FLOAT8_E8M0FNU):
-            raise of_core(WrongDtype(op=op, operand=label, found=t.dtype, expected="a float type"))
-    require(stationary.shape[0] <= rows, f"{op} contracts {stationary.shape[0]} partitions, more than {rows}",
-            fix=f"contract parts of up to {rows} partitions, and accumulate in PSUM",
-            code="err_size_of_dimension_exceed_arch_limit")
+        core_rule(is_transpose or (t.dtype.is_float and t.dtype is not FLOAT8_E8M0FNU), WrongDtype,
+                  op=op, operand=label, found=t.dtype, expected="a float type")
+    check_part(op, 0, stationary.shape[0], stationary.shape, rows)
     with low.writing(dst, op, reads=accumulate is not False, flat=is_transpose) as out:
-        require(out.buffer is psum, f"{op} dst must be in PSUM, it is in {out.buffer.value}",
-                fix="make dst with buffer=nl.psum, and copy it to SBUF with nisa.tensor_copy",
-                code="err_unsupported_memory")
+        check_memory(op, out)
         pairs = [(stationary, moving)]
         if perf_mode is e.matmul_perf_mode.double_row:
             every = machine().stationary_free_max
@@ -72,12 +68,10 @@ def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_one
                     fix="leave tile_size out")
             pairs = double_row(stationary, moving, is_transpose)
         width, length = prod(pairs[0][0].shape[1:]), prod(pairs[0][1].shape[1:])
-        require(width <= columns, f"{op} stationary has {width} columns, more than {columns}",
-                fix=f"split stationary into parts of up to {columns} columns",
-                code="err_size_of_dimension_exceed_arch_limit")
-        require(out.shape[0] == width and out.size == width * length,
-                f"{op} dst has shape {list(out.shape)}, which must be {width} x {length}",
-                fix=f"make dst with shape ({width}, {length})", code="NKI-SHAPE")
+        check_part(op, 1, width, pairs[0][0].shape, columns)
+        core_rule(out.shape[0] == width and out.size == width * length, ShapeMismatch,
+                  what=f"{op} dst has shape {list(out.shape)}, which must be {width} x {length}",
+                  fix=f"make it with shape ({width}, {length})")
         check_result(out, length)
         accumulates = False
         if is_transpose:
@@ -88,6 +82,20 @@ def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_one
             emit_product(out, left, right, is_transpose, accumulates)
             accumulates = True
     note_product(dst)
+
+
+def check_memory(op: str, out: NkiTensor) -> None:
+    """As the operation says it, before anything is read from where the product accumulates."""
+    core_rule(out.buffer is psum, WrongMemory, operand="dst", op=op, expected="psum", found=out.buffer.space)
+
+
+def check_part(op: str, dim: int, extent: int, shape: Sequence[int], limit: int) -> None:
+    """stationary fits the array, and the part of it that ``tile_size`` names."""
+    every = (machine().partitions, machine().stationary_free_max)[dim]
+    core_rule(extent <= every, TooLarge, dim=dim, tile=f"stationary{list(shape)}", op=op, limit=every)
+    what = "columns" if dim else "partitions"
+    require(extent <= limit, f"{op} stationary has {extent} {what}, more than the {limit} of tile_size",
+            fix=f"give a larger tile_size, or split the operation into pieces of at most {limit}", code=TooLarge.code)
 
 
 def note_product(dst: object) -> None:
@@ -227,31 +235,15 @@ def nc_matmul_mx(dst: NkiTensor, stationary: NkiTensor, moving: NkiTensor, stati
     require(columns == every, f"{op} tile_size has all {every} columns, not {columns}", fix="leave tile_size out")
     elements = [element_of(op, label, t) for label, t in (("stationary", stationary), ("moving", moving))]
     with low.writing(dst, op, reads=accumulate is not False, flat=True) as out:
-        require(out.buffer is psum and out.dtype in (FLOAT32, BFLOAT16),
-                f"{op} dst must be float32 or bfloat16 in PSUM",
-                fix="make dst with buffer=nl.psum and dtype=nl.float32", code="err_unsupported_memory")
+        check_memory(op, out)
         accumulates = accumulation(low.core_view(out if dst.is_indirect() else dst), accumulate)
         views = {label: low.flat_tile(op, label, t) for label, t in (
             ("stationary", stationary), ("moving", moving), ("stationary_scale", stationary_scale),
             ("moving_scale", moving_scale))}
-        require(views["stationary"].shape[0] <= rows,
-                f"{op} contracts {views['stationary'].shape[0]} partitions, more than {rows}",
-                fix=f"contract parts of up to {rows} partitions, and accumulate in PSUM",
-                code="err_size_of_dimension_exceed_arch_limit")
-        for label in ("stationary", "moving"):
-            check_scales(op, f"{label}_scale", views[f"{label}_scale"], views[label])
+        check_part(op, 0, views["stationary"].shape[0], views["stationary"].shape, rows)
         emit(microscaling.NcMatmulMxOp, {"dst": low.flat_view(out), **views}, accumulate=accumulates,
                  stationary_element=elements[0], moving_element=elements[1])
     note_product(dst)
-
-
-def check_scales(op: str, label: str, scale: View, data: View) -> None:
-    """One row of scales for 8 partitions, four rows in each 32 partitions; one column for each of the data."""
-    last = max(data.shape[0] // 8 - 1, 0)
-    rows = microscaling.scale_row(last) + 1
-    require(scale.shape[0] >= rows and scale.shape[1] == data.shape[1],
-            f"{op} {label} has shape {list(scale.shape)}; {data.shape[0]} partitions of data take {rows} rows and "
-            f"{data.shape[1]} columns", fix="give the scales that nisa.quantize_mx writes for the data")
 
 
 def element_of(op: str, label: str, tensor: NkiTensor) -> str:
@@ -268,8 +260,6 @@ def quantize_mx(dst: NkiTensor, src: NkiTensor, dst_scale: NkiTensor) -> None:
     """dst = src as packed 8-bit floats, with the groups' scales in dst_scale."""
     op = "quantize_mx"
     element = element_of(op, "dst", dst)
-    require(element != "float4_e2m1fn", f"{op} dst must be an 8-bit float type",
-            fix="make dst with dtype=nl.float8_e4m3fn_x4 or nl.float8_e5m2_x4")
     with (low.writing(dst, op, flat=True) as out,
           low.writing(dst_scale, op, "dst_scale", reads=True, flat=True) as scales):
         emit(microscaling.QuantizeMxOp,
@@ -281,14 +271,11 @@ def quantize_mx(dst: NkiTensor, src: NkiTensor, dst_scale: NkiTensor) -> None:
 def nc_transpose(dst: NkiTensor, data: NkiTensor, engine: e.engine) -> None:
     """dst[f, p] = data[p, f]: by the Tensor engine to PSUM, or by the Vector engine up to 32 x 32."""
     op = "nc_transpose"
+    low.one_dtype(op, "data", dst=dst, data=data)
     source = low.flat_tile(op, "data", data)
     chosen = e.engine_name(engine)
     with low.writing(dst, op, flat=True) as out:
         target = low.flat_view(out)
-        require(target.dtype is source.dtype, f"{op} dst is {target.dtype}, data is {source.dtype}; they must be equal",
-                fix="make dst with the dtype of data", code="NKI-OPERAND-DTYPE")
         if chosen == "unknown":
             chosen = "tensor" if out.buffer is psum and data.buffer is sbuf else "vector"
-        require(chosen in ("tensor", "vector"), f"{op} runs on the tensor or the vector engine, not {chosen}",
-                fix="leave engine out, or use nisa.engine.tensor or nisa.engine.vector")
         emit(NcTransposeOp, {"dst": target, "src": source}, engine=chosen)

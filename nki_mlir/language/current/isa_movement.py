@@ -9,15 +9,16 @@ from nki_mlir.capture.builder import active, require_generation
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa import elementwise, movement
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp, SendrecvOp
+from nki_mlir.dialects.verifier import ShapeMismatch, WrongDtype
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment, write_history
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import reported
-from nki_mlir.language.current.errors import integer, invalid, older, require, warn
+from nki_mlir.language.current.errors import core_rule, integer, invalid, older, require, warn
 from nki_mlir.language.current.instruction import alu, instruction
-from nki_mlir.language.current.memory import Storage, VirtualRegister, private_hbm, psum, sbuf, shared_hbm
+from nki_mlir.language.current.memory import Storage, VirtualRegister, private_hbm, sbuf, shared_hbm
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32
@@ -95,25 +96,17 @@ def dma_transpose(dst: NkiTensor, src: NkiTensor, axes: object, priority: object
                   oob_mode: e.oob_mode) -> None:
     """dst = src with its axes permuted: (1, 0), (2, 1, 0) or (3, 1, 2, 0)."""
     op = "dma_transpose"
-    for label, t in (("dst", dst), ("src", src)):
-        low.any_tensor(t, op, label)
-        require(t.buffer is not psum, f"{op} {label} is in PSUM, which DMA cannot access",
-                fix="move it through SBUF, with nisa.tensor_copy", code="err_unsupported_memory")
+    low.one_dtype(op, "src", dst=dst, src=src)
     low.in_sbuf(op, dst=dst)
     check_skip(op, oob_mode, dst, src)
     check_priority(priority)
     mode = check_modes(op, dst, src, oob_mode, dge_mode)
-    require(dst.dtype is src.dtype, f"{op} dst is {dst.dtype}, src is {src.dtype}; they must be equal",
-            fix="make dst with the dtype of src, and convert it with nisa.tensor_copy afterwards",
-            code="NKI-OPERAND-DTYPE")
     permutation = DEFAULT_AXES.get(src.ndim, ())
     require(permutation and (axes is None or (isinstance(axes, (tuple, list)) and tuple(axes) == permutation)),
             f"{op} axes {axes} of a tensor of {src.ndim} dimensions: (1, 0), (2, 1, 0) and (3, 1, 2, 0) are supported",
             fix="use one of them, or reshape the tensor first")
     expected = tuple(src.shape[k] for k in permutation)
     dst = padded(dst, expected)
-    require(tuple(dst.shape) == expected, f"{op} dst has shape {list(dst.shape)}, which must be {list(expected)}",
-            fix=f"make dst with shape {tuple(expected)}", code="NKI-SHAPE")
     if src.indirection is not None:
         before = low.allocate(src.shape, src.dtype, private_hbm)
         if mode == "skip":                                  # what has no address stays as it is in dst
@@ -143,8 +136,8 @@ def fetched(op: str, made: NkiTensor, src: NkiTensor, mode: str) -> NkiTensor:
         return made
     require_generation(3, f"{op} of gathered rows", "gather them with nisa.dma_copy first")
     rows, columns = found.index.shape[0], found.index.size // found.index.shape[0]
-    require(columns == 1 or found.index.dtype is UINT32, f"{op} vector_offset must be uint32",
-            fix="make the offsets with dtype=nl.uint32")
+    core_rule(columns == 1 or found.index.dtype is UINT32, WrongDtype, op=op, operand="vector_offset",
+              found=found.index.dtype, expected=UINT32)
     require(rows * columns >= src.shape[0], f"{op} of {src.shape[0]} rows has {rows * columns} indices",
             fix=f"give {src.shape[0]} indices, one for each row")
     for k in range(-(-src.shape[0] // rows)):
@@ -171,8 +164,8 @@ def dma_compute(dst: NkiTensor, srcs: list[NkiTensor], reduce_op: object, scales
     mode = oob_mode.name
     for label, t in (("dst", dst), *((f"srcs[{k}]", s) for k, s in enumerate(srcs))):
         low.any_tensor(t, op, label)
-        require(t.size == dst.size, f"{op} {label} has {t.size} elements, dst {dst.size}",
-                fix="give all operands one number of elements")
+        core_rule(t.size == dst.size, ShapeMismatch, what=f"{op} {label} has {t.size} elements, dst {dst.size}",
+                  fix="give all operands one shape")
     check_skip(op, oob_mode, dst, *srcs)
     if dst.indirection is not None:
         others = [s for s in srcs if not same_addresses(s, dst)]
@@ -346,13 +339,8 @@ def core_barrier(data: NkiTensor, cores: object, engine: Any) -> None:
 def sendrecv(src: NkiTensor, dst: NkiTensor, send_to_rank: int, recv_from_rank: int, pipe_id: int,
              dma_engine: object) -> None:
     """Send src to a core and receive dst from one."""
-    for label, t in (("src", src), ("dst", dst)):
-        low.is_tensor(t, "sendrecv", label)
-        require(t.buffer is sbuf, f"sendrecv {label} must be in SBUF, it is in {t.buffer.value}",
-                fix="copy it to a tile in SBUF first, with nisa.tensor_copy", code="err_unsupported_memory")
-    require(src.dtype is dst.dtype and src.shape[0] == dst.shape[0] and src.size == dst.size,
-            f"sendrecv src {list(src.shape)} {src.dtype} and dst {list(dst.shape)} {dst.dtype} must be equal",
-            fix="give both one shape and one dtype")
+    low.in_sbuf("sendrecv", src=src, dst=dst)
+    low.one_dtype("sendrecv", "src", dst=dst, src=src)
     if dma_engine is e.dma_engine.gpsimd_dma:
         limit = Machine.gpsimd_send_max * src.itemsize
         size = src.size // src.shape[0] * src.itemsize

@@ -13,11 +13,13 @@ from nki_mlir.capture.strides import ONE_MORE, Dim
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa import dynamic_access, movement
 from nki_mlir.dialects.op import Op
-from nki_mlir.dialects.verifier import TooManyPartitions, WrongMemory
+from nki_mlir.dialects.target_rules import DtypeOfOperand
+from nki_mlir.dialects.verifier import ONE_WIDTH, PartitionMismatch, ShapeMismatch, TooManyPartitions, WrongMemory
 from nki_mlir.language import instructions as core
+from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import write_history
-from nki_mlir.language.current.errors import integer, invalid, of_core, require
+from nki_mlir.language.current.errors import core_rule, integer, invalid, of_core, require
 from nki_mlir.language.current.memory import (
     Indirection,
     MemoryRegion,
@@ -358,15 +360,12 @@ def paired(op: str, **operands: object) -> list[View]:
     tensors = {label: reading(is_tensor(t, op, label), op) for label, t in operands.items()}
     (first, head), *others = tensors.items()
     for label, t in others:
-        if t.shape[0] != head.shape[0] and t.on_chip and head.on_chip:
-            invalid(f"{op} {label} has {t.shape[0]} partitions, {first} has {head.shape[0]}",
-                    fix="give all operands one number of partitions; one row is copied to all with nisa.dma_copy",
-                    code="NKI-SHAPE")
+        core_rule(t.shape[0] == head.shape[0] or not t.on_chip or not head.on_chip, ShapeMismatch,
+                  what=f"{op} {label} has {t.shape[0]} partitions, {first} has {head.shape[0]}",
+                  fix=PartitionMismatch.fix)
         if t.size != head.size:
-            invalid(f"{op} {label} has {t.size // t.shape[0]} elements per partition, {first} has "
-                    f"{head.size // head.shape[0]}",
-                    fix="give all operands one shape, or use nisa.tensor_scalar for one value in each partition",
-                    code="NKI-SHAPE")
+            core_rule(False, ShapeMismatch, what=f"{op} {label} has {t.size // t.shape[0]} elements per partition, "
+                      f"{first} has {head.size // head.shape[0]}", fix=ONE_WIDTH)
         if t.buffer is psum:
             write_history.note_read(core_view(t))
     views = aligned([core_view(t) for t in tensors.values()])
@@ -404,11 +403,10 @@ def scalar(op: str, label: str, value: object, beside: View) -> Any:
     if not isinstance(value, NkiTensor):
         return value
     tensor = reading(is_tensor(value, op, label), op)
-    require(tensor.size == tensor.shape[0], f"{op} {label} has shape {list(tensor.shape)}, which must be [P, 1]",
-            fix=f"make it with shape ({tensor.shape[0]}, 1)", code="NKI-SHAPE")
-    require(tensor.shape[0] == beside.shape[0],
-            f"{op} {label} has {tensor.shape[0]} partitions, which must be {beside.shape[0]}",
-            fix=f"make it with {beside.shape[0]} partitions")
+    core_rule(tensor.size == tensor.shape[0], ShapeMismatch, fix=f"make it with shape ({tensor.shape[0]}, 1)",
+              what=f"{op} {label} has shape {list(tensor.shape)}, which must be [P, 1]")
+    core_rule(tensor.shape[0] == beside.shape[0], ShapeMismatch, fix=PartitionMismatch.fix,
+              what=f"{op} {label} has {tensor.shape[0]} partitions, which must be {beside.shape[0]}")
     return core.rows_like(core_view(tensor), beside)
 
 
@@ -443,6 +441,14 @@ def flat_view(out: NkiTensor) -> View:
     return view
 
 
+def one_dtype(op: str, like: str, **tensors: Any) -> None:
+    """Tensors of one dtype, that of the operand ``like``: the instruction converts nothing."""
+    expected = is_tensor(tensors[like], op, like).dtype
+    for label, tensor in tensors.items():
+        found = any_tensor(tensor, op, label).dtype
+        core_rule(found is expected, DtypeOfOperand, op=op, operand=label, found=found, expected=expected)
+
+
 def in_sbuf(op: str, **tensors: object) -> None:
     """Operands of engines that read and write SBUF only."""
     for label, t in tensors.items():
@@ -457,14 +463,9 @@ def in_sbuf(op: str, **tensors: object) -> None:
 def free_axes(op: str, tensor: NkiTensor, axis: object) -> tuple[int, ...]:
     """Axes of a reduction: the last free ones."""
     several = [integer(a, f"{op} axis") for a in (axis if isinstance(axis, (list, tuple)) else [axis])]
-    require(several and all(-tensor.ndim <= a < tensor.ndim for a in several),
-            f"{op} axis {axis} of a tensor of {tensor.ndim} dimensions", fix=f"use axes from 1 to {tensor.ndim - 1}",
-            code="NKI-AXIS")
-    axes = tuple(sorted({a % tensor.ndim for a in several}))
+    core_rule(several, ops.BadAxis, axis=axis, rank=tensor.ndim, last=tensor.ndim - 1)
+    axes = ops.free_axes(tensor.ndim, several)
     require(len(axes) == len(several), f"{op} axis {axis} names an axis twice", fix="name each axis once",
-            code="NKI-AXIS")
-    require(0 not in axes, f"{op} axis {axis}: the partition axis cannot be reduced",
-            fix="transpose the tile first with nisa.nc_transpose, or sum with nisa.nc_matmul and a tile of ones",
             code="NKI-AXIS")
     require(axes == tuple(range(axes[0], tensor.ndim)),
             f"{op} axis {axis} of a tensor of {tensor.ndim} dimensions: the last contiguous free axes are reduced",
