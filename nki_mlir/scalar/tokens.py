@@ -16,7 +16,7 @@ from nki_mlir.scalar.alu import ALU, AluOperator
 class UnknownToken(KernelError, TypeError):
     code = "NKI-OPERATOR"
     message = "{token} is not {what}"
-    fix = "use a function of the language or of NumPy with one of the names {names}"
+    fix = "{instead}"
 
 
 _Entry = TypeVar("_Entry", AluOperator, ActivationFunction)
@@ -43,12 +43,12 @@ def token_name(token: object) -> str | None:
     return ALIASES.get(name, name) if isinstance(name, str) else None
 
 
-def _entry(token: object, table: dict[str, _Entry], what: str) -> _Entry:
+def _entry(token: object, table: dict[str, _Entry], what: str, instead: str) -> _Entry:
     name = token_name(token)
     if name is not None and name in table:
         return table[name]
     said = repr(token) if isinstance(token, str) else getattr(token, "__name__", repr(token))
-    raise UnknownToken(token=said, what=what, names=", ".join(table))
+    raise UnknownToken(token=said, what=what, instead=instead)
 
 
 def alu_token(token: object) -> AluOperator:
@@ -57,7 +57,7 @@ def alu_token(token: object) -> AluOperator:
     >>> alu_token(np.amax), alu_token("add")
     (maximum, add)
     """
-    return _entry(token, ALU, "an ALU operator")
+    return _entry(token, ALU, "an ALU operator", "give an operator of nl, for example nl.add or nl.multiply")
 
 
 def activation_token(token: object) -> ActivationFunction:
@@ -66,4 +66,5 @@ def activation_token(token: object) -> ActivationFunction:
     >>> activation_token(np.tanh)
     tanh
     """
-    return _entry(token, ACTIVATIONS, "an activation function")
+    return _entry(token, ACTIVATIONS, "an activation function",
+                  f"use a function of the language or of NumPy with one of the names {', '.join(ACTIVATIONS)}")

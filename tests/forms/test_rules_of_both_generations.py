@@ -15,7 +15,8 @@ from ..language.test_documentation import drawn, kernel, parts, public
 
 NAMES = [name for name in public(ISA, BETA) if name in public(ISA, CURRENT)
          and all(example(ISA, name, generation) for generation in (BETA, CURRENT))]
-MISTAKES = ({"dtype": "int32"}, {"dtype": "float32"}, {"dtype": "uint8"}, {"dtype": "bfloat16"}, {"space": "hbm"}, {"rows": 129})
+MISTAKES = ({"dtype": "int32"}, {"dtype": "float32"}, {"dtype": "uint8"}, {"dtype": "bfloat16"}, {"dtype": "float16"},
+            {"space": "hbm"}, {"rows": 129})
 PARTITIONS = "err_num_partition_exceed_arch_limit"
 COMPARES_SHAPES = {"dma_transpose"}         # of the current generation: with dst, before it looks at partitions
 COMPARED: set[str] = set()
@@ -58,4 +59,4 @@ def test_mistake__has_one_code_and_one_fix(name, tmp_path, monkeypatch):
 
 
 def test_most_instructions__have_a_mistake_that_both_refuse():
-    assert not COMPARED or len(COMPARED) >= 30
+    assert not COMPARED or len(COMPARED) >= 50

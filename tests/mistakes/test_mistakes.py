@@ -16,6 +16,20 @@ OTHER_RULES = {
     "a tile without a free dimension": "a tile of the current generation may have one dimension",
     "a Python condition on a tile": "comparisons of the current generation are instructions",
 }
+# The same mistake has another fix where it names what one generation alone has.
+OTHER_FIXES = OTHER_RULES.keys() | {
+    # dtypes, buffers and the functions' own signatures
+    "a dtype that the device does not have", "a dtype as a misspelt text", "a buffer as text",
+    "a function of the other generation", "a misspelt keyword", "an argument too many", "an argument too few",
+    "an argument that nothing takes", "a grid of text", "an activation that is none",
+    # masks and index tensors of beta, patterns, registers and copies of current
+    "an index beyond the end", "a text as a subscript", "a list as a subscript",
+    "a boolean mask of NumPy as a subscript", "a negative step", "a step of zero",
+    "a reshape that changes the partition", "a reshape to another size",
+    "a tile as the bound of a loop", "a tile as a Python number", "a tile as a NumPy array",
+    # a product of current may have the columns that the target takes; only beta repeats operands of other shapes
+    "a product that is wider than a bank", "a scalar as a tile of two columns",
+}
 
 
 def code_of(one: Mistake) -> str:
@@ -42,3 +56,10 @@ def test_same_mistake__has_one_code_in_both_generations():
     both = codes["beta"].keys() & codes["current"].keys()
     assert len(both) >= 50
     assert {title for title in both if codes["beta"][title] != codes["current"][title]} <= OTHER_RULES.keys()
+
+
+def test_same_mistake__has_one_fix_in_both_generations():
+    fixes = {generation: {one.title: one.told[1] for one in EVERY if one.generation == generation}
+             for generation in GENERATIONS}
+    both = fixes["beta"].keys() & fixes["current"].keys()
+    assert {title for title in both if fixes["beta"][title] != fixes["current"][title]} == OTHER_FIXES & both

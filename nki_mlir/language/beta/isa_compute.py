@@ -264,8 +264,9 @@ def nc_transpose(data: Tensor, *, mask: object, dtype: object, engine: engine) -
     if name == "vector" and not small:
         made = transpose_in_blocks(source, mask)
     else:
+        chosen = name if name != "unknown" else "vector" if on_vector else "tensor"
         made = ops.compute(products.NcTransposeOp, source.shape[::-1], source.dtype, {"src": source}, mask,
-                           space=SBUF if on_vector else PSUM, engine="vector" if on_vector else "tensor" if name == "unknown" else name)
+                           space=SBUF if on_vector else PSUM, engine=chosen)
     made.buffer.movable = name == "unknown"
     if dtype is None:
         return made

@@ -12,7 +12,7 @@ from nki_mlir.language.current.errors import invalid, require
 from nki_mlir.language.current.memory import VirtualRegister
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.language.signatures.binding import bound
-from nki_mlir.scalar.tokens import alu_token, token_name
+from nki_mlir.scalar.tokens import UnknownToken, alu_token, token_name
 
 ACTIVATION_FUNCTIONS = frozenset((
     "copy", "square", "abs", "sign", "relu", "prelu", "sigmoid", "tanh", "softplus", "mish", "silu", "silu_dx", "gelu",
@@ -86,9 +86,8 @@ def alu(token: object, what: str) -> str:
     """The name of an ALU operator."""
     try:
         return alu_token(token).name
-    except TypeError:
-        invalid(f"{what}: {named(token)} is not an operator",
-                fix="give an operator of nl, for example nl.add or nl.multiply", code="NKI-OPERATOR")
+    except UnknownToken as error:
+        invalid(f"{what}: {named(token)} is not an operator", *error.advice, error.code)
 
 
 def activation_name(token: object, what: str) -> str:

@@ -51,7 +51,7 @@ def check_operand(op: str, name: str, operand: object, label: str) -> None:
     """A tile of numbers for an arithmetic operator is float32; bits and integers are as they are."""
     kind = operand.dtype if isinstance(operand, NkiTensor) else FLOAT32
     device(not kind.is_float or kind.itemsize == 4, f"{op} {label} must be float32 for {name}, it is {kind}",
-           fix="copy it to a float32 tile first, with nisa.tensor_copy")
+           fix="copy it to a float32 tile first, with nisa.tensor_copy", code=DtypeOfOperand.code)
 
 
 @instruction
