@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the site's pages are written with: ``{picture} NAME NUMBERS``, ``{plot}`` of a table that a cell of the page
-prints, the content of both a caption, and code of MLIR."""
+"""Directives and a lexer for pages of the site.
+
+``{picture} NAME NUMBERS`` draws a picture, ``{plot}`` plots the table that a cell of the page prints; the content of
+both is a caption. The lexer colours code of MLIR.
+"""
 
 from typing import Any
 
