@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random kernels of the beta generation: statements, loops and masks. Its operations are in ``beta_rules``."""
 
+from dataclasses import replace
 from math import inf
 
 from nki_mlir.language.beta import isa as nisa
@@ -205,6 +206,14 @@ class BetaWriter(Writer):
 
     # -- the whole -----------------------------------------------------------------------------------------------------
     def program(self) -> Program:
+        return self.spelled(self.draft())
+
+    def spelled(self, draft: Program) -> Program:
+        """The same with calls spelled otherwise."""
+        return replace(draft, text=respelled(draft.text, self.draw, self.modules, self.hints))
+
+    def draft(self) -> Program:
+        """Each call as its rule spells it."""
         self.launch(self.grids)
         for _ in range(self.between(0, 2)):
             dtype = self.pick(FLOAT32, FLOAT32, *(d for d in self.dtypes if d.bits > 8 and d.name != "tfloat32"))
@@ -223,5 +232,5 @@ class BetaWriter(Writer):
         if self.maybe(8):
             self.outputs.append(self.pick(*self.outputs))       # returned twice
         tail = f"    return {', '.join(o.name for o in self.outputs)}"
-        text = respelled("\n".join([head, *self.declared, *self.lines, tail]), self.draw, self.modules, self.hints)
+        text = "\n".join([head, *self.declared, *self.lines, tail])
         return Program(text, self.inputs, self.outputs, self.used, self.grid, self.ranks)

@@ -55,17 +55,25 @@ CURRENT_FORMS = ["loop.range", "loop.fori_loop", "loop.while_loop", "loop.dynami
                  "ncc.all_reduce", "ncc.all_gather", "ncc.reduce_scatter", "ncc.all_to_all"]
 
 
-PROGRAMS, PART = 2500, 100              # what rules draw, most of it in far fewer
+PROGRAMS, PART = 2500, 20               # what rules draw, most of it in far fewer
 
 
 def drawn(writer, names, forms, left_out) -> Drawn:
-    """What programs draw, until nothing is missing."""
+    """What programs draw, until nothing is missing. A draft that names nothing of what is missing is left at that: of the
+    names of the language, spelling adds those of hints alone."""
     counts = Drawn(writer.modules)
     for n in range(PROGRAMS):
-        program = writer(random.Random(n).randrange).program()
-        counts.add(program.text, program.used)
-        if n % PART == PART - 1 and not any(missing(counts, names, forms, left_out)):
-            break
+        if n % PART == 0:
+            rows, unseen, dtypes = missing(counts, names, forms, left_out)
+            if not (rows or unseen or dtypes):
+                break
+            wanted = {row.partition("(")[0] for row in rows} | dtypes
+        drawing = writer(random.Random(n).randrange)
+        draft = drawing.draft()
+        text = f"{draft.text}\n{writer.hints}"
+        if not draft.used.isdisjoint(unseen) or any(name in text for name in wanted):
+            program = drawing.spelled(draft)
+            counts.add(program.text, program.used)
     return counts
 
 

@@ -187,7 +187,7 @@ class Writer:
         facts = Facts(min(top, 1) if dtype is BOOL else top, 0.125 if kind == "fraction" and dtype.is_float else
                       0.0 if kind == "wild" and dtype.is_float else 1.0)
         if name not in self.inputs:
-            self.inputs[name] = values(dtype, kind, top)
+            self.inputs[name] = values(dtype, kind, top).copy()
         return name, facts
 
     def fresh(self, shape: tuple[int, ...], dtype: DType, kind: str | None = None) -> Tile:
@@ -280,6 +280,7 @@ def facts_of(op: str, a: Facts, b: Facts) -> Facts:
     return Facts()
 
 
+@cache
 def values(dtype: DType, kind: str, top: float) -> np.ndarray:
     """An input array: the same for each kind in all programs."""
     rng = np.random.default_rng([ord(c) for c in f"{dtype.name} {kind}"])
