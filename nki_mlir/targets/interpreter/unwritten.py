@@ -230,7 +230,8 @@ def part(tile: Tile, axes: tuple[int, ...], box: Any, values: Values) -> Callabl
                           for a, extent in zip(axes, pattern.shape)])
 
     def units_of(array: "Tracked") -> np.ndarray:
-        elements, units = np.unique(pattern.elements(array, values, positions)), tile.dtype.itemsize // array.unit
+        units = tile.dtype.itemsize // array.unit
+        elements = np.unique_counts(pattern.elements(array, values, positions)).values  # which sorts: hashes collide
         return (elements[:, None] * units + np.arange(units)).reshape(-1)
     return units_of
 

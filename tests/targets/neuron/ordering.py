@@ -8,10 +8,11 @@ update with which a semaphore reaches the value it waits for.
 
 import itertools
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
-from nki_mlir.dialects.access import HBM
+from nki_mlir.dialects.access import HBM, Access
 from nki_mlir.dialects.isa.instruction import CompareBranch, RangeClear
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.op import Op
@@ -21,14 +22,18 @@ Bytes = dict                        # memory -> places touched, as a boolean arr
 
 def places(tile) -> tuple:
     """(memory, flat element places) of a tile."""
-    access = tile.access
-    row = (1 << 20) if tile.on_chip else 0
-    start = access.free.const + (access.partition.const * row if tile.on_chip else 0)
+    return (tile.handle if tile.space == HBM else tile.space), flat_places(tile.access, tile.on_chip)
+
+
+@cache
+def flat_places(access: Access, on_chip: bool) -> np.ndarray:
+    row = (1 << 20) if on_chip else 0
+    start = access.free.const + (access.partition.const * row if on_chip else 0)
     flat = np.array([start])
     for k, (step, count) in enumerate(access.dims):
-        step = step * row if tile.on_chip and k == 0 else step
+        step = step * row if on_chip and k == 0 else step
         flat = (flat[:, None] + np.arange(count) * step).reshape(-1)
-    return (tile.handle if tile.space == HBM else tile.space), np.unique(flat)
+    return np.unique_counts(flat).values
 
 
 class Ordering:
