@@ -4,7 +4,7 @@
     from nki_mlir.plugin import NisaOp, Pass, Machine, instruction, load
 
 Names stay, with their meaning, as long as ``API_VERSION`` does; what comes to a version is new names. Importing this
-module loads nothing: each name loads what it needs when it is first asked for.
+module loads nothing: each name loads what it needs on its first use.
 """
 
 import importlib

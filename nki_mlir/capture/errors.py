@@ -216,7 +216,7 @@ class UnknownName(NkiMlirError, AttributeError):
 
     @property
     def name(self) -> str:
-        """The error's own. Python sets the attribute that was asked for, and would print its suggestion once more."""
+        """The error's own. Python sets the name that the lookup missed, and would print its suggestion once more."""
         return self.code
 
     @name.setter

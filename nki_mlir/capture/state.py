@@ -124,7 +124,7 @@ class Trace:
         return self.counted + len(self.entries)
 
     def settle(self) -> None:
-        """The outermost loop or branch has ended: nothing inside will be asked for again."""
+        """The outermost loop or branch has ended: nothing reads the inside again."""
         self.counted += len(self.entries)
         self.entries.clear()
 

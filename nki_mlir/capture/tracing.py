@@ -231,7 +231,7 @@ class UndecidedOperand:
         return self.goes_on
 
     def joins(self, other: object) -> bool:
-        """Whether both make one condition; else the left one is asked for its truth."""
+        """Whether both make one condition; else Python takes the truth of the left one."""
         return isinstance(other, (Mask, bool, np.bool_)) and self.mark == position()
 
 

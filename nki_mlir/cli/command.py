@@ -109,7 +109,7 @@ LOAD_PLUGIN = "--load-plugin"
 
 
 def add_plugins(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """The option."""
+    """Add ``--load-plugin`` to a command's options."""
     parser.add_argument(LOAD_PLUGIN, action="append", default=[], metavar="MODULE",
                         help="load a plugin that is not installed, a module of the path or of this directory; repeated")
 

@@ -30,7 +30,7 @@ from nki_mlir.targets.cpu.pipeline import NAMES as CPU_PASSES
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, run what is asked for, write."""
+    """Read the module, run the passes and lowerings of the options, write the result."""
     if options.show_dialects:
         source.write_output("-", "Available Dialects: " + ", ".join(dialects()) + "\n")
         return 0
@@ -81,7 +81,7 @@ def process(module: Module, options: argparse.Namespace) -> str | bytes:
 
 
 def lowered(module: Module, options: argparse.Namespace, report: "PassReport") -> str | bytes:
-    """The module after the passes and the lowering that are asked for, as it is written."""
+    """The module after the passes and the lowering that the options name, as it is written."""
     run_passes(module, [one for name, text in options.passes for one in passes_named(name, text)], report)
     match options.goal:
         case "isa":
@@ -139,7 +139,7 @@ def bytecode_of(module: Module) -> bytes:
 
 
 def prints_custom_form(options: argparse.Namespace) -> bool:
-    """Whether operations are printed in their custom form: where that is asked for, else where somebody reads it."""
+    """Whether operations are printed in their custom form: as the option says, by default where a person reads them."""
     if options.mlir_print_op_generic or options.mlir_print_local_scope:
         return False
     return options.print == "pretty" or (options.print is None and options.output == "-" and sys.stdout.isatty())
@@ -157,7 +157,7 @@ def _inside(region: Region) -> int:
 
 
 class PassReport(PassObserver):
-    """Prints what was asked for around each pass, or writes it into files; ``finish`` prints what the end knows."""
+    """Prints around each pass what the options select, or writes it to files; ``finish`` prints what the end knows."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options

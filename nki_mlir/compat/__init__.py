@@ -96,7 +96,7 @@ TORCH_XLA: dict[str, str | None] = {
     "torch_xla.core.xla_model": "nki_mlir.compat.torch_xla_standin",
 }
 
-# Names that belong to a vendor module but are made above the language: looked up when they are asked for.
+# Names that belong to a vendor module but are made above the language: looked up on their first use.
 VERSIONS = {"nki": RELEASE, "nki._version": RELEASE}
 FRAMEWORK_KERNEL = "nki_mlir.frameworks.framework_kernel"
 LAZY: dict[str, dict[str, tuple[str, str]]] = {

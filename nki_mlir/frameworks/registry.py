@@ -35,7 +35,7 @@ from nki_mlir.language.specialization import Specialization, executor
 from nki_mlir.recycled import array_at
 
 C_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
-FAILURES_KEPT = 256                 # exceptions that wait to be asked for
+FAILURES_KEPT = 256                 # exceptions that wait until their caller takes them
 
 Program = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]
 

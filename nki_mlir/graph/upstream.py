@@ -38,7 +38,7 @@ def graph_context() -> Context:
 def load_graph_dialects(context: ir.Context) -> None:
     """StableHLO's dialects in a context, and its passes in the process.
 
-    ``chlo`` cannot be asked for by itself: a pass that makes operations of it brings it.
+    No option loads ``chlo`` alone: a pass that creates its operations loads it.
     """
     load("_mlir_libs._torchMlir")                   # importing it registers the passes to linalg
     stablehlo = load("_mlir_libs._stablehlo")

@@ -60,7 +60,7 @@ token("copy")(ops.copy)
 
 # -- composed of several operations ------------------------------------------------------------------------------------
 def _float(x: Any) -> DType:
-    """The result's dtype where none is asked for: that of the operand, float32 for integers."""
+    """The result's dtype where the kernel names none: that of the operand, float32 for integers."""
     return x.dtype if x.dtype.is_float else FLOAT32
 
 

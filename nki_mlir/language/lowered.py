@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What ``kernel.lower(...)`` gives: a kernel for arguments of given shapes, at each of its levels, with its time.
 
-Nothing is computed before it is asked for, and nothing twice.
+Each attribute computes its value on its first use, and keeps it.
 """
 
 from collections.abc import Callable

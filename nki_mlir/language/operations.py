@@ -203,7 +203,7 @@ def broadcast_shape(*shapes: tuple[int, ...], what: str) -> tuple[int, ...]:
 
 
 def result_dtype(op: str, left: object, right: object, dtype: object, boolean: bool) -> DType:
-    """The dtype of a binary operation's result: as asked for, bool of comparisons, float32 of integer quotients."""
+    """The dtype of a binary operation's result: ``dtype``, bool of comparisons, float32 of integer quotients."""
     if dtype is not None:
         return located_dtype(dtype)
     if boolean:

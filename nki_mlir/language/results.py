@@ -2,7 +2,7 @@
 """What a kernel gives back: returned tensors in the structure they were returned in, or the parameters it wrote.
 
 The structure is text: ``one``, ``tuple``, or a Python literal whose integers count the results, for example
-``[0, (1, 2)]``; a result read in another shape is ``'0:4x128'``, one that the kernel was not asked for None.
+``[0, (1, 2)]``; a result read in another shape is ``'0:4x128'``, None stands for one that the caller does not take.
 """
 
 import ast

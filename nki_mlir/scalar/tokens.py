@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a kernel may write where an operator is asked for, and the ``AluOperator`` or ``ActivationFunction`` it means.
+"""What a kernel may write for an operator, and the ``AluOperator`` or ``ActivationFunction`` that it means.
 
 Accepted are names, the language's own functions (they carry their name as ``nki_token``) and NumPy's functions.
 """

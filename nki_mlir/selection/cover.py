@@ -160,7 +160,7 @@ class Cover:
 
     # -- instructions --------------------------------------------------------------------------------------------------
     def candidates(self, node: Node, axes: frozenset[int]) -> Iterator[Candidate]:
-        """Instructions for an operation, the best first. Operands are brought into buffers as they are asked for."""
+        """Instructions for an operation, the best first. Operands are loaded when it needs them."""
         if isinstance(node, Activation):
             yield self.activation(node, axes)
             return

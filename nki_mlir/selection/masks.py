@@ -92,7 +92,7 @@ def gathered(selector: Selector, nest: TileNest, operand: TileOperand) -> TileOp
     if operand.on_chip and all_in:
         return selector.brought(operand, nest)
     static = not any(f.symbols for f in forms_of(nest.mask))
-    if not static and all_in:                       # reading more than is asked for is seen by nobody
+    if not static and all_in:                       # nothing observes a read of more elements
         return selector.loaded(operand, nest)
     tile = selector.emitter.buffer(nest.extents, operand.dtype)
     selector.emitter.emit(MemsetOp, VECTOR, dst=tile, value=0.0)

@@ -44,7 +44,7 @@ class Stops:
 
 
 class Front(Protocol):
-    """Who is asked for commands at a stop."""
+    """Who gives commands at a stop."""
 
     def stopped(self, debugger: "Debugger", moment: Moment, reason: str) -> None:
         """Show the moment; return when the run is to go on."""

@@ -36,7 +36,7 @@ MOST_JOINED = 8             # operations of two folds that become one: its loops
 
 class FuseTiles(Pass, name="fuse-tiles"):
     least: int = 0      # elements that an operation makes in all programs, on average; with fewer it is not worth it
-    few: int = 64       # operations; of more each has to make so many times more, as more of them are alike
+    few: int = 64       # operations; where there are more, each must compute more elements, in proportion
 
     def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():

@@ -45,7 +45,7 @@ def accumulated(command: str, op: str, before: np.ndarray, value: np.ndarray, of
 
 
 class Accumulating(PartitionWise):
-    """Family: ``dst``, the registers ``accumulator`` and, where it is asked for, ``reduce_res`` that reads them."""
+    """Family: ``dst``, the registers ``accumulator`` and, where the kernel names it, ``reduce_res`` that reads them."""
 
     rows_apart = True
     dst: Out

@@ -229,7 +229,7 @@ def no_reorder() -> Iterator[None]:
 
 # -- while register ----------------------------------------------------------------------------------------------------
 class OpenLoop(NamedTuple):
-    """A ``while`` on a register whose body is being captured: its condition is asked for before and after."""
+    """A ``while`` on a register whose body is being captured: capture reads its condition before and after the body."""
 
     frame: FrameType
     position: tuple[int, int]

@@ -114,7 +114,7 @@ def tensor_copy(dst: NkiTensor, src: NkiTensor, engine: "e.engine", *, dtype: ob
 
 @contextmanager
 def rounded(dst: NkiTensor, op: str, dtype: Any) -> Iterator[NkiTensor]:
-    """The destination; where another dtype is asked for, a tile of that dtype which is copied to it at the end."""
+    """The destination; where ``dtype`` is another one, a tile of that dtype, copied to the destination at the end."""
     if dtype is None or dtype is low.is_tensor(dst, op, "dst").dtype:
         yield dst
         return

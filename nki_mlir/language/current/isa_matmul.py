@@ -48,7 +48,7 @@ def as_float(operand: NkiTensor, like: NkiTensor) -> NkiTensor:
 def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_onezero: object, is_moving_onezero: object,
               is_transpose: bool, accumulate: bool | None,
               tile_position: tuple[int, ...], tile_size: tuple[int, ...], perf_mode: object) -> None:
-    """dst = stationary.T @ moving in PSUM. Without ``accumulate``, what has been written is added to."""
+    """dst = stationary.T @ moving in PSUM. Without ``accumulate``, it adds to elements that are written."""
     op = "nc_matmul"
     rows, columns = check_position(op, tile_position, tile_size)
     stationary, moving = (low.reading(low.is_tensor(t, op, label), op)

@@ -47,7 +47,7 @@ class NkiTensor(OlderMethods):
         self.storage, self.dtype, self.offset, self.indirection = storage, dtype, offset, indirection
         self.shape, self.strides = Shape(shape), tuple(dense(shape) if strides is None else strides)
         self.base = tuple(base if base is not None else shape)      # the shape that run-time offsets are scaled by
-        self.core: View | None = None                               # the core's view of it, once it was asked for
+        self.core: View | None = None                               # the core's view of it, after its first use
 
     @classmethod
     def full(cls, storage: Storage) -> "NkiTensor":

@@ -209,7 +209,7 @@ class FunctionEmitter(ScalarEmitter):
 
     def put(self, value: Value, pointer: Value, step: int, dtype: DType, lanes: int, active: Value | None,
             streams: bool = False) -> None:
-        """Write elements ``step`` apart from a pointer on; whole vectors past the caches where that is asked for."""
+        """Write elements ``step`` apart from a pointer on; with ``streams``, streaming stores write whole vectors."""
         if streams and lanes > 1 and step == 1 and active is None:
             aligned = ir.IntegerAttr.get(self.i64_type, min(lanes * dtype.itemsize, host.LINE))
             self._llvm("store", [value, pointer], alignment=aligned, nontemporal=ir.UnitAttr.get())

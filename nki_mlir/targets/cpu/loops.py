@@ -18,8 +18,8 @@ from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand
 from nki_mlir.waist.recognize import Fold, integer_sums
 
-MOST_ASKED = 4 * host.LINE             # bytes that are asked for at a time
-BLOCKS_AHEAD = 2                       # of those that are turned over in registers
+MOST_ASKED = 4 * host.LINE             # bytes that one prefetch covers at most
+BLOCKS_AHEAD = 2                       # how far ahead of the loop transposed blocks are prefetched
 
 Carried = list[Value]
 
@@ -28,9 +28,9 @@ Carried = list[Value]
 class MemoryUse:
     """What is known of the memory of a nest's operands.
 
-    Operands are given by their numbers. ``streams``: outputs that go past the caches. ``ahead``: inputs of which what
-    lies so many bytes further on is asked for while they are read. ``beside``: inputs that lie like another one, whose
-    number follows, and begin so many elements behind it.
+    Each entry names an operand by its number. ``streams``: outputs that streaming stores write. ``ahead``: inputs that
+    a loop prefetches, each with the distance in bytes. ``beside``: an input, the input that it is laid out like, and
+    the number of elements by which it begins later.
     """
 
     streams: tuple[int, ...] = ()
@@ -94,7 +94,7 @@ class Loops:
     def block(self, point: Point, carried: Carried) -> Carried:
         """As many positions of the innermost axis as there are lanes, from the point's on.
 
-        Operands that lie along that axis are read and written whole, and turned over in registers.
+        Registers transpose the operands that are contiguous along that axis: loads and stores then take whole vectors.
         """
         axis, lanes, inputs = self.plan.order[-1], point.lanes, len(self.nest.inputs)
         turned = {k: self.code.transposed([self.fetch_along(k, point, lane) for lane in range(lanes)])
@@ -120,8 +120,8 @@ class Loops:
         return self.code.at(point.pointers[operand], lane * step, self.code.element(tile.dtype))
 
     def fetch_along(self, operand: int, point: Point, lane: int) -> Value:
-        """The elements of a lane at the positions of a block. Of rows on pages of their own, the processor does not see
-        which come next: those of a later block are asked for."""
+        """The elements of a lane at the positions of a block. Where each row has a page to itself, the processor cannot
+        predict the next row, so this prefetches the rows of a later block."""
         tile, address = self.nest.operands[operand], self.beside(operand, point, lane)
         size = tile.dtype.itemsize
         if abs(tile.strides[self.plan.vector]) * size >= host.PAGE:                        # type: ignore[index]

@@ -27,8 +27,8 @@ from nki_mlir.targets.runtime.jit import Batch, addresses_text, code_context, co
 from nki_mlir.waist.nest import Nest, Operand, Step
 from nki_mlir.waist.recognize import integer_sums
 
-ASKED = 2 * host.PAGE           # bytes of rows that are on their way while one is copied
-MOST_ASKED = 16 * host.PAGE     # of a row; the processor itself asks for what follows in longer ones
+ASKED = 2 * host.PAGE           # bytes of rows that are prefetched while one is copied
+MOST_ASKED = 16 * host.PAGE     # of a row; the processor itself prefetches the rest of longer ones
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class RowCopies:
     """``row`` for each number of an index tile, between that row of a table and the next one of a piece.
 
     Steps are in elements. Arguments: the addresses of index, table and piece, that of two words for an error, where the
-    table starts in its tensor, the site. Rows of the table are asked for before their turn comes: no processor knows
+    table starts in its tensor, the site. It prefetches rows of the table before their turn: no processor knows
     which they will be.
     """
 

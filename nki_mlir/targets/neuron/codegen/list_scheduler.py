@@ -88,7 +88,7 @@ class _ListScheduler:
         self.addresses = [0] * len(graph.held)
         self.long = [last - first > max(count // LONG, 64) for first, last in zip(graph.first, graph.last)]
         self.uses = list(graph.uses)
-        self.released = 0                       # how often memory was given back
+        self.released = 0                       # how often memory was freed
         self.live = [False] * len(graph.held)
         self.oldest = 0
         self.started = [False] * count
