@@ -32,6 +32,7 @@ class AccessAttr(Nki.Attribute, name="access"):
 T = TypeVar("T")
 Plain = str | float | tuple["Plain", ...]           # what fields and marks hold, but for affine forms
 
+LARGEST_STEP = 1 << 40          # of a pattern, and its largest extent: one of one element may have any step
 NO_MASK = "affine_set<() : (0 == 0)>"
 
 
@@ -294,4 +295,6 @@ def read_dims(attribute: Attribute) -> tuple[tuple[int, int], ...]:
     dims = tuple((d[0].value, d[1].value) for d in pairs)
     if not dims or any(count < 1 for _, count in dims):
         raise MalformedAttribute(f"dims {attribute} have an extent below 1")
+    if any(abs(step) > LARGEST_STEP or count > LARGEST_STEP for step, count in dims):
+        raise MalformedAttribute(f"dims {attribute} have a step or an extent of more than {LARGEST_STEP:,}")
     return dims

@@ -107,13 +107,18 @@ class Counter:
     step: int
 
 
+WIDTHS = (1, 8, 16, 32, 64)         # of integers that the bindings give as numbers
+
+
 def _number(value: Value) -> int | None:
     """The value of a scalar integer constant."""
     op = defining(value)
     if op is None or op.name != "stablehlo.constant" or ir.RankedTensorType(value.type).rank != 0:
         return None
     attribute = op.attributes["value"]
-    return int(attribute[0]) if isinstance(attribute, ir.DenseIntElementsAttr) else None
+    kind = ir.RankedTensorType(value.type).element_type
+    is_read = isinstance(attribute, ir.DenseIntElementsAttr) and isinstance(kind, ir.IntegerType)
+    return int(attribute[0]) if is_read and kind.width in WIDTHS else None
 
 
 def _counters(op: Operation) -> dict[int, Counter]:

@@ -102,6 +102,9 @@ CHANGES: dict[str, tuple[str, str, str]] = {
                        LOAD + "dims [[64, 4], [1, 0]] have an extent below 1"),
     "a negative extent": ("[[64, 4], [1, 8]]", "[[64, -4], [1, 8]]",
                           LOAD + "dims [[64, -4], [1, 8]] have an extent below 1"),
+    "a step beyond addresses": ("[[64, 4], [1, 8]]", "[[64, 4], [1099511627777, 8]]",
+                                LOAD + "dims [[64, 4], [1099511627777, 8]] have a step or an extent of more than "
+                                "1,099,511,627,776"),
     "mask is a string": ("affine_set<(d0, d1)[s0, s1] : (-d1 - s0 + 7 >= 0)>", '"all"',
                          LOAD + "\"all\" is not a mask 'affine_set<...>'"),
     "mask is a map": ("affine_set<(d0, d1)[s0, s1] : (-d1 - s0 + 7 >= 0)>", "affine_map<(d0) -> (d0)>",

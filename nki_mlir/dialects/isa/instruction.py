@@ -93,11 +93,27 @@ class Control:
         return {name: getattr(self, name) for name in self.kinds()}
 
 
+class RegisterDivision(NkiMlirError):
+    code = "NKI-REGISTER-DIVISION"
+    message = "{op} of {lhs} by 0 in a register"
+    why = "no document says what the register then has"
+    fix = "branch around it with COMPARE_BRANCH where the divisor is 0"
+
+
+def _divides(op: str, function: Callable[[int, int], int]) -> Callable[[int, int], int]:
+    def divided(lhs: int, rhs: int) -> int:
+        if rhs == 0:
+            raise RegisterDivision(op=op, lhs=lhs)
+        return function(lhs, rhs)
+    return divided
+
+
 COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "add": operator.add, "subtract": operator.sub, "mult": operator.mul, "min": min, "max": max,
-    "floordiv": operator.floordiv, "mod": operator.mod, "and": operator.and_, "or": operator.or_,
+    "floordiv": _divides("floordiv", operator.floordiv), "mod": _divides("mod", operator.mod),
+    "and": operator.and_, "or": operator.or_,
     **COMPARISONS}
 
 

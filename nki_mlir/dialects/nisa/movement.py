@@ -190,6 +190,9 @@ class GatherFlattenedOp(PartitionWise, name="gather_flattened", engines=(Engine.
         check.on_chip("dst", "src", "index")
         check.dtype("index", UINT32, INT32)
         check.shape("dst", self.index.shape)
+        check.rule(self.src.shape[0] == self.index.shape[0],
+                   f"src and index have one number of partitions, got {self.src.shape[0]} and {self.index.shape[0]}",
+                   "give the index as many partitions as src has")
 
     def reference(self, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         p = src.shape[0]

@@ -202,6 +202,9 @@ class NonzeroWithCountOp(PartitionWise, name="nonzero_with_count", engines=(Engi
         check.rule(self.dst.free_elements == self.src.free_elements + 1,
                    f"dst has one element more than src, got {self.dst.free_elements} and {self.src.free_elements}",
                    f"give dst {self.src.free_elements + 1} elements")
+        for name, number in (("base", self.base), ("padding", self.padding)):
+            check.rule(-1 << 31 <= number < 1 << 31, f"{name} is an integer of 32 bits, got {number}",
+                       "give it as dst can hold it")
 
     def reference(self, dst: np.ndarray, src: np.ndarray) -> np.ndarray:
         p = src.shape[0]

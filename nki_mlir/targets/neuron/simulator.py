@@ -163,7 +163,10 @@ class Core:
         self.executed += 1
         op = instruction.op
         if isinstance(op, isa.Control):
-            self.control(op, engine)
+            try:
+                self.control(op, engine)
+            except NkiMlirError as error:
+                raise error.located(instruction.location) from None
         else:
             registers = self.registers[engine]
             try:

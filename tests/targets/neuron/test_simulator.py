@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 from nki_mlir.diagnostics import Location
+from nki_mlir.dialects.isa.instruction import RegisterDivision
 from nki_mlir.dialects.verifier import OutOfBounds
+from nki_mlir.targets.neuron.checker import check_streams
 from nki_mlir.targets.neuron.deadlock import Deadlock
 from nki_mlir.targets.neuron.format.assembly import parse_program
 from nki_mlir.targets.neuron.simulator import SemaphoreRange, StepLimit, WrongArrays, simulate
@@ -95,6 +97,17 @@ def test_error__address_that_a_register_drives_out_of_memory():
     with pytest.raises(OutOfBounds, match=r"`dst` on dimension 1 \(free\): index range \[300000, 300001\]") as caught:
         run(text)
     assert caught.value.at == Location("k.py", 12, 0)
+
+
+@pytest.mark.parametrize("op", ["floordiv", "mod"])
+def test_error__registers_divided_by_0(op):
+    text = (".stream dve\ndve 0000: MOVE dst=r0 value=7\ndve 0001: MOVE dst=r1 value=0\n"
+            f"dve 0002: ALU op={op} dst=r2 lhs=r0 rhs=r1  // k.py:12\n")
+    with pytest.raises(RegisterDivision, match=rf"{op} of 7 by 0 in a register \[NKI-REGISTER-DIVISION\]") as caught:
+        run(text)
+    assert caught.value.at == Location("k.py", 12, 0)
+    violation, = check_streams([parse_program(HEADER + text)]).violations
+    assert isinstance(violation, RegisterDivision) and violation.at == Location("k.py", 12, 0)
 
 
 TWO_STORES = (".stream dve\ndve 0000: MEMSET value=1.0 dst=fp32@0x0[1][8] channels=4 S[0] (Vector)++@complete\n"

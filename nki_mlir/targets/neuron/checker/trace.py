@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.meeting import PROGRAMS
@@ -177,7 +178,10 @@ class StreamTrace:
             op = instruction.op
             if isinstance(op, isa.Control):
                 self.steps.append(event)
-                self.control(op, state, engine, pc)
+                try:
+                    self.control(op, state, engine, pc)
+                except NkiMlirError as error:
+                    raise error.located(instruction.location) from None
                 self.update(event)
                 continue
             if op.symbols:
