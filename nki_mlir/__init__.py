@@ -58,10 +58,10 @@ def spec(shape: tuple[int, ...], dtype: object = "float32") -> "Spec":
         dtype: a name, or a dtype of NumPy, PyTorch or the language
 
     Result:
-        What stands for the tensor.
+        A ``Spec``, which ``kernel.lower`` takes in place of an array.
 
     Errors:
-        What is no shape or no dtype is a TypeError.
+        A value that is not a shape or not a dtype raises a TypeError.
 
     Example:
         lowered = nki.jit(double).lower(nki_mlir.spec((128, 64), "bfloat16"))
@@ -72,9 +72,9 @@ def spec(shape: tuple[int, ...], dtype: object = "float32") -> "Spec":
 
 
 def check(kernel: "Kernel", *arguments: object, **keywords: object) -> "KernelReport":
-    """All that can be found to be wrong with a kernel for some arguments, in one report.
+    """Check a kernel on some arguments, and report every mistake that the checkers find.
 
-    The kernel's own Python runs once, operation by operation, and each is looked at: where a NaN or an infinity comes
+    The kernel's Python runs once, and a checker looks at each operation: where a NaN or an infinity comes
     from, which values leave their dtype's range, how much each statement rounds. What is left when it has ended tells
     of outputs that are not written, arguments that are, and results that nothing reads. Races, rules of the device and
     reads of unwritten memory are those of any run; the kernel's instruction streams are checked, too.
@@ -88,7 +88,7 @@ def check(kernel: "Kernel", *arguments: object, **keywords: object) -> "KernelRe
         ``findings``, ``precision`` and ``sound``; ``str`` of it is the text for a terminal, ``json()`` a map.
 
     Errors:
-        Arguments that the kernel does not take are errors, as in a call; what is wrong with the kernel is a finding.
+        Arguments that the kernel does not take are errors, as in a call; each mistake of the kernel is a finding.
 
     Example:
         def half(x):
@@ -115,7 +115,7 @@ def opt(module: "Module | str", passes: "str | Sequence[str]" = (), to: str = ""
         A module of the MLIR bindings.
 
     Errors:
-        A text that does not parse, a pass that there is none of, and what a pass refuses are errors.
+        A text that does not parse, an unknown pass, and a module that a pass refuses are errors.
 
     Example:
         lowered = nki.jit(double).lower(nki_mlir.spec((128, 64)))
@@ -131,7 +131,7 @@ def score(candidate: str, reference: str, kernel: str = "", target: str = "", se
           megabytes: int = 4096, level: int = 1) -> "CandidateVerdict":
     """The verdict on a candidate kernel: whether it is right, whether the device would take it, how fast it would be.
 
-    The candidate runs in processes of its own, which reach neither the reference nor the values.
+    The candidate runs in separate processes, which reach neither the reference nor the values.
 
     Arguments:
         candidate: its Python file
