@@ -99,7 +99,8 @@ def _without_classes(dialect: str) -> None:
             del sys.modules[module]
 
 
-for _dialect in ("arith", "func", "linalg", "llvm", "math", "memref", "scf"):
+# Our own have no such module: the bindings would look for one on the disk at each operation anew.
+for _dialect in ("arith", "func", "linalg", "llvm", "math", "memref", "scf", "isa", "nisa", "nki", "scalar"):
     _without_classes(_dialect)
 
 class LateDialect:
