@@ -24,6 +24,12 @@ def parsed(file: Path) -> ast.Module:
     return ast.parse(file.read_text())
 
 
+@cache
+def nodes(file: Path) -> tuple[ast.AST, ...]:
+    """All of it, as ``ast.walk`` finds them: tests look at each several times."""
+    return tuple(ast.walk(parsed(file)))
+
+
 def by_folder(files: Sequence[Path]) -> pytest.MarkDecorator:
     """Run a test once for each folder, with ``files``, those of it: a case for each file would cost more than the test."""
     folders: dict[str, list[Path]] = defaultdict(list)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import sources
-from tests.sources import by_folder, parsed
+from tests.sources import by_folder, nodes, parsed
 
 ROOT = sources.ROOT
 PACKAGE = ROOT / "nki_mlir"
@@ -91,7 +91,7 @@ def imports(file: Path) -> Iterator[tuple[int, str]]:
     are given: as much of a name that is made as tells its part of the package, "" where none is told."""
     name = module_name(file)
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(parsed(file)):
+    for node in nodes(file):
         match node:
             case ast.Import():
                 yield from ((node.lineno, alias.name) for alias in node.names)
@@ -195,7 +195,8 @@ def test_modules__import_each_other_in_no_circle(for_types: bool) -> None:
 def inner_imports(file: Path) -> Iterator[tuple[int, str]]:
     """(line, reason) of the imports inside functions, those that stand together as one; the reason is a comment."""
     lines = file.read_text().split("\n")
-    places = {n.lineno: n for function in ast.walk(parsed(file))
+    indented = any(n.col_offset for n in nodes(file) if isinstance(n, ast.Import | ast.ImportFrom))
+    places = {n.lineno: n for function in (nodes(file) if indented else ())
               if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
               for n in ast.walk(function) if isinstance(n, ast.Import | ast.ImportFrom)}
     ends = {n.end_lineno for n in places.values()}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources import PACKAGE, ROOT, by_folder, name, parsed
+from tests.sources import PACKAGE, ROOT, by_folder, name, nodes, parsed
 
 LINES = 500
 LONGER: dict[str, str] = {}             # file -> why it may be longer
@@ -67,7 +67,7 @@ def test_modules__have_telling_names() -> None:
 @by_folder([f for f in PACKAGE if f.stem != "__init__"])
 def test_modules__hold_no_stubs(files: list[Path]) -> None:
     for file in files:
-        raised = [n.lineno for n in ast.walk(parsed(file)) if isinstance(n, ast.Raise)
+        raised = [n.lineno for n in nodes(file) if isinstance(n, ast.Raise)
                   and "NotImplementedError" in ast.unparse(n)]
         assert not raised, f"{name(file)} raises NotImplementedError in lines {raised}"
         assert not re.search(r"\b(TODO|FIXME|XXX)\b", file.read_text()), name(file)
@@ -150,7 +150,7 @@ def constants_of(expression: ast.AST) -> list[float]:
 
 def bare_tolerances(file: Path) -> list[int]:
     """The lines of loose tolerances that have no comment."""
-    loose = [e.lineno for node in ast.walk(parsed(file)) for e in tolerances_of(node)
+    loose = [e.lineno for node in nodes(file) for e in tolerances_of(node)
              if max(constants_of(e), default=0) > LOOSE]
     if not loose:
         return []
@@ -181,7 +181,7 @@ SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 def code_lines(file: Path) -> int:
     """Lines of a file that are neither blank, nor comments alone, nor docstrings."""
-    said = [n.body[0] for n in ast.walk(parsed(file)) if isinstance(n, SCOPES) and ast.get_docstring(n, clean=False)]
+    said = [n.body[0] for n in nodes(file) if isinstance(n, SCOPES) and ast.get_docstring(n, clean=False)]
     docstrings = {line for node in said for line in range(node.lineno, (node.end_lineno or 0) + 1)}
     return sum(number not in docstrings and bool(line.strip()) and not line.lstrip().startswith("#")
                for number, line in enumerate(file.read_text().split("\n"), 1))
@@ -244,7 +244,7 @@ def test_class_names__are_defined_once() -> None:
     """Two classes of one name are two meanings of one word; ``SHARED_NAMES`` says why some are not."""
     files = defaultdict(set)
     for file in PACKAGE:
-        for node in ast.walk(parsed(file)):
+        for node in nodes(file):
             if isinstance(node, ast.ClassDef):
                 files[node.name].add(name(file))
     shared = {label: found for label, found in files.items() if len(found) > 1}
