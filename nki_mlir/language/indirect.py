@@ -367,8 +367,9 @@ def subscript(view: View, items: object) -> "IndirectView | DynamicView":
     items = expand_ellipsis(items if isinstance(items, tuple) else (items,), view.ndim)
     columns = [k for k, i in enumerate(items) if isinstance(i, View) and i.shape[0] > 1]
     others = [k for k, i in enumerate(items) if is_run_time(i) and k not in columns]
-    # A tile of rows counts along axis 0: an index in front of it that does, too, makes it one of the run time.
-    if len(columns) != 1 or others or any(is_vector(i) and i.axes[0] for i in items[:columns[0]]):
+    # A tile of rows counts along axis 0: another index that does, too, makes it one of the run time.
+    rank = rank_of(items)
+    if len(columns) != 1 or others or any(is_vector(i) and len(i.shape) == rank and i.axes[0] for i in items):
         return run_time_view(view, items)
     at, = columns
     if any(isinstance(i, slice) or is_vector(i) for i in items[:at]) or math.prod(items[at].shape[1:]) > 1:
@@ -376,19 +377,32 @@ def subscript(view: View, items: object) -> "IndirectView | DynamicView":
     return rows_view(view, items, at)
 
 
+def rank_of(items: Iterable[object]) -> int:
+    """The rank of a subscript's index tensors, of which a tile of rows [N, 1] is one."""
+    return max([2, *(len(i.shape) for i in items if is_vector(i))])
+
+
 def rows_view(view: View, items: tuple[Tensor, ...], at: int) -> IndirectView:
     """Rows along dimension ``at``: the index tile replaced by all rows, which become axis 0."""
     extent = view.shape[at]
     rows = items[at].as_tile()
     if any(is_vector(i) for i in items):
-        rank = max(len(i.shape) for i in items if isinstance(i, Index))
+        rank = rank_of(items)
         every = Index(0, {}, (1, *(0,) * (rank - 1)), (extent, *(1,) * (rank - 1)))
-        table = view.subscript(tuple(every if k == at else i for k, i in enumerate(items)))
+        table = view.subscript(tuple(every if k == at else of_each_row(i, rows, rank) for k, i in enumerate(items)))
     else:
         table = view.subscript(tuple(slice(None) if k == at else i for k, i in enumerate(items)))
     if table.ndim == 1:
         table = table.with_unit_dims([1], 2)
     return IndirectView(table, rows)
+
+
+def of_each_row(item: object, rows: View, rank: int) -> object:
+    """An index that is the same for each row of the tile, without an axis for them."""
+    if not is_vector(item) or len(item.shape) < rank or item.shape[0] == 1:
+        return item
+    ops.broadcast_shape(item.shape, (rows.shape[0], *(1,) * (rank - 1)), what="a subscript")
+    return item.with_axes(item.axes, (1, *item.shape[1:]))
 
 
 # -- operations --------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 import numpy as np
 import pytest
 
+from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.language import indirect
 from nki_mlir.language.beta import isa as nisa
@@ -383,3 +384,37 @@ def test_only_copies_take_places_of_the_run_time(on, use):
         return use(nl.load(x)[:, nl.zeros((1, 1), nl.int32)])
     with pytest.raises(indirect.PlainDynamicCopy, match=r"use nisa\.tensor_copy_dynamic_src"):
         run(on, kernel, X)
+
+
+ROW = nl.arange(20)[:, None]
+
+
+@pytest.mark.parametrize("rows", [20, 33])
+@pytest.mark.parametrize("columns, expect", [
+    (lambda: ROW, lambda p, f: p), (lambda: ROW + nl.arange(4)[None, :], lambda p, f: p + f[:, :4]),
+    (lambda: ROW * 0, lambda p, f: p * 0), (lambda: ROW * 0 + nl.arange(7)[None, :], lambda p, f: p * 0 + f)],
+    ids=["the partition", "partition and free", "one place", "free"])
+def test_columns_beside_rows_that_a_tile_names(on, rows, columns, expect):
+    """Another index may count along the partitions as well: then it is one of each row."""
+    @nki.jit
+    def kernel(x, at, values):
+        tile = nl.load(at)
+        read = nl.load(x[tile, columns()])
+        first, second = out(read.shape), out(x.shape)
+        nl.store(first, read)
+        nl.store(second, nl.load(x))
+        nl.store(second[tile, columns()], nl.load(values))
+        return first, second
+    x, at = numbers(rows, 24), np.random.default_rng(rows).permutation(rows)[:20].astype(np.int32)[:, None]
+    places = at, expect(np.arange(20)[:, None], np.arange(7)[None, :])
+    written = x.copy()
+    written[places] = x[places] + 1000
+    check(on, kernel, (x[places], written), x, at, x[places] + 1000)
+
+
+def test_error__columns_of_another_number_of_rows(on):
+    @nki.jit
+    def kernel(x, at):
+        nl.load(x[nl.load(at), nl.arange(19)[:, None] * 0 + nl.arange(7)[None, :]])
+    with pytest.raises(KernelError, match=r"a subscript of shapes \(19, 7\) and \(20, 1\)"):
+        run(on, kernel, numbers(20, 24), np.zeros((20, 1), np.int32))
