@@ -207,7 +207,7 @@ REFUSED = {
     "microscaled matmul: scale shape": (
         lambda: nisa.nc_matmul_mx(psum(4, 4), tile(64, 4, dtype=X4), tile(64, 4, dtype=X4), tile(8, 4,
             dtype=nl.uint8), tile(8, 4, dtype=nl.uint8)),
-        "'nc_matmul_mx': the scale tile [8, 4] does not hold 36 rows of 4"),
+        "'nc_matmul_mx': the scale tile has a partition for each scale, got [8, 4] for 36 partitions of 4"),
     "microscaled matmul: v3": (
         lambda: nisa.nc_matmul_mx(psum(4, 4), tile(32, 4, dtype=X4), tile(32, 4, dtype=X4), tile(4, 4,
             dtype=nl.uint8), tile(4, 4, dtype=nl.uint8)),

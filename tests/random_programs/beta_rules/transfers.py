@@ -17,8 +17,10 @@ def rows_by_index(w: BetaWriter):
     rows = w.made(f"nl.add(nl.load({index}[0:{P}, 3:4]) * {w.between(1, 50)}, {w.between(0, 40)}, dtype=nl.int32)",
                   (P, 1), INT32, Facts(90, 1))
     w.note("gather of rows")
-    made = w.made(f"nl.load({table}[{rows.text}, nl.arange({w.F})[None, :]]{w.mask((P, w.F), boxes=True)})", (P, w.F),
-                  dtype, facts.join(Facts(0, 1)))
+    columns, mask = f"nl.arange({w.F})[None, :]", w.mask((P, w.F), boxes=True)
+    if P + w.F <= 192 and w.maybe(3):               # each row has columns of its own
+        columns, mask = f"nl.arange({P})[:, None] * {w.pick(0, 1)} + {columns}", ""
+    made = w.made(f"nl.load({table}[{rows.text}, {columns}]{mask})", (P, w.F), dtype, facts.join(Facts(0, 1)))
     if w.maybe() and not w.loops and P <= 64:
         w.note("scatter of rows", "nl.atomic_rmw")
         out = w.output((96, w.F), FLOAT32)
