@@ -53,9 +53,9 @@ def shares(table: Table) -> str:
         points = [(across(size), down(share)) for size, share in zip(table.sizes, values) if share is not None]
         shapes += [path(points, f"series s{number}"), *(circle(x, y, 4.5 - number, f"s{number}") for x, y in points)]
         y = TOP + HEIGHT - 52 + 22 * number
-        shapes += [path([(LEFT + WIDTH - 128, y), (LEFT + WIDTH - 100, y)], f"series s{number}"),
-                   circle(LEFT + WIDTH - 114, y, 4.5 - number, f"s{number}"),
-                   label(LEFT + WIDTH - 92, y + 4.5, name, "start", code=True)]
+        shapes += [path([(LEFT + WIDTH - 148, y), (LEFT + WIDTH - 120, y)], f"series s{number}"),
+                   circle(LEFT + WIDTH - 134, y, 4.5 - number, f"s{number}"),
+                   label(LEFT + WIDTH - 112, y + 4.5, name, "start", code=True)]
     said = "; ".join(f"{name}: " + ", ".join(f"{share:g}% at {size}" for size, share in zip(table.sizes, values)
                                              if share is not None) for name, values in table.series.items())
     return picture(440, TOP + HEIGHT + 48, f"Share of the peak by size. {said}", *shapes)
