@@ -88,6 +88,9 @@ class Rules:
     def per_partition(self, like: str, *labels: str) -> None:
         self.tell(f"{are(labels)} one value for each partition of `{like}`")
 
+    def same_partitions(self, *labels: str) -> None:
+        self.tell(f"{code(labels)} have one number of partitions")
+
     def rule(self, holds: bool, what: str, fix: str = "") -> None:
         self.tell(re.sub(r", (got|not|') ?.*", "", what))       # without the values of the operation at hand
 

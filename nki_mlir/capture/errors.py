@@ -206,6 +206,12 @@ class BadStep(KernelError):
     fix = "go backwards with an index: tile[i_p, last - i_f], of i_p, i_f = nl.mgrid[...]"
 
 
+class BadSliceSize(KernelError):
+    code = "NKI-SLICE-SIZE"
+    message = "nl.ds takes a size of at least 0, got {size}"
+    fix = "give the number of elements; to go backwards, index with last - nl.arange(size)"
+
+
 ALIKE = 0.65                    # of difflib: ``sofmax`` is ``softmax``, and no ``max8``
 
 

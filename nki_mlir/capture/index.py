@@ -19,6 +19,7 @@ from nki_mlir.capture.affine import broadcast_shape as broadcast_shape
 from nki_mlir.capture.errors import (
     ArangeInCondition,
     AssignToIndex,
+    BadSliceSize,
     NotAffine,
     OneDimensionalArange,
     UnsupportedMask,
@@ -276,4 +277,6 @@ class DynamicSlice:
 
 def ds(start: Index | int, size: int) -> DynamicSlice:
     """The slice ``start : start + size``, whose start may be symbolic."""
+    if operator.index(size) < 0:
+        raise BadSliceSize(size=size).here()
     return DynamicSlice(start, operator.index(size))

@@ -25,6 +25,13 @@ class NotLoaded(NkiMlirError, LookupError):
     fix = "load it first: custom_op.load_library('{file}'), or --load-library={file} of the commands"
 
 
+class ResultShape(NkiMlirError):
+    code = "NKI-CUSTOMOP-RESULT"
+    message = "{function} of library {library} gives a result of shape {shape}, dst has shape {expected}"
+    why = "the result of a program has the shape that its shape function says"
+    fix = "give dst as many elements as the result has"
+
+
 class Libraries(Protocol):
     """Where operators are found by name. Both raise ``NotLoaded``."""
 

@@ -243,6 +243,13 @@ class Check:
                       f"{label} is one value for each partition of {like}, got {list(tile.shape)}",
                       f"give it the shape [{count}, 1]")
 
+    def same_partitions(self, *labels: str) -> None:
+        """Tiles that are there have one number of partitions."""
+        counts = {label: tile.shape[0] for label, tile in self.present(*labels)}
+        listed = ", ".join(f"{label} {count}" for label, count in counts.items())
+        self.rule(len(set(counts.values())) <= 1, f"{' and '.join(counts)} have one number of partitions, got {listed}",
+                  "give each the same partitions")
+
     def rule(self, holds: bool, what: str, fix: str = "give it values that this rule allows") -> None:
         """A rule of this op alone, and what to do where it does not hold."""
         if not holds:

@@ -128,6 +128,8 @@ def outcome(entry: str, drawn: object, folder: Path) -> Outcome:
     except MemoryError:
         return Outcome("refused", "MemoryError")
     except Exception as error:
+        if isinstance(cause := error.__cause__, NkiMlirError):          # as Python's own kind of error
+            return Outcome("refused", f"{type(cause).__name__} {cause.code}")
         if entry == "kernels" and raised_at(error) is not None:
             return Outcome("refused", f"the kernel's own {type(error).__name__}")
         return Outcome("failed", traceback.format_exc(limit=-6))

@@ -129,6 +129,11 @@ class ColumnsAddressed(DataAddressed):
         check.one_of("group", GROUPS)
         check.spaces("index", "sbuf")
         check.integers("index")
+        check.same_partitions("dst", "src", "index")
+        rows, count = self.index.shape[0], self.piece.free_elements
+        offsets = self.index.free_elements * (rows % self.group or min(rows, self.group))
+        check.rule(offsets >= count, "the partitions that share offsets have one for each element of a row, "
+                   f"got {offsets} for {count}", "give the index more columns")
 
     def verify_target(self, check: TargetCheck) -> None:
         check.need(4, "an operand with .indirect()", "gather with nisa.local_gather")

@@ -9,7 +9,7 @@ import numpy as np
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.opaque import Opaque
 from nki_mlir.dialects.op import In, Out
-from nki_mlir.dialects.programs import program
+from nki_mlir.dialects.programs import ResultShape, program
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Work
 
@@ -56,7 +56,11 @@ class GpsimdCallOp(Opaque, name="gpsimd_call", engines=(Engine.GPSIMD,), mnemoni
     def reference(self, *sources: np.ndarray) -> np.ndarray:
         shaped = [s.reshape(shape) for s, shape in zip(sources, _parsed(self.shapes))] or sources
         numbers: list[float] = json.loads(self.numbers)
-        return program(self.library, self.function)(shaped, numbers).reshape(self.dst.shape)
+        result = program(self.library, self.function)(shaped, numbers)
+        if result.size != prod(self.dst.shape):
+            raise ResultShape(function=self.function, library=self.library, shape=list(result.shape),
+                              expected=list(self.dst.shape))
+        return result.reshape(self.dst.shape)
 
     def work(self) -> Work:
         return Work("call", self.busy)

@@ -151,6 +151,11 @@ class LocalGatherOp(PartitionWise, name="local_gather", engines=(Engine.GPSIMD,)
                    "gather with several instructions")
         check.at_most("index", 1, self.index.free_elements, INDICES // GROUP)
         check.rule(self.dst.dtype is self.src.dtype, "dst and src have one dtype", "give dst the dtype of src")
+        gathered = self.index.free_elements * GROUP * self.elements
+        check.rule(self.dst.shape[0] == self.src.shape[0] and self.dst.free_elements == gathered,
+                   "dst has the partitions of src, and elements for each of 16 rows of indices, "
+                   f"got {list(self.dst.shape)} for {gathered} elements of {self.src.shape[0]} partitions",
+                   f"make it with shape ({self.src.shape[0]}, {gathered})")
 
     def reference(self, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         p = src.shape[0]
@@ -190,9 +195,7 @@ class GatherFlattenedOp(PartitionWise, name="gather_flattened", engines=(Engine.
         check.on_chip("dst", "src", "index")
         check.dtype("index", UINT32, INT32)
         check.shape("dst", self.index.shape)
-        check.rule(self.src.shape[0] == self.index.shape[0],
-                   f"src and index have one number of partitions, got {self.src.shape[0]} and {self.index.shape[0]}",
-                   "give the index as many partitions as src has")
+        check.same_partitions("src", "index")
 
     def reference(self, src: np.ndarray, index: np.ndarray) -> np.ndarray:
         p = src.shape[0]

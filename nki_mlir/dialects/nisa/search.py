@@ -96,6 +96,9 @@ class MatchReplace8Op(PartitionWise, name="nc_match_replace8", engines=(Engine.V
         check.same_shape("dst", "data")
         if self.dst_idx is not None:
             check.dtype("dst_idx", UINT32, UINT16)
+            check.same_partitions("data", "dst_idx")
+            check.rule(self.dst_idx.free_elements == EIGHT, f"dst_idx has 8 places, got {self.dst_idx.free_elements}",
+                       f"make it with shape ({self.data.shape[0]}, 8)")
 
     def reference(self, data: np.ndarray, vals: np.ndarray) -> Results:
         positions = find_each(data, vals)
@@ -158,6 +161,7 @@ class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOP
         check.dtype("values", BFLOAT16)
         check.dtype("src", BFLOAT16)
         check.dtype("indices", UINT32)
+        check.same_partitions("values", "indices", "src")
         k, capacity = self.values.free_elements, self.src.free_elements * GROUP
         check.rule(self.src.shape[0] % GROUP == 0, "takes a multiple of 16 partitions",
                    "fill up the last group of 16 partitions")
@@ -202,6 +206,7 @@ class NonzeroWithCountOp(PartitionWise, name="nonzero_with_count", engines=(Engi
         check.rule(self.dst.free_elements == self.src.free_elements + 1,
                    f"dst has one element more than src, got {self.dst.free_elements} and {self.src.free_elements}",
                    f"give dst {self.src.free_elements + 1} elements")
+        check.same_partitions("dst", "src")
         for name, number in (("base", self.base), ("padding", self.padding)):
             check.rule(-1 << 31 <= number < 1 << 31, f"{name} is an integer of 32 bits, got {number}",
                        "give it as dst can hold it")

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nki_mlir.capture.errors import BadSliceSize
 from nki_mlir.capture.index import Index, broadcast_shape, check_placed
 from nki_mlir.capture.strides import expand_ellipsis
 from nki_mlir.diagnostics import KernelError
-from nki_mlir.language.current.errors import integer, invalid, of_core, out_of_range, require
+from nki_mlir.language.current.errors import core_rule, integer, invalid, of_core, out_of_range, require
 from nki_mlir.language.current.memory import Indirection, VirtualRegister
 from nki_mlir.language.current.tensor import BACKWARDS, NkiTensor, one_index
 
@@ -28,11 +29,13 @@ class RegisterSlice:
 
 def ds(start: object, size: int) -> "slice | RegisterSlice":
     """The slice ``start : start + size``."""
+    count = integer(size, "ds size")
+    core_rule(count >= 0, BadSliceSize, size=count)
     if isinstance(start, (VirtualRegister, NkiTensor)):
         one_index(start, "ds start")
-        return RegisterSlice(start, integer(size, "ds size"))
+        return RegisterSlice(start, count)
     first = integer(start, "ds start")
-    return slice(first, first + integer(size, "ds size"), 1)
+    return slice(first, first + count, 1)
 
 
 def subscript(tensor: NkiTensor, key: object) -> NkiTensor:
