@@ -450,7 +450,7 @@ def nc_match_replace8(dst, data, vals, imm, dst_idx=None, name=None) -> Any:
 
 
 def nc_matmul(dst, stationary, moving, is_stationary_onezero=False, is_moving_onezero=False, is_transpose=False, accumulate=None, tile_position=(), tile_size=(), perf_mode=matmul_perf_mode.none, name=None) -> Any:
-    """dst = stationary.T @ moving in PSUM. Without ``accumulate``, what has been written is added to.
+    """dst = stationary.T @ moving in PSUM. Without ``accumulate``, it adds to elements that are written.
 
     Arguments:
         dst: a tile; [M, N] float32 in PSUM, in one bank
