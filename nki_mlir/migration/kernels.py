@@ -12,6 +12,7 @@ from nki_mlir.migration.facts import PSUM, SBUF, Fact, NumberFact, TensorFact, j
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.parameters import Parameters, bound_names, root, unstable
 from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.spare_vectors import without_spare
 from nki_mlir.migration.statements import Statements, parsed
 
 STORES = {"nl.store": "dst", "nisa.dma_copy": "dst", "nl.atomic_rmw": "dst"}
@@ -150,6 +151,8 @@ class Kernels(Statements):
             taken |= self.scope.taken
         self.scope = FunctionScope({**self.globals, **(closure or {}), **facts}, {}, unstable(tree), taken)
         self.prelude, self.orphans, self.local = [[]], [], dict(self.local) if closure is not None else {}
+        vectors: set[str] = getattr(self, "vectors", set())
+        self.vectors = set()
         returned = getattr(self, "returned", [])
         self.returned = []
         if is_kernel:
@@ -166,6 +169,7 @@ class Kernels(Statements):
                 body = self.returning(node, tree, body)
                 if self.on_grid:
                     body, parameters = self.programs(node, tree, body)
+            body = without_spare(body, self.vectors)
             made = node.with_changes(body=node.body.with_changes(body=body or parsed("pass")),
                                      params=self.annotations(parameters))
         finally:
@@ -174,7 +178,7 @@ class Kernels(Statements):
                 result = fact if k == 0 else join(result, fact)
             (self.scope, self.prelude, self.axes, self.on_grid, self.line, self.orphans, self.loop_starts,
              self.local) = outer
-            self.returned = returned
+            self.returned, self.vectors = returned, vectors
         return made, self.given_back(result)
 
     def nested(self, node: cst.FunctionDef) -> cst.BaseStatement:

@@ -37,6 +37,7 @@ class Statements(FunctionCalls):
 
     line_of: dict[int, int] = {}
     returned: list[Fact]
+    vectors: set[str]                   # index vectors whose assignments are left out where nothing reads them
 
     # -- blocks --------------------------------------------------------------------------------------------------------
     def block(self, body: Sequence[cst.BaseStatement]) -> list[cst.BaseStatement]:
@@ -238,16 +239,21 @@ class Statements(FunctionCalls):
         for other in others:
             self.bind_target(other, fact)
         if isinstance(target, cst.Name):
-            return [*self._name(target.value, made, fact), *more]
+            return [*(self._name(target.value, made, fact) or self._vector(target, value)), *more]
         if isinstance(target, cst.Subscript):
             return [*self._element(target, made, fact), *more]
         if self._is_index(fact) and isinstance(target, (cst.Tuple, cst.List)):
             self.bind_target(target, fact)
             self.report.changed(self.line, "index vectors go: subscripts are slices")
-            return more
+            return [*self._vector(target, value), *more]
         text = f"{self.code(target)} = {self.text(made)}"
         self.bind_target(target, fact)
         return [text, *more]
+
+    def _vector(self, target: cst.BaseExpression, value: cst.BaseExpression) -> list[str]:
+        """The assignment of an index vector, which stays where something reads it that is not rewritten."""
+        self.vectors |= set(bound_names(ast.parse(f"{self.code(target)} = 0")))
+        return [f"{self.code(target)} = {self.code(value)}"]
 
     def _is_index(self, fact: Fact) -> bool:
         return isinstance(fact, (IndexFact, MaskFact)) or (isinstance(fact, Items) and bool(fact.items) and all(

@@ -169,7 +169,7 @@ def _sliced(text: str, tensor: TensorFact, items: Sequence[Item], extents: list[
     texts: list[str] = []
     spare = len(extents) - sum(bool(axes) for axes in along)        # axes of one element that no dimension varies along
     for k, (item, axes) in enumerate(zip(items, along)):
-        known = tensor.shape[k] if tensor.shape is not None and k < len(tensor.shape) else ""
+        known = tensor.shape[k] if tensor.shape is not None and k < len(tensor.shape) else f"{text}.shape[{k}]"
         base = _base(item)
         if axes:
             texts.append(span(base, extents[axes[0]], steps[k][axes[0]], known))

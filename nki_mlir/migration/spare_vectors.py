@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Index vectors that a rewritten function no longer reads: their assignments are left out, comments stay."""
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+import libcst as cst
+
+
+def without_spare(body: Sequence[cst.BaseStatement], vectors: set[str]) -> list[cst.BaseStatement]:
+    """The statements without assignments to those of the names that nothing in them reads."""
+    statements, spare = list(body), set[str]()
+    while vectors and (more := vectors - _read(statements) - spare):
+        spare |= more
+        remover = _Remover(spare)
+        statements = remover.pruned([_visited(s, remover) for s in statements])
+    return statements
+
+
+def _read(statements: Sequence[cst.BaseStatement]) -> set[str]:
+    block = cst.IndentedBlock(statements or [cst.SimpleStatementLine([cst.Pass()])])
+    tree = ast.parse(cst.Module([cst.FunctionDef(cst.Name("f"), cst.Parameters(), block)]).code)
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+def _visited(statement: cst.BaseStatement, remover: "_Remover") -> cst.BaseStatement:
+    visited: Any = statement.visit(remover)
+    return visited              # type: ignore[no-any-return]
+
+
+class _Remover(cst.CSTTransformer):
+    def __init__(self, spare: set[str]) -> None:
+        super().__init__()
+        self.spare = spare
+
+    def leave_IndentedBlock(self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+                            ) -> cst.IndentedBlock:
+        body = self.pruned([s for s in updated_node.body if isinstance(s, cst.BaseStatement)])
+        return updated_node.with_changes(body=body or [cst.SimpleStatementLine([cst.Pass()])])
+
+    def pruned(self, statements: Sequence[cst.BaseStatement]) -> list[cst.BaseStatement]:
+        """Statements of a block; comments of those that go are before the next."""
+        kept: list[cst.BaseStatement] = []
+        comments: list[cst.EmptyLine] = []
+        for statement in statements:
+            lines = list(getattr(statement, "leading_lines", ()))
+            if self.is_spare(statement):
+                comments += [line for line in lines if line.comment is not None]
+                continue
+            if comments and hasattr(statement, "leading_lines"):
+                statement = statement.with_changes(leading_lines=[*comments, *lines])
+                comments = []
+            kept.append(statement)
+        return kept
+
+    def is_spare(self, statement: cst.BaseStatement) -> bool:
+        match statement:
+            case cst.SimpleStatementLine(body=[cst.Assign(targets=[cst.AssignTarget(target=target)])]):
+                match target:
+                    case cst.Name():
+                        return target.value in self.spare
+                    case cst.Tuple() | cst.List():
+                        return all(isinstance(e.value, cst.Name) and e.value.value in self.spare
+                                   for e in target.elements)
+        return False
