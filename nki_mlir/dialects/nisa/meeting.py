@@ -94,6 +94,7 @@ class CoreBarrierOp(Meeting, name="core_barrier", engines=ANY, mnemonic="CORE_BA
         return None
 
     def work(self) -> Work:
+        """A signal to other cores."""
         return CORE_SIGNAL
 
 

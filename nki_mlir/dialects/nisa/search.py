@@ -184,7 +184,7 @@ class TopkOp(PartitionWise, name="topk", engines=(Engine.GPSIMD,), mnemonic="TOP
         return best_values.reshape(values.shape), where.reshape(indices.shape)
 
     def work(self) -> Work:
-        # Of the sort of top-k on the GpSimd engine in the vendor's kernel library: 4 n + K cycles a partition.
+        """4 cycles for each element of the list and one for each result, as the vendor's sort of top-k."""
         return Work("topk", 4 * self.n + self.values.free_elements)
 
 
@@ -222,5 +222,5 @@ class NonzeroWithCountOp(PartitionWise, name="nonzero_with_count", engines=(Engi
         return result.reshape(dst.shape)
 
     def work(self) -> Work:
-        # An assumption: each element is read, and written where it is counted.
+        """Each element of ``src`` twice, read and written: an assumption."""
         return Work("nonzero", 2 * self.src.free_elements)

@@ -8,7 +8,6 @@ import ast
 import enum
 import importlib
 import inspect
-import re
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -89,24 +88,28 @@ class Paragraph(NamedTuple):
         return "\n".join([f"{self.title}:", *(f"    {line}" for line in self.lines)])
 
 
-def cost(cls: type[Op]) -> list[str]:
-    """A class's work, as the machines have costs for it."""
+def cost(cls: type[Op]) -> str:
+    """What a class's work is proportional to."""
     if cls.queued:
-        return ["issue"]
+        return "issue of a transfer by the engine, then the transfer in its queue"
     if cls.work is Op.work:
-        return [f"Work('{cls.law}', {cls.walked}.free_elements)"]
-    body = ast.parse(textwrap.dedent(inspect.getsource(cls.work))).body[0]
-    assert isinstance(body, ast.FunctionDef)
-    statements = [s for s in body.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
-    text = "\n".join(ast.unparse(s) for s in statements).replace("self.", "").replace("machine.", "")
-    text = re.sub(r"getattr\(self, (\w+)\)", lambda found: str(getattr(cls, found[1])), text)
-    return text.removeprefix("return ").replace("\nreturn ", "\n").splitlines()
+        return f"Each element of {cls.walked} in a partition."
+    return str(inspect.getdoc(cls.work)).replace("``", "")
 
 
-def laws(cls: type[Op], lines: list[str]) -> list[str]:
+def names_of_laws(cls: type[Op]) -> list[str]:
+    """The laws that a class's own ``work`` names, without their variants, which are behind a dot."""
+    calls = [node for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(cls.work))))
+             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Work"]
+    texts = [node.value for call in calls for node in ast.walk(call.args[0])
+             if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return list(dict.fromkeys(name for text in texts if (name := text.partition(".")[0])))
+
+
+def laws(cls: type[Op]) -> list[str]:
     """Cycles of each element, on each engine and target, by the laws that the work's names begin with."""
     found = []
-    for kind in dict.fromkeys(re.findall(r"Work\(f?['\"](\w+)", "\n".join(lines))):
+    for kind in [cls.law] if cls.work is Op.work else names_of_laws(cls):
         for engine in cls.engines:
             tables = {name: machine_named(name).costs.engines[engine].laws for name in TARGETS}
             rates = ", ".join(f"{float(table[kind].per_element):g} ({name})" for name, table in tables.items()
@@ -123,9 +126,7 @@ def performance(page: Page) -> list[Paragraph]:
         cls = REGISTRY[f"nisa.{name}"]
         since = f", from NeuronCore-v{cls.since} on" if cls.since > 2 else ""
         engines.append(" or ".join(e.value for e in cls.engines) + since + (f" ({name})" if page.ops[1:] else ""))
-        lines = cost(cls)
-        lines[-1] += " of a transfer by the engine, then the transfer in its queue" if cls.queued else ""
-        work += [f"{name}: {lines[0]}" if page.ops[1:] else lines[0], *lines[1:], *laws(cls, lines)]
+        work += [f"{name}: {cost(cls)}" if page.ops[1:] else cost(cls), *laws(cls)]
     work.append("What work costs in time is the machine's matter: nki_mlir.machine has its laws, each with its source.")
     return [Paragraph("Engine", engines), Paragraph("Cost", work)]
 
