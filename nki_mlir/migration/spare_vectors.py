@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Index vectors that a rewritten function no longer reads: their assignments are left out, comments stay."""
+"""Index vectors that a rewritten function no longer reads: their assignments go, comments stay before the next."""
 
 import ast
 from collections.abc import Sequence

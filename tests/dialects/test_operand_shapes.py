@@ -10,6 +10,7 @@ import pytest
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Tile, full_tile
 from nki_mlir.dialects.op import Op, changed
+from nki_mlir.dialects.programs import PROGRAMS, ResultShape
 from nki_mlir.dialects.verification import verify
 
 from .findings import full
@@ -63,3 +64,11 @@ def test_operands_of_other_shapes_are_refused_or_computed(name: str) -> None:
         for (_, tile), value in zip(other.targets(), results if isinstance(results, tuple) else (results,)):
             if value is not None:
                 np.broadcast_to(value, tile.shape)
+
+
+def test_results_of_programs_have_the_shape_of_dst(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = full(CALLS_PROGRAMS)
+    monkeypatch.setitem(PROGRAMS, (op.library, op.function), lambda arrays, numbers: np.zeros(7))     # type: ignore[attr-defined]
+    with pytest.raises(ResultShape, match=r"gives a result of shape \[7\], dst has shape \[") as caught:
+        op.reference(*[np.zeros(tile.shape, tile.dtype.numpy) for _, tile in op.sources()])
+    assert caught.value.code == "NKI-CUSTOMOP-RESULT"

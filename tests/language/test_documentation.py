@@ -178,6 +178,13 @@ def test_help__has_every_part(generation, module, name):
     assert bool(ops) == bool(costs) and not re.search(r"Work\(|self|return|raise| = |None", costs)
 
 
+def test_help__has_the_laws_that_work_chooses_from():
+    costs = inspect.getdoc(public("nki.isa", "current")["tensor_scalar"]).partition("Cost:\n")[2].splitlines()
+    assert costs[0] == "    Each element of dst, by the dtypes and memories of the tiles; operators with roots are slower."
+    assert [line.partition(",")[0] for line in costs[1:4]] == [
+        "    roots on vector", "    roots on gpsimd", "    tensor_scalar on vector"]
+
+
 @pytest.mark.parametrize("module, generation", EXAMPLES)
 def test_help__is_whole_for_every_function(module, generation):
     whole = {n for g, m, n in CASES if (m, g) == (module, generation)}

@@ -82,6 +82,11 @@ def function_of(step: Step, kinds: Sequence[DType]) -> Function:
     raise InternalError(f"unknown step {step}")
 
 
+def _floordiv(a: Any, b: Any) -> Any:
+    """Rounded down; by 0 it is 0 for Python's integers, too, as for NumPy's."""
+    return a // b if np.ndim(b) or b else 0 * a
+
+
 # -- affine maps, outside of bodies also those that are not linear -----------------------------------------------------
 _AFFINE: dict[str, Function] = {"add": operator.add, "mult": operator.mul, "mod": operator.mod,
                                 "floordiv": operator.floordiv}
@@ -106,7 +111,7 @@ def _on_unsigned(function: Function) -> Function:
 
 _INTEGERS: dict[str, Function] = {
     "add": operator.add, "subtract": operator.sub, "mult": operator.mul, "and": operator.and_, "or": operator.or_,
-    "xor": operator.xor, "min": np.minimum, "max": np.maximum, "floordiv": operator.floordiv,
+    "xor": operator.xor, "min": np.minimum, "max": np.maximum, "floordiv": _floordiv,
     "select": lambda c, a, b: np.where(c, a, b) if np.ndim(c) else a if c else b,
     **dict(zip(COMPARISONS, [np.equal, np.not_equal, operator.lt, operator.le, operator.gt, operator.ge,
                              *map(_on_unsigned, (np.less, np.less_equal, np.greater, np.greater_equal))]))}

@@ -18,7 +18,7 @@ def rows_by_index(w: BetaWriter):
                   (P, 1), INT32, Facts(90, 1))
     w.note("gather of rows")
     columns, mask = f"nl.arange({w.F})[None, :]", w.mask((P, w.F), boxes=True)
-    if P + w.F <= 192 and w.maybe(3):               # each row has columns of its own
+    if P + w.F <= 192 and w.maybe(3):               # columns differ from row to row
         columns, mask = f"nl.arange({P})[:, None] * {w.pick(0, 1)} + {columns}", ""
     made = w.made(f"nl.load({table}[{rows.text}, {columns}]{mask})", (P, w.F), dtype, facts.join(Facts(0, 1)))
     if w.maybe() and not w.loops and P <= 64:
