@@ -13,6 +13,7 @@ from nki_mlir.dialects.source_locations import location_of
 ALLOWED = ("builtin.module", "func.", "nki.", "nisa.", "isa.", "scalar.", "scf.", "arith.", "affine.", "memref.",
            "linalg.", "math.", "tensor.", "stablehlo.", "chlo.", "vhlo.", "bufferization.to_buffer",
            "bufferization.to_tensor")
+INDEX_MAPS = ("affine.apply", "affine.min", "affine.max")
 COLLECTIONS = ir.ArrayAttr, ir.DictAttr
 REFUSED = ("memref.extract_aligned_pointer_as_index", "func.constant", "func.call_indirect")
 
@@ -32,18 +33,30 @@ class UnsafeInput(NkiMlirError):
 class LoopStep(NkiMlirError):
     code = "NKI-LOOP-STEP"
     message = "the step of this loop is {step}"
-    why = "the index of a loop increases: with this step the loop never ends"
-    fix = "give a step of at least 1"
+    why = "the index of a loop increases: with a step below 1 the loop never ends"
+    fix = "give a constant step of at least 1"
+
+
+class IndexDivisor(NkiMlirError):
+    code = "NKI-INDEX-DIVISOR"
+    message = "'{division}' divides by {divisor}"
+    why = "index arithmetic is defined for divisors that are constants of at least 1"
+    fix = "divide by a constant of at least 1, or with arith.floordivsi, which gives 0 for a divisor of 0"
 
 
 def check_safe(module: Module) -> None:
-    """Raises ``UnsafeInput`` or ``LoopStep`` at the first operation that is refused."""
+    """Raises ``UnsafeInput``, ``LoopStep`` or ``IndexDivisor`` at the first operation that is refused."""
     safe: set[Attribute] = set()            # arrays and dictionaries without locations: most operations share them
     for op in operations_of(module, lambda name: True):
         if (problem := _problem(op, safe)) is not None:
             raise UnsafeInput(what=problem).located(location_of(op))
-        if op.name == "scf.for" and (step := constant_of(op.operands[2])) is not None and step <= 0:
-            raise LoopStep(step=step).located(location_of(op))
+        if op.name == "scf.for" and ((step := constant_of(op.operands[2])) is None or step <= 0):
+            raise LoopStep(step="known at run time only" if step is None else step).located(location_of(op))
+        if op.name in INDEX_MAPS and (mapping := op.attributes["map"]) not in safe:
+            for result in mapping.value.results:
+                if (division := _other_division(result)) is not None:
+                    raise IndexDivisor(division=division, divisor=division.rhs).located(location_of(op))
+            safe.add(mapping)
 
 
 def _problem(op: Operation, safe: set[Attribute]) -> str | None:
@@ -55,6 +68,16 @@ def _problem(op: Operation, safe: set[Attribute]) -> str | None:
     if name == "func.func" and not len(op.regions[0].blocks):
         return f"function @{op.attributes['sym_name'].value} has no body"
     return None
+
+
+def _other_division(e: ir.AffineExpr) -> ir.AffineBinaryExpr | None:
+    """A division by something else than a constant of at least 1."""
+    if not isinstance(e, ir.AffineBinaryExpr):
+        return None
+    divides = isinstance(e, ir.AffineFloorDivExpr | ir.AffineCeilDivExpr | ir.AffineModExpr)
+    if divides and not (isinstance(e.rhs, ir.AffineConstantExpr) and e.rhs.value > 0):
+        return e
+    return _other_division(e.lhs) or _other_division(e.rhs)
 
 
 def _holds_location(holder: Attribute | ir.OpAttributeMap, safe: set[Attribute]) -> bool:

@@ -16,7 +16,7 @@ from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.frameworks.recovery import configs_of_stablehlo
 from nki_mlir.graph.custom_call import BadConfig, read_record
 from nki_mlir.input_limits import InputTooLarge
-from nki_mlir.passes.safety import LoopStep
+from nki_mlir.passes.safety import IndexDivisor, LoopStep
 from nki_mlir.targets.neuron.format.assembly import parse_program
 from nki_mlir.text_limits import DEPTH, OPERATORS, AliasCycle, TextTooDeep, check_text, plain_text
 
@@ -191,15 +191,32 @@ def test_the_language_server_shows_it_as_an_error():
     assert "the text has U+D800 by itself, which is half of a character" in half[0][2]
 
 
-def test_a_loop_that_never_ends_is_refused():
-    text = """func.func @f(%a: memref<4x4xf32, "hbm">) {
+@pytest.mark.parametrize("step, said", [("%c0", "0"), ("%i", "known at run time only")])
+def test_a_loop_that_may_never_end_is_refused(step, said):
+    text = f"""func.func @f(%a: memref<4x4xf32, "hbm">) {{
       %c0 = arith.constant 0 : index
-      %c4 = arith.constant 4 : index
-      scf.for %i = %c0 to %c4 step %c0 { }
-      return }"""
+      %c1 = arith.constant 1 : index
+      scf.for %i = %c0 to %c1 step %c1 {{
+        scf.for %j = %c0 to %c1 step {step} {{ }} }}
+      return }}"""
     with pytest.raises(LoopStep) as error:
         read_module(text, "loop.mlir")
-    assert str(error.value).splitlines()[0] == "loop.mlir:4:7: error: the step of this loop is 0 [NKI-LOOP-STEP]"
+    assert str(error.value).splitlines()[0] == f"loop.mlir:5:9: error: the step of this loop is {said} [NKI-LOOP-STEP]"
+
+
+@pytest.mark.parametrize("kind, formula, said", [
+    ("apply", "d0 floordiv 0", "'d0 floordiv 0' divides by 0"),
+    ("apply", "d0 + (d0 mod -3) * 2", "'d0 mod -3' divides by -3"),
+    ("apply", "d0 ceildiv s0", "'d0 ceildiv s0' divides by s0"),
+    ("min", "d0, d0 mod 0", "'d0 mod 0' divides by 0")])
+def test_index_arithmetic_without_a_value_is_refused(kind, formula, said):
+    text = f"""func.func @f(%a: memref<4x4xf32, "hbm">) {{
+      %c0 = arith.constant 0 : index
+      %n = affine.{kind} affine_map<(d0)[s0] -> ({formula})>(%c0)[%c0]
+      return }}"""
+    with pytest.raises(IndexDivisor) as error:
+        read_module(text, "divided.mlir")
+    assert str(error.value).splitlines()[0] == f"divided.mlir:3:12: error: {said} [NKI-INDEX-DIVISOR]"
 
 
 @pytest.mark.parametrize("line", [".nki_isa {}", ".kernel f\n.target trn2\n.sbuf {} of 1", ".semaphore {} a"])

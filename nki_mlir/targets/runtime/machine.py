@@ -20,14 +20,30 @@ SERVICE = ("nki_launch", "nki_launch_watched", "nki_use_poll", "nki_launch_one",
 POOL = ("nki_parallel_for", "nki_pool_start", "nki_pool_stop", "nki_pool_forget")
 
 # Values that are not linear, (slot, a, b): frame[slot] = value. A load has one operand, an address.
-_REMAINDER = """%r = arith.remsi %a, %b : i64
-  %low = arith.cmpi slt, %r, %zero : i64
-  %up = arith.addi %r, %b : i64
-  %mod = arith.select %low, %up, %r : i64"""
+# Division by 0, which would trap, is 0 as in NumPy; so would the lowest integer by -1, which is its negative, itself.
+_DIVISION = """%one = arith.constant 1 : i64
+  %minus_one = arith.constant -1 : i64
+  %none = arith.cmpi eq, %b, %zero : i64
+  %minus = arith.cmpi eq, %b, %minus_one : i64
+  %trivial = arith.ori %none, %minus : i1
+  %by = arith.select %trivial, %one, %b : i64
+  %r = arith.remsi %a, %by : i64
+  %some = arith.cmpi ne, %r, %zero : i64
+  %signs = arith.xori %r, %b : i64
+  %opposite = arith.cmpi slt, %signs, %zero : i64
+  %other = arith.andi %some, %opposite : i1"""
 _VALUES = {
     **{name: f"%value = arith.{name} %a, %b : i64" for name in ("muli", "andi", "ori", "xori", "minsi", "maxsi")},
-    "mod": f"{_REMAINDER}\n  %value = arith.addi %mod, %zero : i64",
-    "floordiv": f"{_REMAINDER}\n  %whole = arith.subi %a, %mod : i64\n  %value = arith.divsi %whole, %b : i64",
+    "mod": f"""{_DIVISION}
+  %up = arith.addi %r, %b : i64
+  %value = arith.select %other, %up, %r : i64""",
+    "floordiv": f"""{_DIVISION}
+  %toward_zero = arith.divsi %a, %by : i64
+  %below = arith.subi %toward_zero, %one : i64
+  %quotient = arith.select %other, %below, %toward_zero : i64
+  %negative = arith.subi %zero, %a : i64
+  %total = arith.select %minus, %negative, %quotient : i64
+  %value = arith.select %none, %zero, %total : i64""",
     **{f"load_{kind}{bits}": f"%p = llvm.inttoptr %a : i64 to !llvm.ptr\n  %x = llvm.load %p : !llvm.ptr -> i{bits}\n"
                              f"  %value = arith.ext{'s' if kind == 'i' else 'u'}i %x : i{bits} to i64"
        for kind in "iu" for bits in (8, 16, 32)},

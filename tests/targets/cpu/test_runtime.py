@@ -448,3 +448,29 @@ def test_a_first_call__does_without_the_classes_of_linalg(tmp_path):
     script.write_text(FIRST_CALL)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert done.stdout == "[]\nlinalg.generic\n", done.stderr
+
+
+# -- index arithmetic --------------------------------------------------------------------------------------------------
+DIVISIONS = """
+import ctypes, sys
+import numpy as np
+from nki_mlir.targets.runtime.machine import machine
+
+lowest, highest = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+numbers = [lowest, lowest + 1, -7, -3, -1, 0, 1, 2, 3, 7, highest]
+for name, expected in (("nki_floordiv", np.floor_divide), ("nki_mod", np.remainder)):
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(machine().function(name))
+    for a in numbers:
+        for b in numbers:
+            result = ctypes.c_int64(99)
+            function((ctypes.c_int64 * 3)(ctypes.addressof(result), a, b))
+            with np.errstate(all="ignore"):
+                wanted = int(expected(np.int64(a), np.int64(b)))
+            assert result.value == wanted, (name, a, b, result.value, wanted)
+"""
+
+
+def test_integers_divide_as_numpy_does__by_0_and_the_lowest_by_minus_1():
+    """In a process of its own, since a division that traps ends it."""
+    done = subprocess.run([sys.executable, "-c", DIVISIONS], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
