@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Loops around products of tiles become one product of packed operands.
-// RUN: env NKI_MLIR_NUM_THREADS=1 NKI_MLIR_CACHES=48K,2M,32M nki-opt --lower-to-vector %S/../../examples/matmul.py:matmul_tiled --arg 1024x256xf32 --arg 1024x512xf32 | FileCheck %s
-// RUN: env NKI_MLIR_NUM_THREADS=1 NKI_MLIR_CACHES=48K,2M,32M nki-opt --lower-to-vector --cpu-passes="form-products" --mlir-print-ir-before=form-products --mlir-print-ir-after=form-products %S/../../examples/matmul.py:matmul_tiled --arg 1024x256xf32 --arg 1024x512xf32 -o %t 2>&1 | FileCheck %s --check-prefix=RECORDS
+// RUN: env NKI_MLIR_NUM_THREADS=1 NKI_MLIR_CACHES=48K,2M,32M nki-opt --lower-to-vector --cpu-passes="zero-unwritten,parallelize,form-products{tile-rows=8 tile-vectors=2}" %S/../../examples/matmul.py:matmul_tiled --arg 1024x256xf32 --arg 1024x512xf32 | FileCheck %s
+// RUN: env NKI_MLIR_NUM_THREADS=1 NKI_MLIR_CACHES=48K,2M,32M nki-opt --lower-to-vector --cpu-passes="form-products{tile-rows=8 tile-vectors=2}" --mlir-print-ir-before=form-products --mlir-print-ir-after=form-products %S/../../examples/matmul.py:matmul_tiled --arg 1024x256xf32 --arg 1024x512xf32 -o %t 2>&1 | FileCheck %s --check-prefix=RECORDS
 
 // Blocks of the summed axis are packed for all rows, on the pool.
 // CHECK:      // @matmul_tiled(a_t, b, out)
@@ -19,7 +19,7 @@
 // CHECK-NEXT: //   end
 // CHECK-NEXT: // [[END]]:
 
-// A tile of the result is prefetched before it is computed.
+// A tile of the result is prefetched before it is computed, four positions of the summed axis in an iteration.
 // CHECK: llvm.func internal @add_{{.*}}_panels_
 // CHECK:   "llvm.intr.prefetch"(%{{[0-9]+}}) <{cache = 1 : i32, hint = 3 : i32, rw = 1 : i32}>
 // CHECK:   scf.for %{{.*}} = %c0_i64 to %c512_i64

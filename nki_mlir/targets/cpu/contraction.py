@@ -3,11 +3,13 @@
 
 ``out[m, n] += a[k, m] * b[k, n]``: ``n`` is the axis along which the result and one factor are contiguous, ``m`` one
 along which only the result and the other factor move. A register tile is some rows of ``m`` by some vectors of ``n``;
-each step loads the vectors of ``b`` once and one element of ``a`` a row.
+each step loads the vectors of ``b`` once and one element of ``a`` a row. Which register tile of a product of panels is
+fastest depends on the processor: ``host_measurements`` measures ``TILES``.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from nki_mlir.scalar.conversion_expansion import expand_convert
 from nki_mlir.scalar.dtypes import FLOAT32, DType
@@ -18,7 +20,32 @@ from nki_mlir.waist.recognize import product_of
 
 VECTORS = 2                         # of the register tile, and its rows: what 32 registers hold, and what 16 do
 ROWS = {16: 8, 8: 6, 4: 6}
+UNROLLED = 4                        # positions of the summed axis in an iteration of a product of panels
 MULTIPLY_ADD = (Step("alu", FLOAT32, (0, 1), "multiply"), Step("alu", FLOAT32, (2, 3), "add"))
+
+
+@dataclass(frozen=True)
+class RegisterTile:
+    """Rows of a tile of sums that is in registers, and vectors in a row."""
+
+    rows: int
+    vectors: int
+
+    @property
+    def width(self) -> int:
+        """Columns."""
+        return self.vectors * host.lanes()
+
+    @property
+    def panel(self) -> int:
+        """Rows of a panel, which is one tile or two: two read each vector of the other factor twice in a row."""
+        return self.rows if self.rows > ROWS[host.lanes()] else 2 * self.rows
+
+
+def tiles() -> tuple[RegisterTile, ...]:
+    """The register tiles that this host has registers for; the first one is that of products that are not packed."""
+    usual = RegisterTile(ROWS[host.lanes()], VECTORS)
+    return (usual, RegisterTile(6, 4), RegisterTile(12, 2)) if host.lanes() == 16 else (usual,)
 
 
 @dataclass(frozen=True)
@@ -59,8 +86,7 @@ class PanelProduct:
     nest: Nest
     fresh: bool
     pairs: bool             # whether a float32 stands for two bfloat16 of neighbouring positions of the summed axis
-    rows: int               # of a register tile
-    vectors: int
+    tile: RegisterTile
 
     @property
     def title(self) -> str:
@@ -81,7 +107,8 @@ class Contraction:
         self.code, self.nest, self.product, self.panels = code, nest, product, panels
         extent = nest.extents[product.column]
         self.lanes = min(host.lanes(), 1 << (extent - 1).bit_length())
-        self.rows, self.vectors = (ROWS[host.lanes()], VECTORS) if panels is None else (panels.rows, panels.vectors)
+        tile = tiles()[0] if panels is None else panels.tile
+        self.rows, self.vectors = tile.rows, tile.vectors
         product_axes = {product.row, product.column}
         self.outer = [a for a in range(len(nest.extents)) if a not in nest.reduced and a not in product_axes]
         self.summed = sorted(nest.reduced)
@@ -149,8 +176,15 @@ class Contraction:
             active: list[Value | None]) -> list[Value]:
         if not axes:
             return self.step(pointers, sums, rows, active)
-        return self.code.loop(range(self.nest.extents[axes[0]]), sums, lambda i, sums: self.sum(
-            axes[1:], self.moved(pointers, axes[0], i), sums, rows, active))
+        extent = self.nest.extents[axes[0]]
+        times = gcd(extent, UNROLLED) if self.panels is not None else 1
+
+        def positions(first: Value, sums: list[Value]) -> list[Value]:
+            start = self.moved(pointers, axes[0], first)
+            for k in range(times):
+                sums = self.sum(axes[1:], self.moved(start, axes[0], k), sums, rows, active)
+            return sums
+        return self.code.loop(range(0, extent, times), sums, positions)
 
     def step(self, pointers: list[Value], sums: list[Value], rows: int, active: list[Value | None]) -> list[Value]:
         """One element of the summed axes: an outer product."""

@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, ROWS, VECTORS, PanelProduct
+from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, PanelProduct, RegisterTile, tiles
 from nki_mlir.targets.cpu.product_blocks import Rates
 from nki_mlir.targets.cpu.routines import Routine, compiled
 from nki_mlir.targets.runtime import host, object_cache
@@ -25,7 +25,7 @@ from nki_mlir.targets.runtime.host import Caches
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 ROUNDS = 20
-DEPTH, PANELS = 256, 4              # of the product that is timed: its factors stay in the first two caches
+DEPTH, PANELS = 256, (16, 4)        # of the product that is timed: its factors stay in the first two caches
 SIZES = range(17, 27)               # logarithms of the bytes that are read to find where caches end
 MOST_READ = 128 << 20              # bytes to measure memory by
 LEAST_FIRST = 32 << 10              # bytes of the first cache, which loads of this kind do not tell from the second
@@ -42,6 +42,12 @@ def rates() -> Rates:
     return Rates(*memoized("rates"))
 
 
+def fastest_tiles() -> list[RegisterTile]:
+    """The register tiles of this host, the fastest first."""
+    rates_of = dict(zip(tiles(), memoized("tiles")))
+    return sorted(rates_of, key=rates_of.__getitem__, reverse=True)
+
+
 def pairs_are_faster() -> bool:
     """Whether a host that multiplies pairs of bfloat16 does so faster than it multiplies them as float32."""
     return host.multiplies_pairs() and bool(memoized("pairs")[0])
@@ -54,7 +60,7 @@ def memoized(what: str) -> list[float]:
     known = object_cache.find(key)
     if known is None:
         measures: dict[str, Callable[[], Sequence[float]]] = {
-            "caches": measured_caches, "rates": _rates, "pairs": _pairs}
+            "caches": measured_caches, "rates": _rates, "tiles": _tiles, "pairs": _pairs}
         known = json.dumps([*measures[what]()]).encode()
         object_cache.keep(key, known)
     figures: list[float] = json.loads(known)
@@ -76,12 +82,15 @@ def measured_caches(rate: Callable[[int], float] | None = None) -> Caches:
 
 def _rates() -> list[float]:
     sizes = min((caches().second + caches().third) // 2, 4 * caches().second), min(4 * caches().third, MOST_READ)
-    products = PANELS * 2 * ROWS[host.lanes()] * PANELS * host.lanes() * VECTORS * DEPTH
-    return [*map(read_rate, sizes), products / seconds_of_panels(False)]
+    return [*map(read_rate, sizes), max(memoized("tiles"))]
+
+
+def _tiles() -> list[float]:
+    return [multiply_adds(tile, False) for tile in tiles()]
 
 
 def _pairs() -> list[float]:
-    return [2 * seconds_of_panels(False) > seconds_of_panels(True)]
+    return [2 * multiply_adds(tiles()[0], True) > multiply_adds(tiles()[0], False)]
 
 
 def read_rate(size: int) -> float:
@@ -89,19 +98,25 @@ def read_rate(size: int) -> float:
     count = size // FLOAT32.itemsize
     nest = Nest((count,), frozenset({0}), (Operand(FLOAT32, (1,)),), 0, (Operand(FLOAT32, (0,)),),
                 (Step("alu", FLOAT32, (1, 0), "add"),), (2,))
-    return size / _seconds(nest, [np.zeros(count, np.float32), np.zeros(1, np.float32)])
+    return size / _seconds(nest, [aligned_zeros(count), aligned_zeros(1)])
 
 
-def seconds_of_panels(pairs: bool) -> float:
-    """The least time of a product of panels of as many words, each of which is a float32 or two bfloat16."""
-    rows, tile = 2 * ROWS[host.lanes()], host.lanes() * VECTORS
-    line = PANELS * tile
-    nest = Nest((PANELS, PANELS, rows, tile, DEPTH), frozenset({4}),
-                (Operand(FLOAT32, (DEPTH * rows, 0, 1, 0, rows)), Operand(FLOAT32, (0, DEPTH * tile, 0, 1, tile))), 0,
-                (Operand(FLOAT32, (rows * line, tile, line, 1, 0)),), MULTIPLY_ADD, (4,))
-    sizes = PANELS * DEPTH * rows, PANELS * DEPTH * tile, PANELS * rows * line
-    panels = PanelProduct(nest, True, pairs, ROWS[host.lanes()], VECTORS)
-    return _seconds(panels, [np.zeros(size, np.float32) for size in sizes])
+def multiply_adds(tile: RegisterTile, pairs: bool) -> float:
+    """Multiply-adds a second of a product of panels in these tiles; one of ``pairs`` counts once."""
+    (down, across), rows, width = PANELS, tile.panel, tile.width
+    line = across * width
+    nest = Nest((*PANELS, rows, width, DEPTH), frozenset({4}),
+                (Operand(FLOAT32, (DEPTH * rows, 0, 1, 0, rows)), Operand(FLOAT32, (0, DEPTH * width, 0, 1, width))), 0,
+                (Operand(FLOAT32, (rows * line, width, line, 1, 0)),), MULTIPLY_ADD, (4,))
+    sizes = down * DEPTH * rows, line * DEPTH, down * rows * line
+    seconds = _seconds(PanelProduct(nest, True, pairs, tile), [aligned_zeros(size) for size in sizes])
+    return down * rows * line * DEPTH / seconds
+
+
+def aligned_zeros(count: int) -> np.ndarray:
+    """float32 numbers that start where buffers of programs do: at a multiple of a cache line."""
+    zeros = np.zeros(count + host.LINE // FLOAT32.itemsize, np.float32)
+    return zeros[-zeros.ctypes.data % host.LINE // FLOAT32.itemsize:][:count]
 
 
 def _seconds(routine: Routine, arrays: Sequence[np.ndarray]) -> float:

@@ -26,7 +26,7 @@ from nki_mlir.scalar.dtypes import (
     DType,
 )
 from nki_mlir.targets.cpu import host_measurements
-from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, ROWS, VECTORS, PanelProduct
+from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, ROWS, VECTORS, PanelProduct, RegisterTile
 from nki_mlir.targets.cpu.function import NativeFunction, NativeLoop, slot_value
 from nki_mlir.targets.cpu.loop_products import PlacedNest
 from nki_mlir.targets.cpu.product_blocks import ProductBlocks, chosen
@@ -57,20 +57,21 @@ class PackingOptions:
     packed: int = 1 << 26
     pairs: int = -1
 
-    @property
-    def height(self) -> int:
-        """Rows of a register tile."""
-        return self.tile_rows or ROWS[host.lanes()]
-
-    @property
-    def width(self) -> int:
-        """Columns of a register tile."""
-        return host.lanes() * (self.tile_vectors or VECTORS)
+    def tile(self, columns: int) -> RegisterTile | None:
+        """The fastest register tile that the columns of a product are a multiple of; None where there is none."""
+        if self.tile_rows or self.tile_vectors:
+            candidates = [RegisterTile(self.tile_rows or ROWS[host.lanes()], self.tile_vectors or VECTORS)]
+        else:
+            candidates = host_measurements.fastest_tiles()
+        return next((tile for tile in candidates if columns % tile.width == 0), None)
 
     @property
     def most_depth(self) -> int:
-        """Positions of the summed axis of a block: a panel of ``a`` takes two thirds of the first cache."""
-        return self.depth or host_measurements.caches().first * 2 // 3 // (4 * 2 * self.height)
+        """Positions of the summed axis of a block: a panel of ``a`` takes two thirds of the first cache.
+
+        The order of sums follows from it, so that it is the same for all register tiles.
+        """
+        return self.depth or host_measurements.caches().first * 2 // 3 // (4 * 2 * ROWS[host.lanes()])
 
     def pairs_of(self, dtypes: Sequence[DType], depth: int) -> bool:
         """Whether two neighbours of the summed axis are multiplied at a time."""
@@ -123,12 +124,14 @@ class PackedProduct:
         starts = [bases[root].plus(offset) for root, offset in zip(whole.roots, whole.offsets)]
         moves = whole.nest.inputs[0].strides[0] != 0            # whether the first input is the one with rows
         a, b = (0, 1) if moves else (1, 0)
-        self.options, panel = options, 2 * options.height
         inputs, (self.rows, self.columns, depth) = whole.nest.inputs, whole.nest.extents
+        tile = options.tile(self.columns)
+        assert tile is not None                                 # can_pack has asked
+        self.options, self.tile, panel = options, tile, tile.panel
         self.pairs = options.pairs_of([o.dtype for o in inputs], depth)
         self.depth = depth // (1 + self.pairs)
         self.a = PackedFactor(starts[a], Operand(inputs[a].dtype, inputs[a].strides[::2]), panel, self.pairs)
-        self.b = PackedFactor(starts[b], Operand(inputs[b].dtype, inputs[b].strides[1:]), options.width, self.pairs)
+        self.b = PackedFactor(starts[b], Operand(inputs[b].dtype, inputs[b].strides[1:]), tile.width, self.pairs)
         self.out, self.result = starts[2], whole.nest.outputs[0]
         self.most = options.packed // (4 * self.depth)          # rows or columns that are packed at a time
         panels, rest = divmod(self.rows, panel)
@@ -200,7 +203,7 @@ class PackedProduct:
         """A block of rows, with sums in a buffer if something is made of them."""
         blocks, line = self.depth // self.k, self.result.strides[0] if sums is None else self.n
         nest, into = self.product(count, line), to if sums is None else sums
-        fresh = PanelProduct(nest, True, self.pairs, self.options.height, self.b.width // host.lanes())
+        fresh = PanelProduct(nest, True, self.pairs, self.tile)
         self.code.emit(fresh, self.panel(first, Linear()), packed, into)
         if blocks > 1:
             with self.code.repeated(blocks - 1) as number:
@@ -236,8 +239,9 @@ def can_pack(whole: PlacedNest, worth: int, options: PackingOptions) -> bool:
         return False
     moves = sorted(tuple(s != 0 for s in o.strides) for o in nest.inputs)
     rows, columns, depth = nest.extents
-    return (moves == [(False, True, True), (True, False, True)] and rows >= 2 * options.height
-            and columns % options.width == 0 and divisor(depth, options.most_depth) >= LEAST_DEPTH)
+    tile = options.tile(columns)
+    return (moves == [(False, True, True), (True, False, True)] and tile is not None and rows >= tile.panel
+            and divisor(depth, options.most_depth) >= LEAST_DEPTH)
 
 
 def divisor(number: int, most: int) -> int:

@@ -12,7 +12,11 @@ from nki_mlir.compat import install
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
+from nki_mlir.targets.cpu import host_measurements
+from nki_mlir.targets.cpu.contraction import RegisterTile
 from nki_mlir.targets.cpu.lowering import listing
+from nki_mlir.targets.cpu.packed_products import PackingOptions
+from nki_mlir.targets.runtime import host
 
 from .compiled import set_options
 
@@ -137,6 +141,32 @@ def test_a_product_in_tiles__is_packed(example, module, name, rows):
     np.testing.assert_allclose(kernel.on("jit")(a, B), a.astype(np.float64).T @ B, rtol=1e-5, atol=1e-4)
 
 
+@nki.jit
+def of_uneven_depth(a_t, b):
+    """Tiles of 66 positions of the summed axis: no multiple of those in an iteration."""
+    out = nl.ndarray((a_t.shape[1], b.shape[1]), dtype=a_t.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(a_t.shape[1] // 128):
+        for j in nl.affine_range(b.shape[1] // 512):
+            total = product_of_tiles(a_t, b, i, j, depth=66)
+            nl.store(out[nl.ds(i * 128, 128), nl.ds(j * 512, 512)], nl.copy(total, dtype=out.dtype))
+    return out
+
+
+def test_depth_that_is_no_multiple_of_an_iteration(monkeypatch):
+    set_options(monkeypatch, "form-products", depth=66)
+    a, b = WHOLE_A[:198], WHOLE_B[:198]
+    assert is_packed(of_uneven_depth, a, b)
+    np.testing.assert_array_equal(of_uneven_depth.on("jit")(a, b), a.T @ b)
+
+
+@pytest.mark.parametrize("columns, tile", [(1024, (6, 4)), (1056, (12, 2)), (1040, None)])
+def test_a_register_tile__is_the_fastest_that_fills_the_columns(monkeypatch, columns, tile):
+    monkeypatch.setattr(host, "lanes", lambda: 16)
+    monkeypatch.setattr(host_measurements, "memoized", lambda what: {"tiles": [1.0, 3.0, 2.0]}[what])
+    expected = tile and RegisterTile(*tile)
+    assert PackingOptions().tile(columns) == expected
+
+
 @pytest.mark.parametrize("most", [4 * 256 * 128, 1 << 26])
 def test_tiles_that_are_no_whole_panels(monkeypatch, most):
     set_options(monkeypatch, "form-products", packed=most)
@@ -176,7 +206,7 @@ def test_factors_that_float32_or_bfloat16_hold_exactly(example, monkeypatch, dty
 
 @pytest.mark.parametrize("options", [
     {"rows": 32, "columns": 32}, {"rows": 1024, "columns": 1024}, {"tile_rows": 4}, {"tile_rows": 12, "tile_vectors": 1},
-    {"tile_rows": 6, "tile_vectors": 4}, {"packed": 4 * 256 * 128}])
+    {"tile_rows": 6, "tile_vectors": 4}, {"tile_rows": 12, "tile_vectors": 2}, {"packed": 4 * 256 * 128}])
 def test_blocks_and_register_tiles__change_no_bit(example, monkeypatch, options):
     usual = example("matmul", "matmul_tiled").on("jit")(A, B)
     set_options(monkeypatch, "form-products", **options)
