@@ -85,7 +85,8 @@ class _Counting:
                 with op.context, ir.InsertionPoint(op), op.location:
                     return self.scalar(op.operands[0], {})
             case "arith.constant" if isinstance(op.attributes["value"], ir.DenseIntElementsAttr):
-                return constant(int(op.attributes["value"][0]))
+                number = ir.IntegerAttr(op.attributes["value"].get_splat_value())
+                return constant(number.value & 1 if number.type.width == 1 else number.value)
             case "linalg.generic" if len(op.results) == 1:
                 block = op.regions[0].blocks[0]
                 inputs = op.attributes["operandSegmentSizes"][0]
