@@ -3,7 +3,7 @@
 
 ``python tools/mutation.py [--count N] [--seed N] [--only TEXT] [--jobs N] [--table FILE]``: each module gets its share
 of the mutants. Tests, all of which pass without a change, run from the nearest outwards, those that import the module
-first, until one fails or all have passed; what no test finds is a survivor, printed with its line and change.
+first and of those the short ones, until one fails or all have passed; what no test finds is a survivor, printed with its line and change.
 ``tools/mutation_survivors.txt`` gives the reason of each survivor that is none: an equal program, or a difference that
 is no error.
 """
@@ -141,14 +141,15 @@ def rings(file: str) -> list[list[str]]:
 
 
 def pytest(files: list[Path]) -> list[str]:
-    return [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", MARKS,
-            *(str(f.relative_to(ROOT)) for f in files)]
+    return [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "tools.fastest_first",
+            "-m", MARKS, *(str(f.relative_to(ROOT)) for f in files)]
 
 
 # -- running them ------------------------------------------------------------------------------------------------------
 def run(command: list[str], directory: Path) -> str:
     """What failed; nothing where all passed. The processor's time is limited, which a busy machine does not change."""
     environment = {**os.environ, "PYTHONPATH": str(directory),
+                   "NKI_MLIR_DURATIONS": str(directory.parent / "durations.json"),
                    "HYPOTHESIS_STORAGE_DIRECTORY": str(directory / ".hypothesis")}
     limited = ["sh", "-c", 'ulimit -c 0; ulimit -t "$0"; exec "$@"', str(SECONDS)]
     with tempfile.TemporaryFile("w+") as output:

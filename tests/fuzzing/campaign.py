@@ -8,6 +8,7 @@ process is told as well. What failed, and the first input that each rule refused
 """
 
 import argparse
+import gc
 import os
 import pickle
 import random
@@ -19,6 +20,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from rich.console import Console
@@ -29,6 +31,8 @@ from nki_mlir.cli.command import raised_at
 from nki_mlir.cli.runnable import runnable
 from nki_mlir.cli.source import read_module
 from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects import mlir_ops
+from nki_mlir.graph import upstream
 from nki_mlir.graph.custom_call import read_record
 from nki_mlir.passes.pass_manager import run_passes
 from nki_mlir.passes.pipelines import passes_to
@@ -39,8 +43,9 @@ from ..random_programs.writer import Program
 from . import inputs
 
 KEPT = Path(".fuzz")
-BATCH = 25                          # inputs of one child
-SECONDS, BYTES = 60, 8 << 30        # of the processor for one of these children; of its addresses
+BATCH = 200                         # inputs of one child
+WARM = 100                          # inputs that are drawn for what they leave in memory
+SECONDS, BYTES = 60, 8 << 30        # of the processor for one input; of a child's addresses
 
 
 @dataclass
@@ -142,16 +147,20 @@ def batch(entry: str, seed: int, first: int, count: int, folder: Path) -> list[O
     child = os.fork()
     if child == 0:
         os.close(reading)
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
         resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         warnings.simplefilter("ignore")
         silent = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silent, 1)
         os.dup2(silent, 2)
+        # A context takes longer to make than most modules to read: those of a child share one of each kind.
+        mlir_ops.new_context = cache(mlir_ops.new_context)              # type: ignore[misc]
+        upstream.graph_context = cache(upstream.graph_context)          # type: ignore[misc]
         try:
             with os.fdopen(writing, "wb") as out:
                 for number in range(first, first + count):
+                    soft = int(time.process_time()) + SECONDS
+                    resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
                     pickle.dump(outcome(entry, drawn(entry, seed, number), folder), out)
                     out.flush()
         finally:
@@ -186,8 +195,11 @@ def keep(entry: str, name: str, content: object) -> None:
 
 def campaign(entry: str, seed: int, seconds: float, first: int, folder: Path) -> Tally:
     tally, end, number = Tally(), time.monotonic() + seconds, first
-    drawn(entry, seed, 0)                       # what all children need is computed before they are forked
+    for earlier in range(WARM):                 # what all children need is computed before they are forked
+        drawn(entry, seed, earlier)
     outcome(entry, drawn(entry, seed, 0), folder)
+    gc.collect()
+    gc.freeze()                                 # and is theirs: their collector need not look at it
     while time.monotonic() < end:
         for one in batch(entry, seed, number, BATCH, folder):
             tally.stages[one.stage] += 1
@@ -209,14 +221,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(os.environ.get("NKI_MLIR_FUZZ_SEED", time.time())))
     parser.add_argument("--first", type=int, default=0, help="the number of the first input")
     options = parser.parse_args()
-    table = Table("entry", "tried", "accepted", "executed", "rules", "failed", title=f"seed {options.seed}")
+    table = Table("entry", "tried", "accepted", "executed", "rules", "failed", "a second of the processor",
+                  title=f"seed {options.seed}")
     failures = []
     KEPT.mkdir(exist_ok=True)
     for entry in options.only or ENTRIES:
+        started = resource.getrusage(resource.RUSAGE_CHILDREN)
         tally = campaign(entry, options.seed, options.seconds, options.first, KEPT)
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        taken = ended.ru_utime - started.ru_utime + ended.ru_stime - started.ru_stime
         share = tally.accepted / max(1, tally.tried)
         table.add_row(entry, f"{tally.tried:,}", f"{share:.0%}", f"{tally.stages['executed']:,}",
-                      str(len(tally.rules)), str(len(tally.failures)))
+                      str(len(tally.rules)), str(len(tally.failures)), f"{tally.tried / max(taken, 0.01):.0f}")
         failures += tally.failures
         print(f"{entry}: {tally.tried} inputs", flush=True)
     Console().print(table)
