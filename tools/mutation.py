@@ -3,7 +3,8 @@
 
 ``python tools/mutation.py [--count N] [--seed N] [--only TEXT] [--jobs N] [--table FILE]``: each module gets its share
 of the mutants. Tests, all of which pass without a change, run from the nearest outwards, those that import the module
-first and of those the short ones, until one fails or all have passed; what no test finds is a survivor, printed with its line and change.
+first and of those the short ones, until one fails or all have passed; what no test finds is a survivor, printed with
+its line and change.
 ``tools/mutation_survivors.txt`` gives the reason of each survivor that is none: an equal program, or a difference that
 is no error.
 """
