@@ -20,6 +20,7 @@ from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, PanelProduct, RegisterTile, tiles
 from nki_mlir.targets.cpu.product_blocks import Rates
 from nki_mlir.targets.cpu.routines import Routine, compiled
+from nki_mlir.targets.cpu.tile_registers import PANEL, TileRegisterProduct
 from nki_mlir.targets.runtime import host, object_cache
 from nki_mlir.targets.runtime.host import Caches
 from nki_mlir.waist.nest import Nest, Operand, Step
@@ -48,9 +49,17 @@ def fastest_tiles() -> list[RegisterTile]:
     return sorted(rates_of, key=rates_of.__getitem__, reverse=True)
 
 
-def pairs_are_faster() -> bool:
-    """Whether a host that multiplies pairs of bfloat16 does so faster than it multiplies them as float32."""
-    return host.multiplies_pairs() and bool(memoized("pairs")[0])
+def words_of_unit(unit: str) -> float:
+    """Words a second that "float32", "pairs" or "amx" multiplies and adds: of the last two, a word is two bfloat16.
+
+    The host must have the unit.
+    """
+    return max(memoized("tiles")) if unit == "float32" else memoized(unit)[0]
+
+
+def rate_of_unit(unit: str) -> float:
+    """Multiply-adds of bfloat16 a second."""
+    return words_of_unit(unit) * (1 if unit == "float32" else 2)
 
 
 @cache
@@ -60,7 +69,8 @@ def memoized(what: str) -> list[float]:
     known = object_cache.find(key)
     if known is None:
         measures: dict[str, Callable[[], Sequence[float]]] = {
-            "caches": measured_caches, "rates": _rates, "tiles": _tiles, "pairs": _pairs}
+            "caches": measured_caches, "rates": _rates, "tiles": _tiles, "pairs": _pairs,
+            "amx": _amx}
         known = json.dumps([*measures[what]()]).encode()
         object_cache.keep(key, known)
     figures: list[float] = json.loads(known)
@@ -90,7 +100,14 @@ def _tiles() -> list[float]:
 
 
 def _pairs() -> list[float]:
-    return [2 * multiply_adds(tiles()[0], True) > multiply_adds(tiles()[0], False)]
+    return [max(multiply_adds(tile, True) for tile in tiles())]
+
+
+def _amx() -> list[float]:
+    down, across = PANELS
+    product = TileRegisterProduct(down, across, DEPTH, across * PANEL, True)
+    sizes = down * DEPTH * PANEL, across * DEPTH * PANEL, down * across * PANEL ** 2
+    return [down * across * PANEL ** 2 * DEPTH / _seconds(product, [aligned_zeros(size) for size in sizes])]
 
 
 def read_rate(size: int) -> float:

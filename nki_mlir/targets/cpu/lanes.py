@@ -94,6 +94,12 @@ class FunctionEmitter(ScalarEmitter):
                           operandSegmentSizes=ir.DenseI32ArrayAttr.get([len(operands), 0]),
                           op_bundle_sizes=ir.DenseI32ArrayAttr.get([]))
 
+    def instruction(self, name: str, *operands: Value) -> None:
+        """An instruction of the host without a result."""
+        self._llvm("call_intrinsic", operands, intrin=ir.StringAttr.get(name),
+                   operandSegmentSizes=ir.DenseI32ArrayAttr.get([len(operands), 0]),
+                   op_bundle_sizes=ir.DenseI32ArrayAttr.get([]))
+
     # -- integers ------------------------------------------------------------------------------------------------------
     def i64(self, number: int) -> Value:
         """A constant, made once at the head of the function."""
@@ -167,6 +173,13 @@ class FunctionEmitter(ScalarEmitter):
     def _offset(self, operands: Sequence[Value], index: int, result: Type, element: Any) -> Value:
         return self._llvm("getelementptr", operands, result, elem_type=ir.TypeAttr.get(element),
                           rawConstantIndices=ir.DenseI32ArrayAttr.get([index]))
+
+    def stack_memory(self, size: int) -> Value:
+        """The address of so many bytes on the stack, at a multiple of a cache line."""
+        with self.entry:
+            count = arith.ConstantOp(self.i64_type, ir.IntegerAttr.get(self.i64_type, size)).result
+            return self._llvm("alloca", [count], self.pointer, alignment=ir.IntegerAttr.get(self.i64_type, host.LINE),
+                              elem_type=ir.TypeAttr.get(ir.IntegerType.get_signless(8)))
 
     def word(self, pointer: Value, place: int, kind: Type) -> Value:
         """A 64-bit word that lies at ``place``."""

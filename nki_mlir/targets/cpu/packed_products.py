@@ -30,11 +30,13 @@ from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, ROWS, VECTORS, PanelP
 from nki_mlir.targets.cpu.function import NativeFunction, NativeLoop, slot_value
 from nki_mlir.targets.cpu.loop_products import PlacedNest
 from nki_mlir.targets.cpu.product_blocks import ProductBlocks, chosen
+from nki_mlir.targets.cpu.tile_registers import PANEL, SIDE, TileRegisterProduct
 from nki_mlir.targets.runtime import host
 from nki_mlir.waist.nest import Nest, Operand, Step
 
 LEAST_DEPTH = 32
 PIECE = 16                          # positions of k that are packed at a time: as many streams of reads
+UNITS = ("float32", "pairs", "amx")                               # which instruction multiplies
 PAIRED = (BFLOAT16, FLOAT8_E4M3, FLOAT8_E4M3FN, FLOAT8_E5M2)        # bfloat16, and what it holds exactly
 
 JOIN = (Step("wrap", UINT32, (0,)), Step("wrap", UINT32, (1,)), Step("constant", UINT32, (), "", 16),
@@ -56,6 +58,7 @@ class PackingOptions:
     columns: int = 0
     packed: int = 1 << 26
     pairs: int = -1
+    amx: int = -1
 
     def tile(self, columns: int) -> RegisterTile | None:
         """The fastest register tile that the columns of a product are a multiple of; None where there is none."""
@@ -65,32 +68,40 @@ class PackingOptions:
             candidates = host_measurements.fastest_tiles()
         return next((tile for tile in candidates if columns % tile.width == 0), None)
 
-    @property
-    def most_depth(self) -> int:
-        """Positions of the summed axis of a block: a panel of ``a`` takes two thirds of the first cache.
+    def most_depth(self, rows: int) -> int:
+        """Words of the summed axis of a block: a panel of so many rows takes two thirds of the first cache.
 
-        The order of sums follows from it, so that it is the same for all register tiles.
+        The order of sums follows from it, so that it is the same for all tiles of vectors.
         """
-        return self.depth or host_measurements.caches().first * 2 // 3 // (4 * 2 * ROWS[host.lanes()])
+        return self.depth or host_measurements.caches().first * 2 // 3 // (4 * rows)
 
-    def pairs_of(self, dtypes: Sequence[DType], depth: int) -> bool:
-        """Whether two neighbours of the summed axis are multiplied at a time."""
-        if depth % 2 or not host.multiplies_pairs() or not all(dtype in PAIRED for dtype in dtypes):
-            return False
-        return bool(self.pairs) if self.pairs >= 0 else host_measurements.pairs_are_faster()
+    def unit(self, dtypes: Sequence[DType], extents: Sequence[int]) -> str:
+        """Which of ``UNITS`` multiplies rows by columns of such a depth: what an option says, else the fastest one."""
+        rows, columns, depth = extents
+        if depth % 2 or not all(dtype in PAIRED for dtype in dtypes):
+            return "float32"
+        options = {"pairs": self.pairs if host.multiplies_pairs() else 0, "amx": self.amx if (
+            host.multiplies_tiles() and rows % PANEL == columns % PANEL == depth % (2 * SIDE) == 0) else 0}
+        chosen = [unit for unit, option in options.items() if option == 1]
+        measured = [unit for unit, option in options.items() if option == -1]
+        if chosen or not measured:
+            return chosen[-1] if chosen else "float32"
+        return max("float32", *measured, key=host_measurements.rate_of_unit)
 
 
 @dataclass(frozen=True)
 class PackedFactor:
     """A factor in memory: its address, its strides along its own axis and the summed one, the width of its panels.
 
-    Of ``pairs`` the summed axis goes in steps of two: a panel has words of two neighbours.
+    Of ``pairs`` the summed axis goes in steps of two: a panel has words of two neighbours. Panels have a row for each
+    step, or where ``by_columns`` a row of ``PIECE`` steps for each element.
     """
 
     start: Linear
     memory: Operand
     width: int
     pairs: bool
+    by_columns: bool = False
 
     def at(self, own: Linear, summed: Linear) -> Linear:
         """The address of an element."""
@@ -102,7 +113,7 @@ class PackedFactor:
         across, summed = self.memory.strides
         step, width, piece = summed * (1 + self.pairs), min(self.width, count), divisor(depth, PIECE)
         extents, strides = (depth // piece, count // width, piece, width), (piece * step, width * across, step, across)
-        written = (piece * width, depth * width, width, 1)
+        written = (piece * width, depth * width, *((1, piece) if self.by_columns else (width, 1)))
         if self.pairs:
             is_paired = self.memory.dtype is BFLOAT16
             source, target = Operand(UINT16 if is_paired else self.memory.dtype, strides), Operand(UINT32, written)
@@ -127,11 +138,13 @@ class PackedProduct:
         inputs, (self.rows, self.columns, depth) = whole.nest.inputs, whole.nest.extents
         tile = options.tile(self.columns)
         assert tile is not None                                 # can_pack has asked
-        self.options, self.tile, panel = options, tile, tile.panel
-        self.pairs = options.pairs_of([o.dtype for o in inputs], depth)
-        self.depth = depth // (1 + self.pairs)
-        self.a = PackedFactor(starts[a], Operand(inputs[a].dtype, inputs[a].strides[::2]), panel, self.pairs)
-        self.b = PackedFactor(starts[b], Operand(inputs[b].dtype, inputs[b].strides[1:]), tile.width, self.pairs)
+        self.options, self.tile = options, tile
+        self.unit = options.unit([o.dtype for o in inputs], whole.nest.extents)
+        pairs, on_tiles = self.unit != "float32", self.unit == "amx"
+        self.depth = depth // (1 + pairs)
+        panel, width = (PANEL, PANEL) if on_tiles else (tile.panel, tile.width)
+        self.a = PackedFactor(starts[a], Operand(inputs[a].dtype, inputs[a].strides[::2]), panel, pairs, on_tiles)
+        self.b = PackedFactor(starts[b], Operand(inputs[b].dtype, inputs[b].strides[1:]), width, pairs)
         self.out, self.result = starts[2], whole.nest.outputs[0]
         self.most = options.packed // (4 * self.depth)          # rows or columns that are packed at a time
         panels, rest = divmod(self.rows, panel)
@@ -143,18 +156,21 @@ class PackedProduct:
         """The blocks that the options say, or of those that fit the product the ones that cost least."""
         options, panel, tile = self.options, self.a.width, self.b.width
         caches, shared = host_measurements.caches(), self.columns // (2 * host.threads())
-        most = min(options.columns or caches.third // 4 // (4 * options.most_depth), shared, self.most)
+        step = PIECE if self.unit == "amx" else 1               # what a register has of the summed axis
+        most_depth = options.most_depth(PANEL if self.unit == "amx" else 2 * ROWS[host.lanes()])
+        depth = step * divisor(self.depth // step, most_depth // step)
+        rates = replace(host_measurements.rates(), multiply_adds=host_measurements.words_of_unit(self.unit))
+        most = min(options.columns or caches.third // 4 // (4 * most_depth), shared, self.most)
         columns = [n * tile for n in divisors(self.columns // tile, most // tile)]
         most = options.rows or max(caches.third // 4 // (4 * columns[0]), panel)
         rows = [n * panel for n in divisors(self.m // panel, most // panel)]
-        depth = divisor(self.depth, options.most_depth)
         # An option is a bound: the largest block within it. Else blocks are compared.
         return chosen([ProductBlocks(self.rows, self.columns, self.depth, panel, row, column, depth)
                        for column in (columns[:1] if options.columns else columns)
-                       for row in (rows[:1] if options.rows else rows)], caches, host_measurements.rates())
+                       for row in (rows[:1] if options.rows else rows)], caches, rates)
 
     def write(self) -> None:
-        self.code.notes.append(f"form-products: {self.blocks}, {'pairs' if self.pairs else 'float32'}: "
+        self.code.notes.append(f"form-products: {self.blocks}, {self.unit}: "
                                f"{self.blocks.traffic(host_measurements.caches())}")
         self.packed = self.code.allocate(4 * self.m * self.depth).base
         with self.code.repeated(self.rows // self.m) as number:
@@ -202,8 +218,7 @@ class PackedProduct:
     def write_rows(self, first: Linear, count: int, packed: Linear, sums: Linear | None, to: Linear) -> None:
         """A block of rows, with sums in a buffer if something is made of them."""
         blocks, line = self.depth // self.k, self.result.strides[0] if sums is None else self.n
-        nest, into = self.product(count, line), to if sums is None else sums
-        fresh = PanelProduct(nest, True, self.pairs, self.tile)
+        fresh, into = self.product(count, line), to if sums is None else sums
         self.code.emit(fresh, self.panel(first, Linear()), packed, into)
         if blocks > 1:
             with self.code.repeated(blocks - 1) as number:
@@ -214,12 +229,15 @@ class PackedProduct:
             self.code.emit(replace(self.finish, extents=(count, self.n), inputs=(Operand(FLOAT32, (line, 1)),),
                                    outputs=(self.result,)), into, to)
 
-    def product(self, rows: int, line: int) -> Nest:
-        """Panels of rows by panels of columns, to a result whose rows are ``line`` elements apart."""
+    def product(self, rows: int, line: int) -> PanelProduct | TileRegisterProduct:
+        """Panels of rows by panels of columns, to a result whose rows are ``line`` elements apart, from 0 on."""
         width, tile, k = min(self.a.width, rows), self.b.width, self.k
-        return Nest((rows // width, self.n // tile, width, tile, k), frozenset({4}),
+        if self.unit == "amx":
+            return TileRegisterProduct(rows // width, self.n // tile, k, line, True)
+        nest = Nest((rows // width, self.n // tile, width, tile, k), frozenset({4}),
                     (Operand(FLOAT32, (k * width, 0, 1, 0, width)), Operand(FLOAT32, (0, k * tile, 0, 1, tile))), 0,
                     (Operand(FLOAT32, (width * line, tile, line, 1, 0)),), MULTIPLY_ADD, (4,))
+        return PanelProduct(nest, True, self.unit == "pairs", self.tile)
 
     # -- loops ---------------------------------------------------------------------------------------------------------
     @contextmanager
@@ -241,7 +259,7 @@ def can_pack(whole: PlacedNest, worth: int, options: PackingOptions) -> bool:
     rows, columns, depth = nest.extents
     tile = options.tile(columns)
     return (moves == [(False, True, True), (True, False, True)] and tile is not None and rows >= tile.panel
-            and divisor(depth, options.most_depth) >= LEAST_DEPTH)
+            and divisor(depth, options.most_depth(2 * ROWS[host.lanes()])) >= LEAST_DEPTH)
 
 
 def divisor(number: int, most: int) -> int:

@@ -22,6 +22,7 @@ from nki_mlir.targets.cpu.image import MOST_EXCESS, SITE_BITS
 from nki_mlir.targets.cpu.lanes import FunctionEmitter, Value
 from nki_mlir.targets.cpu.loops import AddressedNest, Loops, MemoryUse, can_stream, stored_bytes, where_aligned
 from nki_mlir.targets.cpu.schedule import reach_of, schedule
+from nki_mlir.targets.cpu.tile_registers import FEATURES, TileRegisterProduct
 from nki_mlir.targets.runtime import host, jit
 from nki_mlir.targets.runtime.jit import Batch, addresses_text, code_context, compile_functions, lower
 from nki_mlir.waist.nest import Nest, Operand, Step
@@ -206,7 +207,7 @@ class Limits:
         return lowest
 
 
-Routine = Nest | AddressedNest | PanelProduct | Limits | RowCopies
+Routine = Nest | AddressedNest | PanelProduct | TileRegisterProduct | Limits | RowCopies
 
 _SHELL = """llvm.func internal @{name}(%arguments: !llvm.ptr) -> i64 {{
   %fine = llvm.mlir.constant(0 : i64) : i64
@@ -269,7 +270,9 @@ def _emit(function: Operation, routine: Routine) -> None:
             symbols = [code.word(words, k, code.i64_type) for k in range(routine.symbols + 1)]
             leave.operands[0] = routine.emit(code, symbols)
             return
-        if isinstance(routine, AddressedNest | PanelProduct):
+        if isinstance(routine, AddressedNest | PanelProduct | TileRegisterProduct):
+            if isinstance(routine, TileRegisterProduct):
+                function.attributes["target_features"] = ir.Attribute.parse(FEATURES)
             routine.emit(code, words)
             return
         if isinstance(routine, RowCopies):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the host CPU offers: vector lanes, cores, and the few words that differ between systems."""
 
+import ctypes
 import os
 import platform
 import re
@@ -119,6 +120,19 @@ def lanes() -> int:
 def multiplies_pairs() -> bool:
     """Whether there is an instruction that adds the products of two pairs of bfloat16 to each float32."""
     return lanes() == 16 and "avx512_bf16" in features()
+
+
+@cache
+def multiplies_tiles() -> bool:
+    """Whether an instruction adds products of tiles of bfloat16 (AMX), and Linux lets this process use tile registers.
+
+    Linux keeps no memory for their state, which is 8 KB a thread, before a process asks for permission.
+    """
+    if not {"amx_tile", "amx_bf16"} <= features() or platform.machine() != "x86_64":
+        return False
+    arch_prctl, request_permission, tile_data = 158, 0x1023, 18
+    refused: int = ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data)
+    return not refused
 
 
 def threads() -> int:

@@ -8,8 +8,9 @@ after:   panels of a;  for blocks of columns:  panels of b;  out += panels of a 
 more than ``parts`` nodes are not searched. How a product is cut follows from the host, its caches and how fast they are
 read, where an option is 0: ``tile_rows`` and ``tile_vectors`` of a register tile, at most ``depth`` positions of the
 summed axis, ``rows`` and ``columns`` of a block. ``packed`` are the bytes that are packed of a factor at a time,
-``pairs`` whether numbers that are bfloat16 are multiplied two at a time (-1: where that is faster). The blocks, and
-what they move beyond each cache, are a note of the function.
+``pairs`` whether numbers that are bfloat16 are multiplied two at a time, ``amx`` whether in tile registers (1: where
+the host has the instruction; -1: where that is the fastest, too). The blocks, and what they move beyond each cache, are
+a note of the function.
 """
 
 from nki_mlir.dialects.access import Linear
@@ -41,11 +42,12 @@ class FormProducts(FunctionPass, name="form-products"):
     columns: int = 0
     packed: int = 1 << 26
     pairs: int = -1
+    amx: int = -1
 
     @property
     def packing(self) -> PackingOptions:
         return PackingOptions(self.tile_rows, self.tile_vectors, self.depth, self.rows, self.columns, self.packed,
-                              self.pairs)
+                              self.pairs, self.amx)
 
     def rewrite(self, function: NativeFunction) -> None:
         nodes = function.body.nodes
