@@ -44,19 +44,27 @@ AREAS = {
                  "passes/safety.py", "text_limits.py", "capture/races", "capture/unwritten_reads.py", "checking"),
 }
 # What runs kernels of all kinds, for modules whose own tests find nothing.
-GENERAL = ("tests/conversion/test_kernels.py", "tests/targets/neuron/test_kernels.py")
+GENERAL = ("tests/conversion/test_kernels.py", "tests/targets/neuron/test_kernels.py", "tests/test_examples.py")
 # Tests of what modules of a folder do together, where these are imported by none.
-TOGETHER = {"graph": ("tests/conversion/test_tile_and_place.py", "tests/random_graphs/test_random_graphs.py"),
+TOGETHER = {"graph": ("tests/conversion/test_tile_and_place.py", "tests/random_graphs/test_random_graphs.py",
+                      "tests/frameworks/test_linked_control_flow.py"),
+            "conversion": ("tests/conversion/test_tile_and_place.py", "tests/frameworks/test_linked_control_flow.py"),
+            "transforms": ("tests/frameworks/test_link_kernels.py", "tests/frameworks/test_linked_programs.py"),
+            "scalar": ("tests/scalar/test_activation.py", "tests/language_current/test_functions.py"),
             "targets/neuron/checker": ("tests/targets/neuron/test_checker.py",
                                       "tests/targets/neuron/test_stream_mutants.py"),
+            "targets/neuron/codegen": ("tests/targets/neuron/test_random_code.py",
+                                       "tests/targets/neuron/test_run_time_loops.py"),
+            "targets/cpu": ("tests/targets/cpu/test_function_passes.py", "tests/targets/cpu/test_bounds.py"),
             "capture": ("tests/capture/test_capture.py", "tests/capture/test_overlaps.py"),
             "waist": ("tests/waist/test_reader.py", "tests/conversion/test_structured.py"),
-            "selection": ("tests/conversion/test_linalg_to_nisa.py", "tests/conversion/test_selection_of_bodies.py")}
-NEAREST, NEAR = 3, 2                # test files of the first and of the second ring
+            "selection": ("tests/conversion/test_linalg_to_nisa.py", "tests/conversion/test_selection_of_bodies.py",
+                          "tests/conversion/test_linalg_to_nisa_masks.py")}
+NEAREST, NEAR = 3, 4                # test files of the first and of the second ring
 SECONDS = 300                       # of the processor for a ring of tests, which takes 20: beyond that it does not end
 DEADLOCK = 1800                     # seconds until the same is said of tests that only wait
 REASONS = Path(__file__).with_name("mutation_survivors.txt")
-MARKS = "not slow and not jax and not torch"
+MARKS = "not slow"
 
 
 @dataclass(frozen=True)
@@ -123,9 +131,13 @@ def rings(file: str) -> list[list[str]]:
     path = Path(file)
     module = ".".join((PACKAGE, *path.with_suffix("").parts)).removesuffix(".__init__")
     tests = sorted((ROOT / "tests").rglob("test_*.py"))
-    direct = [t for t in tests if module in imports_of(t) or t.stem == f"test_{path.stem}"]
-    direct.sort(key=lambda t: (t.stem != f"test_{path.stem}", len(imports_of(t))))
-    folder = ROOT / "tests" / path.parent
+    package = module.rpartition(".")[0]                     # of several modules, whose names it may give
+    inner = len(path.parts) > 2
+    names = {f"test_{path.stem}", f"test_{path.parent.name}"} if inner else {f"test_{path.stem}"}
+    direct = [t for t in tests if module in imports_of(t) or (inner and package in imports_of(t)) or t.stem in names]
+    direct.sort(key=lambda t: (t.stem != f"test_{path.stem}", module not in imports_of(t), t.stem not in names,
+                               len(imports_of(t))))
+    folder = next(f for f in ((ROOT / "tests" / path).parents) if f.is_dir())
     beside = [t for t in tests if t.parent == folder and t not in direct]
     beside.sort(key=lambda t: len(imports_of(t)))
     name = path.stem.replace("_", "-")

@@ -73,6 +73,7 @@ COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.G
 ARITHMETIC = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,
               ast.Div: ast.Mult, ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr, ast.LShift: ast.RShift,
               ast.RShift: ast.LShift}
+IN_ANY_ORDER = ("min", "max")       # numbers that are compared
 FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any", "ceil": "floor", "floor": "ceil"}
 
 
@@ -156,7 +157,8 @@ class _Places(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         if isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS:
             self.add(node.func, FUNCTIONS[node.func.id], "function")
-        if len(node.args) > 1 and not any(isinstance(a, ast.Starred) for a in node.args[:2]):
+        in_any_order = isinstance(node.func, ast.Name) and node.func.id in IN_ANY_ORDER
+        if len(node.args) > 1 and not in_any_order and not any(isinstance(a, ast.Starred) for a in node.args[:2]):
             self.add(node, ast.Call(node.func, [node.args[1], node.args[0], *node.args[2:]], node.keywords),
                      "arguments exchanged")
         for k in range(len(node.keywords)):

@@ -74,6 +74,17 @@ def test_nodes__are_those_of_all_blocks_in_order():
     assert endless.test.condition == more.result and endless.body.nodes == []
 
 
+@pytest.mark.parametrize("marks, parallel", [("", False), ('{nki.loop = "sequential"}', False),
+                                             ('{nki.loop = "parallel"}', True)])
+def test_iterations_are_independent__where_the_author_says_so(marks, parallel):
+    _module, block = read(f"""
+  %c0 = arith.constant 0 : index
+  %c2 = arith.constant 2 : index
+  scf.for %i = %c0 to %c2 step %c2 {{ }} {marks}
+""")
+    assert block.nodes[-1].parallel is parallel
+
+
 def test_view__counts_elements_from_its_source_or_its_buffer():
     _module, block = read("""
   %c3 = arith.constant 3 : index

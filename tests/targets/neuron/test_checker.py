@@ -16,6 +16,7 @@ from nki_mlir.targets.neuron.checker.footprint import runs_of
 from nki_mlir.targets.neuron.checker.happens_before import HappensBefore
 from nki_mlir.targets.neuron.checker.memory import MemoryCheck, Operands
 from nki_mlir.targets.neuron.checker.trace import Choices, Event, StreamTrace
+from nki_mlir.targets.neuron.checker.violations import Descriptions
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
 from nki_mlir.targets.neuron.format.assembly import parse_program, print_program
 from nki_mlir.targets.neuron.format.container import decode_program, encode_program
@@ -215,6 +216,20 @@ def test_a_count_below_zero__names_the_instruction():
     assert broken("dve 0001: TENSOR_TENSOR", "dve 0001: EVENT_SEMAPHORE S[2] (Vector)--@complete\ndve 0002: TENSOR_TENSOR") == [
         "error: semaphore 2 (Vector) would become -1 at dve 0001 EVENT_SEMAPHORE [NKI-SEMAPHORE-RANGE]\n"
         "  why: a semaphore counts from 0 to 65535"]
+
+
+def test_cores_that_are_elsewhere__are_said_to_be_not_analysed():
+    text = (".nki_isa 1\n.kernel f\n.target trn2\n.output held fp32[4] 0\n.stream sp\n"
+            "sp 0000: CORE_BARRIER cores=(0,1) data=fp32@held[1][4]\n")
+    report = check_streams([parse_program(text)])
+    assert report.not_analysed == ["CORE_BARRIER waits for cores whose streams are elsewhere"]
+
+
+def test_bytes__are_said_by_the_tensor_that_they_lie_in():
+    programs = [parse_program(TEXT)]
+    words = Descriptions(programs, HappensBefore(StreamTrace(programs, Choices(), 10_000)))
+    assert [words.where(memory, 3, 8) for memory in (("input", 0), ("input", 1), ("output", 0), ("sbuf", 0))] == [
+        "byte 8 of x", "byte 8 of w", "byte 8 of out", "byte 8 of partition 3 of sbuf"]
 
 
 def test_a_deadlock__shows_its_cycle():

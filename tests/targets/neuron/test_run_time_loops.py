@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from nki_mlir.bindings import ir
+from nki_mlir.cli.runnable import runnable
 from nki_mlir.diagnostics import Unsupported
-from nki_mlir.dialects.isa.instruction import CompareBranch, TensorLoad
+from nki_mlir.dialects.isa.instruction import CompareBranch, RegisterDivision, TensorLoad
 from nki_mlir.dialects.isa.module import load_isa, program_text, read_program
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import shared_context
@@ -221,3 +222,17 @@ def test_error__a_condition_on_a_float():
         b.copy((y, 0, 1, 0, 1), (counter, 0, 1, 0, 1))
     with pytest.raises(BadProgram, match="TENSOR_LOAD reads one integer on chip"):
         check_program(emit_code(b.code, Emission()))
+
+
+def test_error__a_bound_divided_by_0_is_told_at_its_line(tmp_path):
+    file = tmp_path / "k.mlir"
+    file.write_text("""func.func @k(%out: memref<1x4xf32, "hbm">) attributes {nki.target = "trn2"} {
+  %c0 = arith.constant 0 : index
+  %c4 = arith.constant 4 : index
+  %d = arith.floordivsi %c4, %c0 : index
+  scf.for %i = %c0 to %d step %c4 { }
+  return
+}""")
+    with pytest.raises(RegisterDivision, match="floordiv of 4 by 0 in a register") as caught:
+        runnable(str(file), [], {}, None, ()).run("isa")
+    assert caught.value.at is not None and (caught.value.at.file, caught.value.at.line) == (str(file), 4)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from nki_mlir.bindings import Attribute, Module, Operation, ir
-from nki_mlir.diagnostics import Location, Unsupported
+from nki_mlir.diagnostics import Location, NkiMlirError, Unsupported
 from nki_mlir.dialects.access import HBM, PSUM, Access, Linear, Tile
 from nki_mlir.dialects.attributes import Attributes, affine_value
 from nki_mlir.dialects.buffer_types import global_array, memref_parts
@@ -168,7 +168,10 @@ class _Reader:
                 operands = [self.values[v] for v in node.operands]
                 return affine_value(mapping.results[0], operands, mapping.n_dims, lambda n: n, compute)
             case IndexOperation(function=name) if name in FUNCTIONS:
-                return compute(name, *(self.values[v] for v in node.operands))
+                try:
+                    return compute(name, *(self.values[v] for v in node.operands))
+                except NkiMlirError as error:
+                    raise error.located(location_of(node.op)) from None
         raise HERE.refusal(node.op)
 
     # -- memory --------------------------------------------------------------------------------------------------------

@@ -329,8 +329,13 @@ class TimedMachine:
                 agent.registers[op.dst.number] = agent.value(op.value)
             case isa.RegisterAlu() as op:
                 lhs, rhs = agent.value(op.lhs), agent.value(op.rhs)
-                known = lhs is not None and rhs is not None
-                agent.registers[op.dst.number] = isa.signed(isa.ARITHMETIC[op.op](lhs, rhs)) if known else None   # type: ignore[arg-type]
+                result = None
+                if lhs is not None and rhs is not None:
+                    try:
+                        result = isa.signed(isa.ARITHMETIC[op.op](lhs, rhs))
+                    except NkiMlirError as error:
+                        raise error.located(agent.stream.instructions[place].location) from None
+                agent.registers[op.dst.number] = result
             case isa.TensorLoad() as op:
                 agent.registers[op.dst.number] = next(agent.loaded, None) if agent.loaded is not None else None
             case isa.CompareBranch() as op if self.taken(agent, place, op):

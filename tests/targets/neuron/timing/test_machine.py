@@ -6,6 +6,8 @@ import itertools
 import numpy as np
 import pytest
 
+from nki_mlir.diagnostics import Location
+from nki_mlir.dialects.isa.instruction import RegisterDivision
 from nki_mlir.machine import Engine, Work, machine_named
 from nki_mlir.targets.neuron.deadlock import Deadlock
 from nki_mlir.targets.neuron.simulator import simulate
@@ -261,3 +263,10 @@ def test_a_stream_without_an_end_is_refused(monkeypatch):
         ran({"dve": ["COMPARE_BRANCH op=eq lhs=0 rhs=0 target=0000"]})
     assert str(raised.value) == ("error: the program has not ended after 1000 instructions [NKI-EVENT-LIMIT]\n"
                                  "  fix: check the branches")
+
+
+@pytest.mark.parametrize("op", ["floordiv", "mod"])
+def test_registers_divided_by_0__are_an_error_at_their_line(op):
+    with pytest.raises(RegisterDivision, match=rf"{op} of 7 by 0 in a register") as caught:
+        ran({"dve": ["MOVE dst=r0 value=7", f"ALU op={op} dst=r2 lhs=r0 rhs=0  // k.py:12"]})
+    assert caught.value.at == Location("k.py", 12, 0)
