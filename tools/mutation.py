@@ -55,11 +55,15 @@ TOGETHER = {"graph": ("tests/conversion/test_tile_and_place.py", "tests/random_g
                                       "tests/targets/neuron/test_stream_mutants.py"),
             "targets/neuron/codegen": ("tests/targets/neuron/test_random_code.py",
                                        "tests/targets/neuron/test_run_time_loops.py"),
-            "targets/cpu": ("tests/targets/cpu/test_function_passes.py", "tests/targets/cpu/test_bounds.py"),
+            "targets/cpu": ("tests/targets/cpu/test_bounds.py", "tests/targets/cpu/test_packed_products.py"),
+            "dialects": ("tests/dialects/test_rules.py", "tests/dialects/test_operations.py"),
             "capture": ("tests/capture/test_capture.py", "tests/capture/test_overlaps.py"),
             "waist": ("tests/waist/test_reader.py", "tests/conversion/test_structured.py"),
             "selection": ("tests/conversion/test_linalg_to_nisa.py", "tests/conversion/test_selection_of_bodies.py",
                           "tests/conversion/test_linalg_to_nisa_masks.py")}
+# Folders of FileCheck tests that run what is in a folder.
+LIT = {"graph": "stablehlo", "conversion": "nisa", "transforms": "nki", "selection": "nisa", "waist": "waist",
+       "targets/cpu": "cpu", "targets/neuron/codegen": "isa"}
 NEAREST, NEAR = 3, 4                # test files of the first and of the second ring
 SECONDS = 300                       # of the processor for a ring of tests, which takes 20: beyond that it does not end
 DEADLOCK = 1800                     # seconds until the same is said of tests that only wait
@@ -144,11 +148,13 @@ def rings(file: str) -> list[list[str]]:
     lit = sorted(str(f.relative_to(ROOT)) for f in (ROOT / "lit_tests").rglob("*.*")
                  if f.stem == name or f.stem.startswith(name + "-"))
     found = [pytest(direct[:NEAREST])] if direct else []
+    run_lit = [str(Path(sys.executable).parent / "lit"), "-q", "-j1"]
     if lit:
-        found.append([str(Path(sys.executable).parent / "lit"), "-q", "-j1", *lit])
+        found.append([*run_lit, *lit])
     together = [ROOT / t for prefix, names in TOGETHER.items() if file.startswith(prefix + "/") for t in names]
     outer = list(dict.fromkeys(t for t in [*together, *direct[NEAREST:], *beside] if t not in direct[:NEAREST]))[:NEAR]
     found += [pytest(outer)] if outer else []
+    found += [[*run_lit, f"lit_tests/{level}"] for prefix, level in LIT.items() if file.startswith(prefix + "/")]
     general = [t for t in map(ROOT.joinpath, GENERAL) if t not in direct[:NEAREST] and t not in outer]
     return [*found, pytest(general)]
 

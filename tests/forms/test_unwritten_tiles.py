@@ -91,7 +91,20 @@ def some_partitions(nl):
     return kernel, [64, 0]
 
 
-@pytest.mark.parametrize("make", [in_part, never, summed, made_in_a_loop, some_partitions])
+def in_a_branch(nl):
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        t = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)                # made
+        for i in nl.sequential_range(4):
+            if i < 1:
+                t[:, 0:5] = nl.load(x[:, 0:5])
+            else:
+                nl.store(out, nl.exp(t))                                # read
+        return out
+    return kernel, [0, 5]
+
+
+@pytest.mark.parametrize("make", [in_part, never, summed, made_in_a_loop, some_partitions, in_a_branch])
 def test_what_reaches_an_output_is_reported(on, names, make):
     kernel, element = make(names.nl)
     expected = TEXT.format(element, line_of(kernel, "made")) + HERE

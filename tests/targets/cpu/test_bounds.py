@@ -103,11 +103,11 @@ def test_static_offset__outside_fails_where_it_runs() -> None:
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------
-def masked(mask: str, offset: int = 0) -> CompiledModule:
-    view = f'memref<8x8xf32, strided<[8, 1], offset: {offset}>, "hbm">'
+def masked(mask: str, offset: int = 0, step: int = 1) -> CompiledModule:
+    view = f'memref<8x8xf32, strided<[8, {step}], offset: {offset}>, "hbm">'
     text = f"""
 func.func @f(%x: memref<50xf32, "hbm"> {{nki.name = "x"}}, %y: memref<8x8xf32, "hbm">) {{
-  %a = memref.reinterpret_cast %x to offset: [{offset}], sizes: [8, 8], strides: [8, 1] : memref<50xf32, "hbm"> to {view}
+  %a = memref.reinterpret_cast %x to offset: [{offset}], sizes: [8, 8], strides: [8, {step}] : memref<50xf32, "hbm"> to {view}
   linalg.generic {{indexing_maps = [affine_map<(p, f) -> (p, f)>, affine_map<(p, f) -> (p, f)>],
                   iterator_types = ["parallel", "parallel"], nki.mask = affine_set<(p, f) : ({mask})>}}
     ins(%a : {view}) outs(%y : memref<8x8xf32, "hbm">) {{
@@ -139,6 +139,8 @@ def test_mask__that_may_not_is_checked_element_by_element() -> None:
         copy(masked("p - f >= 0"))
     with pytest.raises(OutOfBounds, match="an index is 6 elements outside"):
         copy(masked("5 - p >= 0", 8))
+    with pytest.raises(OutOfBounds, match="an index is 2 elements outside"):
+        copy(masked("4 - p >= 0, 5 - f >= 0", 3, -1))               # in front of the first element
 
 
 def loop_until(limit: int) -> Any:
