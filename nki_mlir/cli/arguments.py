@@ -83,7 +83,7 @@ def parse_argument(text: str, place: int, values: bool = True) -> object:
             return text
     if match and match[1]:
         from difflib import get_close_matches  # start-up: imported on first use
-        near = get_close_matches(match[2], SHORT, 1)
+        near = ["f32"] if match[2] in ("f64", "float64") else get_close_matches(match[2], SHORT, 1)
         raise BadArgumentText(text=text, what=f"there is no dtype '{match[2]}'"
                               + (f"; did you mean {near[0]}?" if near else ""))
     return nested(text, place, values)
@@ -109,6 +109,8 @@ def nested(text: str, place: int, values: bool) -> object:
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         pass
     short = text if len(text) < 100 else f"{text[:80]}..."
+    if short.endswith(".npy"):
+        raise BadArgumentText(text=short, what=f"a file needs a shape and a dtype, as in --arg 128x512xf32={short}")
     raise BadArgumentText(text=short, what="is neither a tensor nor a Python constant")
 
 

@@ -76,8 +76,9 @@ def the_kernel(module: Module, name: str | None = None) -> KernelFunction:
     functions = kernel_functions(module)
     chosen = [f for f in functions if name in (None, f.name)]
     if len(chosen) != 1:
-        names = ", ".join(f.name for f in functions) or "none"
-        error = BadSignature(what=f"the module has {len(functions)} functions ({names}); say which one to use")
+        names = ", ".join(f.name for f in functions)
+        error = BadSignature(what=f"the module has {len(functions)} functions ({names}); say which one to use"
+                             if functions else "the module has no function")
         raise error.located(location_of(functions[1].op if len(chosen) > 1 else module.operation))
     return chosen[0]
 

@@ -126,6 +126,13 @@ BY_ASM = {d.asm: d for d in (*ALL, *MICROSCALING)}
 _BY_NUMPY = {d.numpy: d for d in (*ALL, FLOAT8_E8M0FNU) if d is not TFLOAT32}
 
 
+_NO_NUMBERS = {"O": "its elements are Python objects, and have to be numbers",
+               "V": "its elements are records, and have to be numbers",
+               **dict.fromkeys("SU", "its elements are text, and have to be numbers"),
+               **dict.fromkeys("Mm", "its elements are times, and have to be numbers"),
+               "c": "the device has no complex numbers: pass the real and the imaginary part as two arrays of float32"}
+
+
 def dtype_of(value: Any) -> DType:
     """The ``DType`` that ``value`` names: a DType, a NumPy dtype or scalar type, or a string.
 
@@ -142,7 +149,8 @@ def dtype_of(value: Any) -> DType:
     if dtype.metadata and dtype.metadata.get("nki") == "tfloat32":
         return TFLOAT32
     if dtype not in _BY_NUMPY:
-        raise TypeError(f"{dtype} is not an element type; {_nearest(dtype.newbyteorder('=').name)}")
+        reason = _NO_NUMBERS.get(dtype.kind) or _nearest(dtype.newbyteorder('=').name)
+        raise TypeError(f"{dtype} is not an element type; {reason}")
     return _BY_NUMPY[dtype]
 
 

@@ -101,8 +101,8 @@ ISA_HEADER = """\
 # a file's name and content; options of nki-run; the first line of the error behind the file's name
 NAMED = {
     "no function": ("m.mlir", "\nmodule {}\n", [],
-                    ":2:1: error: the module has 0 functions (none); say which one to use [NKI-SIGNATURE]"),
-    "nothing": ("m.mlir", "", [], ": error: the module has 0 functions (none); say which one to use [NKI-SIGNATURE]"),
+                    ":2:1: error: the module has no function [NKI-SIGNATURE]"),
+    "nothing": ("m.mlir", "", [], ": error: the module has no function [NKI-SIGNATURE]"),
     "two functions": ("m.mlir", "func.func @a() { return }\n  func.func @b() { return }\n", [],
                       ":2:3: error: the module has 2 functions (a, b); say which one to use [NKI-SIGNATURE]"),
     "large input": ("m.mlir", 'module {\n  func.func @f(%x: memref<65536x4096xf32, "hbm">) { return }\n}\n', [],
@@ -165,6 +165,8 @@ def test_a_command_line_that_cannot_be_understood(options, said, tmp_path, capsy
 KERNEL_FILE = "examples/average_pool2d.py:average_pool2d"
 OF_THE_COMMAND_LINE = ("--grid 2,x: a grid is positive numbers", "--arg 8x8x8xf32=random:x: 'random:x' is no way to fill a tensor",
                        "--arg 64x32xf33: there is no dtype 'f33'", "--arg 64x32: is neither a tensor nor a Python constant",
+                       "--arg 4x4xf64: there is no dtype 'f64'; did you mean f32?",
+                       "--arg x.npy: a file needs a shape and a dtype, as in --arg 128x512xf32=x.npy",
                        "--arg [4xf32, 2: is neither a tensor nor a Python constant")
 
 
