@@ -43,9 +43,15 @@ class RegisterTile:
 
 
 def tiles() -> tuple[RegisterTile, ...]:
-    """The register tiles that this host has registers for; the first one is that of products that are not packed."""
+    """The register tiles that this host has registers for; the first one has the fewest columns."""
     usual = RegisterTile(ROWS[host.lanes()], VECTORS)
     return (usual, RegisterTile(6, 4), RegisterTile(12, 2)) if host.lanes() == 16 else (usual,)
+
+
+def tile_of(columns: int) -> RegisterTile:
+    """That of a product whose factors stay where they are: of those that its columns fill the one with fewest loads."""
+    return min((tile for tile in tiles() if columns % tile.width == 0), default=tiles()[0],
+               key=lambda tile: (tile.rows + tile.vectors) / (tile.rows * tile.vectors))
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,7 @@ class Contraction:
         self.code, self.nest, self.product, self.panels = code, nest, product, panels
         extent = nest.extents[product.column]
         self.lanes = min(host.lanes(), 1 << (extent - 1).bit_length())
-        tile = tiles()[0] if panels is None else panels.tile
+        tile = tile_of(extent) if panels is None else panels.tile
         self.rows, self.vectors = tile.rows, tile.vectors
         product_axes = {product.row, product.column}
         self.outer = [a for a in range(len(nest.extents)) if a not in nest.reduced and a not in product_axes]

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""widen-factors: factors of a product that take several instructions to convert are converted once, to float32.
+"""widen-factors: factors of a product that are narrower than float32 are converted to it once.
 
 before:  out += convert(a) * convert(b)          each element of a tile of 128 x 128 by 128 x 512 some 16 times
 after:   wide = convert(a); other = convert(b); out += wide * other
 
-float16 and 8-bit floats are float32 numbers, so products and sums stay the same. bfloat16 is one shift, and stays where
-it is. ``reads`` is how often a product must read each element at least, ``most`` are the bytes of a converted factor.
+All narrower floats are float32 numbers, so products and sums stay the same. ``reads`` is how often a product must read
+each element at least, ``most`` are the bytes of a converted factor.
 """
 
 from math import prod
 
 from nki_mlir.dialects.access import Linear
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+from nki_mlir.scalar.dtypes import FLOAT32
 from nki_mlir.targets.cpu.contraction import MULTIPLY_ADD, contraction_of
 from nki_mlir.targets.cpu.function import (
     MEMORY,
@@ -60,10 +60,9 @@ class WidenFactors(FunctionPass, name="widen-factors"):
         return compute(whole.simplified, regions)
 
     def are_worth_it(self, nest: Nest, narrow: list[int]) -> bool:
-        """Whether a factor is slow to convert, and all that would be converted are small and read often."""
-        slow = any(nest.inputs[k].dtype is not BFLOAT16 for k in narrow)
+        """Whether there is something to convert, and all of it is small and read often."""
         counts = [prod(n for n, step in zip(nest.extents, nest.inputs[k].strides) if step) for k in narrow]
-        return slow and not nest.symbols and all(
+        return bool(narrow) and not nest.symbols and all(
             count * self.reads <= nest.elements and count * FLOAT32.itemsize <= self.most for count in counts)
 
     def converted(self, function: NativeFunction, nest: Nest, factor: int, region: ByteRegion, memory: int
