@@ -16,7 +16,7 @@ from types import FrameType
 import pytest
 
 FILE = Path(os.environ["NKI_MLIR_DURATIONS"])
-FACTOR, LEAST = 10, 20              # a test may take so many times what it took, and so many seconds of the processor
+FACTOR, LEAST = 10, 60              # a test may take so many times what it took, and so many seconds of the processor
 UNKNOWN = 1.0                       # seconds of a test that has not passed yet
 
 known: dict[str, float] = json.loads(FILE.read_text()) if FILE.is_file() else {}
@@ -32,7 +32,7 @@ def _fail(number: int, frame: FrameType | None) -> None:
 
 
 @pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     signal.signal(signal.SIGPROF, _fail)
     signal.setitimer(signal.ITIMER_PROF, max(LEAST, FACTOR * known.get(item.nodeid, 0)))
     yield

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Integers of StableHLO at their edges: quotients, orders without a sign, small constants, truth values that data decide."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nki_mlir.cli.runnable import runnable
+
+ON = ("interpreter", "jit", "isa")
+
+
+def result(folder: Path, on: str, function: str, *arguments: np.ndarray) -> np.ndarray:
+    file = folder / "graph.mlir"
+    file.write_text(function)
+    (_, value), = runnable(str(file), list(arguments), {}, None, ()).run(on)
+    return np.asarray(value)
+
+
+def edges(dtype: type) -> tuple[np.ndarray, np.ndarray]:
+    """Each number with each other one: 0, 1, those around them, the lowest and the greatest."""
+    limits = np.iinfo(dtype)
+    numbers = [limits.min, limits.min + 1, 0, 1, 2, 7, limits.max - 1, limits.max, *((-1, -2, -7) if limits.min else ())]
+    return tuple(np.array(grid, dtype) for grid in np.meshgrid(numbers, numbers))       # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("on", ON)
+@pytest.mark.parametrize("mlir, dtype", [("i8", np.int8), ("i32", np.int32), ("ui8", np.uint8)])
+def test_quotients_and_remainders__by_0_and_of_the_lowest_by_minus_1(tmp_path, on, mlir, dtype):
+    """As XLA computes them: a number divided by 0 is all ones, and is what remains."""
+    a, b = edges(dtype)
+    kind = f"tensor<{a.shape[0]}x{a.shape[1]}x{mlir}>"
+    by = np.where(b == 0, 1, b).astype(object)
+    quotient = [int(abs(x) // abs(y)) * (-1 if (x < 0) != (y < 0) else 1) for x, y in zip(a.astype(object).flat, by.flat)]
+    quotient = np.where(b.ravel() == 0, -1, quotient).astype(np.int64).astype(dtype).reshape(a.shape)
+    remainder = np.where(b == 0, a, np.fmod(a.astype(np.int64), by.astype(np.int64))).astype(dtype)
+    for name, expected in (("divide", quotient), ("remainder", remainder)):
+        found = result(tmp_path, on, f"""func.func @main(%a: {kind}, %b: {kind}) -> {kind} {{
+  %0 = stablehlo.{name} %a, %b : {kind}
+  return %0 : {kind}
+}}""", a, b)
+        np.testing.assert_array_equal(found, expected, err_msg=name)
+
+
+@pytest.mark.parametrize("on", ON)
+def test_numbers_without_sign__keep_their_order(tmp_path, on):
+    a, b = edges(np.uint32)
+    kind, truths = (f"tensor<{a.shape[0]}x{a.shape[1]}x{of}>" for of in ("ui32", "i1"))
+    found = result(tmp_path, on, f"""func.func @main(%a: {kind}, %b: {kind}) -> {truths} {{
+  %0 = stablehlo.compare LT, %a, %b, UNSIGNED : ({kind}, {kind}) -> {truths}
+  return %0 : {truths}
+}}""", a, b)
+    np.testing.assert_array_equal(found, a < b)
+    for name, expected in (("maximum", np.maximum), ("minimum", np.minimum)):
+        found = result(tmp_path, on, f"""func.func @main(%a: {kind}, %b: {kind}) -> {kind} {{
+  %0 = stablehlo.{name} %a, %b : {kind}
+  return %0 : {kind}
+}}""", a, b)
+        np.testing.assert_array_equal(found, expected(a, b), err_msg=name)
+
+
+@pytest.mark.parametrize("on", ON)
+@pytest.mark.parametrize("chosen", [False, True])
+def test_a_branch_that_data_decide__is_taken_where_they_hold(tmp_path, on, chosen):
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    found = result(tmp_path, on, """func.func @main(%p: tensor<i1>, %x: tensor<8x4xf32>) -> tensor<8x4xf32> {
+  %0 = "stablehlo.if"(%p) ({
+    %1 = stablehlo.negate %x : tensor<8x4xf32>
+    stablehlo.return %1 : tensor<8x4xf32>
+  }, {
+    %2 = stablehlo.add %x, %x : tensor<8x4xf32>
+    stablehlo.return %2 : tensor<8x4xf32>
+  }) : (tensor<i1>) -> tensor<8x4xf32>
+  return %0 : tensor<8x4xf32>
+}""", np.array(chosen), x)
+    np.testing.assert_array_equal(found, -x if chosen else 2 * x)
+
+
+@pytest.mark.parametrize("on", ON)
+@pytest.mark.parametrize("number, row", [(-2, 0), (1, 1), (0, 0)])
+def test_constants_of_two_bits__are_starts_of_slices(tmp_path, on, number, row):
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    found = result(tmp_path, on, f"""func.func @main(%x: tensor<8x4xf32>) -> tensor<2x4xf32> {{
+  %n = stablehlo.constant dense<{number}> : tensor<i2>
+  %zero = stablehlo.constant dense<0> : tensor<i2>
+  %0 = stablehlo.dynamic_slice %x, %n, %zero, sizes = [2, 4] : (tensor<8x4xf32>, tensor<i2>, tensor<i2>) -> tensor<2x4xf32>
+  return %0 : tensor<2x4xf32>
+}}""", x)
+    np.testing.assert_array_equal(found, x[row:row + 2])
