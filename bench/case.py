@@ -63,7 +63,7 @@ NARROW_TOLERANCE = 4e-2             # of results with eight significant bits, ro
 def case(name: str, goal: Goal | None = None, narrow_goal: Goal | None = None) -> Callable[[Any], Any]:
     """Register a function that makes a case: its arrays exist only where it runs.
 
-    One that takes a dtype makes two cases, in float32 and, with a goal of its own, in bfloat16.
+    One that takes a dtype makes two cases, in float32 and, with its own goal, in bfloat16.
     """
     def register(make: Any) -> Any:
         CASES[name], GOALS[name] = make, goal or Goal()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How each library runs a case. A contestant is made in a process of its own and gives a call without arguments.
+"""How each library runs a case. A contestant is made in its own process and gives a call without arguments.
 
 A call returns when its result is there. What a library keeps on its device is put there before.
 """

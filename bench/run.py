@@ -3,7 +3,7 @@
 
     python bench/run.py [--cases softmax_4096,giou_8732] [--contended] [--output results.json]
 
-Each contestant is a process of its own; rounds of all are interleaved, because machines are noisy, and a figure is the
+Each contestant runs in its own process; rounds of all are interleaved, because machines are noisy, and a figure is the
 median over the rounds of the best call in a slice of time. The table has the ratio to the best peer and the fraction
 of the machine's limit, which is measured in the same run; goals that are missed follow with their notes. The JSON has
 all figures. With ``--contended`` each case runs three times: as always, beside a process that streams memory, and on

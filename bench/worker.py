@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One contestant on one case, in a process of its own: it answers each number of seconds with its best call in them.
+"""One contestant on one case, in its own process: it answers each number of seconds with its best call in them.
 
     python bench/worker.py CASE CONTESTANT [one-thread]
 

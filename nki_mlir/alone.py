@@ -76,7 +76,7 @@ def keep_last_collection() -> None:
 
 
 class made_alone(Generic[T, R]):
-    """A property that is computed once, alone: a cached property has a lock of its own until Python 3.12."""
+    """A property that is computed once, alone: a cached property has its own lock until Python 3.12."""
 
     def __init__(self, make: Callable[[T], R]) -> None:
         self.make, self.name, self.__doc__ = make, make.__name__, make.__doc__

@@ -86,7 +86,7 @@ def _without_classes(dialect: str) -> None:
     """Operations of a dialect are of the general class, as long as nobody imports its own.
 
     The bindings import a dialect's module when the first of its operations is cloned or iterated over; that of linalg
-    has a language of its own inside, and takes 70 ms of a first call, that of llvm takes 25, the others some each.
+    has its own language inside, and takes 70 ms of a first call, that of llvm takes 25, the others some each.
     Bindings without the function that marks a dialect as loaded import it as they always do.
     """
     module = f"{PACKAGE}.dialects.{dialect}"
@@ -144,7 +144,7 @@ def operations_of(root: "Operation | Module", wanted: Callable[[str], object]) -
     found: list[Any] = []
 
     def visit(view: Any) -> Any:
-        op = view.operation                 # a view of an operation may have a field of its own called name
+        op = view.operation                 # a view of an operation may have its own field called name
         if wanted(op.name):
             found.append(op)
         return ir.WalkResult.ADVANCE

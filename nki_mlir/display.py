@@ -94,7 +94,7 @@ def tile(title: str, array: Any, shape: Sequence[int]) -> str:
 
 
 def frame(page: str, height: int = 720) -> str:
-    """A page of its own within the notebook."""
+    """A separate page within the notebook."""
     return f'<iframe srcdoc="{escape(page)}" style="width:100%;height:{height}px;border:1px solid #8888"></iframe>'
 
 

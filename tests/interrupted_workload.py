@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Run by ``test_interrupts.py`` in a process of its own: work that would take hours, each piece ended by Ctrl-C.
+"""Run by ``test_interrupts.py`` in its own process: work that would take hours, each piece ended by Ctrl-C.
 
 A thread sends the signal when the piece is under way. After each the same small kernel is run, whose result is right.
 """

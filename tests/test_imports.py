@@ -22,7 +22,7 @@ TIERS = (("alone", "bindings", "diagnostics", "display", "environment", "extensi
           "tuning", "grading", "cli", "plugin", "autoload"))
 TIER = {part: k for k, tier in enumerate(TIERS) for part in tier}
 TOP = len(TIERS)                # nki_mlir itself and __main__
-MLIR = ("torch_mlir", "mlir", "jaxlib.mlir")          # JAX has a copy of its own, which never meets ours
+MLIR = ("torch_mlir", "mlir", "jaxlib.mlir")          # JAX has its own copy, which never meets ours
 
 FILES = sources.PACKAGE
 MODULES = {".".join(f.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for f in FILES}

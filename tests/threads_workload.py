@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Several threads that make and run kernels, all different, on every executor; ends with status 1 where one is wrong.
 
-``python -m tests.threads_workload THREADS KERNELS ROUNDS`` is a process of its own: its first calls are in threads.
+``python -m tests.threads_workload THREADS KERNELS ROUNDS`` runs in its own process: its first calls are in threads.
 """
 
 import faulthandler

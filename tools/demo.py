@@ -65,7 +65,7 @@ def best_ms(call: Any, seconds: float = 0.2) -> float:
 
 
 def first_results() -> None:
-    """From process start to a checked result, in a process of its own."""
+    """From process start to a checked result, in its own process."""
     subprocess.run([sys.executable, str(ROOT / "tools/first_result.py"), str(time.time())], check=True)
 
 

@@ -10,7 +10,7 @@
 !rows = memref<65536xf32, "hbm">
 !tile = memref<65536xf32, "sbuf">
 
-// Each iteration has its own tile, which is used twice, and its own rows. Its memory is in a slot of its own, before the
+// Each iteration has its own tile, which is used twice, and its own rows. Its memory is in its own slot, before the
 // loop variable's.
 // CHECK-LABEL: // @rows(x, y)
 // CHECK-NEXT:  //   nki_parallel(&%0, %2, [[BODY:L[0-9]+]], [[I:[0-9]+]], 0, 1, 16, {{[0-9]+}}, 262208, [[END:L[0-9]+]])

@@ -86,7 +86,7 @@ func.func @activation_reduce(%y: !bf16, %s: !column, %x: !f32) {
   return
 }
 
-// A maximum starts from minus infinity. What becomes of it at the end is a step of its own: negated here.
+// A maximum starts from minus infinity. What becomes of it at the end is its own step: negated here.
 // CHECK-LABEL: func.func @negated_maximum(
 // CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<128x1xf32, "sbuf">, %[[X:[a-z0-9]+]]: memref<128x64xf32, "sbuf">
 // CHECK-NEXT:    %[[XV:.*]] = "nki.view"(%[[X]]) {

@@ -16,7 +16,7 @@
 // CHECK-DAG: #[[ROWS_2:map[0-9]*]] = affine_map<() -> (16384)>
 // CHECK-DAG: #[[ROWS_3:map[0-9]*]] = affine_map<() -> (24576)>
 
-// Each iteration has numbers for the loop variable and a buffer of its own; the grid's programs come one after the other.
+// Each iteration has numbers for the loop variable and its own buffer; the grid's programs come one after the other.
 // CHECK-LABEL: func.func @copy(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<512x64xf32, "hbm">,
 // CHECK-SAME:    %[[Y:[a-z0-9]+]]: memref<512x64xf32, "hbm"> {nki.shared = 0 : i64})

@@ -20,7 +20,7 @@
 // CHECK-DAG: #[[LEFT:map[0-9]*]] = affine_map<() -> (0, 0)>
 // CHECK-DAG: #[[RIGHT:map[0-9]*]] = affine_map<() -> (0, 32)>
 
-// Three tiles of 64 columns, which are written in the opposite order. Each has a buffer of its own, which has a name.
+// Three tiles of 64 columns, which are written in the opposite order. Each has its own buffer, which has a name.
 // CHECK-LABEL: func.func @reversed(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<128x192xf32, "hbm">, %[[Y:[a-z0-9]+]]: memref<128x192xf32, "hbm">
 // CHECK-NEXT:    %[[C0:.*]] = arith.constant 0 : index

@@ -75,7 +75,7 @@ func.func @views() {
   return
 }
 
-// A fold takes in its start value; what is done to its result stays an instruction of its own.
+// A fold takes in its start value; what is done to its result stays its own instruction.
 // CHECK-LABEL: func.func @mean(
 // CHECK-NEXT:    %[[X:.*]] = memref.alloc() : memref<128x64xf32, "sbuf">
 // CHECK-NEXT:    %[[Y:.*]] = memref.alloc() : memref<128x1xf32, "sbuf">

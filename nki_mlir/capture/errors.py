@@ -148,7 +148,7 @@ class SharedHbmInside(KernelError):
 
 class NestedGrid(KernelError):
     code = "err_nested_kernel_with_spmd_grid"
-    message = "a kernel calls {name} with a launch grid of its own"
+    message = "a kernel calls {name} with its own launch grid"
     fix = "call it without a grid: the calling kernel's grid is the only one"
 
 

@@ -21,7 +21,7 @@ class LoopRun:
 class Turn:
     """One iteration of a loop, by its number, or all of a rolled one; ``parallels`` counts the parallel loops.
 
-    A branch in a loop that runs is one, too, of a loop of its own.
+    A branch in a loop that runs is one, too, of that loop.
     """
 
     loop: LoopRun

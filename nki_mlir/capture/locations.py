@@ -6,7 +6,7 @@ A function's definition is an AST with the file's own lines and columns. The tex
 and holds it. A text is the function's if Python compiles it to the same code.
 
 Each instruction of a code object comes from a place in the source, lines and columns. Since 3.11 Python keeps them.
-3.10 keeps lines alone, so code that is compiled here is compiled with a line number of its own for each node of the
+3.10 keeps lines alone, so code that is compiled here is compiled with its own line number for each node of the
 AST; from those the places are read, and then the code gets its real lines. For code that Python compiled, its file is
 compiled once more in this way.
 """
@@ -251,7 +251,7 @@ _known: dict[int, tuple[CodeType, list[Position]]] = {}        # by ``id``: code
 
 
 def _number(module: ast.Module) -> list[Position]:
-    """Give each node a line of its own, from 2, and the result its place, after the module's."""
+    """Give each node its own line, from 2, and the result its place, after the module's."""
     positions: list[Position] = [(1, 1, 0, 0)]
     nodes: list[Any] = list({id(node): node for node in ast.walk(module) if hasattr(node, "lineno")}.values())
     for node in nodes:

@@ -425,7 +425,7 @@ class MlirBuilder(Builder):
         return ir.UnitAttr.get()
 
     def derive(self, kind: str, index: Index, by: int) -> Index:
-        """``index // by`` or ``index % by`` as a symbol of its own."""
+        """``index // by`` or ``index % by`` as its own symbol."""
         symbols = self.symbols_of([index])
         dividend = expression(index.linear({s: k for k, s in enumerate(symbols)}))
         make = ir.AffineExpr.get_floor_div if kind == "floordiv" else ir.AffineExpr.get_mod

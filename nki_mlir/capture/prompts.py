@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What somebody sees who stands in a running kernel: whether code is typed at a prompt, and what variables hold.
 
-A debugger compiles what is typed as a module of its own, whose file has no name: ``<stdin>``, ``<string>``. A kernel's
+A debugger compiles what is typed as its own module, whose file has no name: ``<stdin>``, ``<string>``. A kernel's
 own code is a function. So the same expression has a value at a prompt, and is refused in a kernel, which could not be
 compiled.
 """

@@ -118,7 +118,7 @@ def is_graph_text(text: str) -> bool:
 
 
 def read_module(text: str, name: str, met: Callable[[str, int, str], None] | None = None) -> "Module":
-    """The module that a text stands for, in a context of its own, checked to be safe; errors name the file.
+    """The module that a text stands for, in its own context, checked to be safe; errors name the file.
 
     ``met`` is told of warnings and remarks: their kind, line and text. Without it MLIR prints them.
     """

@@ -187,7 +187,7 @@ class _Block:
                ) -> tuple[TileNest, TileReader] | None:
         """The fold writing what the next operation makes of its result, where that is a conversion of all of it.
 
-        The result is then used nowhere else: it is a buffer of its own.
+        The result is then used nowhere else: it has its own buffer.
         """
         if following is None or nest.mask or nest.output.base_dtype is not nest.output.dtype:
             return None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Builds ``lib<name>.so`` from a user's sources and the emulated engine, with the host's C++ compiler.
 
-A library is built in a folder of its own and moved to its place when it is whole, under a lock for the name, so that
+A library is built in its own folder and moved to its place when it is whole, under a lock for the name, so that
 builds of several processes do not meet. Beside it lies a list of the content hashes of all that went into it: where
 nothing changed it is not built again. The engine's own objects are kept for all libraries, in the user's cache.
 """

@@ -282,7 +282,7 @@ class Library:
         self.find_kernels()
 
     def count(self) -> int:
-        """How many operators the library says it has, each with a name of its own."""
+        """How many operators the library says it has, each with its own name."""
         count: int = self.dll.gpsimd_count()
         if count > OPERATORS_MAX:
             raise TooManyOperators(library=self.name, count=count, limit=OPERATORS_MAX)

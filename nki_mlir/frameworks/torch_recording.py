@@ -94,7 +94,7 @@ class Recorder(TorchDispatchMode):
         needed = needed_calls(self.calls, results)
         if any(str(self.calls[n].function).startswith("nki.") for n in needed):
             self.saved = True
-            # A thread of its own: here the dispatcher is in the middle of an operation, which an export would inherit.
+            # In a separate thread: here the dispatcher is in the middle of an operation, which an export would inherit.
             exporting = threading.Thread(target=self.export, args=(results,))
             exporting.start()
             exporting.join()

@@ -3,7 +3,7 @@
 
 The config is base64 of JSON with the documented keys first. Ours, ``nki_mlir``, holds the kernel's modules as text, so
 that another process, or another machine, can compile the kernel from the graph alone. It is checked when it is read.
-A custom C++ operator is such a call, too, of a target of its own; its config only names it (``custom_op``).
+A custom C++ operator is such a call, too, with its own target; its config only names it (``custom_op``).
 """
 
 import base64

@@ -159,7 +159,7 @@ def as_buffers(arguments: Sequence[Value], values: list[Value]) -> list[Value]:
 
 
 def copied(value: ir.Value) -> ir.Value:
-    """A buffer of its own with the elements of a view, which a kernel only reads."""
+    """A new buffer with the elements of a view, which a kernel only reads."""
     buffer = allocated(buffer_type(ir.MemRefType(value.type)))
     copy(value, buffer)
     return buffer

@@ -124,7 +124,7 @@ def plain_shape(shape: Any) -> tuple[tuple[int, ...], int | None]:
 
 def new_tensor(shape: object, dtype: object, space: str = SBUF, *, shared: bool = False, name: str = "",
                attributes: dict[str, object] | None = None, allocation: "Allocation | None" = None) -> "Tensor":
-    """A tensor of its own memory. Block dimensions stand before a ``par_dim``; ``allocation`` gives their addresses."""
+    """A tensor with its own memory. Block dimensions stand before a ``par_dim``; ``allocation`` has their addresses."""
     builder = active("a tensor creation")
     extents, partition_dim = plain_shape(shape)
     if any([n < (space != HBM) for n in extents]):       # batches of nothing are in HBM; a tile has elements

@@ -191,7 +191,7 @@ class ProfiledKernel(MeasuredKernel):
 
 
 def copy_as(kernel: Kernel, cls: type[Kernel], **settings: object) -> "MeasuredKernel":
-    """The kernel as a subclass, with a cache of its own."""
+    """The kernel as a subclass, with its own cache."""
     kept = [part.name for part in fields(Kernel) if part.init and part.name != "specializations"]
     generated: Callable[[object, object], Callable[..., MeasuredKernel]] = of_generation
     return generated(cls, type(kernel))(**{name: getattr(kernel, name) for name in kept}, **settings)

@@ -36,7 +36,7 @@ class HostFunction(KernelError, TypeError):
 class BadNewAxis(KernelError, IndexError):
     code = "NKI-AXIS"
     message = "axis {axis} of a view that has {rank} dimensions then"
-    fix = "give each new dimension a place of its own among them"
+    fix = "give each new dimension its own place among them"
 
 
 # The method that takes a NumPy operation over from a number on its left; what NumPy's folds are called.

@@ -31,7 +31,7 @@ NOTHING = Work("nothing")
 
 class Cost(NamedTuple):
     """ns: ``busy`` is how long the engine is taken; behind that, ``result`` until other engines see what it wrote, and
-    ``own_result`` until an instruction of its own may read it."""
+    ``own_result`` until its own instruction may read it."""
 
     busy: float
     result: float

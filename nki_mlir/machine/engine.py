@@ -4,7 +4,7 @@
 The scalar engine has some functions at hand together: a set of their tables is loaded before the first of them. That
 there are such sets, and how long it takes to load one, profiles show (``ControlCosts.table_load_ns``). Which functions
 share one is not published. It is an assumption that what only copies, compares or multiplies needs none, and that every
-other function has a set of its own.
+other function has its own set.
 """
 
 from enum import Enum

@@ -123,7 +123,7 @@ def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], i
     low, high = op.first.interval(op.ranges, counts)
     index = op.offset
     if low != high and op.mode == "skip":
-        raise Unprintable(what="a transfer that skips some elements of a row", fix="give each row an index of its own")
+        raise Unprintable(what="a transfer that skips some elements of a row", fix="give each row its own index")
     if low:                                     # the least index is that of the first element
         moved = f"nl.add({text.tile(op, index)}, {low}, dtype={dtype_text(index.dtype)})"
         index = text.temporary(index.shape, index.dtype, SBUF, moved)

@@ -228,7 +228,7 @@ class BodyPrinter:
                 self.out.waiting.clear()
 
     def one_program(self, name: str, number: int | None) -> None:
-        """The body for a program on a core of its own, whose id has a name, and a number where that is known."""
+        """The body for a program on its own core, whose id has a name, and a number where that is known."""
         self.out.on_core = True
         self.bind(self.ids[0], IndexText(0, ((name, 1),)) if number is None else IndexText(number))
         self.block(self.body)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operations on a part of their tiles: rows where no engine begins, and elements that are no box.
 
-Rows move to a tile of their own and back. Under a mask that is no box the operation writes a tile of its own, of which
+Rows move to their own tile and back. Under a mask that is no box the operation writes its own tile, of which
 ``tensor_copy_predicated`` takes the elements that the mask has.
 """
 

@@ -74,7 +74,7 @@ def write_instruction(text: KernelText, op: Op) -> None:
     registers = getattr(op, "accumulator", None)
     load = None if registers is None else text.loads.pop(registers.handle, None)
     if load is not None and (getattr(op, "reduce_cmd", "") != "reduce" or form.initial not in form.parameters):
-        raise Unprintable(what="a value in the registers of an engine", fix="begin the sum with a command of its own")
+        raise Unprintable(what="a value in the registers of an engine", fix="begin the sum with its own command")
     text.started.update(tile.handle for f, tile in op.operands() if f.name in REGISTERS)
     arguments = [f"{p}={value}" for p in form.parameters if (value := _argument(text, op, form, p, load)) is not None]
     if form.function == "dma_copy" and op.engine != "unknown":

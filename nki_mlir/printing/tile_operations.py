@@ -414,7 +414,7 @@ def _dma_compute(text: KernelText, op: DmaComputeOp) -> None:
 
 
 def _dma_transpose(text: KernelText, op: DmaTransposeOp) -> None:
-    """A transpose moves elements as they are: a conversion is a copy of its own."""
+    """A transpose moves elements as they are: a conversion is a separate copy."""
     if op.dst.dtype is op.src.dtype:
         write_instruction(text, op)
         return

@@ -114,7 +114,7 @@ class Cluster:
         def done(finished: Any) -> None:
             try:                                # waits where a worker died with the result, which comes from another
                 answer.set_result(finished.result())
-            except KilledWorker as error:       # a candidate is in a process of its own: it ends none
+            except KilledWorker as error:       # a candidate is in its own process: it ends none
                 if tries:
                     self.send(request, answer, tries - 1)
                 else:

@@ -80,7 +80,7 @@ def status_text(status: int) -> str:
 
 # -- the judge ---------------------------------------------------------------------------------------------------------
 def forked(body: Callable[[BinaryIO], None], seconds: float) -> Sent:
-    """What ``body`` writes in a forked process of a group of its own, within so many seconds."""
+    """What ``body`` writes in a forked process of its own group, within so many seconds."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

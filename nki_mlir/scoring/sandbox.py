@@ -188,7 +188,7 @@ def keep_unchanged(keepers: tuple[str, ...], frame: Callable[[int], Any], refuse
                 unchanged[kind] = type(kind.__name__, (kind,), guards)
             try:
                 module.__class__ = unchanged[kind]
-            except TypeError:                   # a module with a layout of its own
+            except TypeError:                   # a module with its own layout
                 continue
             for value in list(namespace_of(module).values()):
                 if isinstance(value, type) and value.__module__.partition(".")[0] in MODULES:

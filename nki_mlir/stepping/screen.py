@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The debugger as a screen of a terminal: source, tiles, engines, semaphores and queues, and a line for commands.
 
-The run is on a thread of its own, which waits at a stop for what the screen sends.
+The run is on its own thread, which waits at a stop for what the screen sends.
 """
 
 import queue

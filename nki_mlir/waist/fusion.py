@@ -50,7 +50,7 @@ class GenericOperation:
 
     @property
     def one_place_a_value(self) -> bool:
-        """Whether each point of the loops writes a place of its own: the output's map is a permutation."""
+        """Whether each point of the loops writes its own place: the output's map is a permutation."""
         return sorted(axes_of(self.maps[-1])) == list(range(self.maps[-1].n_dims))
 
     @property

@@ -65,7 +65,7 @@ def block(rows: int, columns: int) -> Any:
 
 # -- races -------------------------------------------------------------------------------------------------------------
 @case("error", r"out\[0, 0\] is written by program 0 here, and written by program 1 at",
-      "let each program write a part of its own", grid=(2,))
+      "let each program write its own part", grid=(2,))
 @beta.jit
 def beta_programs_write_one_block(x):
     out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
@@ -74,7 +74,7 @@ def beta_programs_write_one_block(x):
 
 
 @case("error", r"t0\[0, 0\] is written by program 0 here, and written by program 1 at",
-      "let each program write a part of its own", grid=(2,))
+      "let each program write its own part", grid=(2,))
 @nki.jit
 def current_programs_write_one_block(x):
     out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
@@ -99,7 +99,7 @@ def beta_sum_in_a_parallel_loop(x):
 
 
 @case("error", r"out\[0, 0\] is written by the program with program_id\(0\) 0 and program_id\(1\) 0 here",
-      "let each program write a part of its own", (128, 128), (2, 4))
+      "let each program write its own part", (128, 128), (2, 4))
 @beta.jit
 def beta_subscripts_in_the_wrong_order(x):
     out = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.shared_hbm)

@@ -108,7 +108,7 @@ def test_facts__leave_out_what_is_not_understood() -> None:
     assert facts_of("%v = arith.cmpi slt, %i, %id : index\n scf.if %v { MARK }") == set()
     assert facts_of("%v = arith.constant true\n scf.if %v { MARK }") == set()
     product_ = "%q = arith.muli %i, %id : index\n %v = arith.cmpi sge, %q, %c1 : index\n scf.if %v { MARK }"
-    assert facts_of(product_) == {(-1, ((2, 1),))}                   # a product of symbols is a symbol of its own
+    assert facts_of(product_) == {(-1, ((2, 1),))}                   # a product of symbols is its own symbol
 
 
 def test_linear_of__sums_differences_and_products() -> None:

@@ -48,7 +48,7 @@ from torch_neuronx.nki_hop import wrap_nki
 
 
 def test_import_forms():
-    """In a process of its own: the modules are those of the vendor's names."""
+    """In its own process: the modules are those of the vendor's names."""
     pytest.importorskip("torch")
     lines = "".join(f"exec({line!r}, {{}})\n" for line in IMPORTS.strip().splitlines())
     script = "import nki_mlir.compat\nnki_mlir.compat.install()\n" + lines

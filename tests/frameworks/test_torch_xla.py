@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Kernels on the lazy tensors of an installed torch_xla: the custom call in its graphs, and values.
 
-Each test is a process of its own, because torch_xla has to be loaded before any kernel is compiled.
+Each test runs in its own process, because torch_xla has to be loaded before any kernel is compiled.
 """
 
 import importlib.util

@@ -28,7 +28,7 @@ OBJECTS = {id(found): getattr(ours, name) for theirs, ours in MODULES.items() fo
            and not isinstance(found, (int, float, str, types.ModuleType, type(None)))}
 
 
-OBJECTS_OF_TESTS = "methods, partial functions and objects of other modules: no function with a source of its own"
+OBJECTS_OF_TESTS = "methods, partial functions and objects of other modules: no function with its own source"
 OLDER_VIEWS = "views of the current generation's releases"
 NOT_EVALUATED = dict.fromkeys([
     "test_tensors_in_named_tuples_dicts_and_dataclasses", "test_methods_partials_and_callables",

@@ -76,7 +76,7 @@ def test_sum_of_an_activation(on, dtype, function):
 
 @dtypes
 def test_sum_of_a_product_in_integers(on, dtype):
-    """Each element is an integer of 32 bits, made by an instruction of its own, before they are summed."""
+    """Each element is an integer of 32 bits, made by its own instruction, before they are summed."""
     x, y = integers(dtype, 128, 64), integers(np.int16, 128, 64, seed=1)
 
     def body(t, u):

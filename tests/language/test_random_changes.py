@@ -234,7 +234,7 @@ def by_jax(group, number, by):
 
 
 def by_jax_jit(group, number, by):
-    """A trace of its own, since one keeps the values that it saw, as of any function."""
+    """A separate trace, since one keeps the values that it saw, as of any function."""
     jax = pytest.importorskip("jax")
     return np.asarray(jax.jit(lambda x: group.kernels[number](x, *by))(X))
 

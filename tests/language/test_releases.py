@@ -53,7 +53,7 @@ CASES = [(name, release, text) for name, entries in histories().items() for rele
 
 
 def samples(generation):
-    """A value of its own kind for each parameter, where a tile is the generation's."""
+    """A separate kind of value for each parameter, where a tile is the generation's."""
     beta = generation == BETA
     tile = beta_nl.zeros((4, 8), np.float32) if beta else nl.zeros((4, 8), nl.float32)
     isa = beta_isa if beta else nisa

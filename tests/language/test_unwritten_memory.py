@@ -102,7 +102,7 @@ def written_by_the_next_iteration(x):
 
 
 def made_in_a_loop(x):
-    """Each iteration has a tensor of its own."""
+    """Each iteration has its own tensor."""
     out = output(x)
     for k in nl.sequential_range(2):
         kept = private(x)

@@ -382,7 +382,7 @@ def test_zero_dimensional_argument(on):
 
 
 def test_parts_of_parts__of_two_tensors_whose_dimensions_of_one_element_differ(on):
-    """Equal subscripts of views that lie alike, one of which has a partition of its own, the other one that repeats."""
+    """Equal subscripts of views that lie alike, one of which has its own partition, the other one that repeats."""
     @nki.jit
     def kernel(x):
         tile = nl.load(x)

@@ -188,7 +188,7 @@ def test_rows_of_scales(on, offset):
 
 @pytest.mark.parametrize("offset", [0, 4, 8, 12])
 def test_scales_that_a_product_reads(on, offset):
-    """Each group has a scale of its own; what lies in the other rows is not read."""
+    """Each group has its own scale; what lies in the other rows is not read."""
     ones = np.ones((128, 8), ml_dtypes.float8_e4m3fn).view(np.uint32)
     places = np.array([0, 1, 2, 3, 32, 33, 34, 35, 64, 65, 66, 67, 96, 97, 98, 99]) + offset
     scales, plain = (np.full((128, 2), other, np.uint8) for other in (200, 127))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""examples/plugin, built and installed as a package of its own, away from this one."""
+"""examples/plugin, built and installed as its own package, away from this one."""
 
 import json
 import os

@@ -195,7 +195,7 @@ class BetaWriter(Writer):
         self.store(Tile(name, shape, dtype, Facts()), *self.tolerance(dtype, rtol, atol))
 
     def store(self, tile: Tile, rtol: float = 0.0, atol: float = 0.0) -> None:
-        """To an output of its own, at the place of the loops' variables."""
+        """To a new output, at the place of the loops' variables."""
         counts = [loop for loop in self.loops if loop.symbolic]
         if self.conditional or any(loop.count == 0 for loop in counts):
             return

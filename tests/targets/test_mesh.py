@@ -74,7 +74,7 @@ def test_the_error_of_one_ends_all(parallel):
 
 
 def test_cores_of_ranks():
-    """Core c of a rank meets core c of the others by a key of its own."""
+    """Core c of a rank meets core c of the others by its own key."""
     def rank(_):
         def core(c):
             first = meet(range(2), c)

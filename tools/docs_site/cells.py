@@ -91,7 +91,7 @@ def cells(text: str) -> Iterator[Cell]:
 
 
 def run(file: Path) -> list[str]:
-    """What each cell of a page prints, in a process of its own."""
+    """What each cell of a page prints, in its own process."""
     wanted = [(c.code, c.fails) for c in cells(file.read_text())]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "cells.json").write_text(json.dumps(wanted))

@@ -68,7 +68,7 @@ def happens(conditions: Sequence[Mask]) -> bool | None:
 
 
 class ConditionPoints:
-    """Values of axes, then of symbols, each along a dimension of its own."""
+    """Values of axes, then of symbols, each along its own dimension."""
 
     def __init__(self, roots: Sequence[Symbol], axes: int, spans: Sequence[Sequence[int]]) -> None:
         placed = [np.array(s).reshape([-1 if a == k else 1 for a in range(len(spans))]) for k, s in enumerate(spans)]

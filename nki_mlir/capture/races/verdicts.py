@@ -24,7 +24,7 @@ class ProgramsMeet(KernelError):
     code = "NKI-RACE-PROGRAMS"
     message = "{tensor}{element} is {done} by {first} here, and {also} by {second} at {place}"
     why = "programs of a grid run in any order, or at the same time"
-    fix = "let each program write a part of its own, or order them with a barrier"
+    fix = "let each program write its own part, or order them with a barrier"
 
 
 class ProgramsRepeat(KernelError):

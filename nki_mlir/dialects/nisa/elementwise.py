@@ -229,7 +229,7 @@ class ActivationOp(NisaOp, Elementwise, name="activation", engines=(SCALAR,), mn
         check.one_a_row("scale")
         check.one_a_row("bias", contested=True)         # a release took any
         if self.fn == "reciprocal" and self.bias is not None:
-            check.need(3, "the activation 'reciprocal' with a bias", "add the bias in an instruction of its own")
+            check.need(3, "the activation 'reciprocal' with a bias", "add the bias in its own instruction")
 
     def body(self, s: ScalarFunctions[V], src: V, *tiles: V) -> V:
         operands = iter(tiles)

@@ -123,7 +123,7 @@ class DataAddressed(NisaOp):
 
 
 class RowAddressed(DataAddressed):
-    """Base of gather and scatter: axis 0 counts the index tile's rows, the table has a row axis of its own."""
+    """Base of gather and scatter: axis 0 counts the index tile's rows, the table has its own row axis."""
 
     rows_apart = True
     index: In

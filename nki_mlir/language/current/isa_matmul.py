@@ -141,7 +141,7 @@ def accumulation(out: View, accumulate: bool | None) -> bool:
         return True
     if write_history.was_read(out):
         warn("nc_matmul adds to PSUM that was read after its last product; a new sum begins with accumulate=False, or "
-             "in a tile of its own")
+             "in its own tile")
     builder = active()
     loops = builder.properties.get("dynamic_loops", ())
     if loops and state != "all" and builder.symbolic and out.buffer.scope is not builder.scopes[-1]:  # type: ignore[attr-defined]

@@ -172,7 +172,7 @@ class Kernel(CoreKernel):
             write_file(Path(folder) / "kernel.neff", pack_kernel(streams))
 
     def _to_subclass(self, cls: "type[C]", **settings: object) -> "C":
-        """The kernel as a subclass, with settings of that class, and a cache of its own."""
+        """The kernel as a subclass, with settings of that class, and its own cache."""
         kept = {part.name: getattr(self, part.name) for part in fields(Kernel) if part.name != "specializations"}
         return cls(**kept | settings)
 
@@ -203,7 +203,7 @@ class Kernel(CoreKernel):
     def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
         """Part of the calling kernel."""
         require(not self.has_grid or self.grid == (1,),
-                f"kernel {self.__name__} is called in a kernel with a grid of its own",
+                f"kernel {self.__name__} is called in a kernel with its own grid",
                 fix="call it without a grid: the calling kernel's is the only one",
                 code="err_nested_kernel_with_spmd_grid")
         with bare_names(self.func):

@@ -47,7 +47,7 @@ def carrier(dtype: DType) -> DType:
 
 def allocate(shape: Sequence[int], dtype: DType, region: MemoryRegion = sbuf, *, name: str = "",
              address: tuple[int, int] | None = None, identity: bool = False) -> NkiTensor:
-    """A tensor of its own memory."""
+    """A tensor with its own memory."""
     builder = active("a tensor creation")
     if region.space != "hbm" and not prod(shape):
         invalid(f"a tile of shape {list(shape)} has an empty dimension",

@@ -129,7 +129,7 @@ def window(buffer: MemoryRegion, key: object) -> Window:
 
 
 def ptr(buffer: MemoryRegion, size: object, offset: object = None) -> Window:
-    """``nl.sbuf.ptr(size, offset)``: a memory of its own, or a part of one that was made before."""
+    """``nl.sbuf.ptr(size, offset)``: new memory, or a part of memory that there is."""
     require(buffer.space != "hbm", f"{buffer.value} has no partitions: only nl.sbuf and nl.psum have regions",
             fix="use nl.sbuf or nl.psum")
     size, start = pair(size, "ptr size"), None if offset is None else pair(offset, "ptr offset")

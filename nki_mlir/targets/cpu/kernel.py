@@ -148,7 +148,7 @@ class NativeKernel:
             return self.pack(*(array.ctypes.data for array in (*inputs, *shared)))
 
     def on_threads(self, inputs: Sequence[np.ndarray], shared: Sequence[np.ndarray]) -> None:
-        """Each program on a thread of its own: what runs kernels whose programs meet."""
+        """Each program on its own thread: what runs kernels whose programs meet."""
         data = self.data(inputs, shared)
         if machine().overlap(self.where, data):
             self.for_overlapping.on_threads(inputs, shared)

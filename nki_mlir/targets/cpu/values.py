@@ -77,7 +77,7 @@ class Values:
         return slot
 
     def compute(self, name: str, *operands: Linear, known: tuple[int, int] | None = None) -> Linear:
-        """A value that is not linear, computed into a slot of its own."""
+        """A value that is not linear, computed into its own slot."""
         value = self.function.computed(f"nki_{name}", *operands)
         if known is not None:
             self.ranges[value.symbols[0][0]] = known

@@ -166,7 +166,7 @@ class Space:
 
 
 class OperationPoints:
-    """All points of an operation: its axes, then the loop variables and program ids, each a dimension of its own."""
+    """All points of an operation: its axes, then the loop variables and program ids, each its own dimension."""
 
     def __init__(self, space: Space, extents: tuple[int, ...]) -> None:
         self.space, self.extents = space, extents

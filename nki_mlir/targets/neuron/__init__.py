@@ -36,7 +36,7 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]
          ) -> "Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], None]":
     """A captured kernel as ``run(inputs, shared)``, simulated. What no binary can hold is refused.
 
-    One program for the whole grid; where its programs meet, each has one, for a core of its own.
+    One program for the whole grid; where its programs meet, each has one, for its own core.
     """
     from nki_mlir.targets.neuron.codegen.emission import emit_cores, emit_for_values  # start-up: loads MLIR
     from nki_mlir.targets.neuron.execution import Executors

@@ -12,7 +12,7 @@ __all__ = ["allocation_scope", "enable_stack_allocator", "force_auto_alloc", "mu
 
 
 def _memory(buffer: Buffer) -> Any:
-    """``alloc``, ``mod_alloc`` and ``auto_alloc`` of a memory: each tensor has a memory of its own here."""
+    """``alloc``, ``mod_alloc`` and ``auto_alloc`` of a memory: each tensor has its own memory here."""
     def anywhere(*_: Any, **__: Any) -> Buffer:
         return buffer
     return SimpleNamespace(alloc=anywhere, mod_alloc=anywhere, auto_alloc=anywhere, space=str(buffer))

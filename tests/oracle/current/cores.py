@@ -198,7 +198,7 @@ def exchange_of_parts(kind: str, srcs: Any, dsts: Any, replica_group: ReplicaGro
 def all_to_all_v(srcs: Any, dsts: Any, replica_group: ReplicaGroup, metadata_tensor: NkiTensor,
                  recv_counts_known: bool = False, has_rdispls: bool = False, priority: Any = None,
                  name: str | None = None) -> None:
-    """7: each rank sends every other one a part of its own length."""
+    """7: each rank sends every other one a part of another length."""
     exchange_of_parts("all_to_all_v", srcs, dsts, replica_group, metadata_tensor, recv_counts_known, has_rdispls, False)
 
 

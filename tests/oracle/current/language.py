@@ -315,7 +315,7 @@ def assigned(cls: type) -> list[str]:
 
 
 class NKIObject:
-    """2.5: without an ``__init__`` of its own a class gets one of its fields, in the order of its text, decorated or not;
+    """2.5: without its own ``__init__`` a class gets one of its fields, in the order of its text, decorated or not;
     those without default are None."""
 
     def __init_subclass__(cls) -> None:

@@ -41,7 +41,7 @@ print(len(jit._compiled), len(jit._loaded), file=sys.stderr)
 
 
 def run(folder: Path, before: str = "", **environment: str) -> tuple[bytes, int, int]:
-    """(values, batches compiled, batches loaded) of a process of its own."""
+    """(values, batches compiled, batches loaded) of a new process."""
     done = subprocess.run([sys.executable, "-c", before + PROGRAM], capture_output=True, check=True, env=os.environ | {
         "NKI_MLIR_CACHE": "on", "NKI_MLIR_CACHE_DIR": str(folder)} | environment)
     compiled, loaded = map(int, done.stderr.split()[-2:])

@@ -471,6 +471,6 @@ for name, expected in (("nki_floordiv", np.floor_divide), ("nki_mod", np.remaind
 
 
 def test_integers_divide_as_numpy_does__by_0_and_the_lowest_by_minus_1():
-    """In a process of its own, since a division that traps ends it."""
+    """In its own process, since a division that traps ends it."""
     done = subprocess.run([sys.executable, "-c", DIVISIONS], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

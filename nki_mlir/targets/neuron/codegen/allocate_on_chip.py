@@ -45,7 +45,7 @@ class MemoryFull(NkiMlirError):
 class BankCrossed(NkiMlirError):
     code = "NKI-PSUM-BANK"
     message = "the matmul result in {buffer} lies in bytes {first} to {last} of PSUM, across a bank of {bank} bytes"
-    fix = "give each result a PSUM tensor of its own, or one whose rows fill banks"
+    fix = "give each result its own PSUM tensor, or one whose rows fill banks"
 
 
 class AddressConflict(NkiMlirError):

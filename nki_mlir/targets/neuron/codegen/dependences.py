@@ -290,7 +290,7 @@ OUTSIDE = Region("outside", 0, 0, 0, nest_of((), 1), 0, 1)      # effects elsewh
 
 
 def own_memory(buffer: DeviceBuffer) -> Address:
-    """Before allocation each buffer is a memory of its own; those whose address the kernel chose may share bytes."""
+    """Before allocation each buffer has its own memory; those whose address the kernel chose may share bytes."""
     return physical(buffer) if buffer.fixed else (buffer, 0, 0)
 
 

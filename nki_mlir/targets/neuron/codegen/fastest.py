@@ -224,7 +224,7 @@ def candidates(whole: Code, limit: int | None, level: int) -> list[Candidate]:
 
 
 def take_addresses(schedules: Schedules, arrangement: Arrangement) -> None:
-    """Put the code in an order, with addresses: the arrangement's, or those that an allocation of its own finds."""
+    """Put the code in an order, with addresses: the arrangement's, or those that its own allocation finds."""
     schedules.arrange(arrangement)
     if arrangement.addresses is None:
         allocate(schedules.code)

@@ -256,7 +256,7 @@ def steps_in(block: Block) -> Iterator[InstructionStep]:
 
 
 def meets(code: Code) -> bool:
-    """Whether the program meets others, so that each needs a core of its own."""
+    """Whether the program meets others, so that each needs its own core."""
     return any(isinstance(step.op, Meeting) for step in steps_in(code.body))
 
 

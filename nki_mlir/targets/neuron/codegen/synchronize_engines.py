@@ -225,7 +225,7 @@ class _Emitter:
         return self.control(engine, branch)
 
     def load(self, load: Load) -> None:
-        """Every engine reads the number into a register of its own. Nothing is in flight."""
+        """Every engine reads the number into its own register. Nothing is in flight."""
         for engine in self.engines:
             register = self.registers[engine].pin(load.variable)
             self.use(load.tile, engine)

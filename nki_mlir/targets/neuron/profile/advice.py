@@ -251,7 +251,7 @@ def no_overlap(seen: Evidence) -> Change | None:
     busy = max([*seen.busy.values(), *(core.dma.busy for core in seen.run.cores)])
     return Change(f"{len(steps)} loads ({named(lines)}) go to one tile, each when it is no longer used: engines and "
                   f"transfers take turns, and the busiest of them is busy {busy / seen.total:.0%}; give each iteration "
-                  "a tile of its own", lines, end=busy + way)
+                  "its own tile", lines, end=busy + way)
 
 
 # -- engines -----------------------------------------------------------------------------------------------------------

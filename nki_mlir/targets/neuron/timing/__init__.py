@@ -11,7 +11,7 @@ __all__ = ["Timing", "time_programs"]
 
 
 def time_programs(programs: Sequence[Program], loaded: Loaded | None = None, mode: str = "optimized") -> Timing:
-    """The time of programs that run together, each on a core of its own.
+    """The time of programs that run together, each on its own core.
 
     ``loaded``: the numbers that engines load into registers, by core and engine, in order; without them a branch on
     such a number is not taken and taken in turn. Raises ``Deadlock`` where engines wait for each other for ever.

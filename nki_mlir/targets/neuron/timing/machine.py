@@ -143,7 +143,7 @@ class EventLimit(NkiMlirError):
 
 
 class TimedMachine:
-    """One run of programs, each on a core of its own. ``record`` has what ran, ``cores`` what they share.
+    """One run of programs, each on its own core. ``record`` has what ran, ``cores`` what they share.
 
     ``mode`` says how the programs were made; more than ``limit`` instructions are an ``EventLimit``. Without ``ramps``
     each engine always has its full speed.

@@ -130,7 +130,7 @@ def one_tile(x):
 
 @nki.jit
 def tiles_in_turn(x):
-    """Each piece has a tile of its own."""
+    """Each piece has its own tile."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     for i in nl.affine_range(x.shape[1] // 1024):
         tile = nl.ndarray((128, 1024), dtype=x.dtype, buffer=nl.sbuf)
