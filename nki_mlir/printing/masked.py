@@ -11,15 +11,16 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from nki_mlir.diagnostics import NkiMlirError
-from nki_mlir.dialects.access import HBM, PSUM, SBUF, Constraint, Linear, Tile
-from nki_mlir.dialects.nki.movement import IotaOp
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile
+from nki_mlir.dialects.nisa.elementwise import AffineSelectOp
+from nki_mlir.dialects.nki.movement import MemsetOp
 from nki_mlir.dialects.op import Elementwise, Op, TileField, changed
 from nki_mlir.dialects.target_rules import starts_legally
 from nki_mlir.dialects.verification import verify
 from nki_mlir.machine import Machine
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText
-from nki_mlir.scalar.dtypes import INT32, UINT8
+from nki_mlir.scalar.dtypes import UINT8
 
 Write = Callable[[KernelText, Op], None]
 
@@ -154,22 +155,9 @@ def write_selected(text: KernelText, op: Elementwise, write: Write) -> None:
 
 def _mask_tile(text: KernelText, op: Elementwise, write: Write) -> Tile:
     """1 where all constraints of the mask hold, else 0."""
-    chosen: Tile | None = None
-    for constraint in op.mask:
-        flags = _constraint_tile(text, op, constraint, write)
-        if chosen is not None:
-            text.write(f"nisa.tensor_tensor(dst={text.tile(op, flags)}, data1={text.tile(op, chosen)}, "
-                       f"data2={text.tile(op, flags)}, op=nl.logical_and)")
-        chosen = flags
-    assert chosen is not None
-    return chosen
-
-
-def _constraint_tile(text: KernelText, op: Elementwise, constraint: Constraint, write: Write) -> Tile:
-    counts = text.temporary(op.dst.shape, INT32, SBUF)
-    write(text, IotaOp(dst=counts, expression=constraint.form, symbols=op.symbols, ranges=op.ranges))
     flags = text.temporary(op.dst.shape, UINT8, SBUF)
-    comparison = "equal" if constraint.equal else "greater_equal"
-    text.write(f"nisa.tensor_scalar(dst={text.tile(op, flags)}, data={text.tile(op, counts)}, op0=nl.{comparison}, "
-               "operand0=0.0)")
+    write(text, MemsetOp(dst=flags, value=1.0))
+    for constraint in op.mask:
+        write(text, AffineSelectOp(dst=flags, src=flags, predicate=constraint.form, equal=constraint.equal, value=0.0,
+                                   symbols=op.symbols, ranges=op.ranges))
     return flags

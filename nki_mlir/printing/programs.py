@@ -105,17 +105,24 @@ def program_texts(grid: Sequence[int], ids: Sequence[Sequence[Value | None]], ou
 def write_reduction(out: KernelText, ops: Sequence[AllReduceOp], programs: Sequence[ProgramText]) -> None:
     """The tiles of the programs of each group, folded in their order; each program has the result."""
     op = ops[0]
+    assert op.compute is not None
     for group in parsed(op.groups):
-        folded = _program_tile(out, ops[group[0]].src, programs[group[0]])
-        for count, member in enumerate(group[1:], 2):
-            value = _program_tile(out, ops[member].src, programs[member])
-            dtype = op.dst.dtype if count == len(group) else op.compute
-            assert dtype is not None
-            made = out.temporary(op.src.shape, dtype, SBUF)
-            write_statement(out, BinaryOp(dst=made, lhs=folded, rhs=value, op=op.op))
-            folded = made
-        for member in group:
-            result = _program_tile(out, ops[member].dst, programs[member])
+        sources = [_program_tile(out, ops[member].src, programs[member]) for member in group]
+        results = [_program_tile(out, ops[member].dst, programs[member]) for member in group]
+        folded, last = sources[0], sources[-1]
+        for value in sources[1:-1]:
+            partial = out.temporary(op.src.shape, op.compute, SBUF)
+            write_statement(out, BinaryOp(dst=partial, lhs=folded, rhs=value, op=op.op))
+            folded = partial
+        if len(group) > 1 and {t.handle for t in results}.isdisjoint((folded.handle, last.handle)):
+            for result in results:          # each computes the last step: one instruction fewer than to copy it
+                write_statement(out, BinaryOp(dst=result, lhs=folded, rhs=last, op=op.op))
+            continue
+        if len(group) > 1:
+            total = out.temporary(op.src.shape, op.dst.dtype, SBUF)
+            write_statement(out, BinaryOp(dst=total, lhs=folded, rhs=last, op=op.op))
+            folded = total
+        for result in results:
             write_statement(out, CopyOp(dst=result, src=folded))
 
 

@@ -47,7 +47,7 @@ STATE_WORDS = {"vector": 24, "gpsimd": 6}      # of a generator, in each partiti
 
 def write_statement(text: KernelText, op: Op) -> None:
     """Append the lines that compute what an operation does. It has no mask: tiles are what a mask left."""
-    if _moves_state(text, op) or _loads_registers(text, op):
+    if _moves_state(text, op) or _loads_registers(text, op) or _keeps_elements(op):
         return
     if isinstance(op, DataAddressed) and not isinstance(op, ColumnsAddressed):
         if not op.table.on_chip:
@@ -78,6 +78,12 @@ def write_statement(text: KernelText, op: Op) -> None:
     else:
         with placed(text, op) as placed_op:
             write(text, placed_op)
+
+
+def _keeps_elements(op: Op) -> bool:
+    """Whether an operation copies a tile to itself: as the module is lowered, no instruction does."""
+    return isinstance(op, CopyOp) and op.dst.handle == op.src.handle and (
+        op.dst.access == op.src.access and op.dst.dtype is op.src.dtype)
 
 
 def _copy_columns(text: KernelText, op: ColumnsAddressed, held: Tile) -> None:
