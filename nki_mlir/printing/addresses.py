@@ -129,6 +129,9 @@ def _indexed(text: KernelText, op: RunTimeIndexed) -> tuple[Linear, list[int], i
         index = text.temporary(index.shape, index.dtype, SBUF, moved)
     position = op.position
     steps = [dict(position.axes).get(axis, 0) for axis in range(len(counts))]
+    if steps[0] and counts[0] > 1 and prod(index.shape) > 1 and not isinstance(op, OnChip):
+        raise Unprintable(what="an index of each row beside a position that moves from row to row",
+                          fix="add both in the tile of indices")
     start = replace(position, axes=()).plus(Linear(-scale * low))
     return start, steps, scale, extent - (high - low), index
 

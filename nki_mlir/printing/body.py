@@ -170,7 +170,7 @@ class BodyPrinter:
             else:
                 out.allocate(value, tensor)
         self.results = [arguments[n] for n in kernel.results]
-        self.registers = Registers(self.body)
+        self.registers = Registers(self.body, loads_conditions=not self.out.beta)
         self.rows: dict[Value, int] = {}        # of buffers, as many as are used
         self.flags: set[Value] = set()          # of checks that outputs are written, which each capture adds
         self.note_buffers()

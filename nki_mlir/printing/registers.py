@@ -76,14 +76,24 @@ def _adds_to(node: FunctionNode, register: Value) -> int:
     return 0
 
 
+def loads_condition(op: Op, register: Value) -> bool:
+    """Whether an operation asks of a tile what a register is asked that is loaded from it: whether it is 0."""
+    return isinstance(op, BinaryScalarOp) and (op.op, op.scalar, op.mask) == ("not_equal", 0, ()) and (
+        op.dst.handle == register != op.src.handle) and op.src.dtype is INT32 and op.src.on_chip
+
+
 def _uses(node: FunctionNode, value: Value) -> int:
     return sum(operand == value for operand in node.op.operands)
 
 
 class Registers:
-    """The registers of a function, and its counted loops by the operation that is the loop."""
+    """The registers of a function, and its counted loops by the operation that is the loop.
 
-    def __init__(self, body: FunctionBlock) -> None:
+    ``loads_conditions``: the last operation of a loop may be a comparison with 0 that a register does not need.
+    """
+
+    def __init__(self, body: FunctionBlock, loads_conditions: bool = True) -> None:
+        self.loads_conditions = loads_conditions
         self.loops: dict[FunctionNode, LoopRegister] = {}
         self.begins: set[FunctionNode] = set()          # what sets a loop's register: the loop says it
         self.tests: dict[FunctionNode, LoopTest] = {}
@@ -98,9 +108,31 @@ class Registers:
             if isinstance(node, WhileLoop) and (test := loop_test(node)) is not None:
                 self.tests[node] = test
                 begin = _begin(node, test.register, block.nodes[:position])
-                if begin is not None and (found := _loop_register(node, test, begin.instruction)) is not None:
+                if begin is not None and (
+                        found := self._loop_register(node, test, begin.instruction)) is not None:
                     self.loops[node] = found
                     self.begins.add(begin)
+
+    def _loop_register(self, loop: WhileLoop, test: LoopTest, begin: Op) -> LoopRegister | None:
+        """None where the loop does with its register what no loop of the language does."""
+        register, nodes = test.register, list(nodes_of(loop.body))
+        step = _adds_to(loop.body.nodes[-1], register) if test.comparison == "lt" and nodes else 0
+        if step < 1 and (test.comparison, test.limit) != ("ne", 0):
+            return None
+        if begin.mask or not isinstance(begin, Filling | Copying) or begin.dst.handle != register:
+            return None
+        last = nodes[-1].instruction if nodes and isinstance(nodes[-1], TileInstruction) else None
+        by_loop = step > 0 or (self.loads_conditions and last is not None and nodes[-1] is loop.body.nodes[-1]
+                               and loads_condition(last, register))
+        for node in nodes[:-1] if by_loop else nodes:
+            if isinstance(node, TileInstruction):
+                op = node.instruction
+                if not all(is_register_use(op, f.name, t) and not (step > 0 and f.writes)
+                           for f, t in op.operands() if t.handle == register):
+                    return None
+        copies = [op.src.handle for op in (begin, last) if isinstance(op, Copying) and op.dst.handle == register]
+        outer = copies[0] if step < 1 and len(copies) == 2 and copies[0] == copies[1] else None
+        return LoopRegister(register, begin, test.limit, max(step, 0), outer)
 
     @property
     def of_loops(self) -> set[Value]:
@@ -130,26 +162,6 @@ def _begin(loop: WhileLoop, register: Value, before: Sequence[FunctionNode]) -> 
     if len(begins) != 1 or inside + _uses(begins[0], register) != len(list(register.uses)):
         return None
     return begins[0]
-
-
-def _loop_register(loop: WhileLoop, test: LoopTest, begin: Op) -> LoopRegister | None:
-    """None where the loop does with its register what no loop of the language does."""
-    register, nodes = test.register, list(nodes_of(loop.body))
-    step = _adds_to(loop.body.nodes[-1], register) if test.comparison == "lt" and nodes else 0
-    if step < 1 and (test.comparison, test.limit) != ("ne", 0):
-        return None
-    if begin.mask or not isinstance(begin, Filling | Copying) or begin.dst.handle != register:
-        return None
-    for node in nodes[:-1] if step > 0 else nodes:
-        if isinstance(node, TileInstruction):
-            op = node.instruction
-            if not all(is_register_use(op, f.name, t) and not (step > 0 and f.writes)
-                       for f, t in op.operands() if t.handle == register):
-                return None
-    last = nodes[-1].instruction if nodes and isinstance(nodes[-1], TileInstruction) else None
-    copies = [op.src.handle for op in (begin, last) if isinstance(op, Copying) and op.dst.handle == register]
-    outer = copies[0] if step < 1 and len(copies) == 2 and copies[0] == copies[1] else None
-    return LoopRegister(register, begin, test.limit, max(step, 0), outer)
 
 
 def is_register_use(op: Op, field: str, tile: Tile) -> bool:

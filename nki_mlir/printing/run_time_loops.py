@@ -13,7 +13,7 @@ from nki_mlir.dialects.nki.movement import Copying, Filling
 from nki_mlir.dialects.op import Op
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import AUTOMATIC, KernelText, NamedTensor
-from nki_mlir.printing.registers import LoopRegister, LoopTest, Registers
+from nki_mlir.printing.registers import LoopRegister, LoopTest, Registers, loads_condition
 from nki_mlir.printing.releases import has_loop_functions
 from nki_mlir.printing.tile_operations import write_statement
 from nki_mlir.scalar.dtypes import INT32
@@ -30,6 +30,10 @@ def allocate_register(text: KernelText, value: Value) -> None:
 
 def write_register(text: KernelText, op: Op, registers: Registers) -> bool:
     """Whether an operation sets, loads or stores a register; its call is written then."""
+    if isinstance(op, BinaryScalarOp) and op.dst.handle in registers.of_loops and loads_condition(op, op.dst.handle):
+        source = text.tile(op, op.src)
+        text.write(f"nisa.register_load({text.tile(op, op.dst)}, {source})")
+        return True
     if not isinstance(op, Filling | Copying):
         return False
     known = registers.values | registers.of_loops

@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Text that keeps a placement: order, engines, addresses, fused instructions; what has no words is listed."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
-from nki_mlir.dialects.isa.instruction import Control
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel import kernel_text
-from nki_mlir.targets.neuron import streams_of_module
-from nki_mlir.targets.neuron.codegen.emission import Emission
 
+from .counts import instructions
 from .reading import reread
 from .test_examples import first_cases
 
@@ -23,13 +19,6 @@ ALL = ("allocated_transpose", "average_pool2d", "convolution", "cumulative_sum",
        "current_normalisation", "current_tensor_add", "giou", "interpolation", "matmul", "matmul_walk", "normalisation",
        "selective_scan", "softmax", "tensor_add", "top_k", "transpose2d")
 TRIED = ("current_matmul", "softmax")
-
-
-def instructions(launched, arrays):
-    """How many of each instruction engines and queues run; what only lets them wait for each other does not count."""
-    modules = launched.lower(*arrays).specialization.modules
-    return Counter(i.op.mnemonic for m in modules for p in streams_of_module(m, Emission())
-                   for stream in p.streams.values() for i in stream if not isinstance(i.op, Control))
 
 
 def check_placement(name):

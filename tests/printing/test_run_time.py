@@ -89,7 +89,22 @@ def beta_while(x, count):
 
 def test_a_condition_in_a_tile_is_loaded():
     text = checked(beta_while, [X, COUNT], X + 3)
-    assert "nl.while_loop(nisa.register_alloc(t" in text
+    assert "        nisa.register_load(going_2, going)\n        return going_2\n    nl.while_loop(nisa.register_alloc(1)" in text
+    assert "nl.not_equal" not in text
+
+
+@beta_nki.jit
+def slanted(x, rows):
+    out = beta_nl.ndarray((4, 2), beta_nl.float32, buffer=beta_nl.shared_hbm)
+    index = beta_nl.load(rows)
+    beta_nl.store(out, beta_nl.load(x[index, beta_nl.arange(4)[:, None] + beta_nl.arange(2)[None, :]]))
+    return out
+
+
+def test_rows_by_an_index_that_also_move_are_refused():
+    np.testing.assert_array_equal(slanted(X, ROWS), [[X[r, p], X[r, p + 1]] for p, r in enumerate(ROWS[:, 0])])
+    with pytest.raises(Unprintable, match="an index of each row beside a position that moves from row to row"):
+        printed(slanted, [X, ROWS])
 
 
 @nki.jit

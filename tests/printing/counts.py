@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Instruction counts of random kernels, and of the text that they are printed as, with the causes of differences.
+
+``python -m tests.printing.counts {beta,current} [PROGRAMS] [SEED]`` prints how many kernels are within 2%, and of
+which instructions the others have more or fewer.
+"""
+
+import os
+import random
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from nki_mlir.dialects.isa.instruction import Control
+from nki_mlir.printing.errors import Unprintable
+from nki_mlir.targets.neuron import streams_of_module
+from nki_mlir.targets.neuron.codegen.emission import Emission
+
+from ..random_programs import beta_rules, current_rules  # noqa: F401
+from ..random_programs.beta import BetaWriter
+from ..random_programs.current import CurrentWriter
+from ..random_programs.test_random_kernels import beta_kernel, current_kernel
+from ..random_programs.writer import Program
+from .reading import printed, reread
+
+GENERATIONS: dict[str, tuple[Any, Callable[[Program], Any]]] = {
+    "beta": (BetaWriter, beta_kernel), "current": (CurrentWriter, current_kernel)}
+WITHIN = 0.02
+
+
+def instructions(launched, arrays) -> Counter[str]:
+    """How many of each instruction engines and queues run; what only lets them wait for each other does not count."""
+    modules = launched.lower(*arrays).specialization.modules
+    return Counter(i.op.mnemonic for m in modules for p in streams_of_module(m, Emission())
+                   for stream in p.streams.values() for i in stream if not isinstance(i.op, Control))
+
+
+def drawn(generation: str, programs: int, seed: int) -> Iterator[tuple[Program, Any]]:
+    """Random programs of one rank, each with its launched kernel."""
+    writer, kernel_of = GENERATIONS[generation]
+    numbers = random.Random(seed)
+    for _ in range(programs):
+        program = writer(numbers.randrange).program()
+        if program.ranks == 1:
+            kernel, grid = kernel_of(program), program.grid
+            yield program, kernel[grid if len(grid) > 1 else grid[0]] if grid else kernel
+
+
+def differing(before: Counter[str], after: Counter[str]) -> str:
+    """The instructions of which there are more or fewer; empty where the counts are within bounds."""
+    if abs(before.total() - after.total()) <= WITHIN * before.total():
+        return ""
+    return " ".join(f"{name}{'+' if after[name] > before[name] else '-'}" for name in sorted(before | after)
+                    if before[name] != after[name])
+
+
+def main(generation: str, programs: int, seed: int) -> None:
+    causes: Counter[str] = Counter()
+    for program, launched in drawn(generation, programs, seed):
+        arrays = list(program.arrays.values())
+        try:
+            again = reread(printed(launched, arrays), program.grid)
+        except Unprintable as error:
+            causes[error.headline] += 1
+            continue
+        causes[differing(instructions(launched, arrays), instructions(again, arrays)) or "within 2%"] += 1
+    for cause, count in causes.most_common():
+        print(f"{count:5} {cause}")
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    with patch.dict(os.environ, NEURON_PLATFORM_TARGET_OVERRIDE="trn3"), np.errstate(all="ignore"):
+        main(sys.argv[1], *(int(a) for a in (sys.argv[2:] + ["100", "1"][len(sys.argv) - 2:])[:2]))

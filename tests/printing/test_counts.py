@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Printed kernels run the instructions of the kernels that they were printed from, and compute the same."""
+
+import os
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
+
+from ..random_programs.comparing import EXECUTORS
+from .counts import differing, drawn, instructions
+from .reading import printed, reread
+
+X = np.arange(-32, 32, dtype=np.float32).reshape(8, 8)
+
+
+@nki.jit
+def below_diagonal(x):
+    out = nl.ndarray((8, 8), nl.float32, buffer=nl.shared_hbm)
+    tile, kept = nl.load(x), nl.zeros((8, 8), nl.float32)
+    kept[...] = nl.multiply(tile, 2.0, mask=nl.arange(8)[:, None] >= nl.arange(8)[None, :])
+    nl.store(out, kept)
+    return out
+
+
+@nki.jit
+def copied_to_itself(x):
+    out = nl.ndarray((8, 8), nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    tile[...] = nl.copy(tile)
+    nl.store(out, nl.add(tile, 1.0))
+    return out
+
+
+@nki.jit
+def sum_of_programs(x):
+    out = nl.ndarray((2, 8, 8), nl.float32, buffer=nl.shared_hbm)
+    program = nl.program_id(0)
+    total = nl.all_reduce(nl.add(nl.load(x), program * 3.0), op=np.add, program_axes=0)
+    nl.store(out[program], total)
+    return out
+
+
+@pytest.mark.parametrize("kernel, expected", [(below_diagonal, np.tril(X * 2)), (copied_to_itself, X + 1)])
+def test_instructions_stay(kernel, expected):
+    again = reread(printed(kernel, [X]))
+    assert instructions(again, [X]) == instructions(kernel, [X])
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(again.on(executor)(X), expected)
+
+
+def test_two_programs_each_add():
+    launched = sum_of_programs[2]
+    again = reread(printed(launched, [X]))
+    before, after = (instructions(kernel, [X]) for kernel in (launched, again))
+    assert after["TENSOR_TENSOR"] == before["CC_ALL_REDUCE"] == 2 and not after["COPY"]
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(again.on(executor)(X), np.stack([2 * X + 3] * 2))
+
+
+@pytest.mark.fuzz
+@pytest.mark.filterwarnings("ignore")
+def test_random_kernels_keep_their_counts():
+    with patch.dict(os.environ, NEURON_PLATFORM_TARGET_OVERRIDE="trn3"), np.errstate(all="ignore"):
+        far = []
+        for program, launched in drawn("current", 40, seed=1):
+            arrays = list(program.arrays.values())
+            again = reread(printed(launched, arrays), program.grid)
+            if found := differing(instructions(launched, arrays), instructions(again, arrays)):
+                far.append(found)
+    assert len(far) <= 4, far
