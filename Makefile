@@ -49,7 +49,7 @@ bench: setup
 fuzz: setup
 	HYPOTHESIS_PROFILE=fuzz NKI_MLIR_FUZZ_SEED=$${NKI_MLIR_FUZZ_SEED:-$$(date +%s)} $(BIN)/python -m pytest -vv -n $(JOBS) \
 		-m fuzz tests
-	$(BIN)/python -m tests.fuzzing.campaign --seconds $${NKI_MLIR_FUZZ_SECONDS:-300}
+	$(BIN)/python -m tests.fuzzing.campaign --jobs $(JOBS) --seconds $${NKI_MLIR_FUZZ_SECONDS:-300}
 
 # 1,000 random changes of right kernels: each is refused by nki-score, or right by the evaluator of tests/oracle.
 mutants: setup

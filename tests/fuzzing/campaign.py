@@ -1,24 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Gives each entry random inputs for a while: each ends as a result or an error of ours, in bounded time and memory.
 
-``python -m tests.fuzzing.campaign [--seconds N] [--only ENTRY] [--seed N]`` prints a table: inputs tried, accepted (read
-and verified), executed, and rules that refused others. Inputs run in children of this process, so that one that ends its
-process is told as well. What failed, and the first input that each rule refused or each operation ran on, is kept in
-``.fuzz/ENTRY``; an input is its entry, seed and number, and comes again with ``--seed`` and ``--first``.
+``python -m tests.fuzzing.campaign [--seconds N] [--only ENTRY] [--seed N] [--jobs N]`` prints a table: inputs tried,
+accepted (read and verified), executed, and rules that refused others. Inputs run in children of this process, so that
+one that ends its process is told as well. What failed, and the first input that each rule refused or each operation ran
+on, is kept in ``.fuzz/ENTRY``; an input is its entry, seed and number, and comes again with ``--seed`` and ``--first``.
 """
 
 import argparse
 import gc
+import io
 import os
 import pickle
 import random
 import resource
+import subprocess
 import sys
 import time
 import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -195,9 +199,11 @@ def keep(entry: str, name: str, content: object) -> None:
 
 def campaign(entry: str, seed: int, seconds: float, first: int, folder: Path) -> Tally:
     tally, end, number = Tally(), time.monotonic() + seconds, first
+    folder.mkdir(parents=True, exist_ok=True)
     for earlier in range(WARM):                 # what all children need is computed before they are forked
         drawn(entry, seed, earlier)
-    outcome(entry, drawn(entry, seed, 0), folder)
+    with redirect_stdout(io.StringIO()):        # of kernels that print
+        outcome(entry, drawn(entry, seed, 0), folder)
     gc.collect()
     gc.freeze()                                 # and is theirs: their collector need not look at it
     while time.monotonic() < end:
@@ -219,15 +225,21 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="for each entry")
     parser.add_argument("--only", choices=ENTRIES, action="append", help="an entry, repeated; all otherwise")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("NKI_MLIR_FUZZ_SEED", time.time())))
+    parser.add_argument("--jobs", type=int, default=1, help="entries at the same time, each in a process and with a table")
     parser.add_argument("--first", type=int, default=0, help="the number of the first input")
     options = parser.parse_args()
+    if options.jobs > 1:
+        common = ["--seconds", str(options.seconds), "--seed", str(options.seed), "--first", str(options.first)]
+        with ThreadPoolExecutor(options.jobs) as pool:
+            return max(pool.map(lambda entry: subprocess.run(
+                [sys.executable, "-m", "tests.fuzzing.campaign", "--only", entry, *common]).returncode,
+                options.only or ENTRIES))
     table = Table("entry", "tried", "accepted", "executed", "rules", "failed", "a second of the processor",
                   title=f"seed {options.seed}")
     failures = []
-    KEPT.mkdir(exist_ok=True)
     for entry in options.only or ENTRIES:
         started = resource.getrusage(resource.RUSAGE_CHILDREN)
-        tally = campaign(entry, options.seed, options.seconds, options.first, KEPT)
+        tally = campaign(entry, options.seed, options.seconds, options.first, KEPT / entry)
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         taken = ended.ru_utime - started.ru_utime + ended.ru_stime - started.ru_stime
         share = tally.accepted / max(1, tally.tried)
