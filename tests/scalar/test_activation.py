@@ -113,3 +113,9 @@ def test_names_of_the_assembly() -> None:
     assert ACTIVATIONS["gelu_apprx_sigmoid_dx"].asm == "gelu_apprx_sigmoid_dx"
     composed = {f.name for f in ACTIVATIONS.values() if not f.native}
     assert composed == {"floor", "ceil", "trunc", "negative", "sin_reduced", "cos", "tan"}
+
+
+def test_functions_without_a_range__are_good_everywhere():
+    bounded = {name for name, function in ACTIVATIONS.items() if function.is_bounded}
+    assert {"sin", "sqrt"} <= bounded and not {"relu", "identity", "square"} & bounded
+    assert bounded == {name for name, f in ACTIVATIONS.items() if not f.in_range(np.array([-np.inf, np.inf])).all()}

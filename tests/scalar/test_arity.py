@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Functions take as many operands as they say: modules are refused by that number."""
+"""Functions take as many operands as they say, by which modules are refused, and have the profiler's names."""
 
 import inspect
 
@@ -28,3 +28,7 @@ def test_operators__take_the_operands_that_they_say(function):
 def test_activations__take_one_operand(function):
     assert function.arity == operands_of(function.expand, 1) == 1
     assert function.numpy(np.full(2, 0.5, np.float32)).shape == (2,)
+
+
+def test_activations__have_the_names_of_the_profiler():
+    assert {a.name: a.asm for a in ACTIVATIONS.values() if a.asm != a.name} == {"identity": "copy"}
