@@ -30,13 +30,14 @@ from nki_mlir.dialects.nki.movement import (
 )
 from nki_mlir.dialects.nki.reduction import ReduceOp
 from nki_mlir.dialects.op import Elementwise, Op, changed
+from nki_mlir.dialects.target_rules import starts_legally
 from nki_mlir.dialects.verification import verify
 from nki_mlir.language.current.instruction import ACTIVATION_FUNCTIONS
 from nki_mlir.machine import Machine
 from nki_mlir.printing.addresses import write_run_time_copy
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
-from nki_mlir.printing.masked import call, is_backwards, placed
+from nki_mlir.printing.masked import call, is_backwards, placed, put_rows, take_rows
 from nki_mlir.printing.statements import column, number_text, operator_text, with_repeats, write_instruction
 from nki_mlir.printing.tile_text import dtype_text, shape_text
 from nki_mlir.scalar.alu import ALU
@@ -148,7 +149,10 @@ def _to_sbuf(text: KernelText, op: Op, tile: Tile) -> Tile:
         return tile
     text.use(tile.handle)
     staged = text.temporary(tile.shape, tile.dtype, SBUF)
-    call(text, op, "tensor_copy", staged, tile)
+    if starts_legally(text.machine, tile):
+        call(text, op, "tensor_copy", staged, tile)
+    else:
+        take_rows(text, op, staged, tile)
     return staged
 
 
@@ -202,7 +206,10 @@ def _move(text: KernelText, op: Copying) -> None:
         text.use(op.dst.handle)
         staged = text.temporary(op.dst.shape, op.dst.dtype, SBUF)
         call(text, op, "dma_copy", staged, source)
-        call(text, op, "tensor_copy", op.dst, staged)
+        if starts_legally(text.machine, op.dst):
+            call(text, op, "tensor_copy", op.dst, staged)
+        else:
+            put_rows(text, op, op.dst, staged)
     else:
         call(text, op, "dma_copy", op.dst, source)
 

@@ -193,6 +193,24 @@ def test_one_row_is_not_backwards():
 
 
 @beta_nki.jit
+def columns_backwards_of_some_rows(x):
+    out = beta_nl.ndarray((8, 8), beta_nl.float32, buffer=beta_nl.shared_hbm)
+    p, f = beta_nl.mgrid[0:3, 0:8]
+    rows, kept = beta_nl.load(x[0:16, 0:8]), beta_nl.zeros((16, 8), beta_nl.float32)
+    kept[5 + p, 7 - f] = beta_nl.load(x[p, f])
+    beta_nl.store(out[p, 7 - f], beta_nl.copy(rows[9 + p, f]))
+    beta_nl.store(out[3 + p, 7 - f], rows[9 + p, f])
+    beta_nl.store(out[6:8, 0:8], kept[6:8, 0:8])
+    return out
+
+
+def test_rows_where_no_engine_begins_are_backwards():
+    expected = np.concatenate([X[9:12, ::-1], X[9:12, ::-1], X[1:3, ::-1]])
+    np.testing.assert_array_equal(columns_backwards_of_some_rows(X), expected)
+    checked(columns_backwards_of_some_rows, [X], expected, EXECUTORS)
+
+
+@beta_nki.jit
 def reducing(x):
     out = beta_nl.ndarray((2, 3, 8, 8), beta_nl.float32, buffer=beta_nl.shared_hbm)
     i, j = beta_nl.program_id(0), beta_nl.program_id(1)
