@@ -21,10 +21,12 @@ from nki_mlir.cli.command import (
     add_plugins,
     command_line,
     exit_status,
+    fail,
     is_kernel,
     load_plugins,
     of_plugins,
 )
+from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.passes import packages
 from nki_mlir.passes.pipeline_text import split_pipeline
 from nki_mlir.targets.cpu.pipeline import NAMES as CPU_PASSES
@@ -175,13 +177,21 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def other_passes(arguments: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
-    """What is no option of ours but a pass of MLIR: all that the bindings have are options."""
+    """What is no option of ours but a pass of MLIR: all that the bindings have are options.
+
+    A plugin's pass that is in a file of another name is no option: the command ends with that error.
+    """
     known = [option for action in parser._actions for option in action.option_strings]
     names = [text[2:].partition("=")[0] for text in arguments if re.match(r"--[a-z]", text)]
     unknown = [name for name in dict.fromkeys(names) if not any(option.startswith(f"--{name}") for option in known)]
     if not unknown:
         return []
-    from nki_mlir.passes.pass_manager import is_upstream_pass  # start-up: loads MLIR
+    from nki_mlir.passes.pass_manager import check_plugin_files, is_upstream_pass  # start-up: loads MLIR
+    try:
+        for name in unknown:
+            check_plugin_files(name)
+    except NkiMlirError as error:
+        sys.exit(fail(error))
     return [name for name in unknown if is_upstream_pass(name)]
 
 

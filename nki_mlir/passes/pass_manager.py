@@ -41,7 +41,7 @@ class Pass:
     """Base of all passes. Subclasses give ``run(module)`` and state the level they read and the one they write.
 
     ``reads`` and ``writes`` are names of ``Level``; None: any level, unchanged. Options are annotated class attributes
-    of type bool, int or str.
+    of type bool, int, float or str.
     """
 
     name: ClassVar[str] = ""
@@ -127,6 +127,8 @@ def _option(name: str, key: str, text: str, kind: object) -> object:
     try:
         if kind in (bool, "bool"):
             return {"": True, "true": True, "1": True, "false": False, "0": False}[text]
+        if kind in (float, "float"):
+            return float(text)
         return int(text) if kind in (int, "int") else text
     except (KeyError, ValueError):
         raise BadOption(what=f"option '{key}' of pass '{name}' cannot be '{text}'", options=key) from None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nki_mlir import extensions, plugin
+from nki_mlir.cli.opt import parse_options
 from nki_mlir.dialects import catalogue, mlir_ops
 from nki_mlir.dialects.op import REGISTRY
 from nki_mlir.extensions import BrokenPlugin, Extension, PluginVersion, SameName
@@ -156,9 +157,13 @@ def test_the_pass_of_the_document__runs(package):
         module = plugin.ir.Module.parse("func.func @kernel() { return }")
         plugin.run_passes(module, [pass_named("example-count-clamps", "widest=2")])
         assert str(module.body.operations[0].attributes["example.clamps"]) == '"0, 0 wide"'
+    widest = pass_named("example-count-clamps", "widest=2").widest
+    assert widest == 2.0 and type(widest) is float
+    with pytest.raises(BadOption, match="option 'widest' of pass 'example-count-clamps' cannot be 'wide'"):
+        pass_named("example-count-clamps", "widest=wide")
 
 
-def test_a_pass_in_a_file_of_another_name__is_refused(package):
+def test_a_pass_in_a_file_of_another_name__is_refused(package, capsys):
     package("p_misplaced", {"passes/__init__.py": "", "passes/merging.py":
             'from nki_mlir.plugin import Pass\n\nclass Merge(Pass, name="p-merge"):\n    pass\n'},
             ("passes", "p", "passes"))
@@ -166,6 +171,9 @@ def test_a_pass_in_a_file_of_another_name__is_refused(package):
         with pytest.raises(BrokenPlugin, match=r"pass 'p-merge' of plugin p_misplaced cannot be loaded: it is in "
                                                r"merging\.py, and a pass is found by its file, p_merge\.py"):
             listed()
+    with pytest.raises(SystemExit, match=r"^1$"):
+        parse_options(["--p-merge", "-"])
+    assert "pass 'p-merge' of plugin p_misplaced cannot be loaded: it is in merging.py" in capsys.readouterr().err
     assert pass_named("verify-target").name == "verify-target"
 
 
