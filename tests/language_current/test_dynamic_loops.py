@@ -56,7 +56,7 @@ def test_dynamic_range(on):
 
 def test_while_loop(on):
     def kernel(start):
-        out = nl.ndarray((1, 2), nl.int32, buffer=nl.shared_hbm)
+        out = nl.ndarray((1, 3), nl.int32, buffer=nl.shared_hbm)
         left, total = nl.load(start), nl.zeros((1, 1), nl.int32)
         condition = nisa.register_alloc()
         nisa.register_load(condition, left)
@@ -69,10 +69,13 @@ def test_while_loop(on):
         nl.while_loop(condition, body)
         nl.store(out[:, 0:1], total)
         nl.store(out[:, 1:2], left)
+        before = nl.ndarray((1, 1), nl.int32)
+        nisa.register_store(before, condition)              # the body's register is another one
+        nl.store(out[:, 2:3], before)
         return out
     for count in (0, 4):
         made = run(on, kernel, np.array([[count]], np.int32))
-        assert made.tolist() == [[count * (count + 1) // 2, 0]]
+        assert made.tolist() == [[count * (count + 1) // 2, 0, count]]
 
 
 def test_loops_in_loops(on):

@@ -2240,11 +2240,11 @@ def where(condition, x, y, dtype=None) -> Any:
 
 
 def while_loop(init, body_fun) -> Any:
-    """``r = init; while r != 0: r = body_fun(r)`` with registers.
+    """``r = init; while r != 0: r = body_fun(r)``, where ``r`` is a new register: ``init`` keeps its number.
 
     Arguments:
-        init: a register: 0 runs no iteration
-        body_fun: a function; takes the register, and returns the next one
+        init: a register: 0 runs no iteration; it keeps its number
+        body_fun: a function; takes the loop's register, and returns the next one
 
     Result:
         None. body_fun has run until it returned a register that holds 0.

@@ -190,7 +190,7 @@ def fori_loop(lower: object, upper: Any, body_fun: Any, step: Any) -> None:
 
 @reported
 def while_loop(init: object, body_fun: Callable[[VirtualRegister], object]) -> None:
-    """``r = init; while r != 0: r = body_fun(r)`` with registers."""
+    """``r = init; while r != 0: r = body_fun(r)``, where ``r`` is a new register: ``init`` keeps its number."""
     require(isinstance(init, VirtualRegister), f"while_loop init: expecting 'register', got '{type(init).__name__}'",
             fix="make one with nisa.register_alloc")
     builder: Any = active("nl.while_loop")

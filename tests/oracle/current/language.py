@@ -18,7 +18,7 @@ from ..memory import HBM, PSUM, SBUF, Storage, allocate
 from ..program import current
 from . import elementwise, generators, search, transfers
 from .operands import moved
-from .registers import VirtualRegister, require
+from .registers import VirtualRegister, register_alloc, require
 from .tensor import NkiTensor, Window
 
 
@@ -226,7 +226,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[VirtualRegister], None
 
 
 def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], VirtualRegister]) -> None:
-    register = init
+    register = register_alloc(init)
     while int(register) != 0:
         register = body_fun(register)
 
