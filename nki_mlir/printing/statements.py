@@ -4,12 +4,15 @@
 import math
 
 from nki_mlir.dialects.access import SBUF, Tile
+from nki_mlir.dialects.nisa.elementwise import TensorCopyPredicatedOp
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Elementwise, Op, changed
 from nki_mlir.language.current import language
+from nki_mlir.language.current.instruction import ACTIVATION_FUNCTIONS
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.instruction_forms import ENUMS, OPERATORS, PrintedCall, form_of
 from nki_mlir.printing.kernel_text import KernelText
+from nki_mlir.printing.masked import is_backwards
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32
 
@@ -77,6 +80,7 @@ def write_instruction(text: KernelText, op: Op) -> None:
         raise Unprintable(what="a value in the registers of an engine", fix="begin the sum with its own command")
     text.started.update(tile.handle for f, tile in op.operands() if f.name in REGISTERS)
     arguments = [f"{p}={value}" for p in form.parameters if (value := _argument(text, op, form, p, load)) is not None]
+    check_taken(op)
     if form.function == "dma_copy" and op.engine != "unknown":
         arguments = [a for a in arguments if not a.startswith("engine=")]
         arguments += _trigger(op)
@@ -85,6 +89,20 @@ def write_instruction(text: KernelText, op: Op) -> None:
     if text.placement is not None and not named:
         text.placement.engines[f"nisa.{form.function}"] += 1
     text.write(f"nisa.{form.function}({', '.join(arguments)})")
+
+
+def check_taken(op: Op) -> None:
+    """Raise where the op class takes more than the function of the language. Without a placement, several instructions
+    are printed for these."""
+    what, fn = "", getattr(op, "fn", None)
+    if type(op).name == "dma_copy" and any(is_backwards(tile) for _, tile in op.operands()):
+        what = "a transfer that steps backwards"
+    elif fn is not None and "fn" in type(op).attributes and fn not in ACTIVATION_FUNCTIONS:
+        what = f"the activation '{fn}'"
+    elif isinstance(op, TensorCopyPredicatedOp) and op.src is not None and op.src.dtype is not op.dst.dtype:
+        what = f"a predicated copy from {op.src.dtype} to {op.dst.dtype}"
+    if what:
+        raise Unprintable(what=f"{what} in one instruction", fix="print it from the 'nki' level, without placement")
 
 
 def _trigger(op: Op) -> list[str]:
@@ -100,6 +118,11 @@ def _trigger(op: Op) -> list[str]:
 
 def adapted(op: Op) -> Op:
     """The operation with what its function takes in place of what the class has."""
+    if type(op).name == "tensor_reduce" and not op.axes:                                     # type: ignore[attr-defined]
+        of_one = [axis for axis, extent in enumerate(op.src.shape) if axis and extent == 1]  # type: ignore[attr-defined]
+        if not of_one:
+            raise Unprintable(what="a reduction over no axis", fix="copy the tile")
+        return changed(op, lambda tile: tile, axes=(of_one[-1],))
     if type(op).name == "memset" and op.dst.dtype.is_integer and math.isfinite(op.value):    # type: ignore[attr-defined]
         return changed(op, lambda tile: tile, value=round(op.value))                         # type: ignore[attr-defined]
     return op

@@ -4,6 +4,8 @@
 import numpy as np
 import pytest
 
+from nki_mlir.language.beta import language as beta_language
+from nki_mlir.language.beta import nki as beta
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
@@ -68,4 +70,42 @@ def test_engines_and_addresses_are_in_the_text():
 def test_several_cores_are_refused():
     modules = scaled[2].lower(np.ones((256, 64), np.float32)).specialization.modules
     with pytest.raises(Unprintable, match="the placement of programs on several cores cannot be printed"):
+        kernel_text(modules, keep_placement=True)
+
+
+@beta.jit
+def summed_column(x):
+    out = beta_language.ndarray((7, 1), dtype=x.dtype, buffer=beta_language.shared_hbm)
+    tile = beta_language.load(x)
+    beta_language.store(out, beta_language.add(beta_language.sum(tile[:, 1:2], axis=1, keepdims=True), 1.0))
+    return out
+
+
+@beta.jit
+def upside_down(x):
+    rows, columns = beta_language.mgrid[0:16, 0:6]
+    out = beta_language.ndarray((16, 6), dtype=x.dtype, buffer=beta_language.shared_hbm)
+    beta_language.store(out, beta_language.load(x[rows, 5 - columns]))
+    return out
+
+
+def test_a_reduction_of_one_column_names_its_axis():
+    x = np.arange(14, dtype=np.float32).reshape(7, 2)
+    text = kernel_text(summed_column.lower(x).specialization.modules, comments=False, keep_placement=True)
+    assert "axis=[1]" in text
+    np.testing.assert_array_equal(reread(text).on("interpreter")(x), x[:, 1:2] + 1)
+
+
+@beta.jit
+def rounded_down(x):
+    out = beta_language.ndarray(x.shape, dtype=x.dtype, buffer=beta_language.shared_hbm)
+    beta_language.store(out, beta_language.floor(beta_language.load(x)))
+    return out
+
+
+@pytest.mark.parametrize("kernel, what", [
+    (upside_down, "a transfer that steps backwards"), (rounded_down, "the activation 'floor'")])
+def test_what_one_call_cannot_say_is_refused(kernel, what):
+    modules = kernel.lower(np.zeros((16, 6), np.float32)).specialization.modules
+    with pytest.raises(Unprintable, match=f"{what} in one instruction cannot be printed"):
         kernel_text(modules, keep_placement=True)
