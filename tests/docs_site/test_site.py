@@ -13,6 +13,7 @@ import pytest
 
 from tools.docs_site import cells, links, plots, reference
 from tools.docs_site.build import ROOT, assemble
+from tools.docs_site.long_pages import MOST_HEIGHT, height, in_parts
 from tools.docs_site.pictures import PICTURES
 
 FRAMEWORKS = ("jax", "torch")
@@ -82,12 +83,23 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_reference__has_every_function_with_what_its_example_gave(sources: Path) -> None:
-    page = (sources / "reference/current/nisa/elementwise.md").read_text()
+    page = "".join(f.read_text() for f in (sources / "reference/current/nisa").glob("elementwise*.md"))
     entry = page.partition("## `nisa.tensor_tensor`")[2].partition("\n(")[0]
     assert all(f"**{part}.**" in entry for part in ("Engine", "Cost", "Errors", "Example"))
     assert re.search(r"after: float32\[\d+, \d+\], its first elements\n\[\[-?\d", entry)
     for name in ("matmul", "softmax", "load"):
         assert any(f"## `nl.{name}`" in f.read_text() for f in (sources / "reference/current/nl").glob("*.md"))
+
+
+def test_reference__has_no_page_that_is_too_high(sources: Path) -> None:
+    heights = {f.name: height(f.read_text()) for f in (sources / "reference").rglob("*.md")}
+    assert max(heights.values()) < 1.2 * MOST_HEIGHT, heights
+    head, first, second = "# Things\n\nAll of them.\n\n", "(a-1)=\n## `one`\n" + "x\n" * 500, "## `two`\n" + "y\n" * 500
+    assert in_parts("folder/things", head + first) == {"folder/things": head + first}
+    assert in_parts("folder/things", head + first + second) == {
+        "folder/things": "# Things\n\nAll of them.\n\nMore of them:\n\n- [Things: `two`](things-2.md)\n\n"
+                         "```{toctree}\n:hidden:\n\nthings-2\n```\n\n" + first,
+        "folder/things-2": "# Things: `two`\n\n" + second}
 
 
 def test_pages__are_in_a_table_of_contents(sources: Path) -> None:

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from tools.docs_site import cells, links, reference
+from tools.docs_site.long_pages import in_parts
 from tools.docs_site.markdown import code
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,11 +75,11 @@ def assemble(folder: Path, execute: bool = True) -> None:
         elif file.suffix == ".png":
             shutil.copy(file, folder / "documents")
     (folder / "documents" / "changes.md").write_text((ROOT / "CHANGELOG.md").read_text())
-    for name, text in reference.pages().items():
+    coverage = in_parts("coverage", document((ROOT / "docs" / "coverage.md").read_text()))
+    for name, text in {**reference.pages(), **coverage}.items():
         file = folder / "reference" / f"{name}.md"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    (folder / "reference" / "coverage.md").write_text(document((ROOT / "docs" / "coverage.md").read_text()))
     for file in cells.pages():
         text = with_download(file, file.read_text())
         (folder / file.relative_to(cells.SOURCES)).write_text(executed(text) if execute else quoted(text))

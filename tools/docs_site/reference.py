@@ -20,6 +20,7 @@ from tests.test_public_docstrings import MODULES
 from tools import error_reference, export_dialects, op_reference
 from tools.docs_site.groups import GROUPS, WRITTEN, names
 from tools.docs_site.language_examples import output
+from tools.docs_site.long_pages import in_parts
 from tools.docs_site.markdown import code, entry, prose, sections, signature
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -287,4 +288,5 @@ def index() -> str:
 
 def pages() -> Pages:
     """Every page of the reference, by its place without suffix."""
-    return {"index": index(), **language(), **modules(), **commands(), **passes(), **dialects(), **errors()}
+    found = {"index": index(), **language(), **modules(), **commands(), **passes(), **dialects(), **errors()}
+    return {part: text for name, page_text in found.items() for part, text in in_parts(name, page_text).items()}

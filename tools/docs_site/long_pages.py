@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Long pages of the reference in several parts, so that none is higher than a reader scrolls through.
+
+Parts begin at headings of the second level. The first one keeps the place of the page and leads to the others.
+"""
+
+import re
+from math import ceil
+
+MOST_HEIGHT = 13_000            # pixels of a part, in a window 1,280 wide
+LINE, ROW = 21, 48              # pixels of a line of text or code, of a row of a table
+# A heading, with the target of links in front of it.
+BEFORE_SECTION = re.compile(r"^(?=\([\w-]+\)=\n## )|(?<!\)=\n)^(?=## )", re.MULTILINE)
+
+
+def height(text: str) -> int:
+    """What a text takes on the page, roughly."""
+    return sum(ROW if line.startswith("|") else LINE for line in text.splitlines())
+
+
+def in_parts(name: str, text: str) -> dict[str, str]:
+    """The pages that take the place of one, by their names; the page itself where it is short."""
+    if height(text) <= MOST_HEIGHT:
+        return {name: text}
+    head, *sections = BEFORE_SECTION.split(text)
+    count = ceil(height(text) / MOST_HEIGHT)
+    parts: list[list[str]] = [[]]
+    for section in sections:
+        if parts[-1] and height("".join(parts[-1])) + height(section) / 2 > (height(text) - height(head)) / count:
+            parts.append([])
+        parts[-1].append(section)
+    title, _, introduction = head.partition("\n")
+    stem = name.rpartition("/")[2]
+    names = [f"{stem}-{number}" for number in range(2, len(parts) + 1)]
+    titles = [f"{title[2:]}: {_heading(part[0])} to {_heading(part[-1])}" if len(part) > 1 else
+              f"{title[2:]}: {_heading(part[0])}" for part in parts]
+    others = "\n".join(f"- [{of_part}]({other}.md)" for of_part, other in zip(titles[1:], names))
+    toctree = "\n".join(["```{toctree}", ":hidden:", "", *names, "```"])
+    first = f"{title}\n{introduction.rstrip()}\n\nMore of them:\n\n{others}\n\n{toctree}\n\n{''.join(parts[0])}"
+    pages = {name: first}
+    for other, of_part, part in zip(names, titles[1:], parts[1:]):
+        pages[name.removesuffix(stem) + other] = f"# {of_part}\n\n{''.join(part)}"
+    return pages
+
+
+def _heading(section: str) -> str:
+    found = re.search(r"^## (.+)$", section, re.MULTILINE)
+    assert found is not None
+    return found[1]
