@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --move-psum-results %s | FileCheck %s
+// RUN: nki-opt --move-psum-results="percent=50" %s | FileCheck %s --check-prefix=FREE
 
 !tile = memref<128x2048xf32, "sbuf">
 !half = memref<128x2048xf32, "psum">
@@ -40,13 +41,20 @@ func.func @full() {
   return
 }
 
-// What fits stays as it is.
+// What fits stays as it is, where no part of PSUM is to stay free.
 // CHECK-LABEL: func.func @fits(
 // CHECK:         "nisa.nc_matmul"(%[[A:.*]], %[[T:.*]], %[[T]])
 // CHECK-NEXT:    "nisa.nc_matmul"(%[[B:.*]], %[[T]], %[[T]])
 // CHECK-NEXT:    "nisa.tensor_reduce"(%{{.*}}, %[[A]])
 // CHECK-NEXT:    "nisa.tensor_reduce"(%{{.*}}, %[[B]])
 // CHECK-NEXT:    return
+// FREE-LABEL: func.func @fits(
+// FREE:         "nisa.nc_matmul"(%[[A:.*]], %[[T:.*]], %[[T]])
+// FREE-NEXT:    "nisa.tensor_copy"(%[[THERE:.*]], %[[A]])
+// FREE-NEXT:    "nisa.nc_matmul"(%[[B:.*]], %[[T]], %[[T]])
+// FREE-NEXT:    "nisa.tensor_reduce"(%{{.*}}, %[[THERE]])
+// FREE-NEXT:    "nisa.tensor_reduce"(%{{.*}}, %[[B]])
+// FREE-NEXT:    return
 func.func @fits() {
   %t = memref.alloc() : !tile
   %r = memref.alloc() : !row

@@ -68,7 +68,7 @@ class Observation:
 
 WRITTEN_OUT = 400_000           # instructions: published profiles show static loops written out
 FOR_VALUES = 1_000              # instructions: to run one takes a fraction of the time that it takes to make one
-OPTIMIZATIONS = "fuse", "reorder", "engines", "issuers", "loads"
+OPTIMIZATIONS = "fuse", "reorder", "engines", "issuers", "loads", "evict"
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ class Emission:
     engines: bool = True        # instructions for which the kernel names no engine go to any that has them
     issuers: bool = True        # transfers for which it names none are triggered by any engine that can
     loads: bool = True          # data that stays unchanged is loaded once where memory allows
+    evict: bool = True          # results leave PSUM where products would wait for its banks
     spill: bool = True          # tiles that do not fit leave SBUF and PSUM; else they are an error
     vendor: bool = False        # engines are chosen as the vendor's compiler evidently does
     level: int = 1
@@ -91,12 +92,13 @@ class Emission:
     def as_written(cls, level: int = 1) -> "Emission":
         """As the vendor's compiler evidently treats a kernel: its own loads, engines and order of loops stay, and loops
         are written out."""
-        return cls(unroll_limit=WRITTEN_OUT, fuse=False, loads=False, vendor=True, level=level)
+        return cls(unroll_limit=WRITTEN_OUT, fuse=False, loads=False, evict=False, vendor=True, level=level)
 
     @classmethod
     def in_program_order(cls) -> "Emission":
         """Program order, written out, on each instruction's first engine: what optimizations are compared with."""
-        return cls(unroll_limit=UNROLL_LIMIT, fuse=False, reorder=False, engines=False, issuers=False, loads=False)
+        return cls(unroll_limit=UNROLL_LIMIT, fuse=False, reorder=False, engines=False, issuers=False, loads=False,
+                   evict=False)
 
     @classmethod
     def of_loops(cls) -> "Emission":
@@ -147,7 +149,7 @@ def emit_code(code: Code, options: Emission) -> Program:
             return program
         return observed(code, candidate, None, choice(), options.observation)
     candidate, arrangement, program = fastest(code, choice(), options.unroll_limit, options.level, options.loads,
-                                              options.spill)
+                                              options.spill, options.evict)
     if options.observation.observer is None:
         return program
     return observed(code, candidate, arrangement, choice(), options.observation)

@@ -20,7 +20,7 @@ from nki_mlir.dialects.isa.program import Program
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate, check_banks
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.list_scheduler import Order
-from nki_mlir.targets.neuron.codegen.move_psum_results import move_psum_results
+from nki_mlir.targets.neuron.codegen.move_psum_results import held_at_peak, move_psum_results
 from nki_mlir.targets.neuron.codegen.records import Block, Branch, Code, Loop, While, nodes_in
 from nki_mlir.targets.neuron.codegen.reuse_loads import reuse_loads
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement, Schedules
@@ -41,12 +41,14 @@ ORDERED = 12_000                # steps that are put in order at level 1, in all
 TWO = 2
 GOOD = 1.03                     # an order may be worse than the best by so much to be timed
 NEARLY = 1.01                   # what an order says of its time is off by so much
-HOPELESS = 1.1                  # where TWO orders are worse than a program by so much, others are not tried
+HOPELESS = 1.1                  # where TWO orders, or a candidate, are worse than a program by so much, others are left
 NEAR = {1: 1.02, 3: 1.0}        # times the bound of the busiest engine: nothing better is looked for, by level
 TIMED = {1: 4, 3: 6}            # orders that are timed beside program order, by level
 STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of code that is written out, by level
 SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit
 ROOM = 20                       # percent of SBUF besides that an order may fill with what it loads early
+FREE_BANKS = 50                 # percent of PSUM that results may fill where products wait for its banks
+WAITS = 1.1                     # times the bound: a program that takes longer may be one whose products wait for banks
 BODIES = BODY, 4 * BODY         # instructions of loops' bodies that are candidates
 WINDOW = 1_500                  # instructions on which program order is timed
 EXECUTED = 1_000_000            # instructions of a program that is timed to its end
@@ -56,12 +58,13 @@ FULL = "on-chip memory is nearly full: instructions stay in program order"
 class Candidate(NamedTuple):
     """How loops are written out: the largest stay above ``limit`` instructions, with bodies of about ``body``.
     ``loads``: repeated loads are dropped. ``memory``: percent of SBUF that tiles may fill before others leave it; 0:
-    none leaves it."""
+    none leaves it. ``results``: percent of PSUM that results may fill before others leave it."""
 
     limit: int
     body: int
     loads: bool = False
     memory: int = 0
+    results: int = 100
 
 
 def run_step(_name: str, _code: Code, run: Callable[[], Any]) -> Any:
@@ -77,7 +80,7 @@ class Prepared:
         step("split-blocks", self.code, lambda: split_blocks(self.code))
         step("sink-constants", self.code, lambda: sink_constants(self.code))
         self.dropped: int = step("reuse-loads", self.code, lambda: reuse_loads(self.code) if candidate.loads else 0)
-        step("move-psum-results", self.code, lambda: move_psum_results(self.code))
+        step("move-psum-results", self.code, lambda: move_psum_results(self.code, candidate.results))
         if candidate.memory:
             step("spill-tiles", self.code, lambda: spill_tiles(self.code, candidate.memory))
         self.schedules = Schedules(self.code, choice)
@@ -148,48 +151,81 @@ class Fastest(NamedTuple):
     program: Program
 
 
+class TimedCandidates:
+    """The programs that were timed, with how long each takes. ``evicts``: results may leave PSUM though all fit."""
+
+    def __init__(self, code: Code, choice: EngineChoice, level: int, evicts: bool) -> None:
+        self.code, self.choice, self.level, self.evicts = code, choice, level, evicts
+        self.timed: list[tuple[float, Fastest]] = []
+        self.crowded: dict[Candidate, float] = {}       # those whose products may wait for banks, with their bound
+
+    def known(self) -> float:
+        return min((ns for ns, _ in self.timed), default=inf)
+
+    def best(self) -> tuple[float, Fastest]:
+        return min(self.timed, key=lambda one: one[0])
+
+    def time(self, candidate: Candidate) -> Prepared:
+        """Time the programs of a candidate that may be the fastest."""
+        prepared = Prepared(self.code, candidate, self.choice)
+        if self.evicts and candidate.results == 100 and held_at_peak(prepared.code, FREE_BANKS):
+            self.crowded[candidate] = prepared.schedules.bound()
+        for arrangement, program in prepared.programs(self.level, self.known):
+            end = end_of(program)
+            self.timed.append((end if end < inf else arrangement.ns, Fastest(candidate, arrangement, program)))
+        return prepared
+
+    def with_free_banks(self) -> list[Candidate]:
+        """The next good candidate, with fewer results in PSUM, where that may be what its engines wait for."""
+        crowded = {candidate: min((ns for ns, one in self.timed if one.candidate == candidate), default=inf)
+                   for candidate in self.crowded}
+        good = min((ns for ns, one in self.timed if one.candidate.results == 100), default=inf) * HOPELESS
+        for candidate in sorted(crowded, key=crowded.__getitem__):
+            if self.known() > self.crowded.pop(candidate) * WAITS and crowded[candidate] <= good:
+                return [candidate._replace(results=FREE_BANKS)]
+        return []
+
+
 def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, loads: bool = True,
-            spill: bool = True) -> Fastest:
+            spill: bool = True, evict: bool = True) -> Fastest:
     """The fastest program, and what it was made of. ``limit``: of what loops are written out to, None: what is faster;
-    ``loads``: repeated loads may be dropped; ``spill``: tiles that do not fit may leave on-chip memory.
+    ``loads``: repeated loads may be dropped; ``spill``: tiles that do not fit may leave on-chip memory; ``evict``:
+    results may leave PSUM though all fit.
 
     Raises the error of program order where none has a program.
     """
-    timed: list[tuple[float, Fastest]] = []
+    search = TimedCandidates(whole, choice, level, evict)
     failed: NkiMlirError | None = None
     several = candidates(whole, limit, level)
     waiting = [candidate._replace(loads=loads) for candidate in reversed(several)]
     full: list[Candidate] = []
-    while waiting or (full and not timed):
+    while waiting or (full and not search.timed):
         if not waiting:                             # no order has room for all tiles
             waiting, full = spilling(full, limit), []
         candidate = waiting.pop()
         try:
-            prepared = Prepared(whole, candidate, choice)
-            if prepared.dropped:                    # with its own loads it may be faster: it needs less memory
+            if search.time(candidate).dropped:      # with its own loads it may be faster: it needs less memory
                 waiting.append(candidate._replace(loads=False))
-            for arrangement, program in prepared.programs(level, lambda: min((ns for ns, _ in timed), default=inf)):
-                end = end_of(program)
-                timed.append((end if end < inf else arrangement.ns, Fastest(candidate, arrangement, program)))
         except MemoryFull as error:
             failed = failed or error
             if spill and not candidate.memory:
                 full.append(candidate)
         except NkiMlirError as error:
             failed = failed or error
-    if not timed:
+        if not waiting and search.timed:
+            waiting = search.with_free_banks()
+    if not search.timed:
         assert failed is not None
         in_program_order_where_it_fits(whole, several[0], choice, spill)        # the error that it has
         raise failed
-    best = min(timed, key=lambda one: one[0])
-    if limit is None and written_out(whole.body) > STRAIGHT[level] and (
-            in_program_order(whole, choice) < best[0]):
+    ns, best = search.best()
+    if limit is None and written_out(whole.body) > STRAIGHT[level] and in_program_order(whole, choice) < ns:
         straight = Candidate(UNROLL_LIMIT, BODY)
         prepared = Prepared(whole, straight, choice)
         program = prepared.in_program_order()
-        if end_of(program) < best[0]:
+        if end_of(program) < ns:
             return Fastest(straight, prepared.schedules.as_written(), program)
-    return best[1]
+    return best
 
 
 def spilling(full: Sequence[Candidate], limit: int | None) -> list[Candidate]:

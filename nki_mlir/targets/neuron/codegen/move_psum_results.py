@@ -8,6 +8,9 @@ A result is moved when its last product is done, and read from SBUF by all that 
 tiles of the kernel's line that holds most of PSUM where most is needed, then those of the next line, until the rest
 fits in program order. Tiles that are still added to, that have an address of the kernel's choice, or that other runs of
 instructions use as well, stay; PSUM may then be too small, which ``allocate-on-chip`` says.
+
+``percent`` below 100 keeps the other part of PSUM free: products of the next iteration start there while the results of
+this one are read.
 """
 
 from collections.abc import Iterator
@@ -25,8 +28,10 @@ from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 
 
 class MovePsumResults(RecordsPass, name="move-psum-results", reads=Level.NISA):
+    percent: int = 100          # percent of PSUM that results may fill in program order
+
     def rewritten(self, code: Code) -> None:
-        move_psum_results(code)
+        move_psum_results(code, self.percent)
 
 
 @dataclass
@@ -39,17 +44,17 @@ class PsumResult:
     readers: list[InstructionStep] = field(default_factory=list)        # behind the last that writes
 
 
-def move_psum_results(code: Code) -> None:
-    """Move what has to be moved, in place."""
+def move_psum_results(code: Code, percent: int = 100) -> None:
+    """Move results until the others fill at most ``percent`` of PSUM in program order, in place."""
     moved: set[DeviceBuffer] = set()
-    while (held_bytes := held_at_peak(code)) and (chosen := to_move(held_bytes, results(code), moved)):
+    while (held_bytes := held_at_peak(code, percent)) and (chosen := to_move(held_bytes, results(code), moved)):
         move(code, chosen)
         moved.update(chosen)
 
 
-def held_at_peak(code: Code) -> list[DeviceBuffer]:
-    """The tiles that PSUM holds where it holds most; none where all has room."""
-    limit = code.machine.psum_bytes_per_partition
+def held_at_peak(code: Code, percent: int = 100) -> list[DeviceBuffer]:
+    """The tiles that PSUM holds where it holds most; none where all has room in ``percent`` of it."""
+    limit = code.machine.psum_bytes_per_partition * percent // 100
     if sum(room(buffer, code.machine) for block in blocks(code.body) for buffer in block.buffers
            if buffer.space == PSUM) <= limit:
         return []

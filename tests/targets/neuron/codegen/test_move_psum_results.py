@@ -116,3 +116,41 @@ def test_kernel_with_scores_beyond_psum__runs_and_is_timed(as_written):
     np.testing.assert_array_equal(made, scores - scores.max(1, keepdims=True))
     copies = [i for stream in program.streams.values() for i in stream if i.op.mnemonic == "COPY"]
     assert len(copies) == 12
+
+
+@nki.jit
+def scores_of_several_rows(a, b):
+    """Scores that fill PSUM for each block of rows."""
+    columns = b.shape[1]
+    out = nl.ndarray((a.shape[1], columns), dtype=nl.float32, buffer=nl.shared_hbm)
+    left, right = nl.load(a), nl.load(b)
+    for i in nl.affine_range(a.shape[1] // 128):
+        rows = nl.ndarray((columns // BANK, nl.par_dim(128), BANK), nl.float32, buffer=nl.psum)
+        tops = nl.ndarray((128, columns // BANK), nl.float32, buffer=nl.sbuf)
+        for j in nl.affine_range(columns // BANK):
+            rows[j] = nisa.nc_matmul(left[:, nl.ds(i * 128, 128)], right[:, nl.ds(j * BANK, BANK)])
+            tops[:, nl.ds(j, 1)] = nisa.tensor_reduce(np.max, rows[j], axis=1, keepdims=True)
+        top = nisa.tensor_reduce(np.max, tops, axis=1, keepdims=True)
+        shifted = nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf)
+        for j in nl.affine_range(columns // BANK):
+            shifted[:, nl.ds(j * BANK, BANK)] = nisa.tensor_scalar(rows[j], np.subtract, top)
+        nl.store(out[nl.ds(i * 128, 128), :], shifted)
+    return out
+
+
+def test_products_of_the_next_rows__start_in_banks_that_results_have_left():
+    rng = np.random.default_rng(2)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((128, 4 * 128), (128, 8 * BANK)))
+    spec = scores_of_several_rows.lower(nki_mlir.spec(a.shape, "float32"), nki_mlir.spec(b.shape, "float32")
+                                        ).specialization
+    scores = a.T @ b
+    copies, ns = {}, {}
+    for evict in (False, True):
+        program, = neuron.streams(spec.captured, spec.grid, Emission(evict=evict))
+        result = np.zeros(scores.shape, np.float32)
+        simulate(program, [a.copy(), b.copy()], [result])
+        np.testing.assert_array_equal(result, scores - scores.max(1, keepdims=True))
+        copies[evict] = sum(i.op.mnemonic == "COPY" for stream in program.streams.values() for i in stream)
+        ns[evict] = neuron.timed([program]).total_ns
+    assert copies[False] == 0 < copies[True]
+    assert ns[True] < ns[False]
