@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --schedule-instructions %s | FileCheck %s
 // RUN: nki-opt --schedule-instructions="engines=false issuers=false" %s | FileCheck --check-prefix=FIRST %s
+// RUN: nki-opt --schedule-instructions="loads=60" %s | FileCheck --check-prefix=FEWER %s
 
 !hbm = memref<128x512xf32, "hbm">
 !tile = memref<128x512xf32, "sbuf">
@@ -8,6 +9,13 @@
 #all = affine_set<() : (0 == 0)>
 #hbm = #nki.access<f32, affine_map<() -> (0)>, [[512, 128], [1, 512]]>
 #tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 512]]>
+!large = memref<128x16384xf32, "sbuf">
+!rows = memref<1024x16384xf32, "hbm">
+#large = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 16384]]>
+#rows0 = #nki.access<f32, affine_map<() -> (0)>, [[16384, 128], [1, 16384]]>
+#rows128 = #nki.access<f32, affine_map<() -> (2097152)>, [[16384, 128], [1, 16384]]>
+#rows512 = #nki.access<f32, affine_map<() -> (8388608)>, [[16384, 128], [1, 16384]]>
+#rows640 = #nki.access<f32, affine_map<() -> (10485760)>, [[16384, 128], [1, 16384]]>
 
 // The second load does not wait behind the work on the first tile.
 // CHECK-LABEL: func.func @overlap(
@@ -77,5 +85,28 @@ func.func @loads(%x: !hbm) {
   "nisa.dma_copy"(%t0, %x) {access = [#tile, #hbm], engine = "unknown", mask = #all} : (!tile, !hbm) -> ()
   "nisa.dma_copy"(%t1, %x) {access = [#tile, #hbm], engine = "unknown", mask = #all} : (!tile, !hbm) -> ()
   "nisa.dma_copy"(%t2, %x) {access = [#tile, #hbm], engine = "unknown", mask = #all} : (!tile, !hbm) -> ()
+  return
+}
+
+// Two of three tiles fill two thirds of SBUF: with 60 percent for loads the second waits until the first is stored.
+// FEWER-LABEL: func.func @large(
+// FEWER:         "nisa.dma_copy"(%[[T0:.*]], %[[X:[^ ]*]])
+// FEWER-NEXT:    "nisa.dma_copy"(%[[X]], %[[T0]])
+// FEWER-NEXT:    "nisa.dma_copy"(%[[T1:.*]], %[[X]])
+// FEWER-NEXT:    "nisa.dma_copy"(%[[X]], %[[T1]])
+// FEWER-NEXT:    return
+// CHECK-LABEL: func.func @large(
+// CHECK:         "nisa.dma_copy"(%[[T0:.*]], %[[X:[^ ]*]])
+// CHECK-NEXT:    "nisa.dma_copy"(%[[T1:.*]], %[[X]])
+// CHECK-NEXT:    "nisa.dma_copy"(%[[X]], %[[T1]])
+// CHECK-NEXT:    "nisa.dma_copy"(%[[X]], %[[T0]])
+// CHECK-NEXT:    return
+func.func @large(%x: !rows) {
+  %t0 = memref.alloc() : !large
+  %t1 = memref.alloc() : !large
+  "nisa.dma_copy"(%t0, %x) {access = [#large, #rows0], engine = "unknown", mask = #all} : (!large, !rows) -> ()
+  "nisa.dma_copy"(%x, %t0) {access = [#rows512, #large], engine = "unknown", mask = #all} : (!rows, !large) -> ()
+  "nisa.dma_copy"(%t1, %x) {access = [#large, #rows128], engine = "unknown", mask = #all} : (!large, !rows) -> ()
+  "nisa.dma_copy"(%x, %t1) {access = [#rows640, #large], engine = "unknown", mask = #all} : (!rows, !large) -> ()
   return
 }

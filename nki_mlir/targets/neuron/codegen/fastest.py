@@ -34,6 +34,7 @@ from nki_mlir.targets.neuron.timing.machine import EventLimit, TimedMachine
 ORDERS = (*(Order(ahead=ahead, share=share) for share, ahead in (
     (2, 50), (3, 50), (1, 50), (2, 0), (3, 300))), Order(ahead=50, share=3, issue=False),
     *(Order(ahead=ahead, share=share) for share, ahead in ((0, 100), (2, 300), (3, 0))))
+LOADS = 85, 60                  # percent of SBUF that loads may fill, tried where tiles do not all fit at once
 FEW = 1_000                     # steps for which each order is tried with one issuer, too
 MORE_ORDERS = tuple(Order(ahead=ahead, share=share, passed=passed) for passed in (4, 3, 1, 8)
                     for share in (3, 2, 1, 0) for ahead in (0, 25, 50, 100, 200, 300))
@@ -138,11 +139,15 @@ class Prepared:
     def orders(self, level: int) -> tuple[Order, ...]:
         """The ways to order that are tried: all of much code would take long."""
         steps = sum(map(len, self.schedules.runs))
+        orders = MORE_ORDERS if level > 1 else ORDERS
+        if self.schedules.crowded:
+            fewer = [order._replace(loads=loads) for order in orders[:2 * TWO] for loads in LOADS]
+            orders = (*orders[:TWO], *fewer, *orders[TWO:])
         if level > 1:
-            return MORE_ORDERS
+            return orders
         if steps <= FEW:
-            return (*ORDERS, *(order._replace(issue=False) for order in ORDERS if order.issue))
-        return ORDERS[:max(TWO, ORDERED // steps)]
+            return (*orders, *(order._replace(issue=False) for order in ORDERS if order.issue))
+        return orders[:max(TWO, ORDERED // steps)]
 
 
 class Fastest(NamedTuple):

@@ -3,8 +3,8 @@
 
 Time goes on from event to event. Whenever an engine is free it takes, of the steps whose operands are there, the first
 by rank; the scalar engine one that needs the functions that it has, if there is one. A step that may run on several
-engines goes to the one that has it done first. Times are those of the timed machine: laws, results, DMA engines,
-queues, the PSUM port, loads of functions.
+engines goes to the one that has it done first. Times are those of the timed machine: laws, results, ramps, DMA
+engines, queues, the PSUM port, loads of functions.
 
 On-chip memory is a resource. A buffer gets its address when its first step starts, and gives it back when its last user
 is complete, so that nothing in the order waits for an address. A step that needs a new buffer waits while there is no
@@ -23,6 +23,7 @@ from nki_mlir.progress import Advance, phase
 from nki_mlir.targets.neuron.codegen.address_map import FreeRanges
 from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, Choice, SchedulingGraph
 from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES
+from nki_mlir.targets.neuron.timing.ramp import RampState
 from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Hbm
 
 MEMORY = 100                     # percent
@@ -37,13 +38,15 @@ class Order(NamedTuple):
     long chain waits for starts, in percent of the time that the chain takes; ``share``: which engines a step may go to
     that may run on several, when it starts: its first (0); all but that GpSimd computes (1); all (2); or, but for
     transfers, the one that balances the engines in program order (3). ``passed``: how
-    many ready steps are looked at for one that can start; ``issue``: any engine that can triggers an open transfer."""
+    many ready steps are looked at for one that can start; ``issue``: any engine that can triggers an open transfer;
+    ``loads``: percent of SBUF beyond which no load starts, which leaves room for results of what is loaded."""
 
     memory: int = MEMORY
     ahead: int = 0
     share: int = 2
     passed: int = PASSED_OVER
     issue: bool = True
+    loads: int = 100
 
 
 class ListSchedule(NamedTuple):
@@ -82,6 +85,7 @@ class _ListScheduler:
         self.limit = [max(limits[s] * order.memory // 100, min(int(graph.needed[s].max()), limits[s])) for s in SPACES]
         self.needed = [graph.needed[s].copy() for s in SPACES]     # at each step, if the rest is in program order
         self.room = [limit - graph.outside[s] for limit, s in zip(self.limit, SPACES)]
+        self.results = self.limit[0] * (100 - order.loads) // 100       # bytes of SBUF that loads leave
         self.space = [SPACES.index(buffer.space) for buffer in graph.held]
         self.free_ranges = [FreeRanges(base[s], limits[s], machine.psum_bank_bytes if s == PSUM else 0)
                             for s in SPACES] if base is not None else []
@@ -104,6 +108,8 @@ class _ListScheduler:
         self.triggered: list[tuple[int, int]] = []      # now: by the engine's number, the steps
         self.queues: dict[tuple[Engine, bool], int] = {}        # transfers that are under way
         self.port_free = True
+        ramps = {engine: machine.costs.engines[engine].ramp for engine in self.ready}
+        self.ramps = {engine: RampState(ramp) for engine, ramp in ramps.items() if ramp is not None}
         self.table, self.scalar_free = "", 0.0  # the set of functions that the scalar engine has, and when it is free
         self.found: list[int] = []
         self.end = 0.0
@@ -308,7 +314,8 @@ class _ListScheduler:
             return True
         for space in {self.space[buffer] for buffer in new}:
             size = sum([graph.size[buffer] for buffer in new if self.space[buffer] == space])
-            if size > self.room[space]:
+            left = self.results if graph.transfers[k] is not None and self.events and not space else 0
+            if size > self.room[space] - left:
                 # Nothing gives room back any more, or sums that are in use throughout take more than there is.
                 if not (k == self.oldest and not self.events and not self.free_ranges):
                     return False
@@ -357,7 +364,9 @@ class _ListScheduler:
             self.oldest += 1
         self.free.discard(engine)
         self.port_free &= not choice.port
-        free = self.free_at[engine] = self.begin(k, now) + choice.busy
+        begin = self.begin(k, now)
+        free = self.ramps[engine].end(begin, choice.busy, choice.share) if choice.share else begin + choice.busy
+        self.free_at[engine] = free
         if engine is Engine.SCALAR:
             self.scalar_free = free
         heappush(self.events, (free, ENGINE_FREE, k))

@@ -42,11 +42,13 @@ NO_REORDER = "nki.no_reorder"   # of an operation: nothing around it starts on i
 class ScheduleInstructions(RecordsPass, name="schedule-instructions", reads=Level.NISA):
     memory: int = 100           # percent of on-chip memory that buffers may fill
     ahead: int = 0              # percent of the time behind an instruction by which it goes before others
+    loads: int = 100            # percent of SBUF beyond which no load starts
     engines: bool = True        # instructions whose engine is open go to any that has them, else to their class's first
     issuers: bool = True        # transfers whose engine is open are triggered by any that can, else by the sync engine
 
     def rewritten(self, code: Code) -> None:
-        schedule(code, Order(self.memory, self.ahead), EngineChoice(code.machine, self.engines, self.issuers))
+        order = Order(self.memory, self.ahead, loads=self.loads)
+        schedule(code, order, EngineChoice(code.machine, self.engines, self.issuers))
 
 
 def schedule(code: Code, order: Order = Order(), choice: EngineChoice | None = None) -> None:
@@ -93,6 +95,7 @@ class Schedules:
         self.fixed = any(buffer.fixed for block in blocks(code.body) for buffer in block.buffers)
         whole = not self.fixed and all(len(parts) == 1 for parts in self.parts)
         self.outside = self.stacked(outside) if whole else None
+        self.crowded = any(graph.crowded for parts in self.parts for _, _, graph in parts)
         self.known: dict[tuple[object, ...], Arrangement] = {}
 
     def stacked(self, buffers: set[DeviceBuffer]) -> dict[DeviceBuffer, int] | None:

@@ -16,6 +16,7 @@ from nki_mlir.machine import Engine, Machine
 from nki_mlir.targets.neuron.codegen.dependences import Dependences, memory_sizes, own_memory, touched
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import DeviceBuffer, InstructionStep
+from nki_mlir.targets.neuron.timing.ramp import share_of_rows
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer, Transfers
 
 SPACES = SBUF, PSUM
@@ -23,13 +24,15 @@ GRAIN = 32                      # bytes: rows that start at a multiple are read 
 
 
 class Choice(NamedTuple):
-    """A step on one engine, in ns as ``Cost`` has them. ``port``: it takes PSUM for itself."""
+    """A step on one engine, in ns as ``Cost`` has them. ``port``: it takes PSUM for itself; ``share``: of the rows of
+    an engine with a ramp those that it needs."""
 
     engine: Engine
     busy: float
     result: float
     own_result: float
     port: bool
+    share: float
 
 
 class SchedulingGraph:
@@ -38,7 +41,8 @@ class SchedulingGraph:
 
     By number of a buffer: ``held``, the buffers; ``size``, the bytes of a partition that each keeps from others;
     ``first`` and ``last``: the steps that use it first and last in program order. ``needed``, by memory, is what
-    program order needs at each step; ``outside``: what buffers of several runs take of each.
+    program order needs at each step; ``outside``: what buffers of several runs take of each. ``crowded``: SBUF has no
+    room for all of them at once.
     """
 
     def __init__(self, steps: Sequence[InstructionStep], machine: Machine, outside: set[DeviceBuffer],
@@ -87,6 +91,8 @@ class SchedulingGraph:
         for buffer in shared:
             self.outside[buffer.space] += room(buffer, machine)
         self.held = list(self.numbers)
+        self.crowded = self.outside[SBUF] + sum([size for buffer, size in zip(self.held, self.size)
+                                                 if buffer.space == SBUF]) > machine.sbuf_bytes_per_partition
         self.takes_turns = len(set(self.tables) - {""}) > 1         # several sets of functions
         self.needed = {space: self.outside[space] + np.cumsum(self.changes(space)) for space in SPACES}
         self.sharings: list[list[tuple[Choice, ...]]] = []
@@ -126,7 +132,8 @@ class SchedulingGraph:
         fetch = float(self.machine.costs.control.fetch_ns)
         port = self.machine.costs.psum_port_shared and engine in (Engine.VECTOR, Engine.SCALAR) and any(
             t.space == PSUM for _, t in op.operands())
-        return Choice(engine, max(cost.busy, fetch), cost.result, cost.own_result, port)
+        share = share_of_rows(op, self.machine) if self.machine.costs.engines[engine].ramp else 0.0
+        return Choice(engine, max(cost.busy, fetch), cost.result, cost.own_result, port, share)
 
     def changes(self, space: str) -> list[int]:
         """What each step in program order takes of a memory, less what the one before it gave back."""
@@ -199,7 +206,7 @@ class SchedulingGraph:
         free = dict.fromkeys(Engine, 0.0)
         seen: list[tuple[Engine | None, float, float]] = []     # of each step: engine, seen by itself, by others
         for some, transfer, before in zip(self.choices, self.transfers, self.before):
-            engine, busy, result, own_result, _ = some[0]
+            engine, busy, result, own_result = some[0][:4]
             start = free[engine]
             for other in before:
                 issuer, mine, others = seen[other]
@@ -239,7 +246,7 @@ class SchedulingGraph:
         dma = self.machine.costs.dma
         rests = [0.0] * len(self.ops)
         for k in range(len(self.ops) - 1, -1, -1):
-            transfer, (engine, busy, result, own_result, _) = self.transfers[k], engines[k]
+            transfer, (engine, busy, result, own_result) = self.transfers[k], engines[k][:4]
             if transfer is not None:
                 result = dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns - busy
             longest = result

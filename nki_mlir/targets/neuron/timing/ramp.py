@@ -3,7 +3,13 @@
 
 from collections import deque
 
-from nki_mlir.machine import Ramp
+from nki_mlir.dialects.op import Op
+from nki_mlir.machine import Machine, Ramp
+
+
+def share_of_rows(op: Op, machine: Machine) -> float:
+    """Of the engine's rows those that an instruction needs: they are the partitions of what it reads."""
+    return max([tile.partitions for _, tile in op.sources()], default=0) / machine.partitions
 
 
 class RampState:

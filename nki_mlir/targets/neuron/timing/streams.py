@@ -25,6 +25,7 @@ from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import ENGINES, Cost, Engine, Machine, Work
+from nki_mlir.targets.neuron.timing.ramp import share_of_rows
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer, Transfers
 
 WORK, TRANSFER, MEETING, CONTROL, TABLE_LOAD = range(5)         # kinds
@@ -128,11 +129,8 @@ class _Builder:
         return kind, max(cost.busy, float(self.machine.costs.control.fetch_ns)), cost.result, cost.own_result, port
 
     def share(self, instruction: Instruction) -> float:
-        """Of the engine's rows those that an instruction needs: they are the partitions of what it reads."""
         op = instruction.op
-        if instruction.queue is not None or isinstance(op, Control):
-            return 0.0
-        return max([tile.partitions for _, tile in op.sources()], default=0) / self.machine.partitions
+        return 0.0 if instruction.queue is not None or isinstance(op, Control) else share_of_rows(op, self.machine)
 
     def ports(self, op: Op, engine: Engine) -> int:
         port = 0

@@ -94,6 +94,24 @@ def test_memory__bounds_how_far_loads_run_ahead():
     assert kinds(narrow)[:5].count("load") < kinds(code)[:5].count("load")
 
 
+def test_loads__leave_room_for_results():
+    size = machine_named("trn2").sbuf_bytes_per_partition
+    ahead = {}
+    for loads in (100, 60):
+        code = stages(count=12, width=size // 4 // 6)
+        schedule(code, Order(loads=loads))
+        ahead[loads] = kinds(code).index("activation")
+        assert sorted(kinds(code)) == sorted(kinds(stages(count=12)))
+    assert ahead == {100: 4, 60: 3}             # tiles are a sixth of SBUF
+
+
+def test_loads_that_fill_more_than_they_may__start_when_nothing_else_can():
+    size = machine_named("trn2").sbuf_bytes_per_partition
+    code = stages(count=2, width=size // 4 // 2)
+    schedule(code, Order(loads=10))
+    assert kinds(code) == ["load", "activation", "tensor_tensor", "store"] * 2
+
+
 def test_loads__wait_for_no_room_in_psum():
     """Sums that are in use throughout take more banks than the order may fill; loads go to SBUF."""
     b = Builder()
