@@ -74,6 +74,12 @@ def operand(value: Any, op: str = "an instruction") -> tuple[View | None, float]
     return None, float(value)
 
 
+class UnpairedOperand(KernelError, TypeError):
+    code = "NKI-OPERAND"
+    message = "the second operation of tensor_scalar has no {missing}"
+    fix = "give both op1 and operand1, or neither"
+
+
 class NoTable(KernelError):
     code = "NKI-ACTIVATION"
     message = "'{fn}' is no activation function of the Scalar engine"

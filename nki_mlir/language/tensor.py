@@ -167,9 +167,11 @@ class Tensor(TensorObject, View):
         order = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
         order = [creation.integer(d, "a dimension") % self.ndim for d in order]
         if sorted(order) != list(range(self.ndim)):
-            raise BadReshape(what=f"{tuple(order)} is no order of the dimensions of {self.shape}").here()
+            raise BadReshape(what=f"{list(order)} is no permutation of {self.ndim} dimensions",
+                             fix=f"name each of 0 to {self.ndim - 1} once").here()
         if self.buffer.on_chip and order[self.partition_axis()] != self.partition_axis():
-            raise BadReshape(what=f"the partition dimension of {self.shape} is moved by {tuple(order)}").here()
+            raise BadReshape(what=f"the partition dimension of {self.shape} is moved by {tuple(order)}",
+                             fix="transpose with nisa.nc_transpose or nisa.dma_transpose").here()
         return self.permuted(order)
 
     def transpose(self, *axes: object) -> "Tensor":
@@ -197,7 +199,8 @@ class Tensor(TensorObject, View):
         """Without a dimension of extent 1."""
         place = dim % self.ndim
         if self.shape[place] != 1:
-            raise BadReshape(what=f"dimension {dim} of {self.shape} has more than one element").here()
+            raise BadReshape(what=f"dimension {dim} of {self.shape} has more than one element",
+                             fix="squeeze dimensions of extent 1").here()
         return self.reshape((*self.shape[:place], *self.shape[place + 1:]))
 
     def flatten_dims(self, start_dim: int, end_dim: int) -> "Tensor":

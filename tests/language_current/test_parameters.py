@@ -87,9 +87,9 @@ REFUSED = [
     (lambda d, x: nisa.rng(d, engine=ENGINE.tensor), "attribute 'engine' of 'rng' is 'tensor', which must be one of unknown, "),
     (lambda d, x: nisa.rand_get_state(d, engine=ENGINE.scalar), "attribute 'engine' of 'rand_get_state' is 'scalar', which must be one of unknown, "),
     (lambda d, x: nisa.activation(d, nl.cos, x), "cos is not an activation function"),
-    (lambda d, x: nisa.activation(d, nl.exp, x, reduce_cmd=CMD.load_reduce), "activation has no reduce_cmd load_reduce"),
-    (lambda d, x: nisa.tensor_scalar_reduce(d, x, nl.add, 1.0, nl.add, reduce_cmd=CMD.idle), "has no reduce_cmd idle"),
-    (lambda d, x: nisa.exponential(d, x, reduce_cmd=CMD.reset), "exponential has no reduce_cmd reset"),
+    (lambda d, x: nisa.activation(d, nl.exp, x, reduce_cmd=CMD.load_reduce), "'activation_accumulate' is 'load_reduce', which must be one of idle, reset, reduce, reset_reduce"),
+    (lambda d, x: nisa.tensor_scalar_reduce(d, x, nl.add, 1.0, nl.add, reduce_cmd=CMD.idle), "'tensor_scalar_reduce' is 'idle', which must be one of reset_reduce, reduce, load_reduce"),
+    (lambda d, x: nisa.exponential(d, x, reduce_cmd=CMD.reset), "'exponential' is 'reset', which must be one of idle, reduce, reset_reduce, load_reduce"),
 
     (lambda d, x: nisa.exponential(d, x, reduce_init=2.0), "an initial value only with reduce_cmd load_reduce"),
     (lambda d, x: nisa.tensor_reduce(d, nl.add, x, axis=7), "axis 7 of a tile of 2 dimensions"),

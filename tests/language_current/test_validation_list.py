@@ -142,11 +142,11 @@ REFUSED = {
     "matmul: double_row shape": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4, dtype=nl.float8_e4m3), tile(8, 4, dtype=nl.float8_e4m3),
             perf_mode=DOUBLE_ROW),
-        "nc_matmul stationary has shape [8, 4]; double_row needs [K, 2, N]"),
+        "nc_matmul with perf_mode double_row: stationary is [8, 4] float8_e4m3"),
     "matmul: double_row bf16": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 2, 4, dtype=BF16), tile(8, 2, 4, dtype=BF16),
             perf_mode=DOUBLE_ROW),
-        "nc_matmul stationary must be an 8-bit float for double_row"),
+        "nc_matmul with perf_mode double_row: stationary is [8, 2, 4] bfloat16"),
     "matmul: double_row v2": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 2, 4, dtype=nl.float8_e4m3), tile(8, 2, 4, dtype=nl.float8_e4m3),
             perf_mode=DOUBLE_ROW),
@@ -154,22 +154,22 @@ REFUSED = {
     "matmul: double_row transpose": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 2, 4, dtype=nl.float8_e4m3), tile(8, 2, 4, dtype=nl.float8_e4m3),
             is_transpose=True, perf_mode=DOUBLE_ROW),
-        "nc_matmul with perf_mode double_row cannot transpose"),
+        "nc_matmul with perf_mode double_row: it does not transpose"),
     "matmul: double_row col tile": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 2, 4, dtype=nl.float8_e4m3), tile(8, 2, 4, dtype=nl.float8_e4m3),
             tile_position=(0, 64), tile_size=(64, 64), perf_mode=DOUBLE_ROW),
-        "nc_matmul with perf_mode double_row takes all 128 columns, not 64"),
+        "nc_matmul with tile_position (0, 64) and tile_size (64, 64): perf_mode double_row takes all columns"),
     "matmul: tile size only": (lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4), tile_size=(64, 64)),
-        "nc_matmul tile_position and tile_size are given together"),
+        "nc_matmul with tile_position () and tile_size (64, 64): both are given, with two integers each"),
     "matmul: tile multiple": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4), tile_size=(64, 64), tile_position=(32, 0)),
-        "nc_matmul tile_position (32, 0) is no multiple of tile_size (64, 64)"),
+        "nc_matmul with tile_position (32, 0) and tile_size (64, 64): the position is no multiple of the size"),
     "matmul: tile 32 v2": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4), tile_size=(32, 32), tile_position=(0, 0)),
-        "nc_matmul tile_size (32, 32): rows and columns are of (64, 128)", "trn1"),
+        "nc_matmul with tile_position (0, 0) and tile_size (32, 32): rows and columns are of (64, 128)", "trn1"),
     "matmul: K>rows": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(65, 4), tile(65, 4), tile_size=(64, 64), tile_position=(0, 0)),
-        "nc_matmul stationary has 65 partitions, more than the 64 of tile_size"),
+        "nc_matmul with tile_position (0, 0) and tile_size (64, 64): stationary is [65, 4]"),
     "matmul: bank cross trn2": (lambda: nisa.nc_matmul(psum(4, 1024)[:, 256:768], tile(8, 4), tile(8, 512)),
         "nc_matmul dst of 2048 bytes crosses a PSUM bank of 2048 bytes", "trn2"),
     "matmul: K>128": (lambda: nisa.nc_matmul(psum(4, 4), tile(129, 4), tile(129, 4)),
@@ -178,10 +178,10 @@ REFUSED = {
         "nc_matmul moving has 513 columns, more than 512 on trn1", "trn1"),
     "matmul: M>columns": (
         lambda: nisa.nc_matmul(psum(65, 4), tile(8, 65), tile(8, 4), tile_size=(64, 64), tile_position=(0, 0)),
-        "nc_matmul stationary has 65 columns, more than the 64 of tile_size"),
+        "nc_matmul with tile_position (0, 0) and tile_size (64, 64): stationary is [8, 65]"),
     "matmul: tile position only": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4), tile_position=(0, 0)),
-        "nc_matmul tile_position and tile_size are given together"),
+        "nc_matmul with tile_position (0, 0) and tile_size (): both are given, with two integers each"),
     "matmul: tf32/bf16": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4, dtype=nl.tfloat32), tile(8, 4, dtype=BF16)),
         "'nc_matmul': multiplies float32 with float32 only, got tfloat32 and bfloat16"),
@@ -232,9 +232,9 @@ REFUSED = {
         "the activation 'reciprocal' with a bias needs generation 3 of the core, and trn1 is generation 2", "trn1"),
     # tensor_scalar
     "tensor_scalar: op1 alone": (lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.add, 1.0, op1=nl.add),
-        "tensor_scalar operand1 is missing for add"),
+        "the second operation of tensor_scalar has no operand1"),
     "tensor_scalar: operand1 alone": (lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.add, 1.0, operand1=2.0),
-        "tensor_scalar operand1 is given without op1"),
+        "the second operation of tensor_scalar has no op1"),
     "tensor_scalar: mixing": (
         lambda: nisa.tensor_scalar(tile(4, 4, dtype=nl.int32), tile(4, 4, dtype=nl.int32), nl.add, 1,
             op1=nl.bitwise_and, operand1=1),
@@ -556,7 +556,7 @@ REFUSED = {
         "dma_transpose of gathered rows needs generation 3 of the core, and trn1 is generation 2", "trn1"),
     "generations: tile 32 v2": (
         lambda: nisa.nc_matmul(psum(4, 4), tile(8, 4), tile(8, 4), tile_position=(0, 0), tile_size=(32, 64)),
-        "nc_matmul tile_size (32, 64): rows and columns are of (64, 128)", "trn1"),
+        "nc_matmul with tile_position (0, 0) and tile_size (32, 64): rows and columns are of (64, 128)", "trn1"),
     "generations: tensor_scalar on scalar v2": (
         lambda: nisa.tensor_scalar(tile(4, 4), tile(4, 4), nl.multiply, 2.0, engine=nisa.engine.scalar),
         "tensor_scalar on the scalar engine needs generation 3 of the core, and trn1 is generation 2", "trn1"),

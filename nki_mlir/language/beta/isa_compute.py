@@ -26,15 +26,10 @@ from nki_mlir.language.beta import enums, language
 from nki_mlir.language.beta.enums import dge_mode, engine, oob_mode
 from nki_mlir.language.creation import HiddenTranspose, Tensor, emit, refuse_hidden
 from nki_mlir.language.indirect import DynamicView, IndirectNotSupported, IndirectView
+from nki_mlir.language.product_rules import ArrayPart, BadPerfMode, check_double_row
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, DType
 from nki_mlir.scalar.tokens import activation_token, alu_token
-
-
-class UnpairedOperand(KernelError, TypeError):
-    code = "NKI-OPERAND"
-    message = "the second operation of tensor_scalar has no {missing}"
-    fix = "give both op1 and operand1, or neither"
 
 
 def tensor_tensor(data1: Tensor, data2: Tensor, op: object, *, dtype: object, mask: object, engine: engine) -> Tensor:
@@ -55,7 +50,7 @@ def tensor_scalar(data: Tensor, op0: object, operand0: float | Tensor, reverse0:
     """(data op0 operand0) op1 operand1; operands are numbers or [P, 1] tiles."""
     source = creation.as_operand(data)
     if (operand1 is None) != (op1 is None) and (op1 is None or alu_token(op1).arity == 2):
-        raise UnpairedOperand(missing="op1" if op1 is None else "operand1").here()
+        raise core.UnpairedOperand(missing="op1" if op1 is None else "operand1").here()
     first, second = alu_token(op0).name, "bypass" if op1 is None else alu_token(op1).name
     tile0, imm0 = core.operand(operand0, first)
     tile1, imm1 = core.operand(0.0 if operand1 is None else operand1, second)
@@ -157,30 +152,6 @@ def iota(expr: Index, dtype: DType, *, mask: object) -> Tensor:
     return ops.compute(movement.IotaOp, spread.shape, dtype, {}, mask, asked=dtype, expression=spread)
 
 
-class BadPosition(KernelError, ValueError):
-    code = "NKI-TILE-POSITION"
-    message = "nc_matmul with tile_position {position} and tile_size {size}: {rule}"
-    fix = "give neither, or (row, column) and (rows, columns) of a part of the 128 x 128 array"
-
-
-def check_position(position: Any, size: Any, stationary: View) -> None:
-    """The part of the array that a product runs on changes no value; it is checked by its documented rules."""
-    if not len(position) and not len(size):
-        return
-    start, extent = [n if isinstance(n, Index) else int(n) for n in position], [int(n) for n in size]
-    if len(start) != 2 or len(extent) != 2:
-        rule = "both are given, with two integers each"
-    else:
-        (rows, columns), sizes = extent, active("nc_matmul").machine.array_parts
-        rule = "" if rows in sizes and columns in sizes else f"rows and columns are of {[*sizes]}"
-        if not rule and any(isinstance(n, int) and n not in range(0, sizes[-1], e) for n, e in zip(start, extent)):
-            rule = "the position is no multiple of the size"
-        if not rule and (stationary.shape[0] > rows or int(np.prod(stationary.shape[1:])) > columns):
-            rule = f"stationary is {list(stationary.shape)}"
-    if rule:
-        raise BadPosition(position=tuple(position), size=tuple(size), rule=rule).here()
-
-
 def nc_matmul(stationary: tensor.Tensor, moving: tensor.Tensor, *, is_stationary_onezero: object,
               is_moving_onezero: object, is_transpose: bool, tile_position: Sequence[int] | None,
               tile_size: Sequence[int] | None, mask: Mask | None, perf_mode: str | None = None) -> Tensor:
@@ -188,9 +159,9 @@ def nc_matmul(stationary: tensor.Tensor, moving: tensor.Tensor, *, is_stationary
 
     With ``is_transpose`` moving is an identity: elements are moved.
     """
-    check_position(tile_position, tile_size, stationary)
+    ArrayPart("nc_matmul", tile_position or (), tile_size or ()).check(stationary.shape)
     if getattr(perf_mode, "name", perf_mode) not in (None, "none"):
-        return double_row_matmul(stationary, moving, perf_mode, mask)
+        return double_row_matmul(stationary, moving, perf_mode, is_transpose, mask)
     return product(stationary, moving, mask, is_transpose)
 
 
@@ -208,13 +179,8 @@ def product(stationary: Tensor, moving: Tensor, mask: object, is_transpose: bool
                        accumulate=False)
 
 
-class BadPerfMode(KernelError):
-    code = "NKI-PERF-MODE"
-    message = "nc_matmul with perf_mode {mode}: {what}"
-    fix = "use perf_mode='double_row_gen3' from trn2 on, with 8-bit floats of shapes [K, 2, M] and [K, 2, N]"
-
-
-def double_row_matmul(stationary: tensor.Tensor, moving: tensor.Tensor, mode: object, mask: object) -> Tensor:
+def double_row_matmul(stationary: tensor.Tensor, moving: tensor.Tensor, mode: object, is_transpose: bool,
+                      mask: object) -> Tensor:
     """The product over the partitions and axis 1, which is 2 in both operands."""
     name = getattr(mode, "name", str(mode))
     machine, wrong = active("nisa.nc_matmul").machine, ""
@@ -222,11 +188,9 @@ def double_row_matmul(stationary: tensor.Tensor, moving: tensor.Tensor, mode: ob
         wrong = "there is no such mode here"
     elif machine.generation < 3:
         wrong = f"{machine.name} does not have it"
-    for label, tile in (("stationary", stationary), ("moving", moving)):
-        if tile.ndim != 3 or tile.shape[1] != 2 or tile.itemsize != 1 or not tile.dtype.is_float:
-            wrong = wrong or f"{label} is {list(tile.shape)} {tile.dtype}"
     if wrong:
         raise BadPerfMode(mode=name, what=wrong).here()
+    check_double_row(name, {"stationary": stationary, "moving": moving}, is_transpose)
     first, second = (product(stationary[:, row, :], moving[:, row, :], mask) for row in range(2))
     return assignment.accumulate(first, second)
 

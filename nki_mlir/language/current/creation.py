@@ -144,5 +144,4 @@ def random_seed(seed: NkiTensor) -> None:
     if not isinstance(seed, NkiTensor):
         invalid(f"random_seed: expecting 'tensor', got '{type(seed).__name__}'",
                 fix="give a tile of shape (1, 1) with the seed")
-    require(seed.size == 1, "random_seed takes a tensor of one element", fix="give a tile of shape (1, 1)")
     functions.random_seed(low.tile("random_seed", "seed", seed))

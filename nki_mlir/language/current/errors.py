@@ -92,6 +92,15 @@ def pair(value: Any, what: str) -> tuple[int, int]:
     return first, second
 
 
+def pairs(pattern: object, what: str) -> list[tuple[int, int]]:
+    """The (step, count) pairs of a pattern, outermost first."""
+    items = pattern if isinstance(pattern, (list, tuple)) else ()
+    require(items and all(isinstance(p, (list, tuple)) and len(p) == 2 for p in items),
+            f"{what}: a pattern is a list of [step, count] pairs, got {pattern}",
+            fix="write for example [[64, 128], [1, 64]]")
+    return [(integer(step, f"{what} pattern"), integer(count, f"{what} pattern")) for step, count in items]
+
+
 def of_core(error: KernelError) -> NkiValidationError:
     """An error of the core as one of this generation, with the code that the other generation has for it."""
     kind = NkiIndexError if isinstance(error, IndexError) else NkiValidationError

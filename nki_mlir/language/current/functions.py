@@ -17,7 +17,7 @@ from nki_mlir.capture.errors import BadBroadcast
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.matmul import NcTransposeOp
-from nki_mlir.dialects.verifier import ShapeMismatch, WrongMemory
+from nki_mlir.dialects.verifier import ShapeMismatch, TooLarge, WrongMemory
 from nki_mlir.language import functions, tensor_object
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
@@ -144,9 +144,10 @@ def copy(x: NkiTensor, dtype: object) -> NkiTensor:
 def transpose(x: NkiTensor, dtype: object) -> NkiTensor:
     """A 2-D tile with partition and free axis exchanged, in PSUM."""
     source = on_chip("transpose", "x", x)
-    require(source.ndim == 2 and source.shape[1] <= low.PARTITIONS,
-            f"transpose takes a 2-D tile of up to {low.PARTITIONS} x {low.PARTITIONS}, got {list(x.shape)}",
-            fix="transpose blocks of up to 128 x 128 in a loop")
+    core_rule(source.ndim == 2, ShapeMismatch, what=f"transpose takes at most 2 dimensions, got {list(x.shape)}",
+              fix="transpose two dimensions at a time")
+    core_rule(source.shape[1] <= low.PARTITIONS, TooLarge, dim=1, tile=f"x{list(x.shape)}", op="transpose",
+              limit=low.PARTITIONS)
     if source.buffer is psum:
         source = copy(source)
     result = low.allocate(source.shape[::-1], source.dtype, psum)

@@ -20,7 +20,7 @@ from nki_mlir.dialects.nisa.random import DropoutOp
 from nki_mlir.dialects.nki.reduction import reduced_shape
 from nki_mlir.dialects.op import Op
 from nki_mlir.dialects.target_rules import DtypeOfOperand
-from nki_mlir.dialects.verifier import ShapeMismatch, WrongDtype
+from nki_mlir.dialects.verifier import BrokenRule, ShapeMismatch, WrongAttribute, WrongDtype
 from nki_mlir.language import creation, functions, regular
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
@@ -39,6 +39,8 @@ from nki_mlir.scalar.dtypes import FLOAT32, MICROSCALING, UINT8, UINT16, UINT32
 def unary_operand(op: str, name: str, operand: object, label: str) -> object:
     """The operand of an operator of one input, which must be nothing."""
     if ALU[name].arity != 1:
+        core_rule(operand is not None or label != "operand1" or op != "tensor_scalar", core.UnpairedOperand,
+                  missing=label)
         if operand is None:
             invalid(f"{op} {label} is missing for {name}", fix=f"give {label}, a number or a tile")
         return operand
@@ -74,8 +76,7 @@ def tensor_scalar(dst: NkiTensor, data: NkiTensor, op0: object, operand0: object
                   operand1: object, reverse1: object, engine: e.engine) -> None:
     """dst = (data op0 operand0) op1 operand1; an operand is a number or a [P, 1] tile."""
     op = "tensor_scalar"
-    require(op1 is not None or operand1 is None, f"{op} operand1 is given without op1",
-            fix="give op1 as well, or leave operand1 out")
+    core_rule(op1 is not None or operand1 is None, core.UnpairedOperand, missing="op1")
     first, second = alu(op0, f"{op} op0"), "bypass" if op1 is None else alu(op1, f"{op} op1")
     check_operand(op, first, operand0, "operand0")
     check_operand(op, second, operand1, "operand1")
@@ -95,8 +96,8 @@ def scalar_tensor_tensor(dst: NkiTensor, data: NkiTensor, op0: object, operand0:
     """dst = (data op0 operand0) op1 operand1; operand0 is a number or a [P, 1] tile, operand1 a tile."""
     op = "scalar_tensor_tensor"
     first, second = alu(op0, f"{op} op0"), alu(op1, f"{op} op1")
-    require(ALU[first].floats and ALU[second].floats, f"{op} has no {first} with {second}",
-            fix="use two instructions, or two operators of one kind")
+    core_rule(ALU[first].floats and ALU[second].floats, BrokenRule, op=op, fix="compute with two instructions",
+              what=f"op0 and op1 must both be arithmetic, got {first} and {second}")
     operand0 = unary_operand(op, first, operand0, "operand0")
     with rounded(dst, op, dtype) as out, low.operands(op, out, data=data, operand1=operand1) as (target, source, right):
         tile, number = low.number_and_tile(op, "operand0", operand0, source)
@@ -234,7 +235,7 @@ def tensor_partition_reduce(dst: NkiTensor, op: object, data: NkiTensor) -> None
 
 
 # -- accumulation registers --------------------------------------------------------------------------------------------
-COMMANDS = dict.fromkeys(("activation", "activate2"), ("idle", "reset", "reduce", "reset_reduce")) | dict.fromkeys(
+COMMANDS = dict.fromkeys(
     ("tensor_scalar_reduce", "tensor_scalar_cumulative"), ("reset_reduce", "reduce", "load_reduce")) | dict.fromkeys(
     ("range_select", "select_reduce"), ("idle", "reduce", "reset_reduce")) | {
     "exponential": ("idle", "reduce", "reset_reduce", "load_reduce")}
@@ -252,10 +253,12 @@ def accumulated(op: str, cls: type[Op], dst: View, views: dict[str, Any], engine
 
 
 def command_of(op: str, command: e.reduce_cmd) -> str:
-    """A ``reduce_cmd`` argument, which is one of those that the instruction has."""
-    require(command.name in COMMANDS[op], f"{op} has no reduce_cmd {command.name}",
-            fix=f"one of {', '.join(f'nisa.reduce_cmd.{c}' for c in COMMANDS[op])}")
-    return str(command.name)
+    """The name of a ``reduce_cmd`` argument; the commands of instructions that are not in ``COMMANDS`` are those of
+    their operation."""
+    name, has = str(command.name), COMMANDS.get(op)
+    core_rule(has is None or name in has, WrongAttribute, attribute="reduce_cmd", op=op, found=repr(name),
+              expected=f"one of {', '.join(has or ())}")
+    return name
 
 
 def loaded(op: str, command: str, init: object, partitions: int) -> str:
@@ -297,7 +300,8 @@ def activation(dst: NkiTensor, op: object, data: NkiTensor, bias: float | NkiTen
                reduce_op: object, reduce_res: NkiTensor | None, reduce_cmd: e.reduce_cmd) -> None:
     """dst = op(data * scale + bias); the registers follow ``reduce_cmd`` and are read into ``reduce_res``."""
     fn = activation_name(op, "activation op")
-    require(fn != "prelu", "activation op prelu is for nisa.activate2", fix="use nisa.activate2, or nl.relu")
+    require(fn != "prelu", "activation op prelu is for nisa.activate2", fix="use nisa.activate2, or nl.relu",
+            code="NKI-OPERATOR")
     command = command_of("activation", reduce_cmd)
     plain = command == "idle" and reduce_res is None
     with low.operands("activation", dst, data=data, scratch=not plain) as (target, source):

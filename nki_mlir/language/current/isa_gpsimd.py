@@ -17,11 +17,11 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
-from nki_mlir.language.current.errors import core_rule, integer, require, warn
+from nki_mlir.language.current.errors import core_rule, integer, pairs, require, warn
 from nki_mlir.language.current.instruction import alu, instruction
 from nki_mlir.language.current.memory import VirtualRegister
 from nki_mlir.language.current.pairing import aligned
-from nki_mlir.language.current.tensor import NkiTensor, pairs
+from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT8, UINT32
 

@@ -4,7 +4,6 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Any
 
 from nki_mlir.capture.builder import active
 from nki_mlir.capture.tensor import View
@@ -15,28 +14,13 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current import write_history
-from nki_mlir.language.current.errors import core_rule, device, invalid, pair, require, warn
+from nki_mlir.language.current.errors import core_rule, device, invalid, require, warn
 from nki_mlir.language.current.instruction import instruction
 from nki_mlir.language.current.memory import machine, psum, sbuf
 from nki_mlir.language.current.pairing import aligned, box_of
 from nki_mlir.language.current.tensor import NkiTensor
+from nki_mlir.language.product_rules import ArrayPart, check_double_row
 from nki_mlir.scalar.dtypes import FLOAT8_E8M0FNU, UINT8
-
-
-def check_position(op: str, tile_position: object, tile_size: Any) -> tuple[int, int]:
-    """(rows, columns) of the part of the array that is used; a hint of placement, checked by its documented rules."""
-    given = {"tile_position": tile_position, "tile_size": tile_size}
-    absent = [v is None or (isinstance(v, (tuple, list)) and not v) for v in given.values()]
-    if all(absent):
-        return machine().partitions, machine().stationary_free_max
-    require(not any(absent), f"{op} tile_position and tile_size are given together", fix="give both, or neither")
-    (r0, c0), (r, c) = (pair(v, f"{op} {label}") for label, v in given.items())
-    sizes = machine().array_parts
-    require(r in sizes and c in sizes, f"{op} tile_size {(r, c)}: rows and columns are of {sizes}",
-            fix="use sizes of that list")
-    require(r0 in range(0, sizes[-1], r) and c0 in range(0, sizes[-1], c),
-            f"{op} tile_position {(r0, c0)} is no multiple of tile_size {(r, c)}", fix="start at multiples of the size")
-    return r, c
 
 
 def as_float(operand: NkiTensor, like: NkiTensor) -> NkiTensor:
@@ -50,7 +34,7 @@ def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_one
               tile_position: tuple[int, ...], tile_size: tuple[int, ...], perf_mode: object) -> None:
     """dst = stationary.T @ moving in PSUM. Without ``accumulate``, it adds to elements that are written."""
     op = "nc_matmul"
-    rows, columns = check_position(op, tile_position, tile_size)
+    part = ArrayPart(op, tile_position or (), tile_size or ())
     stationary, moving = (low.reading(low.is_tensor(t, op, label), op)
                           for label, t in (("stationary", stationary), ("moving", moving)))
     low.in_sbuf(op, stationary=stationary, moving=moving)
@@ -58,17 +42,16 @@ def nc_matmul(dst: object, stationary: object, moving: object, is_stationary_one
     for label, t in (("stationary", stationary), ("moving", moving)):
         core_rule(is_transpose or (t.dtype.is_float and t.dtype is not FLOAT8_E8M0FNU), WrongDtype,
                   op=op, operand=label, found=t.dtype, expected="a float type")
-    check_part(op, 0, stationary.shape[0], stationary.shape, rows)
+    check_array(op, 0, stationary.shape[0], stationary.shape)
     with low.writing(dst, op, reads=accumulate is not False, flat=is_transpose) as out:
         check_memory(op, out)
         pairs = [(stationary, moving)]
         if perf_mode is e.matmul_perf_mode.double_row:
-            every = machine().stationary_free_max
-            require(columns == every, f"{op} with perf_mode double_row takes all {every} columns, not {columns}",
-                    fix="leave tile_size out")
+            part.require(part.has_all_columns, "perf_mode double_row takes all columns")
             pairs = double_row(stationary, moving, is_transpose)
         width, length = prod(pairs[0][0].shape[1:]), prod(pairs[0][1].shape[1:])
-        check_part(op, 1, width, pairs[0][0].shape, columns)
+        check_array(op, 1, width, pairs[0][0].shape)
+        part.check((stationary.shape[0], width))
         core_rule(out.shape[0] == width and out.size == width * length, ShapeMismatch,
                   what=f"{op} dst has shape {list(out.shape)}, which must be {width} x {length}",
                   fix=f"make it with shape ({width}, {length})")
@@ -89,13 +72,10 @@ def check_memory(op: str, out: NkiTensor) -> None:
     core_rule(out.buffer is psum, WrongMemory, operand="dst", op=op, expected="psum", found=out.buffer.space)
 
 
-def check_part(op: str, dim: int, extent: int, shape: Sequence[int], limit: int) -> None:
-    """stationary fits the array, and the part of it that ``tile_size`` names."""
+def check_array(op: str, dim: int, extent: int, shape: Sequence[int]) -> None:
+    """stationary fits the array."""
     every = (machine().partitions, machine().stationary_free_max)[dim]
     core_rule(extent <= every, TooLarge, dim=dim, tile=f"stationary{list(shape)}", op=op, limit=every)
-    what = "columns" if dim else "partitions"
-    require(extent <= limit, f"{op} stationary has {extent} {what}, more than the {limit} of tile_size",
-            fix=f"give a larger tile_size, or split the operation into pieces of at most {limit}", code=TooLarge.code)
 
 
 def note_product(dst: object) -> None:
@@ -106,13 +86,7 @@ def note_product(dst: object) -> None:
 
 def double_row(stationary: NkiTensor, moving: NkiTensor, is_transpose: bool) -> list[tuple[NkiTensor, NkiTensor]]:
     """The two halves of the contraction."""
-    require(not is_transpose, "nc_matmul with perf_mode double_row cannot transpose", fix="transpose without perf_mode")
-    for label, t in (("stationary", stationary), ("moving", moving)):
-        require(t.itemsize == 1 and t.dtype.is_float, f"nc_matmul {label} must be an 8-bit float for double_row",
-                fix="copy it to a tile of nl.float8_e4m3 first")
-        require(t.ndim >= 3 and t.shape[1] == 2,
-                f"nc_matmul {label} has shape {list(t.shape)}; double_row needs [K, 2, N]",
-                fix="reshape it to [K, 2, N]")
+    check_double_row("double_row", {"stationary": stationary, "moving": moving}, is_transpose)
     return [(stationary.slice(1, i, i + 1), moving.slice(1, i, i + 1)) for i in range(2)]
 
 
@@ -230,9 +204,8 @@ def nc_matmul_mx(dst: NkiTensor, stationary: NkiTensor, moving: NkiTensor, stati
                  tile_size: Sequence[int] | None, accumulate: bool | None) -> None:
     """dst = the product of two microscaled matrices in PSUM."""
     op = "nc_matmul_mx"
-    rows, columns = check_position(op, tile_position, tile_size)
-    every = machine().stationary_free_max
-    require(columns == every, f"{op} tile_size has all {every} columns, not {columns}", fix="leave tile_size out")
+    part = ArrayPart(op, tile_position or (), tile_size or ())
+    part.require(part.has_all_columns, "it takes all columns")
     elements = [element_of(op, label, t) for label, t in (("stationary", stationary), ("moving", moving))]
     with low.writing(dst, op, reads=accumulate is not False, flat=True) as out:
         check_memory(op, out)
@@ -240,7 +213,8 @@ def nc_matmul_mx(dst: NkiTensor, stationary: NkiTensor, moving: NkiTensor, stati
         views = {label: low.flat_tile(op, label, t) for label, t in (
             ("stationary", stationary), ("moving", moving), ("stationary_scale", stationary_scale),
             ("moving_scale", moving_scale))}
-        check_part(op, 0, views["stationary"].shape[0], views["stationary"].shape, rows)
+        check_array(op, 0, views["stationary"].shape[0], views["stationary"].shape)
+        part.require(views["stationary"].shape[0] <= part.rows, f"stationary is {list(stationary.shape)}")
         emit(microscaling.NcMatmulMxOp, {"dst": low.flat_view(out), **views}, accumulate=accumulates,
                  stationary_element=elements[0], moving_element=elements[1])
     note_product(dst)

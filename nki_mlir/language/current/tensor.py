@@ -7,12 +7,23 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
+from nki_mlir.capture.errors import BadBroadcast, BadReshape
 from nki_mlir.capture.strides import Shape, known_extents, reshaped
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.verifier import WrongDtype
 from nki_mlir.language.current.calls import CURRENT, dtype_argument, reported
-from nki_mlir.language.current.errors import integer, invalid, of_core, older, out_of_range, require, unknown_name
+from nki_mlir.language.current.errors import (
+    core_rule,
+    integer,
+    invalid,
+    of_core,
+    older,
+    out_of_range,
+    pairs,
+    require,
+    unknown_name,
+)
 from nki_mlir.language.current.memory import (
     Indirection,
     MemoryRegion,
@@ -189,8 +200,7 @@ class NkiTensor(OlderMethods):
         require(not self.on_chip, "vector_select is for tensors in HBM",
                 fix="move rows with nisa.dma_copy, or use nisa.local_gather on chip")
         self._not_indirect("vector_select")
-        require(vector_offset.dtype.is_integer, "vector_offset is a tensor of integers",
-                fix="make it with dtype=nl.int32")
+        check_integers(vector_offset, "vector_offset")
         require(self.strides[0] == max(self.strides) and self.strides[0] != 0,
                 "vector_select needs the largest stride in dimension 0",
                 fix="copy the tensor in the order of its shape first")
@@ -200,18 +210,18 @@ class NkiTensor(OlderMethods):
     @reported
     def permute(self, dims: Sequence[int]) -> "NkiTensor":
         """Dimensions in another order."""
-        require(sorted(dims) == list(range(self.ndim)), f"{list(dims)} is no permutation of {self.ndim} dimensions",
-                fix=f"name each of 0 to {self.ndim - 1} once")
-        require(not self._head or dims[0] == 0, "dimension 0 is the partition and stays first",
-                fix="transpose with nisa.nc_transpose or nisa.dma_transpose")
+        core_rule(sorted(dims) == list(range(self.ndim)), BadReshape, fix=f"name each of 0 to {self.ndim - 1} once",
+                  what=f"{list(dims)} is no permutation of {self.ndim} dimensions")
+        core_rule(not self._head or dims[0] == 0, BadReshape, what="dimension 0 is the partition and stays first",
+                  fix="transpose with nisa.nc_transpose or nisa.dma_transpose")
         return self.like(shape=[self.shape[k] for k in dims], strides=[self.strides[k] for k in dims])
 
     @reported
     def broadcast(self, dim: int, size: int) -> "NkiTensor":
         """A dimension of size 1 repeated."""
         dim = self._dim(dim)
-        require(self.shape[dim] == 1, f"broadcast of dimension {dim}, which has size {self.shape[dim]}, not 1",
-                fix="broadcast dimensions of extent 1")
+        core_rule(self.shape[dim] == 1, BadBroadcast, shape=self.shape,
+                  wanted=(*self.shape[:dim], size, *self.shape[dim + 1:]))
         require(not (self.on_chip and dim == 0), "the partition dimension cannot be broadcast by a view",
                 fix="copy the row to all partitions with nisa.dma_copy")
         require(size >= 1, f"broadcast of a dimension to {size} elements", fix="give 1 or more")
@@ -233,8 +243,8 @@ class NkiTensor(OlderMethods):
     def squeeze_dim(self, dim: int) -> "NkiTensor":
         """Without a dimension of size 1."""
         dim = self._dim(dim)
-        require(self.shape[dim] == 1, f"squeeze of dimension {dim}, which has size {self.shape[dim]}, not 1",
-                fix="squeeze dimensions of extent 1")
+        core_rule(self.shape[dim] == 1, BadReshape, what=f"dimension {dim} of {self.shape} has more than one element",
+                  fix="squeeze dimensions of extent 1")
         self._free_dim(dim)
         return self._dropped(dim)
 
@@ -257,9 +267,8 @@ class NkiTensor(OlderMethods):
         require(a < b, f"flatten_dims({start_dim}, {end_dim}) names no range of dimensions",
                 fix=f"give dimensions from 0 to {self.ndim - 1}, the first not behind the last")
         self._free_dim(a)
-        require(all(self.strides[k] == self.shape[k + 1] * self.strides[k + 1] for k in range(a, b)),
-                f"dimensions {a} to {b} with strides {list(self.strides[a:b + 1])} are not contiguous",
-                fix="copy the part to a separate tile first")
+        core_rule(all(self.strides[k] == self.shape[k + 1] * self.strides[k + 1] for k in range(a, b)), BadReshape,
+                  what=f"dimensions {a} to {b} with strides {list(self.strides[a:b + 1])} are not contiguous")
         return self._replaced(a, b + 1, [prod(self.shape[a:b + 1])], [self.strides[b]])
 
     @reported
@@ -334,11 +343,11 @@ class NkiTensor(OlderMethods):
         if old == new:
             return self.like(dtype=to)
         self._not_indirect("view")
-        require(self.strides[-1] == 1 or self.shape[-1] == 1, "view needs stride 1 in the last dimension",
-                fix="copy the part to a separate tile first")
+        core_rule(self.strides[-1] == 1 or self.shape[-1] == 1, BadReshape,
+                  what=f"the last dimension of {self.shape} {self.dtype} cannot be read as {to}")
         amounts = [*self.strides[:-1], self.offset, self.shape[-1]]
-        require(all(n * old % new == 0 for n in amounts), f"{list(self.shape)} {self.dtype} is not aligned for {to}",
-                fix=f"use a shape and a start that {to} divides")
+        core_rule(all(n * old % new == 0 for n in amounts), BadReshape,
+                  what=f"the elements of {self.shape} {self.dtype} are not aligned for {to}")
         scaled = [n * old // new for n in amounts]
         return self.like(shape=(*self.shape[:-1], scaled[-1]), strides=(*scaled[:-2], 1), offset=scaled[-2], dtype=to,
                          base=(*self.base[:-1], self.base[-1] * old // new))
@@ -372,9 +381,8 @@ class NkiTensor(OlderMethods):
                     "partition", fix=f"use {row} as the step of partitions")
         require(scalar_offset is None or vector_offset is None,
                 "only one of scalar_offset and vector_offset can be given", fix="leave one of them out")
-        require(self.indirection is None or (scalar_offset is None and vector_offset is None),
-                "ap of a tensor that is already indexed at run time",
-                fix="copy the part to a tile first, and index that")
+        if scalar_offset is not None or vector_offset is not None:
+            self._not_indirect("ap")
         base = *self.base[:-1], self.base[-1] * self.dtype.itemsize // kind.itemsize
         found = None
         if scalar_offset is not None:
@@ -384,8 +392,7 @@ class NkiTensor(OlderMethods):
                     fix="use indirect_dim=0, or scalar_offset")
             require(not self.on_chip, "vector_offset is for tensors in HBM",
                     fix="move the rows with nisa.dma_copy first, or use .indirect on chip")
-            require(isinstance(vector_offset, NkiTensor) and vector_offset.dtype.is_integer,
-                    "vector_offset is a tensor of integers", fix="make it with dtype=nl.int32")
+            check_integers(vector_offset, "vector_offset")
             found = Indirection("vector", vector_offset, prod(base[1:]), base[0])
         return NkiTensor(self.storage, counts, strides, start, kind, base, found)
 
@@ -393,8 +400,7 @@ class NkiTensor(OlderMethods):
     def indirect(self, index: "NkiTensor", num_elem: int | None = None) -> "NkiTensor":
         """Columns of an on-chip tensor, picked by offsets that groups of partitions share."""
         require(self.on_chip, "indirect is for on-chip tensors", fix="use .ap(vector_offset=...) for tensors in HBM")
-        require(index.dtype.is_integer, f"indirect index is a tensor of integers, not of {index.dtype}",
-                fix="make it with dtype=nl.uint16 or nl.uint32")
+        check_integers(index, "indirect index", "nl.uint16 or nl.uint32")
         require(index.shape[0] == self.shape[0], f"index has {index.shape[0]} partitions, the tensor {self.shape[0]}",
                 fix="give the index as many partitions as the tensor")
         self._not_indirect("indirect")
@@ -439,15 +445,6 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return all(n == 1 or own == step for n, own, step in zip(shape, strides, dense(shape)))
 
 
-def pairs(pattern: object, what: str) -> list[tuple[int, int]]:
-    """The (step, count) pairs of a pattern, outermost first."""
-    items = pattern if isinstance(pattern, (list, tuple)) else ()
-    require(items and all(isinstance(p, (list, tuple)) and len(p) == 2 for p in items),
-            f"{what}: a pattern is a list of [step, count] pairs, got {pattern}",
-            fix="write for example [[64, 128], [1, 64]]")
-    return [(integer(step, f"{what} pattern"), integer(count, f"{what} pattern")) for step, count in items]
-
-
 def _scalar_offset(value: object, dim: int, base: tuple[int, ...]) -> Indirection:
     one_index(value, "scalar_offset")
     require(0 <= dim < len(base), f"indirect_dim {dim} of a tensor of {len(base)} dimensions",
@@ -476,6 +473,12 @@ def check_reach(tensor: NkiTensor, free_only: bool = False) -> None:
     if low < 0 or high >= row:
         out_of_range(f"index overflow: the access pattern reaches elements {low} to {high} of {place}, {tensor.name} "
                      f"has {row}", fix="shorten the pattern, or start it earlier")
+
+
+def check_integers(value: object, what: str, dtype: str = "nl.int32") -> None:
+    """Indices of the run time are a tensor of integers."""
+    require(isinstance(value, NkiTensor) and value.dtype.is_integer, f"{what} is a tensor of integers",
+            fix=f"make it with dtype={dtype}")
 
 
 def one_index(value: object, what: str) -> None:

@@ -222,7 +222,7 @@ FLAG = ParameterKind("True or False", where(is_flag), "'bool'")
 NUMBER = ParameterKind("a number", lambda values: number_value, "'number'")
 INTEGER = ParameterKind("an integer", where(is_integer), "'integer'")
 INTEGERS = ParameterKind("a tuple of integers", where(are_integers))
-PAIR = ParameterKind("a tuple of integers", where(are_integers), holds_none=True)
+PAIR = ParameterKind("a tuple of integers", where(are_integers), "'pair'", holds_none=True)
 COUNT = ParameterKind("a positive integer", where(lambda value: is_integer(value) and value > 0))
 COUNTS = ParameterKind("a tuple of positive integers", where(
     lambda value: are_integers(value) and all(n > 0 for n in value)))

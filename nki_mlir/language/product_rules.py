@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Rules of matrix products in both generations: the part of the array, operands of performance modes."""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Protocol
+
+from nki_mlir.capture.builder import active
+from nki_mlir.capture.index import Index
+from nki_mlir.diagnostics import KernelError
+from nki_mlir.scalar.dtypes import DType
+
+
+class BadPosition(KernelError, ValueError):
+    code = "NKI-TILE-POSITION"
+    message = "{op} with tile_position {position} and tile_size {size}: {rule}"
+    fix = "leave both out, or name (row, column) and (rows, columns) of a part of the 128 x 128 array"
+
+
+class BadPerfMode(KernelError):
+    code = "NKI-PERF-MODE"
+    message = "nc_matmul with perf_mode {mode}: {what}"
+    fix = "use perf_mode double_row from trn2 on, with 8-bit floats of shapes [K, 2, M] and [K, 2, N], to multiply"
+
+
+class ArrayPart:
+    """The part of the tensor engine's array that a product runs on. It changes no value."""
+
+    def __init__(self, op: str, position: Sequence[int | Index], size: Sequence[int]) -> None:
+        self.op, self.position, self.size = op, tuple(position), tuple(size)
+        machine = active(op).machine
+        every, sizes = (machine.partitions, machine.stationary_free_max), machine.array_parts
+        self.rows, self.columns = every
+        self.has_all_columns = True
+        if not self.position and not self.size:
+            return
+        self.require(len(self.position) == len(self.size) == 2, "both are given, with two integers each")
+        start = [n if isinstance(n, Index) else int(n) for n in self.position]
+        self.rows, self.columns = int(self.size[0]), int(self.size[1])
+        self.require(self.rows in sizes and self.columns in sizes, f"rows and columns are of {sizes}")
+        self.require(all(isinstance(n, Index) or n in range(0, sizes[-1], extent)
+                         for n, extent in zip(start, (self.rows, self.columns))),
+                     "the position is no multiple of the size")
+        self.has_all_columns = self.columns == every[1]
+
+    def require(self, holds: bool, rule: str) -> None:
+        if not holds:
+            raise BadPosition(op=self.op, position=self.position, size=self.size, rule=rule).here()
+
+    def check(self, shape: Sequence[int]) -> None:
+        """The stationary operand, of this shape, fits the part."""
+        fits = shape[0] <= self.rows and prod(shape[1:]) <= self.columns
+        self.require(fits or not self.size, f"stationary is {list(shape)}")
+
+
+class RowPairs(Protocol):
+    """A tile of either generation."""
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+
+    @property
+    def dtype(self) -> DType: ...
+
+
+def check_double_row(mode: str, operands: Mapping[str, RowPairs], is_transpose: bool) -> None:
+    """The operands of a product of 8-bit floats whose rows are pairs."""
+    wrong = "it does not transpose" if is_transpose else ""
+    for label, tile in operands.items():
+        if len(tile.shape) < 3 or tile.shape[1] != 2 or tile.dtype.itemsize != 1 or not tile.dtype.is_float:
+            wrong = wrong or f"{label} is {list(tile.shape)} {tile.dtype}"
+    if wrong:
+        raise BadPerfMode(mode=mode, what=wrong).here()
