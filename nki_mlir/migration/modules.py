@@ -127,11 +127,9 @@ class SourceModule:
         found: dict[str, list[str]] = {}
         for node in _nodes(self.tree, cst.Subscript):
             if isinstance(node.value, cst.Name) and node.value.value in self.functions:
-                found.setdefault(node.value.value, []).append(self._grid(node))
+                grid = [e.slice.visit(GridAxes(self.names)) for e in node.slice]
+                found.setdefault(node.value.value, []).append(", ".join(MODULE.code_for_node(e) for e in grid))
         return found
-
-    def _grid(self, node: cst.Subscript) -> str:
-        return ", ".join(MODULE.code_for_node(e.slice) for e in node.slice)
 
     # -- the text ------------------------------------------------------------------------------------------------------
     def text(self) -> str:
@@ -157,7 +155,7 @@ class SourceModule:
         for name in self.entries:
             axes = kernels.program_axes(name)
             grids = self.launches.get(name, [])
-            if axes == {0} and grids and all(terms.number(g) in (1, 2) or "nc(" in g for g in grids):
+            if axes == {0} and grids and all(terms.number(g) in (1, 2) for g in grids):
                 kernels.on_cores.add(name)
             elif axes:
                 self.gridded[name] = max(axes) + 1
@@ -178,12 +176,41 @@ class Aliases(cst.CSTTransformer):
         return updated_node
 
 
-class Host(cst.CSTTransformer):
+class GridAxes(cst.CSTTransformer):
+    """Axes of launch grids as plain numbers: ``nl.nc(2) * 2`` and ``nl.spmd_dim(nl.nc(2), 2)`` are 4."""
+
+    def __init__(self, names: Names) -> None:
+        super().__init__()
+        self.names = names
+
+    def leave_BinaryOperation(self, original_node: cst.BinaryOperation,
+                              updated_node: cst.BinaryOperation) -> cst.BaseExpression:
+        """A number of cores times programs of each."""
+        if isinstance(updated_node.operator, cst.Multiply) and any(
+                self.names.meaning(side.func) == "nl.nc" for side in (original_node.left, original_node.right)
+                if isinstance(side, cst.Call)):
+            return self._product(updated_node.left, updated_node.right)
+        return updated_node
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        """The number within ``nl.nc``, the product of the numbers within ``nl.spmd_dim``."""
+        meaning, arguments = self.names.meaning(original_node.func), [a.value for a in updated_node.args]
+        if meaning == "nl.nc" and len(arguments) == 1:
+            return arguments[0]
+        if meaning == "nl.spmd_dim" and len(arguments) == 2:
+            return self._product(*arguments)
+        return updated_node
+
+    def _product(self, left: cst.BaseExpression, right: cst.BaseExpression) -> cst.BaseExpression:
+        return cst.parse_expression(terms.multiply(*(MODULE.code_for_node(side) for side in (left, right))))
+
+
+class Host(GridAxes):
     """Everything but kernels, which are replaced."""
 
     def __init__(self, module: SourceModule) -> None:
-        super().__init__()
-        self.module, self.names, self.report = module, module.names, module.report
+        super().__init__(module.names)
+        self.module, self.report = module, module.report
         self.nki = self.names.alias("nki")
         self.called: set[cst.CSTNode] = set()
 
@@ -271,7 +298,7 @@ class Host(cst.CSTTransformer):
         if path == "neuronxcc.nki.compiler":
             names = []
         names = [n for n in names if MODULE.code_for_node(n.name) not in (
-            "par_dim", "trace", "baremetal", "benchmark", "profile", "arange", "mgrid", "compiler",
+            "par_dim", "trace", "baremetal", "benchmark", "profile", "arange", "mgrid", "compiler", "nc", "spmd_dim",
             "affine_range", "sequential_range", "static_range")]
         self.report.changed(line, f"{path} is {MODULES.get(path, 'gone')}")
         if any(MODULE.code_for_node(n.name) == "simulate_kernel" for n in names):
@@ -305,7 +332,7 @@ class Host(cst.CSTTransformer):
         if original_node in self.called:
             return updated_node
         return cst.parse_expression(f"functools.partial({MODULE.code_for_node(updated_node.value)}, "
-                                    f"grid={self._grid(original_node)})")
+                                    f"grid={self._grid(updated_node)})")
 
     def visit_Call(self, node: cst.Call) -> None:
         """Subscripts that are called."""
@@ -347,7 +374,9 @@ class Host(cst.CSTTransformer):
             return self._launched(updated_node.func, updated_node.args, True)
         if meaning == "nki.nki_call":
             self.report.left(line, "nki_call: call the kernel, which creates and returns its results")
-        return updated_node
+        if meaning in ("nl.nc", "nl.spmd_dim"):
+            self.report.changed(line, f"{meaning} is the number of programs")
+        return super().leave_Call(original_node, updated_node)
 
     def _simulated(self, node: cst.BaseExpression) -> bool:
         return isinstance(node, cst.Name) and self.module.entries.get(node.value) == "simulation"

@@ -19,6 +19,7 @@ KERNELS = Path(__file__).parent / "kernels"
 IDIOMS, UNITS = KERNELS / "idioms.py", KERNELS / "units.py"
 FURTHER = [pytest.param(KERNELS / f"{name}.py", marks=pytest.mark.fuzz, id=name)
            for name in ("memory", "names", "programs", "tiles")]
+LAUNCHES, LAYERS = KERNELS / "launches.py", KERNELS / "layers.py"        # with what NumPy computes
 EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.py")) if "neuronxcc" in (text := p.read_text())
             and "def cases" in text]
 LISTINGS = ROOT.parent / "shared" / "seeds" / "listings"
@@ -58,7 +59,7 @@ def copied(values):
 QUICK = ("average_pool2d", "convolution", "giou", "normalisation", "tensor_add")
 
 
-@pytest.mark.parametrize("file", [IDIOMS, UNITS, *FURTHER, *(p if p.stem in QUICK else pytest.param(p, marks=pytest.mark.slow)
+@pytest.mark.parametrize("file", [IDIOMS, UNITS, LAUNCHES, LAYERS, *FURTHER, *(p if p.stem in QUICK else pytest.param(p, marks=pytest.mark.slow)
                                             for p in EXAMPLES)], ids=lambda p: p.stem)
 def test_migrates_without_hand_work(file, tmp_path, monkeypatch):
     made = of(file)
@@ -82,7 +83,7 @@ def test_migrates_without_hand_work(file, tmp_path, monkeypatch):
                 assert error <= (1e-4 if kernel.__name__ in SUMS and on != "eager" else 0), kernel.__name__
 
 
-@pytest.mark.parametrize("files", [[IDIOMS, UNITS, *(p for p in EXAMPLES if p.stem in QUICK)], pytest.param(
+@pytest.mark.parametrize("files", [[IDIOMS, UNITS, LAUNCHES, LAYERS, *(p for p in EXAMPLES if p.stem in QUICK)], pytest.param(
     [*(p for p in EXAMPLES if p.stem not in QUICK), *(p.values[0] for p in FURTHER)], marks=pytest.mark.fuzz)],
     ids=["quick", "others"])
 def test_text_is_formatted(files, tmp_path):
@@ -108,6 +109,21 @@ def test_further_kernels_on_other_executors(file, on, tmp_path):
             np.testing.assert_allclose(one, wanted, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("file", [LAUNCHES, LAYERS], ids=lambda p: p.stem)
+@pytest.mark.parametrize("on", ["interpreter", "jit", "isa"])
+def test_values_are_what_numpy_computes(file, on, tmp_path):
+    new = tmp_path / f"{file.stem}_on_{on}.py"
+    new.write_text(of(file).new)
+    module = loaded(new, new.stem)
+    for (kernel, arguments), expected in zip(module.cases(), module.expected(), strict=True):
+        keywords = kernel.keywords if isinstance(kernel, functools.partial) else {}
+        kernel = kernel.func if isinstance(kernel, functools.partial) else kernel
+        for one, wanted in zip(flat(kernel.run(copied(arguments), keywords, on)), flat(expected), strict=True):
+            assert one.shape == wanted.shape, kernel.__name__
+            np.testing.assert_allclose(np.float32(one), np.float32(wanted), rtol=1e-5, atol=1e-5,
+                                       err_msg=kernel.__name__)
+
+
 def test_text_keeps_comments_and_names():
     text = of(IDIOMS).new
     assert '''        num_rows = min(128, rows - i * 128)
@@ -124,7 +140,8 @@ def test_text_keeps_comments_and_names():
                     "        num_rows = min(128, rows - i * 128)\n        # Load what the mask leaves")
 
 
-@pytest.mark.parametrize("file", [pytest.param(IDIOMS, id="idioms"), *FURTHER])
+@pytest.mark.parametrize("file", [*(pytest.param(p, id=p.stem) for p in (IDIOMS, LAUNCHES, LAYERS)),
+                                  *FURTHER])
 def test_second_round_changes_nothing(file, tmp_path):
     new = tmp_path / "again.py"
     new.write_text(of(file).new)
