@@ -4,11 +4,15 @@
 import numpy as np
 import pytest
 
+from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.passes.pass_manager import pass_named, run_passes
+from nki_mlir.targets.interpreter.module import compile_function
 
 from ..transforms.masked_kernels import CASES, capture
 from .nisa_level import BF16, check, floats, instructions, integers, lower, names
@@ -178,3 +182,61 @@ def test_reduction_instruction_under_a_triangle():
         nl.store(out, total)
         return out
     check(kernel, floats(30, 40))
+
+
+# -- nests under masks, whatever they compute -------------------------------------------------------------------------
+BODIES = {"assignment": '%v = "scalar.alu"(%c, %two) {fn = "multiply"} : (f32, f32) -> f32',
+          "position": """%i = linalg.index 0 : index
+    %n = arith.index_cast %i : index to i32
+    %f = "scalar.convert"(%n) : (i32) -> f32
+    %v = "scalar.alu"(%f, %two) {fn = "multiply"} : (f32, f32) -> f32""",
+          "sum": '%v = "scalar.alu"(%old, %p) {fn = "add"} : (f32, f32) -> f32',
+          "maximum": '%v = "scalar.alu"(%old, %p) {fn = "maximum"} : (f32, f32) -> f32'}
+MASKS = ("d0 - d1 >= 0", "d1 - d0 - 3 >= 0", "d0 + d1 - 9 >= 0", "d0 - 2 >= 0, d1 - d0 >= 0", "-d0 + 6 >= 0")
+FORMS = {"parallel": ("(d0, d1)", "parallel", (8, 11)),
+         "reduced": ("(d0, 0)", "reduction", (8, 1))}
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("form", FORMS)
+def test_nests_under_masks(form, mask, body):
+    """Element by element and as instructions; an assignment along a reduced axis has a value that is one there."""
+    write, iterator, shape = FORMS[form]
+    dims = "x".join(map(str, shape))
+    text = f"""func.func @k(%x: memref<8x11xf32, "hbm">, %z: memref<8x1xf32, "hbm">, %r: memref<{dims}xf32, "hbm"> {{nki.shared = 0 : i64}})
+    attributes {{nki.results = [2]}} {{
+  %a = memref.alloc() : memref<8x11xf32, "sbuf">
+  %column = memref.alloc() : memref<8x1xf32, "sbuf">
+  %y = memref.alloc() : memref<{dims}xf32, "sbuf">
+  linalg.copy ins(%x : memref<8x11xf32, "hbm">) outs(%a : memref<8x11xf32, "sbuf">)
+  linalg.copy ins(%z : memref<8x1xf32, "hbm">) outs(%column : memref<8x1xf32, "sbuf">)
+  linalg.copy ins(%r : memref<{dims}xf32, "hbm">) outs(%y : memref<{dims}xf32, "sbuf">)
+  linalg.generic {{indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, 0)>,
+      affine_map<(d0, d1) -> {write}>],
+      iterator_types = ["parallel", "{iterator}"], nki.mask = affine_set<(d0, d1) : ({mask})>}}
+    ins(%a, %column : memref<8x11xf32, "sbuf">, memref<8x1xf32, "sbuf">) outs(%y : memref<{dims}xf32, "sbuf">) {{
+  ^bb0(%p: f32, %c: f32, %old: f32):
+    %two = arith.constant 2.0 : f32
+    {BODIES[body]}
+    linalg.yield %v : f32
+  }}
+  linalg.copy ins(%y : memref<{dims}xf32, "sbuf">) outs(%r : memref<{dims}xf32, "hbm">)
+  return
+}}"""
+    with shared_context():
+        waist, module = ir.Module.parse(text), ir.Module.parse(text)
+    run_passes(module, [pass_named("linalg-to-nisa"), pass_named("verify-target")])
+    x, before = floats(8, 11).round(), floats(*shape).round()
+    results = [before.copy(), before.copy()]
+    for one, result in zip((waist, module), results):
+        compile_function(the_kernel(one))((), [x, x[:, :1].copy()], [result])
+    np.testing.assert_array_equal(*results)
+    rows = [any(holds(mask, p, f) for f in range(11)) for p in range(8)]
+    changed = (results[0] != before).any(axis=1)
+    assert changed.any() and not changed[~np.array(rows)].any()
+
+
+def holds(mask, p, f):
+    """Whether an element is active by the text of a mask."""
+    return all(eval(part.partition(">=")[0], {"d0": p, "d1": f}) >= 0 for part in mask.split(","))

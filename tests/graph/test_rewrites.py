@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Loops of graphs that count: how often they run, and what their counters are, by counting with numbers that wrap."""
+
+import pytest
+
+from nki_mlir.bindings import ir, operations_of
+from nki_mlir.frameworks.stablehlo import read_graph
+from nki_mlir.graph.rewrites import rewrite_counted_loops
+from nki_mlir.graph.upstream import graph_context
+
+HOLDS = {"LT": int.__lt__, "LE": int.__le__, "GT": int.__gt__, "GE": int.__ge__}
+EDGE = 127                          # the greatest int8
+
+
+def wrapped(number: int) -> int:
+    return (number + 128) % 256 - 128
+
+
+def counted(first: int, step: int, direction: str, last: int) -> list[int] | None:
+    """The counter in each iteration and behind the last one; None where it leaves int8."""
+    values = [first]
+    while HOLDS[direction](values[-1], last):
+        values.append(values[-1] + step)
+        if wrapped(values[-1]) != values[-1]:
+            return None
+    return values
+
+
+def rewritten(first: int, step: int, direction: str, last: int, other: int, pace: int) -> tuple[int, list[int | None]]:
+    """How often the loop runs that counts by constants, 0 where it was kept, and its counters behind it."""
+    text = f"""func.func @main() -> (tensor<i8>, tensor<i8>) {{
+  %first = stablehlo.constant dense<{first}> : tensor<i8>
+  %other = stablehlo.constant dense<{other}> : tensor<i8>
+  %r:2 = stablehlo.while(%i = %first, %k = %other) : tensor<i8>, tensor<i8> cond {{
+    %last = stablehlo.constant dense<{last}> : tensor<i8>
+    %go = stablehlo.compare {direction}, %i, %last : (tensor<i8>, tensor<i8>) -> tensor<i1>
+    stablehlo.return %go : tensor<i1>
+  }} do {{
+    %step = stablehlo.constant dense<{step}> : tensor<i8>
+    %pace = stablehlo.constant dense<{pace}> : tensor<i8>
+    %n = stablehlo.add %i, %step : tensor<i8>
+    %m = stablehlo.add %k, %pace : tensor<i8>
+    stablehlo.return %n, %m : tensor<i8>, tensor<i8>
+  }}
+  return %r#0, %r#1 : tensor<i8>, tensor<i8>
+}}"""
+    with graph_context(), ir.Location.unknown():
+        module = read_graph(text)
+        rewrite_counted_loops(module)
+        assert module.operation.verify()
+        loops = operations_of(module, lambda name: name == "scf.for")
+        if not loops:
+            return 0, []
+        end, = operations_of(module, lambda name: name == "func.return")
+        behind = [v.owner for v in end.operands]
+        return (ir.IntegerAttr(loops[0].operands[1].owner.attributes["value"]).value,
+                [int(ir.DenseIntElementsAttr(op.attributes["value"])[0]) if op.name == "stablehlo.constant" else None
+                 for op in behind])
+
+
+@pytest.mark.parametrize("direction, sign, limit", [("LT", 1, EDGE), ("LE", 1, EDGE), ("GT", -1, -EDGE - 1),
+                                                   ("GE", -1, -EDGE - 1)])
+@pytest.mark.parametrize("step", [1, 2, 7])
+@pytest.mark.parametrize("before", range(4))
+def test_a_loop_is_counted_unless_its_counter_leaves_its_type(direction, sign, limit, step, before):
+    """At both ends of int8, up to three steps before them; another counter begins so that it ends beside an edge."""
+    last = limit - sign * before
+    first = last - sign * 3 * step
+    values = counted(first, sign * step, direction, last)
+    for beyond in range(3):
+        iterations = len(values or [0]) - 1
+        other = wrapped(limit - sign * (iterations - 1 + beyond))
+        number, behind = rewritten(first, sign * step, direction, last, other, sign)
+        if values is None:
+            assert number == 0
+        else:
+            exact = other + sign * iterations
+            assert number == iterations
+            assert behind == [values[-1], exact if wrapped(exact) == exact else None]
+
+
+def test_counting_wraps_as_int8_does():
+    assert counted(120, 4, "LT", 127) is None and counted(120, 3, "LT", 126) == [120, 123, 126]

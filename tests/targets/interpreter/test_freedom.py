@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The order in which the interpreter runs programs: any, unless one of them meets others."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from nki_mlir.language.current import collectives, nki
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.kernel import describe_array, is_array
+from nki_mlir.targets.interpreter import load_freely
+from nki_mlir.targets.interpreter.module import Freedom
+
+PROGRAMS = 2
+
+
+@pytest.mark.parametrize("meeting", [(), (0,), (1,), (0, 1)], ids=str)
+@pytest.mark.parametrize("backwards", [False, True])
+def test_programs_run_backwards_where_none_of_them_meets_another(backwards, meeting):
+    """Both write one element, which keeps what the last one wrote."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="out")
+        i = nl.program_id(0)
+        for core in range(PROGRAMS):
+            if i == core:
+                if core in meeting:
+                    collectives.rank_id("rank")
+                tile = nl.ndarray(x.shape, x.dtype)
+                nisa.memset(tile, core)
+                nisa.dma_copy(out, tile)
+        return out
+    array = np.zeros((1, 1), np.float32)
+    launched = kernel[PROGRAMS]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")                 # of the race that shows the order
+        captured = launched.specialize(launched.bind((array,), {}, is_array, describe_array)).captured
+    result = np.full((1, 1), 7, np.float32)
+    load_freely(captured, (PROGRAMS,))([array], [result], Freedom(backwards=backwards))
+    assert result[0, 0] == (0 if backwards and not meeting else PROGRAMS - 1)
