@@ -47,7 +47,7 @@ QUESTIONS = (
              ("waist", "targets", "selection", "graph"), 7),
     Question("recognize a fold", r"def fold_of\(", BELOW, 2),
     Question("have a normal form of a nest", r"def (simplified|arranged)\(self", ("waist",), 2),
-    Question("read a tile where it was copied from", r"(?<!def )\b(_?through|inputs_through|fused)\(", BELOW, 5),
+    Question("say where the source of a copy has an element", r"def (_?through|inputs_through|source_map)\(", BELOW, 2),
     Question("ask whether two accesses overlap",
              r"def (_?apart|_interleaved|lie_apart|may_meet|reads_result|clearly_apart|meeting|conflicts|overlaps)\(",
              (*BELOW, "capture"), 8),

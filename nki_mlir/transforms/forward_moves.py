@@ -16,7 +16,7 @@ from nki_mlir.dialects.creation import structured_operation
 from nki_mlir.dialects.kernel_function import KernelFunction, kernel_functions
 from nki_mlir.graph.views import start_in_buffer, whole_buffer
 from nki_mlir.passes.pass_manager import Pass
-from nki_mlir.waist.fusion import GenericOperation, axes_of, structured
+from nki_mlir.waist.fusion import GenericOperation, axes_of, source_map, structured
 
 
 class ForwardMoves(Pass, name="forward-moves"):
@@ -126,7 +126,7 @@ def reader_of(op: Operation, copy: GenericOperation) -> GenericOperation | None:
     if any(v != copy.output and memory_of(v) == memory_of(copy.output) for v in reader.inputs
            if isinstance(v.type, ir.MemRefType)):
         return None
-    maps = [through(copy, m) if v == copy.output else m for v, m in zip(reader.inputs, reader.maps)]
+    maps = [source_map(copy, m) if v == copy.output else m for v, m in zip(reader.inputs, reader.maps)]
     walked = {a for v, m in zip((*reader.inputs, reader.output), (*maps, reader.maps[-1]))
               if isinstance(v.type, ir.MemRefType) for a in axes_of(m)}
     return reader if walked >= set(range(reader.maps[-1].n_dims)) and all(
@@ -137,7 +137,7 @@ def is_read_in_runs(reader: GenericOperation, copy: GenericOperation, operand: i
     """Whether tiles of what was copied have its neighbours beside each other: those of a product may be transposed on
     chip, others have to lie as the result does."""
     strides, _ = ir.MemRefType(copy.inputs[0].type).get_strides_and_offset()
-    units = [a for step, a in zip(strides, axes_of(through(copy, reader.maps[operand]))) if step == 1]
+    units = [a for step, a in zip(strides, axes_of(source_map(copy, reader.maps[operand]))) if step == 1]
     if not units or units[-1] < 0:
         return False
     if reader.parallel:
@@ -161,18 +161,10 @@ def structured_reader(op: Operation) -> GenericOperation | None:
                             tuple(m.value for m in op.attributes["indexing_maps"]))
 
 
-def through(copy: GenericOperation, mapping: ir.AffineMap) -> ir.AffineMap:
-    """How a nest that walks the copy by a map walks what was copied."""
-    order = axes_of(copy.maps[-1])
-    where = {axis: mapping.results[k] for k, axis in enumerate(order)}
-    results = [where[e.position] if isinstance(e, ir.AffineDimExpr) else e for e in copy.maps[0].results]
-    return ir.AffineMap.get(mapping.n_dims, 0, results)
-
-
 def read_from_source(reader: GenericOperation, copy: GenericOperation) -> None:
     maps = list(reader.maps)
     for k, value in enumerate(reader.inputs):
         if value == copy.output:
             reader.op.operands[k] = copy.inputs[0]
-            maps[k] = through(copy, maps[k])
+            maps[k] = source_map(copy, maps[k])
     reader.op.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])

@@ -10,7 +10,7 @@ Two short folds over the same elements, or over fields of the same records, beco
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 
 from nki_mlir.analysis.effects import defining, memory_of, own_effects
@@ -25,6 +25,7 @@ from nki_mlir.waist.fusion import (
     GenericOperation,
     axes_of,
     fused,
+    inputs_through,
     joined,
     keeps_extents,
     structured,
@@ -259,16 +260,3 @@ def fuse(producer: GenericOperation, consumer: GenericOperation) -> Operation:
     consumer.op.erase()
     producer.op.erase()
     return nest
-
-
-def inputs_through(producer: GenericOperation, consumer: GenericOperation, place: int
-                   ) -> list[tuple[Value, ir.AffineMap]]:
-    """The producer's inputs, and their maps over the axes of the consumer, whose input ``place`` it makes."""
-    order = axes_of(producer.maps[-1])
-    results = consumer.maps[place].results
-    axes = [results[order.index(axis)] for axis in range(len(order))]      # the producer's axes as the consumer's
-    return [(v, _through(m, axes, consumer.maps[place].n_dims)) for v, m in zip(producer.inputs, producer.maps)]
-
-
-def _through(mapping: ir.AffineMap, axes: Sequence[ir.AffineExpr], rank: int) -> ir.AffineMap:
-    return ir.AffineMap.get(rank, 0, [axes[axis] for axis in axes_of(mapping)])

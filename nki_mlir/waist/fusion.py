@@ -107,6 +107,20 @@ def _is_inside(value: Value, op: Operation) -> bool:
     return value.owner.name == "arith.constant" or bool(value.owner.operation.block == op.regions[0].blocks[0])
 
 
+def source_map(producer: GenericOperation, mapping: ir.AffineMap, number: int = 0) -> ir.AffineMap:
+    """The map by which a nest reads an input of ``producer``, where it reads the producer's output by ``mapping``."""
+    axes = dict(zip(axes_of(producer.maps[-1]), mapping.results))
+    results = [axes[e.position] if isinstance(e, ir.AffineDimExpr) else e for e in producer.maps[number].results]
+    return ir.AffineMap.get(mapping.n_dims, 0, results)
+
+
+def inputs_through(producer: GenericOperation, consumer: GenericOperation, place: int
+                   ) -> list[tuple[Value, ir.AffineMap]]:
+    """The producer's inputs, and their maps over the axes of the consumer, whose input ``place`` it writes."""
+    mapping = consumer.maps[place]
+    return [(v, source_map(producer, mapping, k)) for k, v in enumerate(producer.inputs)]
+
+
 def fused(first: GenericOperation, second: GenericOperation, place: int,
           first_inputs: Sequence[tuple[Value, ir.AffineMap]], second_operands: Sequence[Value]) -> Operation:
     """``second`` with ``first`` computed in place of its input ``place``, before the insertion point.

@@ -269,14 +269,14 @@ class FunctionEmitter(ScalarEmitter):
         loaded.append(self._load(last, kind, dtype) if count == step else
                       self._masked("load", [last, mask, self.constant(kind, 0)], kind, dtype))
 
-        def apart(vectors: list[Value]) -> list[Value]:
+        def deinterleaved(vectors: list[Value]) -> list[Value]:
             if len(vectors) == 1:
                 return vectors
             pairs = list(zip(vectors[::2], vectors[1::2]))
-            even, odd = (apart([self.vector.ShuffleOp(a, b, range(k, 2 * lanes, 2)).result for a, b in pairs])
+            even, odd = (deinterleaved([self.vector.ShuffleOp(a, b, range(k, 2 * lanes, 2)).result for a, b in pairs])
                          for k in range(2))
             return [field for pair in zip(even, odd) for field in pair]
-        return apart(loaded)
+        return deinterleaved(loaded)
 
     def _picked(self, pointer: Value, step: int, dtype: DType, lanes: int) -> Value:
         """Every ``step``-th element of whole vectors. The last vector ends with the last element that counts."""

@@ -66,7 +66,7 @@ class Transfers:
         chip = [t for _, t in op.targets() if t.on_chip] or [t for _, t in op.sources() if t.on_chip]
         runs, nbytes = descriptors(op) or self.rows(tiles, chip)
         stores = all(tile.on_chip for _, tile in op.sources())
-        each = machine.costs.dma.descriptor(nbytes, self.apart(tiles), stores)
+        each = machine.costs.dma.descriptor(nbytes, self.partition_step(tiles), stores)
         if chip and chip[0].access.dims[0][0]:
             partitions, first = chip[0].partitions, chip[0].access.partition
             rows = rows_served(first.const if first is not None else 0, partitions, machine.dma_engines,
@@ -78,7 +78,7 @@ class Transfers:
         return TimedTransfer(parts, hbm, loads)
 
     @staticmethod
-    def apart(tiles: list[Tile]) -> int:
+    def partition_step(tiles: list[Tile]) -> int:
         """Bytes in HBM from what one partition gets to what the next one does; 0 where partitions do not say."""
         steps = [t.access.dims[0][0] * t.dtype.itemsize for t in tiles if not t.on_chip and t.access.dims[0][1] > 1]
         return abs(steps[0]) if steps else 0
