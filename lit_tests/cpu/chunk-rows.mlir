@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Operations on large tiles run some rows at a time, where a chunk needs the same chunk of earlier ones alone.
 // RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-vector %s | FileCheck %s
-// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-vector --cpu-passes="chunk-rows" --mlir-print-ir-before=chunk-rows --mlir-print-ir-after=chunk-rows %s -o %t 2>&1 | FileCheck %s --check-prefix=RECORDS
+// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --pass-pipeline="chunk-rows" --mlir-print-ir-before=chunk-rows --mlir-print-ir-after=chunk-rows %s -o %t 2>&1 | FileCheck %s --check-prefix=RECORDS
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Loops around products of tiles become one product of packed operands.
-// RUN: env NKI_MLIR_NUM_THREADS=1 NKI_MLIR_CACHES=48K,2M,32M nki-opt --lower-to-vector --cpu-passes="zero-unwritten,parallelize,form-products{tile-rows=8 tile-vectors=2}" %S/../../examples/matmul.py:matmul_tiled --arg 1024x256xf32 --arg 1024x512xf32 | FileCheck %s
-// RUN: env NKI_MLIR_NUM_THREADS=1 NKI_MLIR_CACHES=48K,2M,32M nki-opt --lower-to-vector --cpu-passes="form-products{tile-rows=8 tile-vectors=2}" --mlir-print-ir-before=form-products --mlir-print-ir-after=form-products %S/../../examples/matmul.py:matmul_tiled --arg 1024x256xf32 --arg 1024x512xf32 -o %t 2>&1 | FileCheck %s --check-prefix=RECORDS
+// RUN: env NKI_MLIR_NUM_THREADS=1 NKI_MLIR_CACHES=48K,2M,32M nki-opt --pass-pipeline="zero-unwritten,parallelize,form-products{tile-rows=8 tile-vectors=2}" %S/../../examples/matmul.py:matmul_tiled --arg 1024x256xf32 --arg 1024x512xf32 | FileCheck %s
+// RUN: env NKI_MLIR_NUM_THREADS=1 NKI_MLIR_CACHES=48K,2M,32M nki-opt --pass-pipeline="form-products{tile-rows=8 tile-vectors=2}" --mlir-print-ir-before=form-products --mlir-print-ir-after=form-products %S/../../examples/matmul.py:matmul_tiled --arg 1024x256xf32 --arg 1024x512xf32 -o %t 2>&1 | FileCheck %s --check-prefix=RECORDS
 
 // Blocks of the summed axis are packed for all rows, on the pool.
 // CHECK:      // @matmul_tiled(a_t, b, out)

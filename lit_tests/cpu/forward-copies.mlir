@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A tile that is a copy of an input, and that is only read, is read where the input is.
 // RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-vector %s | FileCheck %s
-// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-vector --cpu-passes="forward-copies" --mlir-print-ir-before=forward-copies --mlir-print-ir-after=forward-copies %s -o %t 2>&1 | FileCheck %s --check-prefix=RECORDS
+// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --pass-pipeline="forward-copies" --mlir-print-ir-before=forward-copies --mlir-print-ir-after=forward-copies %s -o %t 2>&1 | FileCheck %s --check-prefix=RECORDS
 
 #id = affine_map<(d0) -> (d0)>
 !row = memref<4096xf32, "hbm">

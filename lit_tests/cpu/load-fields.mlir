@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Fields of records are loaded together: whole vectors, whose lanes are sorted in registers.
-// RUN: nki-opt --lower-to-vector --cpu-passes="load-fields" %s | FileCheck %s
-// RUN: nki-opt --lower-to-vector --cpu-passes="parallelize" %s | FileCheck %s --check-prefix=APART
+// RUN: nki-opt --pass-pipeline="load-fields" %s | FileCheck %s
+// RUN: nki-opt --pass-pipeline="parallelize" %s | FileCheck %s --check-prefix=APART
 
 #id = affine_map<(d0) -> (d0)>
 !records = memref<8192xf32, "hbm">

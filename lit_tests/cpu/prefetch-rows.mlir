@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A tile of short rows on pages of their own: each row prefetches one further on, so that none begins with a wait.
-// RUN: nki-opt --lower-to-vector --cpu-passes="prefetch-rows" %s | FileCheck %s
-// RUN: nki-opt --lower-to-vector --cpu-passes="prefetch-rows{short=512}" %s | FileCheck %s --check-prefix=LONG
+// RUN: nki-opt --pass-pipeline="prefetch-rows" %s | FileCheck %s
+// RUN: nki-opt --pass-pipeline="prefetch-rows{short=512}" %s | FileCheck %s --check-prefix=LONG
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !matrix = memref<64x4096xbf16, "hbm">

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Rows of a table that are only to be stored are written where they are stored.
-// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --lower-to-vector --cpu-passes="store-rows" --mlir-print-ir-before=store-rows --mlir-print-ir-after=store-rows %s -o %t 2>&1 | FileCheck %s
+// RUN: env NKI_MLIR_NUM_THREADS=1 nki-opt --pass-pipeline="store-rows" --mlir-print-ir-before=store-rows --mlir-print-ir-after=store-rows %s -o %t 2>&1 | FileCheck %s
 
 #tile = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 4], [1, 6]]>
 #table = #nki.access<f32, affine_map<() -> (0)>, [[6, 8], [1, 6]]>

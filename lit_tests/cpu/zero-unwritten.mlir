@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A buffer is zeroed where something of it may be read before it is written.
-// RUN: nki-opt --lower-to-vector --cpu-passes="zero-unwritten" --mlir-print-ir-after=zero-unwritten %s -o %t 2>&1 | FileCheck %s
+// RUN: nki-opt --pass-pipeline="zero-unwritten" --mlir-print-ir-after=zero-unwritten %s -o %t 2>&1 | FileCheck %s
 
 #id = affine_map<(d0) -> (d0)>
 !row = memref<64xf32, "hbm">

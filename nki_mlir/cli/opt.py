@@ -127,7 +127,8 @@ def build_parser(passes: Sequence[PassSummary], others: Sequence[str] = ()) -> a
                            help=f"{text} (MLIR's)")
     group.add_argument("--pass-pipeline", dest="pipeline", action=_AddPasses, metavar="A,B{x=1}",
                        default=argparse.SUPPRESS,
-                       help="passes by name, all that MLIR has among them: canonicalize,func.func(cse)")
+                       help="passes by name, all that MLIR has among them: canonicalize,func.func(cse); those of "
+                            "--cpu-passes come last, and --lower-to-vector runs them")
     files = p.add_argument_group("input and output")
     files.add_argument("--arg", action="append", default=[], metavar="VALUE",
                        help="an argument of the kernel, repeated: 128x512xf32=random, 2, name=value")
@@ -173,7 +174,28 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     # Without "=" the next word would be taken for their options.
     others = other_passes(arguments, build_parser(passes))
     alone = {f"--{name}" for name in (*UPSTREAM, *others, *extensions.of("pipelines"), *(one.name for one in passes))}
-    return build_parser(passes, others).parse_args([f"{text}=" if text in alone else text for text in arguments])
+    parser = build_parser(passes, others)
+    options = parser.parse_args([f"{text}=" if text in alone else text for text in arguments])
+    take_cpu_passes(parser, options)
+    return options
+
+
+def take_cpu_passes(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """The passes of a pipeline that work on records of the CPU come last: ``--lower-to-vector`` runs them."""
+    on_records = [name in CPU_PASSES for name, _ in options.passes]
+    if True not in on_records:
+        return
+    first = on_records.index(True)
+    name = options.passes[first][0]
+    if False in on_records[first:]:
+        later = options.passes[first + on_records[first:].index(False)][0]
+        parser.error(f"{later} works on MLIR, {name} on the program of the CPU that MLIR becomes: name {later} first")
+    if options.cpu_passes is not None:
+        parser.error(f"{name} is in a pipeline, and there are --cpu-passes: name all passes in one of them")
+    if options.goal not in (None, "vector", "llvm"):
+        parser.error(f"{name} works on a program of the CPU: leave --lower-to-{options.goal} out")
+    options.cpu_passes = ",".join(f"{one}{{{text}}}" if text else one for one, text in options.passes[first:])
+    options.passes, options.goal = options.passes[:first], options.goal or "vector"
 
 
 def other_passes(arguments: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:

@@ -89,6 +89,24 @@ def test_code_of_the_cpu__has_its_passes_shown(capsys, level, more):
     assert "linalg.generic" in found["After nisa-to-linalg"]
 
 
+def test_pipeline__runs_passes_of_the_cpu_last(capsys):
+    out, text = opted(capsys, "--pass-pipeline=fuse-tiles,parallelize,chunk-rows{least=1}", "--mlir-print-ir-before-all",
+                      "--mlir-print-ir-after=chunk-rows")
+    assert [name for name in dumps(text) if name.split()[1] in NAMES] == [
+        f"Before {name}" for name in ("zero-unwritten", "parallelize", "chunk-rows")] + ["After chunk-rows"]
+    assert out == opted(capsys, "--fuse-tiles", "--lower-to-vector", "--cpu-passes=parallelize,chunk-rows{least=1}")[0]
+
+
+@pytest.mark.parametrize("arguments, text", [
+    (["--pass-pipeline=chunk-rows,cse"], "cse works on MLIR, chunk-rows on the program of the CPU"),
+    (["--pass-pipeline=chunk-rows", "--cpu-passes=parallelize"], "chunk-rows is in a pipeline, and there are --cpu-passes"),
+    (["--pass-pipeline=chunk-rows", "--lower-to-isa"], "leave --lower-to-isa out")])
+def test_pipeline__refuses_passes_of_the_cpu_elsewhere(capsys, arguments, text):
+    with pytest.raises(SystemExit) as ended:
+        opt.main([*arguments, FILE])
+    assert ended.value.code == 2 and text in capsys.readouterr().err
+
+
 def test_generic_form(capsys):
     out, _ = opted(capsys, "--mlir-print-op-generic")
     assert '"func.func"() <{' in out and "func.func @" not in out

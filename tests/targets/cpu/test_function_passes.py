@@ -31,7 +31,7 @@ def test_pass__has_a_file_of_its_name_and_documents_its_options(name: str) -> No
 @pytest.mark.parametrize("name", NAMES)
 def test_pass__has_a_filecheck_test_of_its_name_that_runs_it_alone(name: str) -> None:
     text = (LIT / f"{name}.mlir").read_text()
-    assert re.search(rf'RUN: .*--cpu-passes="{name}', text)
+    assert re.search(rf'RUN: .*--pass-pipeline="{name}', text)
 
 
 def test_passes__are_the_files_of_the_package() -> None:
