@@ -25,6 +25,7 @@ from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.fastest import (
     Candidate,
     Prepared,
+    expanded,
     fastest,
     in_program_order_where_it_fits,
     take_addresses,
@@ -159,7 +160,7 @@ def observed(code: Code, candidate: Candidate, arrangement: Arrangement | None, 
              observation: Observation) -> Program:
     """The same program once more, step by step for who observes them."""
     step = observation.step
-    prepared = Prepared(code, candidate, choice, step)
+    prepared = Prepared(expanded(code, candidate, step), candidate, choice, step)
     code, schedules = prepared.code, prepared.schedules
     chosen = arrangement or schedules.as_written()
     schedules.arrange(schedules.as_written())

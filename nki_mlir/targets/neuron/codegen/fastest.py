@@ -12,16 +12,18 @@ takes in its steady state. Where it is faster after all, it is emitted.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.program import Program
+from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate, check_banks
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.list_scheduler import Order
 from nki_mlir.targets.neuron.codegen.move_psum_results import held_at_peak, move_psum_results
-from nki_mlir.targets.neuron.codegen.records import Block, Branch, Code, Loop, While, nodes_in
+from nki_mlir.targets.neuron.codegen.records import Block, Branch, Code, Loop, While, copied, nodes_in
 from nki_mlir.targets.neuron.codegen.reuse_loads import reuse_loads
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement, Schedules
 from nki_mlir.targets.neuron.codegen.sink_constants import sink_constants
@@ -49,7 +51,7 @@ STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of code that is w
 SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit
 ROOM = 20                       # percent of SBUF besides that an order may fill with what it loads early
 FREE_BANKS = 50                 # percent of PSUM that results may fill where products wait for its banks
-WAITS = 1.1                     # times the bound: a program that takes longer may be one whose products wait for banks
+WAITS = 1.1                     # times the bound: what takes longer may wait for banks, or be faster in other loops
 BODIES = BODY, 4 * BODY         # instructions of loops' bodies that are candidates
 WINDOW = 1_500                  # instructions on which program order is timed
 EXECUTED = 1_000_000            # instructions of a program that is timed to its end
@@ -72,19 +74,25 @@ def run_step(_name: str, _code: Code, run: Callable[[], Any]) -> Any:
     return run()
 
 
-class Prepared:
-    """Code with its loops written out, and the orders that it can be put in."""
+def expanded(whole: Code, candidate: Candidate, step: Callable[..., Any] = run_step) -> Code:
+    """The code with loops written out as the candidate has them."""
+    code: Code = step("unroll-loops", whole, lambda: unrolled(whole, candidate.limit, candidate.body))
+    step("split-blocks", code, lambda: split_blocks(code))
+    step("sink-constants", code, lambda: sink_constants(code))
+    return code
 
-    def __init__(self, whole: Code, candidate: Candidate, choice: EngineChoice,
+
+class Prepared:
+    """Expanded code with its loads and results as a candidate has them, and the orders that it can be put in."""
+
+    def __init__(self, code: Code, candidate: Candidate, choice: EngineChoice,
                  step: Callable[..., Any] = run_step) -> None:
-        self.code: Code = step("unroll-loops", whole, lambda: unrolled(whole, candidate.limit, candidate.body))
-        step("split-blocks", self.code, lambda: split_blocks(self.code))
-        step("sink-constants", self.code, lambda: sink_constants(self.code))
-        self.dropped: int = step("reuse-loads", self.code, lambda: reuse_loads(self.code) if candidate.loads else 0)
-        step("move-psum-results", self.code, lambda: move_psum_results(self.code, candidate.results))
+        self.code = code
+        self.dropped: list[Op] = step("reuse-loads", code, lambda: reuse_loads(code) if candidate.loads else [])
+        step("move-psum-results", code, lambda: move_psum_results(code, candidate.results))
         if candidate.memory:
-            step("spill-tiles", self.code, lambda: spill_tiles(self.code, candidate.memory))
-        self.schedules = Schedules(self.code, choice)
+            step("spill-tiles", code, lambda: spill_tiles(code, candidate.memory))
+        self.schedules = Schedules(code, choice)
         self.memory: int = min(candidate.memory + ROOM, 100) if candidate.memory else 100
 
     def in_program_order(self) -> Program:
@@ -162,6 +170,7 @@ class TimedCandidates:
     def __init__(self, code: Code, choice: EngineChoice, level: int, evicts: bool) -> None:
         self.code, self.choice, self.level, self.evicts = code, choice, level, evicts
         self.timed: list[tuple[float, Fastest]] = []
+        self.expanded: dict[tuple[int, int], Code] = {}
         self.crowded: dict[Candidate, float] = {}       # those whose products may wait for banks, with their bound
 
     def known(self) -> float:
@@ -170,9 +179,17 @@ class TimedCandidates:
     def best(self) -> tuple[float, Fastest]:
         return min(self.timed, key=lambda one: one[0])
 
+    def prepared(self, candidate: Candidate) -> Prepared:
+        """Candidates that write out the same loops share the expanded code."""
+        loops = candidate.limit, candidate.body
+        if loops not in self.expanded:
+            self.expanded[loops] = expanded(self.code, candidate)
+        code = self.expanded[loops]
+        return Prepared(replace(code, body=copied(code.body), notes=list(code.notes)), candidate, self.choice)
+
     def time(self, candidate: Candidate) -> Prepared:
         """Time the programs of a candidate that may be the fastest."""
-        prepared = Prepared(self.code, candidate, self.choice)
+        prepared = self.prepared(candidate)
         if self.evicts and candidate.results == 100 and held_at_peak(prepared.code, FREE_BANKS):
             self.crowded[candidate] = prepared.schedules.bound()
         for arrangement, program in prepared.programs(self.level, self.known):
@@ -209,7 +226,12 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
             waiting, full = spilling(full, limit), []
         candidate = waiting.pop()
         try:
-            if search.time(candidate).dropped:      # with its own loads it may be faster: it needs less memory
+            prepared = search.time(candidate)
+            bound, ns = prepared.schedules.bound(), search.known()
+            if ns <= bound * (WAITS if level == 1 else NEAR[level]):
+                waiting.clear()                     # other loops have no fewer instructions
+            # With its own loads it may be faster: it needs less memory.
+            if prepared.dropped and ns > max(bound * NEAR[level], prepared.schedules.bound(loads=prepared.dropped)):
                 waiting.append(candidate._replace(loads=False))
         except MemoryFull as error:
             failed = failed or error
@@ -226,7 +248,7 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
     ns, best = search.best()
     if limit is None and written_out(whole.body) > STRAIGHT[level] and in_program_order(whole, choice) < ns:
         straight = Candidate(UNROLL_LIMIT, BODY)
-        prepared = Prepared(whole, straight, choice)
+        prepared = Prepared(expanded(whole, straight), straight, choice)
         program = prepared.in_program_order()
         if end_of(program) < ns:
             return Fastest(straight, prepared.schedules.as_written(), program)
@@ -247,7 +269,7 @@ def in_program_order_where_it_fits(whole: Code, candidate: Candidate, choice: En
     for memory in (0, *reversed(SPILLED)) if spill else (0,):
         one = candidate._replace(memory=memory, loads=candidate.loads and not memory)
         try:
-            return one, Prepared(whole, one, choice).in_program_order()
+            return one, Prepared(expanded(whole, one), one, choice).in_program_order()
         except MemoryFull as error:
             failed = failed or error
     assert failed is not None
@@ -293,7 +315,8 @@ def in_program_order(whole: Code, choice: EngineChoice) -> float:
     for instructions in (WINDOW, 2 * WINDOW):
         part = cut_short(whole, instructions)
         try:
-            program = Prepared(part, Candidate(UNROLL_LIMIT, BODY), choice).in_program_order()
+            straight = Candidate(UNROLL_LIMIT, BODY)
+            program = Prepared(expanded(part, straight), straight, choice).in_program_order()
         except NkiMlirError:
             return inf
         times.append((written_out(part.body), end_of(program)))

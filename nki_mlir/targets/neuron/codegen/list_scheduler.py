@@ -93,6 +93,7 @@ class _ListScheduler:
         self.long = [last - first > max(count // LONG, 64) for first, last in zip(graph.first, graph.last)]
         self.uses = list(graph.uses)
         self.released = 0                       # how often memory was freed
+        self.no_room: list[tuple[int, int, bool] | None] = [None] * count      # the state in which a transfer had none
         self.live = [False] * len(graph.held)
         self.oldest = 0
         self.started = [False] * count
@@ -159,6 +160,7 @@ class _ListScheduler:
         """Nothing can start and nothing will end: go on without addresses."""
         self.free_ranges = []
         self.refused.clear()
+        self.no_room = [None] * len(self.no_room)
         self.start_all(now)
 
     def make_ready(self, k: int) -> None:
@@ -245,8 +247,11 @@ class _ListScheduler:
         turns = self.graph.takes_turns and engine is Engine.SCALAR
         others: list[tuple[int, Choice]] = []   # if none needs the functions that are there
         waits = False                           # a step is left to an engine that is not free yet: that depends on time
+        memory = self.oldest, self.released, not self.events
         for rank in ready[:self.passed]:
             k = self.by_rank[rank]
+            if self.no_room[k] == memory:
+                continue
             choice = self.on(k, engine)
             if self.events and len(self.choices[k]) > 1 and self.better_elsewhere(k, choice, now):
                 waits = True
@@ -280,8 +285,10 @@ class _ListScheduler:
         return k, choice
 
     def on(self, k: int, engine: Engine) -> Choice:
-        some = self.choices[k]
-        return some[0] if some[0].engine is engine else next(c for c in some if c.engine is engine)
+        for choice in self.choices[k]:
+            if choice.engine is engine:
+                return choice
+        raise KeyError(engine)
 
     def better_elsewhere(self, k: int, choice: Choice, now: float) -> bool:
         """Whether another engine would have the step done earlier, with what is ready there before it."""
@@ -310,8 +317,16 @@ class _ListScheduler:
                 self.queues.get((choice.engine, graph.stores[k]), 0) >= QUEUES and self.events):
             return False
         new = [buffer for buffer in graph.buffers[k] if not self.live[buffer]]
-        if not new:
+        if not new or self.memory_allows(k, new):
             return True
+        if graph.transfers[k] is not None:      # other steps may be given what their engine used last
+            self.no_room[k] = self.oldest, self.released, not self.events
+        return False
+
+    def memory_allows(self, k: int, new: list[int]) -> bool:
+        """Whether a step's new buffers have room. Until memory is released or the oldest step starts it stays so that
+        they have none."""
+        graph = self.graph
         for space in {self.space[buffer] for buffer in new}:
             size = sum([graph.size[buffer] for buffer in new if self.space[buffer] == space])
             left = self.results if graph.transfers[k] is not None and self.events and not space else 0

@@ -18,7 +18,7 @@ import numpy as np
 from nki_mlir.dialects.access import HBM, SBUF, Tile
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.nisa.movement import DmaCopyOp
-from nki_mlir.dialects.op import changed
+from nki_mlir.dialects.op import Op, changed
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
 from nki_mlir.targets.neuron.codegen.records import (
@@ -42,10 +42,10 @@ class ReuseLoads(RecordsPass, name="reuse-loads", reads=Level.NISA):
         reuse_loads(code, self.room)
 
 
-def reuse_loads(code: Code, room: int = ROOM) -> int:
-    """Drop loads, in place; how many."""
+def reuse_loads(code: Code, room: int = ROOM) -> list[Op]:
+    """Drop loads, in place; those that were dropped."""
     loaded, users = loaded_once(code), users_of(nodes_in(code.body))
-    dropped = 0
+    dropped: list[Op] = []
     for block in blocks(code.body):
         for run in runs_of(block.nodes):
             dropped += _Reuse(code, block, run, loaded, users, room).dropped
@@ -83,7 +83,7 @@ class _Reuse:
 
     def __init__(self, code: Code, block: Block, run: Sequence[InstructionStep],
                  loaded: dict[DeviceBuffer, InstructionStep], users: Counter[DeviceBuffer], room: int) -> None:
-        self.dropped = 0
+        self.dropped: list[Op] = []
         loads = [k for k, step in enumerate(run) if is_load(step)]
         if len(loads) < 2:
             return
@@ -132,7 +132,7 @@ class _Reuse:
             gone.add(step)
         if not gone:
             return
-        self.dropped = len(gone)
+        self.dropped = [step.op for step in run if step in gone]
         for step in run:
             if step not in gone and any(tile.handle in same for _, tile in step.op.sources()):
                 step.op = changed(step.op, lambda tile: in_tile(tile, same))

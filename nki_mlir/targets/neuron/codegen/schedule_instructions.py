@@ -16,7 +16,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from nki_mlir.dialects.access import HBM
-from nki_mlir.dialects.op import on_engine
+from nki_mlir.dialects.op import Op, on_engine
 from nki_mlir.machine import Engine
 from nki_mlir.passes.levels import Level
 from nki_mlir.targets.neuron.codegen.address_map import Predecessors
@@ -34,7 +34,8 @@ from nki_mlir.targets.neuron.codegen.records import (
     sub_blocks,
     tiles_of,
 )
-from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph, room
+from nki_mlir.targets.neuron.codegen.scheduling_graph import SPACES, SchedulingGraph, moving, room
+from nki_mlir.targets.neuron.timing.transfers import Transfers
 
 NO_REORDER = "nki.no_reorder"   # of an operation: nothing around it starts on its other side
 
@@ -140,9 +141,11 @@ class Schedules:
             engines.append(tuple(chosen))
         return Arrangement(tuple(runs), tuple(engines), None if addresses is None else tuple(addresses), ns)
 
-    def bound(self, first: bool = False) -> float:
-        """ns that no order takes less than; ``first``: none that has each step on its class's first engine."""
-        total: dict[object, float] = {}
+    def bound(self, first: bool = False, loads: Sequence[Op] = ()) -> float:
+        """ns that no order takes less than; ``first``: none that has each step on its class's first engine; ``loads``:
+        none with these loads besides."""
+        transfers = Transfers(self.code.machine)
+        total = moving([transfers.of(op) for op in loads], self.code.machine)
         for parts, times in zip(self.parts, self.times):
             for _, _, graph in parts:
                 for part, ns in graph.busy(first).items():

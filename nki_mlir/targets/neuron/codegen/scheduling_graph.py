@@ -194,10 +194,7 @@ class SchedulingGraph:
         for some in self.choices:
             if first or len(some) == 1:
                 totals[some[0].engine] += some[0].busy
-        moved = [transfer for transfer in self.transfers if transfer is not None]
-        totals["dma"] = sum(sum(transfer.parts) for transfer in moved) / self.machine.dma_engines
-        totals["hbm"] = sum(transfer.hbm_bytes for transfer in moved) / self.machine.hbm_bytes_per_ns(1)
-        return totals
+        return totals | moving([transfer for transfer in self.transfers if transfer is not None], self.machine)
 
     def in_program_order(self) -> float:
         """ns from the start of the first step to the end of the last at least, if each engine takes the steps that it
@@ -255,6 +252,12 @@ class SchedulingGraph:
                 longest = max(longest, (own_result if same else result) + rests[user])
             rests[k] = busy + longest
         return rests
+
+
+def moving(transfers: Sequence[TimedTransfer], machine: Machine) -> dict[object, float]:
+    """ns that the DMA engines and HBM are busy with transfers."""
+    return {"dma": sum([sum(transfer.parts) for transfer in transfers]) / machine.dma_engines,
+            "hbm": sum([transfer.hbm_bytes for transfer in transfers]) / machine.hbm_bytes_per_ns(1)}
 
 
 def room(buffer: DeviceBuffer, machine: Machine) -> int:

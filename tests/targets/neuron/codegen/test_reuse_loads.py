@@ -71,7 +71,7 @@ class Repeated:
 def test_values__stay(seed):
     made = Repeated(seed)
     expected = made.result()
-    assert reuse_loads(made.b.code) > 0
+    assert reuse_loads(made.b.code)
     np.testing.assert_array_equal(made.result(), expected)
 
 
@@ -103,8 +103,8 @@ def products(columns):
 
 def test_room__decides():
     size = machine_named("trn2").sbuf_bytes_per_partition // 4
-    assert reuse_loads(products(size // 3)) == 1
-    assert reuse_loads(products(size - 8192)) == 0
+    assert len(reuse_loads(products(size // 3))) == 1
+    assert not reuse_loads(products(size - 8192))
 
 
 def test_as_written__keeps_loads():
