@@ -10,6 +10,7 @@ on, is kept in ``.fuzz/ENTRY``; an input is its entry, seed and number, and come
 import argparse
 import gc
 import io
+import math
 import os
 import pickle
 import random
@@ -47,8 +48,9 @@ from ..random_programs.writer import Program
 from . import inputs
 
 KEPT = Path(".fuzz")
-BATCH = 200                         # inputs of one child
+BATCH = 1000                        # inputs of one child, which imports and memoizes for all of them
 WARM = 100                          # inputs that are drawn for what they leave in memory
+FIRST = 20                          # of which those that run do so here, too, for what they import
 SECONDS, BYTES = 60, 8 << 30        # of the processor for one input; of a child's addresses
 
 
@@ -145,8 +147,8 @@ def outcome(entry: str, drawn: object, folder: Path) -> Outcome:
 
 
 # -- children ----------------------------------------------------------------------------------------------------------
-def batch(entry: str, seed: int, first: int, count: int, folder: Path) -> list[Outcome]:
-    """The outcomes of some inputs, in a child; where it ends early, the last one is that failure."""
+def batch(entry: str, seed: int, first: int, count: int, folder: Path, end: float = math.inf) -> list[Outcome]:
+    """The outcomes of some inputs until a time, in a child; where that ends early, the last one is its failure."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -163,22 +165,28 @@ def batch(entry: str, seed: int, first: int, count: int, folder: Path) -> list[O
         try:
             with os.fdopen(writing, "wb") as out:
                 for number in range(first, first + count):
+                    if time.monotonic() > end:
+                        break
                     soft = int(time.process_time()) + SECONDS
                     resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
                     pickle.dump(outcome(entry, drawn(entry, seed, number), folder), out)
                     out.flush()
+                pickle.dump(None, out)                                  # all that there is time for
         finally:
             os._exit(0)
     os.close(writing)
-    found = []
+    found: list[Outcome] = []
+    through = False
     with os.fdopen(reading, "rb") as source:
-        while True:
+        while not through:
             try:
-                found.append(pickle.load(source))
+                one = pickle.load(source)
             except (EOFError, pickle.UnpicklingError):
                 break
+            through = one is None
+            found += [] if through else [one]
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if status or len(found) < count:
+    if status or not through:
         found.append(Outcome("failed", f"the process ended with {status} (-24, -9: more than {SECONDS} s)"))
     return found
 
@@ -198,16 +206,19 @@ def keep(entry: str, name: str, content: object) -> None:
 
 
 def campaign(entry: str, seed: int, seconds: float, first: int, folder: Path) -> Tally:
-    tally, end, number = Tally(), time.monotonic() + seconds, first
+    tally, number = Tally(), first
     folder.mkdir(parents=True, exist_ok=True)
     for earlier in range(WARM):                 # what all children need is computed before they are forked
         drawn(entry, seed, earlier)
-    with redirect_stdout(io.StringIO()):        # of kernels that print
-        outcome(entry, drawn(entry, seed, 0), folder)
+    with redirect_stdout(io.StringIO()):        # of kernels that print; what ran in a child ends no process
+        for earlier, one in enumerate(batch(entry, seed, 0, FIRST, folder)):
+            if one.stage == "executed":
+                outcome(entry, drawn(entry, seed, earlier), folder)
+    end = time.monotonic() + seconds
     gc.collect()
     gc.freeze()                                 # and is theirs: their collector need not look at it
     while time.monotonic() < end:
-        for one in batch(entry, seed, number, BATCH, folder):
+        for one in batch(entry, seed, number, BATCH, folder, end):
             tally.stages[one.stage] += 1
             new = one.rule and one.rule not in tally.rules
             tally.rules[one.rule] += 1

@@ -7,6 +7,7 @@ Printed are attributes that differ from their defaults, and tiles by field name.
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from nki_mlir.diagnostics import Location, NkiMlirError
@@ -146,6 +147,9 @@ def byte_text(offset: int) -> str:
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
+_pattern = cache(re.compile)         # of a few texts; the module's own memo takes longer to ask
+
+
 class Line:
     """One line of the text and how far it has been read."""
 
@@ -172,7 +176,7 @@ class Line:
     def accept(self, pattern: str) -> re.Match[str] | None:
         """What matches here, after spaces; read on behind it."""
         self.skip()
-        match = re.compile(pattern).match(self.text, self.at)
+        match = _pattern(pattern).match(self.text, self.at)
         if match:
             self.start, self.at = self.at, match.end()
         return match
