@@ -185,3 +185,20 @@ def test_while__runs_until_a_buffer_says_so(limit: int) -> None:
     y = np.ones(4, np.float32)
     kernel([y], [])
     assert y.tolist() == [2.0**limit] * 4
+
+
+@pytest.mark.parametrize("kind, dtype", [("i8", np.int8), ("i16", np.int16), ("i32", np.int32)])
+@pytest.mark.parametrize("cast", ["index_cast", "index_castui"])
+def test_loaded_value__keeps_its_sign_or_its_bits(cast: str, kind: str, dtype: type[np.generic]) -> None:
+    text = FUNCTION.replace("memref<1x1xi32", f"memref<1x1x{kind}").format(before=f"""
+  %v = memref.load %n[%c0, %c0] : memref<1x1x{kind}, "sbuf">
+  %k = arith.{cast} %v : {kind} to index
+  %at = affine.apply affine_map<()[s] -> ((s mod 7) * 4)>()[%k]""", after="", grid=1)
+    with shared_context(), ir.Location.unknown():
+        kernel = compiled(ir.Module.parse(text), (1,))
+    bits = 8 * np.dtype(dtype).itemsize
+    for number in (0, 1, 100, -1, -3, -100, 2**(bits - 1) - 1, -2**(bits - 1)):
+        x, y = np.arange(40, dtype=np.float32).reshape(10, 4), np.zeros(4, np.float32)
+        kernel([x, y, np.array([[number]], dtype)], [])
+        row = (number if cast == "index_cast" else number % 2**bits) % 7
+        assert y.tolist() == x[row].tolist()
