@@ -127,7 +127,7 @@ class SourceModule:
         found: dict[str, list[str]] = {}
         for node in _nodes(self.tree, cst.Subscript):
             if isinstance(node.value, cst.Name) and node.value.value in self.functions:
-                grid = [e.slice.visit(GridAxes(self.names)) for e in node.slice]
+                grid = [cst.ensure_type(e.slice.visit(GridAxes(self.names)), cst.BaseSlice) for e in node.slice]
                 found.setdefault(node.value.value, []).append(", ".join(MODULE.code_for_node(e) for e in grid))
         return found
 

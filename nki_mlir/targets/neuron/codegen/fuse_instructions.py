@@ -66,7 +66,7 @@ def fuse_instructions(code: Code) -> int:
 
 
 @dataclass(eq=False)
-class _BufferUses:
+class BufferUses:
     """Who uses a buffer: the steps that write it, those that read it; ``free``: nobody else does, and the compiler
     places it."""
 
@@ -75,12 +75,12 @@ class _BufferUses:
     free: bool = True
 
 
-def uses_of(code: Code) -> dict[DeviceBuffer, _BufferUses]:
-    by_buffer: dict[DeviceBuffer, _BufferUses] = {}
+def uses_of(code: Code) -> dict[DeviceBuffer, BufferUses]:
+    by_buffer: dict[DeviceBuffer, BufferUses] = {}
     for node in nodes_in(code.body):
         if not isinstance(node, InstructionStep):
             for tile in tiles_of(node):
-                by_buffer.setdefault(tile.handle, _BufferUses()).free = False
+                by_buffer.setdefault(tile.handle, BufferUses()).free = False
             continue
         note(by_buffer, node)
     for buffer, uses in by_buffer.items():
@@ -89,18 +89,18 @@ def uses_of(code: Code) -> dict[DeviceBuffer, _BufferUses]:
     return by_buffer
 
 
-def note(uses: dict[DeviceBuffer, _BufferUses], step: InstructionStep) -> None:
+def note(uses: dict[DeviceBuffer, BufferUses], step: InstructionStep) -> None:
     for handle in dict.fromkeys(tile.handle for _, tile in step.op.targets()):
-        uses.setdefault(handle, _BufferUses()).writers.append(step)
+        uses.setdefault(handle, BufferUses()).writers.append(step)
     for handle in dict.fromkeys(tile.handle for _, tile in step.op.sources()):
-        uses.setdefault(handle, _BufferUses()).readers.append(step)
+        uses.setdefault(handle, BufferUses()).readers.append(step)
 
 
 class _FusedRun:
     """One run of steps, which are taken in order as the first of two."""
 
     def __init__(self, machine: Machine, block: Block, run: Sequence[InstructionStep],
-                 uses: dict[DeviceBuffer, _BufferUses]) -> None:
+                 uses: dict[DeviceBuffer, BufferUses]) -> None:
         self.machine, self.block, self.uses = machine, block, uses
         self.steps: list[InstructionStep | None] = list(run)
         self.position = {step: k for k, step in enumerate(run)}

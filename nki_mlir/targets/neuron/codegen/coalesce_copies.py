@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""coalesce-copies: a tile that dies at a copy, and the tile that it is copied to, are one.
+
+before:  t = x; t = y where p; q[j] = copy t          after:  q[j] = x; q[j] = y where p
+         register r = 1; register s = copy r                  register s = 1
+
+That is so where the copy changes no element's dtype, one run of instructions writes the tile, reads it only while it
+writes it, and copies it last, all through one access pattern, and nothing else touches where the copy goes from the
+first of these instructions to the copy. ``apart`` bounds how many instructions are between the first and the copy.
+"""
+
+from collections.abc import Sequence
+
+from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.dialects.access import Tile
+from nki_mlir.dialects.nisa.movement import TensorCopyOp
+from nki_mlir.dialects.op import FRESH, Op, changed
+from nki_mlir.dialects.target_findings import findings
+from nki_mlir.dialects.verification import verify
+from nki_mlir.machine import Engine, Machine
+from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.fuse_instructions import APART, BufferUses, in_one, plain, uses_of
+from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
+from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep, blocks, tiles_of
+from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
+
+
+class CoalesceCopies(RecordsPass, name="coalesce-copies", reads=Level.NISA):
+    apart: int = APART          # instructions between the first that writes a tile and the copy
+
+    def rewritten(self, code: Code) -> None:
+        coalesce_copies(code, self.apart)
+
+
+def coalesce_copies(code: Code, apart: int = APART) -> int:
+    """Drop copies whose source may be their destination, in place; how many."""
+    uses, dropped = uses_of(code), 0
+    for block in blocks(code.body):
+        gone: set[InstructionStep] = set()
+        for run in list(runs_of(block.nodes)):
+            steps = list(run)
+            for copy in run:
+                writers = _writers(copy, steps, uses, apart)
+                if writers and _write_there(copy, writers, code.machine):
+                    steps.remove(copy)
+                    gone.add(copy)
+                    _note(copy, writers, uses)
+        block.nodes = [node for node in block.nodes if node not in gone]
+        dropped += len(gone)
+    return dropped
+
+
+def _writers(copy: InstructionStep, steps: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses],
+             apart: int) -> list[InstructionStep]:
+    """The instructions that write what is copied, in order; none where they have to keep their tile."""
+    op = copy.op
+    if type(op) is not TensorCopyOp or op.compute is not None or op.dst.dtype is not op.src.dtype or op.mask or (
+            op.limits or op.dst.space != op.src.space or op.dst.handle.fixed or op.dst.handle.addresses
+            or not plain(op)):
+        return []
+    used = uses[op.src.handle]
+    if not used.free or op.src.access.symbols_used() or not used.writers:
+        return []
+    first, at = used.writers[0], steps.index(copy)
+    start = next((k for k in range(max(0, at - apart), at) if steps[k] is first), at)
+    between = [step for step in steps[start:at] if any(t.handle is op.src.handle for t in tiles_of(step))]
+    if between != used.writers or any(step is not copy and step not in used.writers for step in used.readers):
+        return []
+    if first in used.readers or first.op.mask or first.op.limits:
+        return []                               # the first does not write all elements
+    if any(tile.handle is op.dst.handle for step in steps[start:at] for tile in tiles_of(step)):
+        return []
+    return between if all(_may_move(step, op) for step in between) else []
+
+
+def _may_move(step: InstructionStep, copy: TensorCopyOp) -> bool:
+    """Whether an instruction may write the copy's destination as it writes the copy's source."""
+    op = step.op
+    if not plain(op) or FRESH in op.extra or op.runs_on is Engine.TENSOR or (
+            copy.engine not in (Engine.UNKNOWN.value, op.runs_on.value)):
+        return False
+    return all(_elements(tile) == _elements(copy.src) and tile.shape == copy.dst.shape and tile.dtype is copy.src.dtype
+               for tile in tiles_of(step) if tile.handle is copy.src.handle)
+
+
+def _elements(tile: Tile) -> object:
+    """Which elements a tile has, in their order: the step of an axis of one element says nothing."""
+    access = tile.access
+    return access.partition, access.free, tuple((step if count > 1 else 0, count) for step, count in access.dims)
+
+
+def _write_there(copy: InstructionStep, writers: Sequence[InstructionStep], machine: Machine) -> bool:
+    """Let the instructions write the copy's destination, if the target has them all."""
+    made: list[Op] = []
+    for step in writers:
+        mine, other = in_one(step.op, copy.op)
+        assert isinstance(other, TensorCopyOp)
+        new = changed(mine, lambda tile, other=other: other.dst if tile.handle is other.src.handle else tile)   # type: ignore[misc]
+        try:
+            verify(new)
+        except NkiMlirError:
+            return False
+        if {str(f.error) for f in findings(new, machine)} - {
+                str(f.error) for op in (step.op, copy.op) for f in findings(op, machine)}:
+            return False
+        if new.runs_on is not step.op.runs_on:
+            return False
+        made.append(new)
+    for step, new in zip(writers, made, strict=True):
+        step.op, step.work = new, None
+    return True
+
+
+def _note(copy: InstructionStep, writers: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses]) -> None:
+    """Who uses the two tiles now: the writers of the source in place of the copy."""
+    op = copy.op
+    assert isinstance(op, TensorCopyOp)
+    source, target = uses[op.src.handle], uses[op.dst.handle]
+    at = target.writers.index(copy)
+    target.writers[at:at + 1] = writers
+    target.readers += [step for step in writers if step in source.readers]
+    source.writers.clear()
+    source.readers.clear()

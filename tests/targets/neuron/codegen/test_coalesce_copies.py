@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Copies go where their source may be their destination, and values stay bit for bit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nki_mlir.dialects.nisa.elementwise import ActivationOp, TensorScalarOp
+from nki_mlir.dialects.nisa.movement import MemsetOp, TensorCopyOp
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
+from nki_mlir.targets.neuron.codegen.records import copied
+from tests.targets.neuron.code_builder import Builder
+from tests.targets.neuron.codegen.test_fuse_instructions import ROWS, WIDTH, Expressions, names
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_values__stay_bit_for_bit(seed):
+    one = Expressions(seed)
+    code = replace(one.b.code, body=copied(one.b.code.body))
+    coalesce_copies(code)
+    np.testing.assert_array_equal(one.result(code), one.result(one.b.code))
+
+
+def test_random_code__has_copies_that_go():
+    assert sum(coalesce_copies(Expressions(seed).b.code) for seed in range(30)) > 10
+
+
+def left(between=lambda b, x, t, q: None, dtype=FLOAT32, fixed=False, engine="unknown"):
+    """The instructions that are left of t = x; t = t + 1; q = copy t, with something in front of the copy."""
+    b = Builder()
+    x, q = b.on_chip("x", (ROWS, WIDTH)), b.on_chip("q", (ROWS, WIDTH), address=(0, 0) if fixed else None)
+    t = b.on_chip("t", (ROWS, WIDTH), dtype=dtype)
+    b.step(TensorCopyOp, dst=Expressions.tile(t), src=Expressions.tile(x))
+    b.step(TensorScalarOp, dst=Expressions.tile(t), src=Expressions.tile(t), op0="add", imm0=1.0)
+    between(b, *(Expressions.tile(buffer) for buffer in (x, t, q)))
+    b.step(TensorCopyOp, dst=Expressions.tile(q), src=Expressions.tile(t), engine=engine)
+    coalesce_copies(b.code)
+    return names(b.code)
+
+
+def test_tile_that_dies_at_a_copy__is_the_copy():
+    assert left() == ["tensor_copy", "tensor_scalar"]
+
+
+@pytest.mark.parametrize("changes", [
+    {"between": lambda b, x, t, q: b.step(MemsetOp, dst=q, value=2.0)},             # something else writes there
+    {"between": lambda b, x, t, q: b.step(ActivationOp, dst=x, src=q, fn="exp")},   # or reads what was there
+    {"between": lambda b, x, t, q: b.step(ActivationOp, dst=x, src=t, fn="exp")},   # or reads the tile
+    {"dtype": BFLOAT16}, {"fixed": True}, {"engine": "scalar"}],
+    ids=["written", "read", "two readers", "converted", "an address", "an engine"])
+def test_copies_that_stay(changes):
+    assert left(**changes)[-1] == "tensor_copy"
+
+
+def test_part_of_a_tile_is_copied():
+    b = Builder()
+    t, q = b.on_chip("t", (ROWS, 2 * WIDTH)), b.on_chip("q", (ROWS, WIDTH))
+    b.step(MemsetOp, dst=Expressions.tile(t), value=2.0)
+    b.step(TensorCopyOp, dst=Expressions.tile(q),
+           src=replace(Expressions.tile(t), access=Expressions.tile(q).access))
+    assert not coalesce_copies(b.code)
