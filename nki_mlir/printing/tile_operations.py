@@ -72,6 +72,9 @@ def write_statement(text: KernelText, op: Op) -> None:
             op.src.dtype is op.dst.dtype and op.dst.on_chip):
         _function(text, op, row_text(text, op, op.src))
         return
+    if isinstance(op, CopyOp | TensorCopyOp) and _moves_rows(text, op):
+        call(text, op, "dma_copy", op.dst, op.src)
+        return
     op = _with_whole_rows(text, op)
     write = TILE_OPERATIONS.get(op.full_name(), write_instruction)
     if write is _move or op.queued:
@@ -85,6 +88,13 @@ def _keeps_elements(op: Op) -> bool:
     """Whether an operation copies a tile to itself: as the module is lowered, no instruction does."""
     return isinstance(op, CopyOp) and op.dst.handle == op.src.handle and (
         op.dst.access == op.src.access and op.dst.dtype is op.src.dtype)
+
+
+def _moves_rows(text: KernelText, op: Copying) -> bool:
+    """Whether a copy begins at a partition where no engine does, and one transfer does all of it."""
+    tiles = (op.dst, op.src)
+    return op.dst.dtype is op.src.dtype and all(tile.space == SBUF and not is_backwards(tile) for tile in tiles) and (
+        not all(starts_legally(text.machine, tile) for tile in tiles))
 
 
 def _copy_columns(text: KernelText, op: ColumnsAddressed, held: Tile) -> None:
@@ -137,6 +147,7 @@ def _function(text: KernelText, op: Elementwise | RandOp, call: str) -> None:
         name = text.define(tensor)
         del text.waiting[op.dst.handle]
     else:
+        text.use(op.dst.handle)                 # in front of the result, which may then be written there at once
         name = text.define(NamedTensor("t0", op.dst.shape, op.dst.dtype, "nl.sbuf"))
     text.write(f"{name} = {call}")
     if tensor is None:
