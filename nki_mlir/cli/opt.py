@@ -35,7 +35,7 @@ GOALS = {"linalg": "to the waist: linalg on tiles, nisa instructions", "nisa": "
          "isa": "to per-engine streams with addresses and semaphores; writes assembly",
          "vector": "to the programs of the CPU, in comments, and the vector code of their routines",
          "llvm": "the same with the routines in the LLVM dialect"}
-# Passes of MLIR that have an option of their own; --pass-pipeline takes all.
+# Passes of MLIR that are options; --pass-pipeline takes all.
 UPSTREAM = {"canonicalize": "simplify operations to their canonical form",
             "cse": "compute equal operations once",
             "loop-invariant-code-motion": "move what does not change out of loops",
@@ -141,7 +141,7 @@ def build_parser(passes: Sequence[PassSummary], others: Sequence[str] = ()) -> a
     files.add_argument("--print", choices=("pretty", "mlir"), default=None,
                        help="pretty: operations in their custom form, the default on a terminal; mlir: those of our "
                             "dialects in the generic form, the default elsewhere")
-    for name, text in (("split-input-file", "treat parts separated by // ----- as files of their own"),
+    for name, text in (("split-input-file", "treat parts separated by // ----- as separate files"),
                        ("verify-diagnostics", "check expected-error comments against the errors that come"),
                        ("mlir-print-ir-before-all", "print the module before every pass, on standard error"),
                        ("mlir-print-ir-after-all", "the same after every pass"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Linked programs in a process of their own, for programs in whose process the code generator cannot run.
+"""Run linked programs in a separate process, where the code generator cannot run in the caller's.
 
 Libraries of one process share some tables of LLVM, whichever version of it they were built with; beside ``torch_xla``,
 which has LLVM as well, generated code does not link. The other process is started once and ends with this one.

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Kernels on PyTorch tensors: eagerly, in ``torch.autograd.Function``, under ``torch.compile`` and ``torch.export``.
 
-Tensors are CPU tensors and used where they are; every other argument is a compile-time constant. A parameter that the
-kernel writes is updated in place and returned. A kernel has no derivative: to differentiate, call it in the ``forward``
-of a ``torch.autograd.Function`` and give that a ``backward``.
+Kernels work on the memory of CPU tensors; every other argument is a compile-time constant. A kernel updates a
+parameter that it writes in place, and returns it. A kernel has no derivative: to differentiate, call it in the
+``forward`` of a ``torch.autograd.Function`` and give that a ``backward``.
 
-``call`` is traced by Dynamo, which takes ``plan_traced`` as a constant: capture runs while the graph is being made, on
+``call`` is traced by Dynamo, which takes ``plan_traced`` as a constant: capture runs while Dynamo builds the graph, on
 shapes, dtypes and constants alone, so a compiled graph has one operator per kernel and is specialised to its shapes.
 """
 

@@ -74,7 +74,7 @@ def explained(error: AttributeError, values: Mapping[str, object]) -> Exception:
 
 
 def dtype_text(value: object) -> str:
-    """The name of a dtype; that of float32 for what is none."""
+    """The name of a dtype; float32's for any other value."""
     try:
         return dtype_of(value).name
     except TypeError:

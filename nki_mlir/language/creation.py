@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Creating tensors and emitting operations: what the language's operations and instructions are made with."""
+"""Create tensors and emit operations, for the language's operations and instructions."""
 
 import functools
 import inspect
@@ -46,7 +46,7 @@ def tensor_of(buffer: Buffer) -> "Tensor":
 
 
 def located(function: Callable[..., T], *arguments: object) -> T:
-    """Call it; a kernel error gets the kernel's place."""
+    """Call the function; a kernel error gets the source location in the kernel."""
     try:
         return function(*arguments)
     except KernelError as error:
@@ -54,7 +54,7 @@ def located(function: Callable[..., T], *arguments: object) -> T:
 
 
 def as_operand(x: object, name: str = "a language function") -> View:
-    """x as a tile; the named errors where it is none."""
+    """x as a tile; raises the error that names what x is instead."""
     if isinstance(x, View):
         return x if x._tile is not None else located(x.as_tile)
     if hasattr(x, "as_sum"):
@@ -284,7 +284,7 @@ def refuse_hidden(error: type[KernelError], op: str, source: View) -> None:
 
 @dataclass(frozen=True)
 class Allocation:
-    """A buffer made by ``ncc.sbuf.alloc`` and its kin: ``address(idx=, pdim_size=, fdim_size=)`` gives an address."""
+    """A buffer of ``ncc.sbuf.alloc`` and its like: ``address(idx=, pdim_size=, fdim_size=)`` returns an address."""
 
     space: str
     address: Callable[..., tuple[int, ...]]
@@ -354,7 +354,7 @@ def psum_modulo(base_bank: int, base_addr: int, base_partition: int, banks: Sequ
 # Those that tensors of the beta generation are made in, and the type that ``nl.ndarray`` stands for.
 
 class MemoryRegion(str):
-    """A buffer that tensors are made in. ``shared`` ones are seen by all programs of a grid."""
+    """A memory that holds tensors. All programs of a grid see the ``shared`` ones."""
 
     space: str
     shared: bool

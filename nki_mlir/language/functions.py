@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What ``nl`` has in both generations: operators, composed functions, random numbers, gathers, the grid, limits.
 
-What is made of several operations computes in float32 and rounds once, at the end.
+Functions that emit several operations compute in float32 and round once, at the end.
 """
 
 import json
@@ -46,7 +46,8 @@ REDUCTIONS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimu
 
 
 def token(operator: str, name: str = "", does: str = "") -> Callable[[F], F]:
-    """Decorator: the function is the operator of that name, too. Those that are made get a name, and what they do."""
+    """Decorator: the function also stands for the operator of that name. ``name`` and ``does`` name and document a
+    generated function."""
     def mark(function: F) -> F:
         function.nki_token = operator           # type: ignore[attr-defined]
         if name:
@@ -218,7 +219,7 @@ def _axes_of(given: Any, rank: int) -> list[int]:
 
 
 def program_id(axis: int) -> Any:
-    """This program's place along an axis of the grid."""
+    """The index of this program along an axis of the grid."""
     builder = active("nl.program_id")
     axis, = _axes_of(axis, len(builder.grid))
     return builder.program_id(axis)

@@ -39,12 +39,12 @@ class ScaleShape(KernelError):
 
 class DestinationDtype(KernelError, TypeError):
     code = "NKI-DESTINATION-DTYPE"
-    message = "'{op}' is asked for {asked}, but its destination is {found}"
+    message = "'{op}' has dtype={asked}, but its destination is {found}"
     fix = "leave dtype out, or make the destination with that dtype"
 
 
 def check_destination(op: str, dst: View, dtype: object) -> None:
-    """The dtype of an instruction that writes where it is told is that of the place."""
+    """An instruction that writes to a given destination has the destination's dtype."""
     if dtype is not None and creation.located_dtype(dtype) is not dst.dtype:
         raise DestinationDtype(op=op, asked=creation.located_dtype(dtype), found=dst.dtype).here()
 

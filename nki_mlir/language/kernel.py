@@ -155,7 +155,7 @@ class Kernel(Derived):
         return copy
 
     def anew(self: K, **changes: object) -> K:
-        """A copy with captures of its own, since what changes decides what they are."""
+        """A copy with an empty call cache, since captures depend on what changes."""
         return self.with_changes(**changes, specializations=CallCache())
 
     def __get__(self, instance: object, owner: type) -> "Kernel":
@@ -234,7 +234,7 @@ class Kernel(Derived):
         return display.table([repr(self), ""], [[name, value] for name, value in rows if value])
 
     def __reduce__(self) -> tuple[object, ...]:
-        """By the name of its function, as functions are pickled; captures are made again where it is loaded."""
+        """Pickle the kernel by its function's name, as Python pickles functions; a process that loads it captures."""
         module, name = self.func.__module__, getattr(self.func, "__qualname__", self.__name__)
         changed = {f: getattr(self, f) for f in
                    ("grid", "has_grid", "cores", "mode", "target", "executor", "by_reference", "options")}
@@ -269,7 +269,7 @@ class Kernel(Derived):
         return self.executor or EXECUTOR.raw() or "_XLAC" in sys.modules
 
     def specialize(self, bound: Bound) -> Specialization:
-        """The capture for these arguments, made once."""
+        """The capture for these arguments, memoized."""
         return self.cached_call(bound).capture
 
     def cached_call(self, bound: Bound) -> CachedCall:
@@ -391,7 +391,7 @@ class Kernel(Derived):
             for r in spec.results])
 
     def eager_program(self) -> Callable[..., "EagerBuilder"]:
-        """What a program of an eager run runs on, which is given its place in the grid."""
+        """The builder class of an eager run, which takes a program's index in the grid."""
         from nki_mlir.capture.eager import EagerBuilder  # start-up: imported on first use
         return functools.partial(EagerBuilder, target=self.platform)
 
@@ -405,7 +405,7 @@ class Kernel(Derived):
 
     # -- inside another kernel -----------------------------------------------------------------------------------------
     def inline(self, arguments: tuple[object, ...], keywords: dict[str, object]) -> object:
-        """Part of the calling kernel: same builder, no grid of its own."""
+        """Run as part of the calling kernel, on its builder and in its grid."""
         builder = current.get()
         assert builder is not None
         if self.has_grid and prod(self.grid) != 1:

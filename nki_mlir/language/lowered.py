@@ -141,7 +141,7 @@ class Profile:
 
     @property
     def advice(self) -> list[dict[str, Any]]:
-        """What would make the kernel faster, by how much: rule, place, what it saves, and a sentence.
+        """Changes that would make the kernel faster: the rule, its source location, the time saved, and a sentence.
 
         Arguments:
             none
@@ -160,10 +160,10 @@ class Profile:
         return found
 
     def write(self, folder: str | Path) -> list[Path]:
-        """The document, a trace and the page, in that folder.
+        """Write the document, a trace and the page to a folder.
 
         Arguments:
-            folder: it is made where there is none
+            folder: where the files go; created where it is missing
 
         Result:
             The paths of the three files.
@@ -218,7 +218,7 @@ class Lowered:
 
     @without_own_frames
     def as_text(self, level: str = "nki") -> str:
-        """The modules of a level as text; ``isa`` is assembly. Several, of a grid, are parted by ``// -----``.
+        """The modules of a level as text; ``isa`` is assembly. ``// -----`` separates the modules of a grid.
 
         Arguments:
             level: nki (as written), waist (linalg on tiles), nisa (instructions) or isa (streams)
@@ -227,7 +227,7 @@ class Lowered:
             The text.
 
         Errors:
-            A level that there is none of is a ValueError.
+            An unknown level raises a ValueError.
 
         Example:
             lowered = nki.jit(double).lower(Spec((128, 64)))
@@ -241,17 +241,17 @@ class Lowered:
 
     @without_own_frames
     def module(self, level: str = "nki", number: int = 0) -> "Module":
-        """An MLIR module of a level: the same one each time, which nothing else uses.
+        """An MLIR module of a level. Each call returns the same module, and nothing else uses it.
 
         Arguments:
             level: nki, waist, nisa or isa
-            number: which one, where programs of a grid have several
+            number: its index, where programs of a grid have several modules
 
         Result:
             A module of the MLIR bindings, which may be changed.
 
         Errors:
-            A level or a number that there is none of is an error.
+            An unknown level or a number out of range is an error.
 
         Example:
             module = nki.jit(double).lower(Spec((128, 64))).module("nki")
@@ -353,7 +353,7 @@ class Lowered:
 
     @alone
     def _lowered(self, level: str) -> "list[Module]":
-        """The modules of a level, made from copies of the captured ones."""
+        """The modules of a level, lowered from copies of the captured modules."""
         from nki_mlir.bindings import ir  # start-up: loads MLIR
         from nki_mlir.dialects.isa.module import load_isa, program_text
         from nki_mlir.dialects.mlir_ops import new_context

@@ -71,7 +71,7 @@ def store(dst: View, value: object, *, mask: object = None) -> None:
 
 
 def stored(buffer: Buffer) -> Tensor | None:
-    """What a store gives to kernels that return it: its tensor; nothing for a parameter, which is updated in place."""
+    """The tensor that a store returns to the kernel; None for a parameter, which it updates in place."""
     return None if buffer.role == "input" else creation.tensor_of(buffer)
 
 

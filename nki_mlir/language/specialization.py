@@ -28,7 +28,7 @@ WORTH_A_PROOF = 1 << 18         # elements: smaller results are zeroed in less t
 
 
 class Result(NamedTuple):
-    """One output of a kernel: a shared buffer it made, or an input it updated (``input`` is its place)."""
+    """One output of a kernel: a shared buffer that it allocates, or an input that it updates (at index ``input``)."""
 
     name: str
     shape: tuple[int, ...]
@@ -109,7 +109,7 @@ class Specialization:
 
     @made_alone
     def makers(self) -> list[Callable[..., np.ndarray]]:
-        """How each shared buffer is made: with zeros, unless it is large and every element is written for certain."""
+        """The allocator of each shared buffer: zeros, unless the kernel surely writes every element of a large one."""
         if not self.effects:
             return [np.zeros] * len(self.shared)
         return [recycled.empty if e.covered and not e.reads else np.zeros for e in self.effects]
@@ -160,7 +160,7 @@ def executor(on: str) -> "Callable[[Captured, tuple[int, ...]], Run]":
 
 
 def check_executor(on: str) -> None:
-    """Raises ``UnknownExecutor`` for a name that is none of ours and no plugin's."""
+    """Raises ``UnknownExecutor`` for a name that neither the toolchain nor a plugin has."""
     if on not in EXECUTORS and on not in (more := extensions.of("executors")):
         raise UnknownExecutor(name=on, more="".join(f", {name}" for name in more)).here()
 

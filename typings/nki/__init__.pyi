@@ -80,7 +80,7 @@ def profile(func=None, working_directory=None, save_neff_name='file.neff', save_
 
     Arguments:
         func: the function or kernel; without it the result is a decorator
-        working_directory: an absolute path, made where it is not
+        working_directory: an absolute path; ``profile`` creates the directory where it is missing
         save_neff_name: the program's file
         save_trace_name: the summary's file; that of execution n is ``<name>_exec_<n>``
         additional_compile_opt: --disable-dge counts descriptors of transfers as the compiler's

@@ -858,7 +858,7 @@ def sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, dma_engine=dma_eng
 
 
 def sequence_bounds(dst, segment_ids, name=None) -> Any:
-    """dst [1, 2, n]: first and one past last place of the run of equal ids at each place.
+    """dst [1, 2, n]: for each element, the start and the end (exclusive) of its run of equal ids.
 
     Arguments:
         dst: a tile; [1, 2, N] in SBUF, of float32 or int32
@@ -1119,7 +1119,7 @@ def tensor_tensor_scan(dst, data0, data1, initial, op0, op1, reverse0=False, rev
 
 
 def topk(val_dst, idx_dst, src, n, name=None) -> Any:
-    """The largest values of lists that 16 partitions hold, ascending, and their places.
+    """The largest values of each list, which spans 16 partitions, in ascending order, and their indices.
 
     Arguments:
         val_dst: [P, K] of bfloat16 in SBUF

@@ -52,13 +52,13 @@ class CompileOptions:
             raise BadCompileOption(name="lnc", value=repr(self.lnc), allowed="1, 2").here()
 
     def set_pipeline_options(self, *options: str) -> "CompileOptions":
-        """A copy with these options, each ``name=value``, in place of those of the same names."""
+        """A copy with these options, each ``name=value``; they replace options of the same names."""
         names = [option.partition("=")[0] for option in options]
         others = [o for o in self.pipeline_options if o.partition("=")[0] not in names]
         return replace(self, pipeline_options=(*others, *options))
 
     def clear_pipeline_options(self, *prefixes: str) -> "CompileOptions":
-        """A copy without the options whose names begin with one of the prefixes; without any where there is none."""
+        """A copy without the options whose names begin with one of the prefixes; without prefixes, without options."""
         kept = [o for o in self.pipeline_options if prefixes and not o.startswith(prefixes)]
         return replace(self, pipeline_options=tuple(kept))
 

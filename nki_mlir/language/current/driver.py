@@ -62,7 +62,7 @@ def compile_to_bir(kernel: object, *, inputs: Mapping[str, object], compile_opts
         inputs: its arguments by name; arrays, constants, and an NkiTensor or nki_mlir.spec of an array
         compile_opts: the target and the cores
         frontend: no effect
-        output_names: names of the outputs, in order; the kernel's own where there is none
+        output_names: names of the outputs, in order; by default those of the kernel
         enable_cache: no effect: equal captures are reused
 
     Result:
@@ -93,8 +93,8 @@ def compile_bir_to_neff(compile_opts: CompileOptions, bir: NirResult, input_arra
         compile_opts: where the file is written; the target and the cores are those of the capture
         bir: the captured kernel
         input_arrays: arrays, on which it runs once where the options say ``enable_simulation``
-        argument_names: their names, in order; those of the capture where there is none
-        output_arg_names: names of the outputs, in order; those of the capture where there is none
+        argument_names: their names, in order; by default those of the capture
+        output_arg_names: names of the outputs, in order; by default those of the capture
 
     Result:
         A CompiledKernel, whose neff_path names the file.

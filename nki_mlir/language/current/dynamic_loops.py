@@ -129,7 +129,7 @@ def nesting() -> Iterator[None]:
 
 
 def note_idle(runs: bool) -> None:
-    """Keep the place of a loop that runs no iteration: it may be why an output is not written."""
+    """Note the source location of a loop that runs no iteration: it may be why an output is not written."""
     if not runs:
         active().properties.setdefault("idle_loops", []).append(user_location())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Errors and warnings of the current generation: one class for what an instruction does not allow, with its place."""
+"""Errors and warnings of the current generation: one class for what an instruction does not allow."""
 
 import operator
 import os

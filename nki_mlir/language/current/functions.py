@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The functions of ``nki.language`` on tiles: each makes a new tile, and carries the name of its operator.
+"""The functions of ``nki.language`` on tiles: each returns a new tile, and carries the name of its operator.
 
 Python's operators are these functions: ``a + b`` is ``nl.add(a, b)``, and so on; ``t += v`` writes in place. The
-newest release has no operators: with ``NKI_MLIR_STRICT`` they are the error that it gives. Comparisons are always one:
-a tensor has no truth of its own.
+newest release has no operators: with ``NKI_MLIR_STRICT`` they raise its error. Comparisons always raise it, since a
+tensor has no truth value.
 """
 
 import builtins

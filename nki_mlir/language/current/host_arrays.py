@@ -49,7 +49,7 @@ def array(object: Any, dtype: object = None) -> np.ndarray:
 
 @creates("tensor.zeros((2, 3)), np.zeros((2, 3))")
 def zeros(shape: Shape, dtype: object = FLOAT32) -> np.ndarray:
-    """Zeros, made on the host."""
+    """An array of zeros on the host."""
     return typed(np.zeros(shape), dtype)
 
 
@@ -61,13 +61,13 @@ def empty(shape: Shape, dtype: object = FLOAT32) -> np.ndarray:
 
 @creates("tensor.ones(3), np.ones(3)")
 def ones(shape: Shape, dtype: object = FLOAT32) -> np.ndarray:
-    """Ones, made on the host."""
+    """An array of ones on the host."""
     return typed(np.ones(shape), dtype)
 
 
 @creates("tensor.full((2, 2), 5), [[5, 5], [5, 5]]")
 def full(shape: Shape, fill_value: float, dtype: object = None) -> np.ndarray:
-    """One value, made on the host."""
+    """An array on the host, filled with one value."""
     return typed(np.full(shape, fill_value), dtype)
 
 
@@ -91,7 +91,7 @@ def full_like(a: Any, fill_value: float, dtype: object = None) -> np.ndarray:
 
 @creates("tensor.arange(2, 5), [2, 3, 4]")
 def arange(*bounds: float, dtype: object = None) -> np.ndarray:
-    """Numbers in steps, made on the host."""
+    """An array of numbers in steps on the host."""
     return typed(np.arange(*bounds), dtype)
 
 
@@ -109,7 +109,7 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: object = FLOAT32) -> np
 
 @creates("tensor.identity(3), np.eye(3)")
 def identity(n: int, dtype: object = FLOAT32) -> np.ndarray:
-    """An identity matrix, made on the host."""
+    """An identity matrix on the host."""
     return typed(np.identity(n), dtype)
 
 

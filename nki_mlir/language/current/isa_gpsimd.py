@@ -191,7 +191,7 @@ def local_gather(dst: object, src_buffer: object, index: object, num_elem_per_id
 
 @instruction
 def sequence_bounds(dst: NkiTensor, segment_ids: object) -> None:
-    """dst [1, 2, n]: first and one past last place of the run of equal ids at each place."""
+    """dst [1, 2, n]: for each element, the start and the end (exclusive) of its run of equal ids."""
     op = "sequence_bounds"
     low.in_sbuf(op, dst=dst, segment_ids=segment_ids)
     source = low.flat_tile(op, "segment_ids", segment_ids)
@@ -201,7 +201,7 @@ def sequence_bounds(dst: NkiTensor, segment_ids: object) -> None:
 
 @instruction
 def topk(val_dst: object, idx_dst: object, src: NkiTensor, n: int) -> None:
-    """The largest values of lists that 16 partitions hold, ascending, and their places."""
+    """The largest values of each list, which spans 16 partitions, in ascending order, and their indices."""
     op = "topk"
     with (low.writing(val_dst, op, "val_dst", reads=True, flat=True) as values,
           low.writing(idx_dst, op, "idx_dst", reads=True, flat=True) as at):

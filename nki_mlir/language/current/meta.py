@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``nki.meta``: arrays made on the host, for ``nl.shared_constant``."""
+"""``nki.meta``: arrays on the host, for ``nl.shared_constant``."""
 
 from nki_mlir.language.current import host_arrays as tensor
 

@@ -76,7 +76,7 @@ class NirResult:
         kernel: the kernel
         specialization: its capture
         options: how it is compiled
-        output_names: names of the outputs, in order; the kernel's own where there is none
+        output_names: names of the outputs, in order; by default those of the kernel
         frontend_time: seconds that the capture took
 
     Errors:

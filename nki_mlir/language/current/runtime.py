@@ -176,7 +176,7 @@ class SpikeModel:
     @classmethod
     def load_from_neff(cls, neff_path: str | Path, name: str | None = None, core_id: int = 0, cc_enabled: bool = False,
                        rank_id: int = 0, world_size: int = 1) -> "SpikeModel":
-        """The kernel in a file. A file that is none is an ``NrtError``."""
+        """Load the kernel in a file. Raises ``NrtError`` where the file holds no kernel."""
         check_core(core_id)
         try:
             content = unpack_kernel(Path(neff_path).read_bytes(), str(neff_path))

@@ -246,10 +246,10 @@ def from_numpy(array: np.ndarray, name: str | None) -> Any:
 # -- running -----------------------------------------------------------------------------------------------------------
 def simulate(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str, object], target: str,
              updates: bool = True) -> object:
-    """What the kernel returns, with arrays for its tensors; arrays that it was given and wrote are updated in place.
+    """Run a kernel; returns its results with arrays for tensors, and updates the arrays that it writes in place.
 
-    A kernel that returns nothing gives those with ``updates``, else None. What has been simulated with these shapes may
-    run as native code (``native_simulation``).
+    Where a kernel returns nothing, the result is the updated arrays with ``updates``, else None. A kernel that has been
+    simulated with these shapes may run as native code (``native_simulation``).
     """
     tensors = [leaf for _, leaf in leaves_of((arguments, keywords), lambda v: framework(v) == "torch")]
     if records(tensors):                        # before ``bind`` reads memory, which tracked ones lack

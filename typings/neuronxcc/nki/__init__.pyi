@@ -41,20 +41,21 @@ def benchmark(kernel=None, warmup=10, iters=100, **kwargs) -> Any:
 
 
 def jit(func=None, mode='auto', **kwargs) -> Any:
-    """A kernel of this function. Usable bare, with keywords, and on a kernel.
+    """Decorate a function as a kernel; it works with and without arguments, and on a kernel.
 
     Arguments:
         func: the function or kernel; without it the result is a decorator
-        mode: one of ``MODES``: simulation is the simulator, baremetal and benchmark are those; else
-            arguments decide
+        mode: one of ``MODES``: simulation runs the simulator, baremetal and benchmark do what ``nki.baremetal``
+            and ``nki.benchmark`` do; with any other mode the arguments decide
         kwargs: platform_target (trn1, trn2, trn3), where the environment names none; kernel_return=False: outputs
             are the parameters that are written; options of the vendor's compiler have no effect
 
     Result:
-        A kernel: called with NumPy, JAX or PyTorch arrays it gives such ones, ``kernel[grid]`` launches programs.
+        A kernel. It returns arrays of the framework of its arguments: NumPy, JAX or PyTorch. ``kernel[grid]``
+        launches programs.
 
     Errors:
-        A mode that is none is an error.
+        An unknown mode raises ``UnknownMode``.
     """
 
 
@@ -63,7 +64,7 @@ def profile(func=None, working_directory=None, save_neff_name='file.neff', save_
 
     Arguments:
         func: the function or kernel; without it the result is a decorator
-        working_directory: an absolute path, made where it is not
+        working_directory: an absolute path; ``profile`` creates the directory where it is missing
         save_neff_name: the program's file
         save_trace_name: the summary's file; that of execution n is ``<name>_exec_<n>``
         additional_compile_opt: --disable-dge counts descriptors of transfers as the compiler's

@@ -1165,7 +1165,7 @@ def prod(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
 
 
 def program_id(axis) -> Any:
-    """This program's place along an axis of the grid.
+    """The index of this program along an axis of the grid.
 
     Arguments:
         axis: an integer; of the launch
