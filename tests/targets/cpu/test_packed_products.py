@@ -15,7 +15,7 @@ from nki_mlir.language.beta import nki
 from nki_mlir.targets.cpu import host_measurements
 from nki_mlir.targets.cpu.contraction import RegisterTile
 from nki_mlir.targets.cpu.lowering import listing
-from nki_mlir.targets.cpu.packed_products import PackingOptions
+from nki_mlir.targets.cpu.packed_products import PackingOptions, divisor, divisors
 from nki_mlir.targets.runtime import host
 
 from .compiled import set_options
@@ -248,3 +248,11 @@ def test_threads__change_no_bit(monkeypatch, example):
         kernel = example("matmul", "matmul_tiled")
         results.append(np.asarray(kernel.on("jit")(A, B)))
     np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("number", range(25))
+def test_divisors_are_those_that_are_at_most_so_large(number):
+    for most in range(-1, 27):
+        fitting = [d for d in range(1, most + 1) if number and number % d == 0 and d <= number]
+        assert divisors(number, most) == (fitting[::-1] or [1])
+        assert divisor(number, most) == max(fitting, default=1)
