@@ -16,8 +16,8 @@ from unittest.mock import patch
 
 import numpy as np
 
+from nki_mlir.bindings import Module, cloned, operations_of
 from nki_mlir.dialects.isa.instruction import Control
-from nki_mlir.dialects.nisa.require_written import RequireWrittenOp
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.targets.neuron import streams_of_module
 from nki_mlir.targets.neuron.codegen.emission import Emission
@@ -32,7 +32,6 @@ from .reading import printed, reread
 GENERATIONS: dict[str, tuple[Any, Callable[[Program], Any]]] = {
     "beta": (BetaWriter, beta_kernel), "current": (CurrentWriter, current_kernel)}
 WITHIN = 0.02
-WRITTEN = "written."            # labels of the flags that outputs are written
 
 
 def instructions(launched, arrays) -> Counter[str]:
@@ -41,14 +40,20 @@ def instructions(launched, arrays) -> Counter[str]:
     What only lets them wait for each other does not count, nor what checks that an output is written, which each
     capture of the current generation adds.
     """
-    modules = launched.lower(*arrays).specialization.modules
+    modules = [without_checks(m) for m in launched.lower(*arrays).specialization.modules]
     return Counter(i.op.mnemonic for m in modules for p in streams_of_module(m, Emission())
-                   for stream in p.streams.values() for i in stream if not isinstance(i.op, Control) and not is_check(i.op))
+                   for stream in p.streams.values() for i in stream if not isinstance(i.op, Control))
 
 
-def is_check(op) -> bool:
-    """Whether an instruction checks that an output is written, or notes that it is."""
-    return isinstance(op, RequireWrittenOp) or any(t.label.startswith(WRITTEN) for _, t in op.targets())
+def without_checks(module: Module) -> Module:
+    """The module without what checks that an output is written, and what notes that it is."""
+    copy = cloned(module)
+    for op in operations_of(copy, lambda name: name.startswith(("nki.", "nisa."))):
+        flag = op.operands[0].owner if op.operands else None
+        names = getattr(flag, "attributes", {})         # a block, whose argument it is, has none
+        if "nki.name" in names and names["nki.name"].value.startswith("written."):
+            op.erase()
+    return copy
 
 
 def drawn(generation: str, programs: int, seed: int) -> Iterator[tuple[Program, Any]]:
