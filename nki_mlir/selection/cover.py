@@ -7,6 +7,7 @@ instruction is taken only if it computes in the subtree's dtype, so that the val
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from nki_mlir.diagnostics import Unsupported
@@ -23,7 +24,7 @@ from nki_mlir.dialects.nisa.elementwise import (
 from nki_mlir.dialects.nisa.movement import IotaOp, MemsetOp
 from nki_mlir.dialects.nki.elementwise import select_compute
 from nki_mlir.dialects.op import NisaOp
-from nki_mlir.machine import Engine
+from nki_mlir.machine import Engine, Work
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import BFLOAT16, BOOL, FLOAT16, FLOAT32, UINT8, UINT16, UINT32, DType
 from nki_mlir.selection.emitter import GPSIMD, SCALAR, VECTOR, Emitter
@@ -162,6 +163,8 @@ class Cover:
     def candidates(self, node: Node, axes: frozenset[int]) -> Iterator[Candidate]:
         """Instructions for an operation, the best first. Operands are loaded when it needs them."""
         if isinstance(node, Activation):
+            if self.is_short_reciprocal(node, axes):
+                yield ReciprocalOp, VECTOR, {"src": self.read(node.value, node.dtype, axes)}
             yield self.activation(node, axes)
             return
         assert isinstance(node, Alu)
@@ -178,6 +181,18 @@ class Cover:
                 else:
                     left, right = (self.read(arg, node.dtype, axes, widened) for arg in node.args)
                     yield TensorTensorOp, engine, {"lhs": left, "rhs": right, "op": node.fn}
+
+    def is_short_reciprocal(self, node: Activation, axes: frozenset[int]) -> bool:
+        """Whether the Vector engine has a reciprocal, by the same bits, before the Scalar engine, which may first load
+        functions for it."""
+        inner = node.value
+        if node.fn != "reciprocal" or (isinstance(inner, Alu) and inner.fn in ("add", "multiply")
+                                       and inner not in self.known):
+            return False
+        machine, count = self.emitter.machine, prod(self.counts(axes)[1:])
+        vector, scalar = (machine.cost(engine, Work(law, count)).busy
+                          for engine, law in ((VECTOR, ReciprocalOp.law), (SCALAR, ActivationOp.law)))
+        return vector < scalar + machine.costs.control.table_load_ns
 
     def activation(self, node: Activation, axes: frozenset[int]) -> Candidate:
         """fn(src * scale + bias) where the expression has that form."""

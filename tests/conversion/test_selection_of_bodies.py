@@ -196,6 +196,11 @@ def test_scale_and_bias_go_into_the_activation():
     check(("activation", "tanh", ("alu", "add", X, W)), "tensor_tensor", "activation")
 
 
+def test_a_short_reciprocal_loads_no_functions():
+    check(("activation", "reciprocal", X), "reciprocal")
+    check(("activation", "reciprocal", ("alu", "multiply", X, ("f32", 0.5))), "activation")
+
+
 def test_a_value_that_is_used_twice_is_computed_once():
     once = ("activation", "tanh", X)
     check(("alu", "multiply", once, once), "activation", "tensor_tensor")

@@ -147,15 +147,16 @@ class Prepared:
     def orders(self, level: int) -> tuple[Order, ...]:
         """The ways to order that are tried: all of much code would take long."""
         steps = sum(map(len, self.schedules.runs))
-        orders = MORE_ORDERS if level > 1 else ORDERS
+        orders, ordered = MORE_ORDERS if level > 1 else ORDERS, ORDERED
         if self.schedules.crowded:
             fewer = [order._replace(loads=loads) for order in orders[:2 * TWO] for loads in LOADS]
-            orders = (*orders[:TWO], *fewer, *orders[TWO:])
+            orders = (*orders[:TWO], *fewer[:2 * TWO], *orders[TWO:], *fewer[2 * TWO:])
+            ordered = ordered * 3 // 2
         if level > 1:
             return orders
         if steps <= FEW:
             return (*orders, *(order._replace(issue=False) for order in ORDERS if order.issue))
-        return orders[:max(TWO, ORDERED // steps)]
+        return orders[:max(TWO, ordered // steps)]
 
 
 class Fastest(NamedTuple):
