@@ -33,6 +33,7 @@ from nki_mlir.migration.facts import (
     Span,
     TensorFact,
     TileFunction,
+    TileObject,
     Unknown,
 )
 from nki_mlir.migration.names import Names
@@ -220,6 +221,8 @@ class Expressions(cst.CSTTransformer):
             return self._public(original_node, meaning)
         owner, name = self.rewritten(original_node.value), original_node.attr.value
         fact = self.fact(owner)
+        if isinstance(fact, TileObject):
+            self.left(f"{self.code(original_node)}: what it is depends on the class {fact.name}")
         if name in ("p", "x", "y", "z", "w") and isinstance(fact, Items):
             return self.note(original_node, fact.items["pxyzw".index(name)])
         text = f"{self.text(owner)}.{name}" if owner is not original_node.value else ""

@@ -42,6 +42,20 @@ class LambdaFact(Fact):
 
 
 @dataclass(frozen=True)
+class TileClass(Fact):
+    """A class whose methods compute on tiles."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class TileObject(Fact):
+    """An object of such a class: what its attributes are is not known."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Items(Fact):
     """A tuple or list of values; ``text`` has what each is where they are written."""
 

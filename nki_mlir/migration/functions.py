@@ -13,7 +13,9 @@ from nki_mlir.migration.facts import (
     Many,
     NumberFact,
     TensorFact,
+    TileClass,
     TileFunction,
+    TileObject,
     Unknown,
 )
 from nki_mlir.migration.instruction_calls import INSTRUCTIONS
@@ -58,6 +60,8 @@ class FunctionCalls(Calls):
         known = self.scope.facts.get(name)
         if isinstance(known, LambdaFact):
             return known.result
+        if isinstance(known, TileClass):
+            return TileObject(known.name)
         if isinstance(known, TileFunction) and len(facts) == 1 and isinstance(facts[0], TensorFact):
             return self.on_chip(facts[0].like(facts[0].shape))
         match name:

@@ -3,24 +3,24 @@
 
 import ast
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from nki_mlir.migration import terms
 from nki_mlir.migration.expressions import MODULE
-from nki_mlir.migration.facts import Fact, NumberFact
+from nki_mlir.migration.facts import Fact, NumberFact, TileClass
 from nki_mlir.migration.kernels import Kernels
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.report import MigrationReport
+from nki_mlir.migration.tile_classes import calls_language, is_tile_class, why_left
 
 N = TypeVar("N", bound=cst.CSTNode)
 WRAPPERS = {"nki.jit", "nki.trace", "nki.baremetal", "nki.benchmark", "nki.profile"}
 MODULES = {"neuronxcc.nki": "nki", "neuronxcc.nki.language": "nki.language", "neuronxcc.nki.isa": "nki.isa",
            "neuronxcc.nki.typing": "nki.typing", "neuronxcc.nki.isa.constants": "nki.isa",
            "neuronxcc.nki.isa.neuron_isa": "nki.isa"}
-HOST_FUNCTIONS = {"nl.static_cast", "nl.nc", "nl.spmd_dim", "nisa.get_nc_version"}
 
 
 def rewritten(text: str, report: MigrationReport, gridded: Mapping[str, int] | None = None) -> str:
@@ -38,18 +38,22 @@ class SourceModule:
         positions = wrapper.resolve(PositionProvider)
         self.line_of = {id(n): p.start.line for n, p in positions.items()}
         self.functions: dict[str, cst.FunctionDef] = {}
+        self.classes: dict[str, cst.ClassDef] = {}
         self._collect(self.tree)
         own = {n: f for n, f in self.functions.items() if self.is_device(f)}
         self.entries = self._entries(own)
         self.kernels = Kernels(self.names, report, own, self.line_of)
-        self.kernels.globals = self._constants()
+        self.kernels.globals = {**self._constants(), **{name: TileClass(name) for name in self.classes}}
         self.kernels.all_names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
         self.gridded: dict[str, int] = dict(imported)
         self.launches = self._launches()
 
     def _collect(self, node: cst.CSTNode) -> None:
-        """Functions that are not within a device function, by name."""
+        """Functions that are not within a device function, by name, and classes whose methods compute on tiles."""
         for child in node.children:
+            if isinstance(child, cst.ClassDef) and is_tile_class(child, self.names):
+                self.classes[child.name.value] = child
+                continue
             if isinstance(child, cst.FunctionDef):
                 self.functions.setdefault(child.name.value, child)
                 if self.is_device(child):
@@ -58,17 +62,7 @@ class SourceModule:
 
     def is_device(self, function: cst.FunctionDef) -> bool:
         """Whether a function itself calls operations of a kernel."""
-        pending: list[cst.CSTNode] = list(function.body.children)
-        while pending:
-            node = pending.pop()
-            if isinstance(node, cst.FunctionDef):
-                continue
-            if isinstance(node, cst.Call):
-                meaning = self.names.meaning(node.func)
-                if meaning.startswith(("nl.", "nisa.")) and meaning not in HOST_FUNCTIONS:
-                    return True
-            pending += node.children
-        return any(self.wrapper(d) for d in function.decorators)
+        return calls_language(function.body, self.names) or any(self.wrapper(d) for d in function.decorators)
 
     def wrapper(self, decorator: cst.Decorator) -> str:
         """The kernel decorator that one is."""
@@ -127,7 +121,7 @@ class SourceModule:
         found: dict[str, list[str]] = {}
         for node in _nodes(self.tree, cst.Subscript):
             if isinstance(node.value, cst.Name) and node.value.value in self.functions:
-                grid = [cst.ensure_type(e.slice.visit(GridAxes(self.names)), cst.BaseSlice) for e in node.slice]
+                grid = [cast(cst.BaseSlice, e.slice.visit(GridAxes(self.names))) for e in node.slice]
                 found.setdefault(node.value.value, []).append(", ".join(MODULE.code_for_node(e) for e in grid))
         return found
 
@@ -137,6 +131,8 @@ class SourceModule:
         kernels = self.kernels
         self._index_vectors()
         self.find_grids()
+        for name, node in self.classes.items():
+            self.report.left(self.line_of.get(id(node), 0), why_left(name))
         for name in self.entries:
             facts = kernels.parameters.facts(kernels.trees[name], True)
             if name not in kernels.rewrites:

@@ -11,9 +11,22 @@ import libcst as cst
 from nki_mlir.migration import terms
 from nki_mlir.migration.calls import NO_INSTRUCTION
 from nki_mlir.migration.expressions import MARK, OPERATORS, LeftForAPerson, OperationText
-from nki_mlir.migration.facts import HBM, PSUM, Fact, IndexFact, Items, MaskFact, NumberFact, TensorFact, Unknown, join
+from nki_mlir.migration.facts import (
+    HBM,
+    PSUM,
+    Fact,
+    IndexFact,
+    Items,
+    MaskFact,
+    NumberFact,
+    TensorFact,
+    TileClass,
+    Unknown,
+    join,
+)
 from nki_mlir.migration.functions import FunctionCalls, shape_names
 from nki_mlir.migration.parameters import bound_names
+from nki_mlir.migration.tile_classes import is_tile_class, why_left
 
 AUGMENTED = {cst.AddAssign: cst.Add, cst.SubtractAssign: cst.Subtract, cst.MultiplyAssign: cst.Multiply,
              cst.DivideAssign: cst.Divide, cst.ModuloAssign: cst.Modulo, cst.PowerAssign: cst.Power,
@@ -97,6 +110,9 @@ class Statements(FunctionCalls):
                 return [self.nested(node)]
             case cst.Try():
                 return [node.with_changes(body=self.suite(node.body))]
+            case cst.ClassDef() if is_tile_class(node, self.names):
+                self.scope.facts[node.name.value] = TileClass(node.name.value)
+                self.left(why_left(node.name.value))
         return [node]
 
     def nested(self, node: cst.FunctionDef) -> cst.BaseStatement:

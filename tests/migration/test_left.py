@@ -72,3 +72,47 @@ def test_new_text_has_the_names_that_the_module_imports():
     body = text[text.index("@nki.jit"):]
     assert "nl." not in body and "nisa." not in body and "NL.ds(" in body
     assert "ISA.tensor_scalar(dst=tile, data=tile, op0=NL.add, operand0=1)" in body
+
+
+CLASSES = '''import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+class Sizes:
+    def __init__(self, rows):
+        self.rows = rows
+
+
+class Held:
+    def __init__(self, x, rows):
+        self.tile = nl.load(x[0:rows, :])
+
+    def rows(self, i):
+        return nl.ds(i * 64, 64)
+
+
+@nki.jit
+def kernel(x):
+    class Inner:
+        def __init__(self, tile):
+            self.tile = nl.copy(tile)
+    sizes = Sizes(64)
+    out = nl.ndarray((sizes.rows, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+    held = Held(x, sizes.rows)
+    twice = held.tile + held.tile
+    nl.store(out[held.rows(0), :], Inner(twice).tile)
+    return out
+'''
+
+
+def test_objects_whose_methods_compute_on_tiles__are_left():
+    """Their attributes may be tiles or numbers. A class that holds numbers alone stays the host's."""
+    report = MigrationReport("kernel.py")
+    text = rewritten(CLASSES, report)
+    fix = "whose methods call nl or nisa: make them functions, whose parameters are its attributes"
+    assert [(e.line, e.text) for e in report.entries if e.left] == [
+        (10, f"the class Held, {fix}"), (20, f"the class Inner, {fix}"),
+        (26, "held.tile: what it is depends on the class Held"),
+        (27, "held.rows: what it is depends on the class Held")]
+    assert "twice = held.tile + held.tile" in text and "nl.store(out[held.rows(0), :], Inner(twice).tile)" in text
+    assert "out = nl.ndarray((sizes.rows, 8)" in text
