@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class NeedsValue(BaseException):
-    """Python asked for the number behind a symbol. Recorded before it is raised: user code may swallow it."""
+    """Python needs the number behind a symbol. The builder records it before it is raised: user code may swallow it."""
 
 
 class SymbolSource(Protocol):

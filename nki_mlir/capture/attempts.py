@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Python function to nki-level MLIR: rolled where it can be, concrete where Python needs a value.
 
-The kernel's own bytecode runs once per attempt. A loop whose body cannot stand for all its iterations is captured again
-with numbers; what asked for that is recorded in the builder and read when the attempt has ended, because the kernel may
-swallow exceptions. Each attempt fixes at least one more loop or grid axis, so it ends.
+The kernel's own bytecode runs once per attempt. Where the body of a loop differs between iterations, the kernel is
+captured again with numbers for the loop's variable. The builder records which loop that is, and the next attempt reads
+the record, because the kernel may swallow exceptions. Each attempt fixes at least one more loop or grid axis, so the
+attempts end.
 """
 
 import itertools

@@ -394,7 +394,7 @@ def user_frame(skip: int = 1) -> FrameType | None:
 
 
 class Positions:
-    """The places of one code object's instructions. Long code is read once, and asked for the same ones again."""
+    """The source positions of one code object's instructions. Those of long code are read once and memoized."""
 
     def __init__(self, code: CodeType) -> None:
         self.code = code                            # keeps its ``id``, by which it is found, from going to another

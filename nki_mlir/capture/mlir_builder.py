@@ -34,7 +34,7 @@ PREDICATES = {"ne": 1, "slt": 2}            # of arith.cmpi
 
 @dataclass
 class UnrollPlan:
-    """What earlier attempts asked for: places to capture with numbers, each with the reason; and the options."""
+    """What earlier attempts found: loops and axes to capture with numbers, each with the reason; and the options."""
 
     reasons: dict[tuple[Any, ...], str] = field(default_factory=dict)
     limit: int = 50_000
@@ -278,7 +278,7 @@ class MlirBuilder(Builder):
                     self.first_uses.allocated(waiting.buffer)
                 self.first_uses.used(op, operands, views, scopes)
                 return
-            self.emit_waiting()                 # before its value is asked for
+            self.emit_waiting()                 # before its value is read
         self.first_uses.used(op, operands, views, scopes)
         values = [t.handle.value for _, t in operands]
         self._op(name, [*values, *op.symbols] if symbols else values, attributes=attributes, skip=5)
@@ -356,7 +356,7 @@ class MlirBuilder(Builder):
         kind = ir.IntegerType.get_signless(32)
         if isinstance(value, View):
             zero = self._constant(0)
-            self.emit_waiting()                 # before its value is asked for
+            self.emit_waiting()                 # before its value is read
             return self._op("memref.load", [value.buffer.handle.value, zero, zero], results=[kind]).results[0]
         number = ir.IntegerAttr.get(kind, value)
         return self._op("arith.constant", results=[kind], attributes={"value": number}).results[0]

@@ -215,7 +215,7 @@ def most_held(tiles: Sequence[Held]) -> tuple[int, int]:
     """The most bytes of a partition that tiles take at once, and the first operation at which they do."""
     first = np.array([held.first for held in tiles], np.int64)
     last = np.array([held.last for held in tiles], np.int64)
-    # What has an address takes no bytes of its own, so that tiles in one place are counted together.
+    # A tile with an address adds no bytes here: tiles that share an address are counted together.
     free = np.array([0 if held.blocks else held.kind.bytes for held in tiles], np.int64)
     steps, at = np.unique(np.concatenate([first, last + 1]), return_inverse=True)
     change = np.zeros(len(steps), np.int64)

@@ -25,7 +25,7 @@ FRAMEWORKS = "jax", "jaxlib", "torch"
 def leave_out_own_frames(error: BaseException) -> None:
     """Leave the toolchain's frames out of an exception's traceback, and of those that it came from.
 
-    A bare ``raise`` behind it adds no frame of its own (before Python 3.11 the frame of that function stays).
+    A bare ``raise`` behind it adds no frame (before Python 3.11 the frame of the function with the ``raise`` stays).
     """
     if TRACEBACK.text() == FULL:
         return

@@ -83,7 +83,7 @@ def annotated(value: object, annotation: Callable[[], object]) -> object:
 
 
 def named(value: object, name: str) -> object:
-    """A tensor that has no name of its own gets that of the variable it is assigned to."""
+    """Name a tensor without a name after the variable that it is assigned to."""
     if isinstance(value, View) and (automatic := value.buffer.name)[:1] == "t" and automatic[1:].isdigit():
         builder = current.get()
         if builder is not None:

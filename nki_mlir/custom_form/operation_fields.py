@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the custom form of an operation has, from its class: the form is the same for all, no class has one of its own.
+"""The parts of an operation's custom form, read from its class: all classes share one form.
 
 A tile operation is ``NAME FUNCTION WRITTEN = READ where MASK limits LIMITS symbols(VALUES) {ATTRIBUTES}``, any other
 operation of our dialects ``NAME FUNCTION OPERANDS {ATTRIBUTES} -> TYPE``. The function is the attribute ``fn`` or

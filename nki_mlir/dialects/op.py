@@ -138,8 +138,8 @@ class Iteration:
 
 def with_own_axes(main: Sequence[int], operands: Sequence[tuple[TileField, Tile]], shared: Callable[[str, Tile], int]
                   ) -> Iteration:
-    """The axes ``main``, of which so many are those of a tile's first dims; its other dims are axes of its own, which
-    are reduced."""
+    """The axes ``main``. ``shared`` says how many of them a tile's first dims are; each other dim of a tile becomes an
+    axis that is reduced."""
     extents, axes = list(main), {}
     for field, tile in operands:
         first, rank = shared(field.name, tile), len(tile.shape)
@@ -271,7 +271,7 @@ class Op:
         """Rules that hold on every target."""
 
     def verify_target(self, check: TargetCheck) -> None:
-        """Rules of its own that depend on the machine."""
+        """Check the operation's rules that depend on the machine."""
 
     @property
     def compute(self) -> DType | None:

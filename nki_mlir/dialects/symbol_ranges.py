@@ -42,7 +42,7 @@ def _range(value: Value, known: dict[Value, Span | None]) -> tuple[int, int] | N
 def _range_of_definition(value: Value, known: dict[Value, Span | None]) -> tuple[int, int] | None:
     owner = value.owner
     if isinstance(owner, ir.Block):
-        holder = owner.owner.operation      # an OpView has names of its own
+        holder = owner.owner.operation      # an OpView has other names
         position = ir.BlockArgument(value).arg_number
         if holder.name == "scf.for" and position == 0:
             values = loop_span(holder)

@@ -89,7 +89,7 @@ class NeuronTensor(torch.Tensor):
         if device is not None:
             keywords["device"] = "cpu"
         refuse_mixed(func, (args, keywords))
-        given: dict[int, NeuronTensor] = {}         # operations that update a tensor give back that tensor
+        given: dict[int, NeuronTensor] = {}         # operations that update a tensor return that tensor
 
         def inside(value: object) -> object:
             if isinstance(value, NeuronTensor):

@@ -105,7 +105,7 @@ class Recorder(TorchDispatchMode):
         from nki_mlir.frameworks.torch_stablehlo import stablehlo_of  # start-up: loads MLIR
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)                  # PyTorch's, of its own code
+                warnings.simplefilter("ignore", FutureWarning)                  # PyTorch's, about PyTorch's code
                 stablehlo_of(*renumbered(self.calls, results, self.parameters))     # which writes it
         except Exception as error:                  # the script runs without the files, too
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A bufferized graph as a kernel function: results are arguments, linked kernels are part of its body.
 
-Control flow that carries buffers leaves what it makes in buffers of its own. A loop's buffer is written when an
-iteration ends, through another one where values change places. ``scf.index_switch`` becomes a chain of ``scf.if``.
+Control flow that carries buffers writes its results to buffers that are allocated in front of it. A loop's buffer is
+written when an iteration ends, through another buffer where values swap. ``scf.index_switch`` becomes a chain of
+``scf.if``.
 
 before:  %r = scf.while (%x = %init) ... scf.yield %new         after:  %x = memref.alloc(); copy %init to %x
                                                                         scf.while ... copy %new to %x
@@ -135,7 +136,7 @@ def insert(program: Operation, call: Operation) -> None:
         for argument, value in zip(block.arguments, as_buffers(block.arguments, list(call.operands))):
             argument.replace_all_uses_with(value)
     for op in operations_of(clone, lambda name: True):
-        op.location = call.location                 # a kernel's text has none, and each of its calls one of its own
+        op.location = call.location                 # a kernel's text has no location; each of its calls has one
     operations = [op.operation for op in block.operations]
     for op in operations[:-1]:
         op.move_before(call)

@@ -164,7 +164,7 @@ class UnknownDtype(KernelError, TypeError):
 def located_dtype(dtype: object) -> DType:
     try:
         return dtype_of(dtype)
-    except (TypeError, ValueError) as error:        # NumPy's for an object whose ``dtype`` is none of its own
+    except (TypeError, ValueError) as error:        # NumPy's for an object whose ``dtype`` is not NumPy's
         raise UnknownDtype(str(error)).here() from None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a kernel gives back: returned tensors in the structure they were returned in, or the parameters it wrote.
+"""The results of a kernel: returned tensors in the structure they were returned in, or the parameters it wrote.
 
 The structure is text: ``one``, ``tuple``, or a Python literal whose integers count the results, for example
 ``[0, (1, 2)]``; a result read in another shape is ``'0:4x128'``, None stands for one that the caller does not take.

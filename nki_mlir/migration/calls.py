@@ -55,7 +55,7 @@ class Arguments:
         return node is not None and self.calls.code(node) != "None"
 
     def text(self, name: str, default: str = "") -> str:
-        """The text of an argument, without parentheses of its own."""
+        """The text of an argument, without parentheses around it."""
         node = self.nodes.get(name)
         if node is None or name not in self:
             return default

@@ -104,7 +104,7 @@ class Indices(Expressions):
                 bounds[bounds.index(other)] = MaskBound(bound.axis, "", count, bound.rank)
         return MaskFact(tuple(bounds), (*left.conditions, *right.conditions), is_box=is_box)
 
-    # -- what has loops of its own -------------------------------------------------------------------------------------
+    # -- nests of loops ------------------------------------------------------------------------------------------------
     def visit_ListComp(self, node: cst.ListComp) -> bool:
         """The variable is bound before the element is rewritten."""
         return False

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs of a grid that reduce over each other: what each computes up to there, the reduction, and what follows.
 
-The programs' tiles exist at the same time, so each program has names and lines of its own. Other grids are loops.
+The programs' tiles exist at the same time, so the text has other names and lines for each program. Other grids are
+loops.
 """
 
 import itertools
@@ -75,7 +76,7 @@ def _add_phases(block: FunctionBlock, numbers: dict[Value, IndexText], phases: l
 
 @dataclass
 class ProgramText:
-    """What one program has of its own in the text."""
+    """The part of the text that differs between programs: one program's."""
 
     tensors: dict[Value | NamedTensor, NamedTensor] = field(default_factory=dict)
     waiting: dict[Value, NamedTensor] = field(default_factory=dict)

@@ -80,7 +80,7 @@ def status_text(status: int) -> str:
 
 # -- the judge ---------------------------------------------------------------------------------------------------------
 def forked(body: Callable[[BinaryIO], None], seconds: float) -> Sent:
-    """What ``body`` writes in a forked process of its own group, within so many seconds."""
+    """The bytes that ``body`` writes in a forked process, which leads a new process group, within so many seconds."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -181,7 +181,7 @@ def tend(connection: socket.socket) -> None:
 
 
 def guard(request: CaptureRequest, results: int, statuses: int, connection: socket.socket) -> NoReturn:
-    """The candidate's process runs in namespaces of its own, as a child of this one, which tells how it ended."""
+    """Run the candidate's process in new namespaces as a child of this process, and report how it ended."""
     try:
         os.setpgid(0, 0)
         connection.close()

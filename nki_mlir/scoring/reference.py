@@ -69,7 +69,7 @@ class Reference:
     draw: Callable[[int], "Iterator[Trial]"] | None = None      # the trials with another hidden seed
 
     def for_candidate(self, text: str) -> "Reference":
-        """The same, with hidden seeds of its own for a candidate. Raises ``BadReference``."""
+        """The same reference with new hidden seeds for a candidate. Raises ``BadReference``."""
         if self.draw is None:
             return self
         salt = hashlib.sha256(f"{self.digest}\n{text}".encode(errors="replace")).hexdigest()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a process may do that runs a candidate: limits of time and memory, no network, no files but a scratch directory.
 
-On Linux the kernel holds it to that: namespaces without network and with processes of its own, where they are
-permitted, and Landlock. Everywhere a hook of Python's auditing ends the process at the first attempt, and says what it
-was; on other systems that hook is all that there is.
+On Linux the kernel enforces this: namespaces without network and without other processes, where the system permits
+them, and Landlock. On every system a hook of Python's auditing ends the process at the first attempt and reports it;
+elsewhere than on Linux nothing else enforces the limits.
 """
 
 import ctypes

@@ -154,7 +154,7 @@ class Cover:
             whole = not node.dtype.is_integer or all(t.dtype.is_integer for _, t in op.sources())
             if op.compute is node.dtype and whole:
                 return self.emitter.emit(cls, engine, dst=dst, **fields)
-        if dst.dtype is not node.dtype:     # integer arithmetic has results of its own type, which are converted then
+        if dst.dtype is not node.dtype:     # the results of integer arithmetic are integers, which are converted then
             return self.emitter.copy(dst, self.value(node).tile(self.counts(axes)))
         raise Unsupported(feature=f"'{getattr(node, 'fn', '?')}' computed in {node.dtype} as an engine instruction",
                           instead="compute it in float32")

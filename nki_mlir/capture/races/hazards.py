@@ -386,7 +386,7 @@ def dependence(op: Op, views: Sequence[View], symbols: Sequence[Symbol], scopes:
                programs: Sequence[tuple[int, Symbol | None]]) -> UnexpectedOutputDependencies | None:
     """The error of an operation that writes what other iterations write, too.
 
-    ``programs`` are the grid's axes that were not fixed, with their symbols where the kernel has asked for them.
+    ``programs`` are the grid's axes that were not fixed, with their symbols where the kernel read the program id.
     """
     for (field, _), view in zip(op.operands(), views):
         if not field.writes or (field.reads and field.name in {name for name, _ in op.sources()}):

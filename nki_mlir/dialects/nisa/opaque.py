@@ -11,7 +11,7 @@ from nki_mlir.dialects.op import Iteration, LoweringBuilder, NisaOp, with_own_ax
 
 
 class Opaque(NisaOp):
-    """On whole tensors: every tile has axes of its own, and there is no mask."""
+    """On whole tensors: no two tiles share an axis, and there is no mask."""
 
     keeps_bits = True
 

@@ -151,7 +151,7 @@ def dtype_value(value: object) -> object:
         value = str(value).removeprefix("torch.")
     try:
         return REFUSED if value is None else dtype_of(value)
-    except (TypeError, ValueError):                 # NumPy's for an object whose ``dtype`` is none of its own
+    except (TypeError, ValueError):                 # NumPy's for an object whose ``dtype`` is not NumPy's
         return REFUSED
 
 

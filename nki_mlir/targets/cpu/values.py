@@ -180,7 +180,7 @@ class Values:
         self.views[node.result] = ByteRegion("constants", self.function.constant(array), array.nbytes, Linear())
 
     def part(self, node: MemrefView) -> ByteRegion:
-        """A view of a memref: its offset is in elements of its own dtype."""
+        """A view of a memref, whose offset counts elements of the view's dtype."""
         source = self.views[node.source]
         if node.within and not node.start and not node.terms:
             return source

@@ -237,7 +237,7 @@ def _scattered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: 
 
 
 def _by_rows(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: ActiveBox) -> None:
-    """An operation on rows of different active elements, for each group of equal rows on memory of its own."""
+    """Execute an operation whose rows have different active elements: each group of equal rows by itself, on a copy."""
     starts, counts, active = box
     small = in_box(op, Box(tuple(starts), tuple(counts), ()))
     axes = small.iteration().axes
@@ -373,7 +373,7 @@ def started(tile: Tile, symbol: int) -> Tile:
 
 
 def starts(operands: Sequence[tuple[TileField, Tile]], values: Sequence[int] = ()) -> list[int]:
-    """The values of a floating operation's symbols: partition and free offset of each tile, then those of its own."""
+    """The values of a floating operation's symbols: partition and free offset of each tile, then ``values``."""
     found: list[int] = []
     for _, tile in operands:
         access = tile.access

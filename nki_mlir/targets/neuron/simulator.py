@@ -125,7 +125,7 @@ class Core:
         self.executors.spare.append({space: self.memory.pop(space) for space in (SBUF, PSUM)})
 
     def check_apart(self, variables: Sequence[Variable]) -> None:
-        """The streams are ordered as if each variable had memory of its own."""
+        """The streams are ordered as if no two variables shared memory."""
         for one, other in itertools.combinations(variables, 2):
             if np.may_share_memory(self.memory[one], self.memory[other]):
                 written = {tile.handle for stream in self.program.streams.values() for step in stream

@@ -50,7 +50,7 @@ _compiled: list[object] = []        # of code that was compiled here, an engine 
 
 @cache
 def code_context() -> Context:
-    """The context in which code is made. Without threads of its own, so that it also works after a fork."""
+    """The MLIR context that compiles code. It starts no threads, so that it also works after a fork."""
     context = ir.Context()
     context.enable_multithreading(False)
     with context:

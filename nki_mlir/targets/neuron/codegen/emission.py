@@ -115,8 +115,8 @@ class Emission:
 
 
 def emit_for_values(emit: Callable[[Emission], Result]) -> Result:
-    """What ``emit`` makes of options for values. Loops of the device hold memory that code without loops gives back:
-    where they are an error, that decides what the user hears of it."""
+    """Emit with the options for values. A loop of the device holds memory that code without loops releases: where the
+    loop does not fit, the code is emitted without loops, and an error is that of this code."""
     try:
         return emit(Emission.for_values())
     except NkiMlirError:

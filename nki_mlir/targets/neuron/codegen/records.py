@@ -225,7 +225,7 @@ def blocks(block: Block) -> Iterator[Block]:
 
 
 def copied(block: Block) -> Block:
-    """The block with nodes of its own, whose buffers and operations are the same."""
+    """A copy of the block and its nodes, which shares buffers and operations."""
     return Block([copied_node(node) for node in block.nodes], list(block.buffers))
 
 
