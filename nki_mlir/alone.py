@@ -66,7 +66,7 @@ def made_to_stay() -> Iterator[None]:
 
 
 def skip_last_collection() -> None:
-    """When this process ends, nobody looks for garbage in cycles: it takes 40 ms in all that a lowering made."""
+    """When this process ends, the collector does not look for cycles: after a lowering that takes 40 ms."""
     atexit.register(gc.freeze)
 
 

@@ -88,7 +88,7 @@ def descriptor_of(name: str) -> int | None:
 
 
 def status_of(name: str) -> os.stat_result | None:
-    """What is there, behind links; a name that no file can be made of is an error."""
+    """The status of the file behind links; a name that no file can have is an error."""
     try:
         return os.stat(name)
     except FileNotFoundError:

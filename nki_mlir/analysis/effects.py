@@ -180,7 +180,7 @@ def always_runs(operation: Operation) -> bool:
 
 
 def symbol_values(symbol: Value) -> range | None:
-    """All values of a loop variable or program id; None for anything made from them."""
+    """All values of a loop variable or program id; None for values computed from them."""
     if not isinstance(symbol.owner, ir.Block):
         return None
     holder = symbol.owner.owner.operation

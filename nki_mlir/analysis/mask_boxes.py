@@ -193,7 +193,7 @@ def in_box(op: O, box: Box, limits: Mask = ()) -> O:
 
 
 def lawful(op: O) -> O:
-    """An operation made smaller by its mask. An instruction that is no loop nest keeps its rules, sizes above all."""
+    """An operation on its mask's box. An instruction that is no loop nest keeps its rules, sizes above all."""
     if not op.is_loop_nest:
         try:
             verify(op)

@@ -96,7 +96,7 @@ class Builder:
         raise InternalError("a builder must allocate")
 
     def state(self, key: str, shape: tuple[int, ...], dtype: DType) -> Buffer:
-        """A zeroed SBUF buffer that lives as long as the kernel, made at its first use: registers, generator states."""
+        """A zeroed SBUF buffer that lives as long as the kernel, from its first use: registers, generator states."""
         states: dict[str, Buffer] = self.properties.setdefault("states", {})
         if key not in states:
             states[key] = self.allocate_state(shape, dtype, key)
@@ -124,7 +124,7 @@ class Builder:
         raise InternalError("a builder must perform operations")
 
     def take_back(self, result: View) -> bool:
-        """Undo the operation that made ``result``, so that it can write elsewhere; what was executed stands."""
+        """Undo the operation that computed ``result``, so that it can write elsewhere; its execution is not undone."""
         return False
 
     def promote(self, buffer: Buffer) -> None:

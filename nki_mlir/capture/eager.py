@@ -247,7 +247,7 @@ class EagerBuilder(Builder):
                 view.buffer.unwritten = shadow
 
     def note_for_capture(self, buffer: Buffer) -> None:
-        """What was made in an iteration that has ended is gone, where capture keeps the loop."""
+        """A tile that an ended iteration allocated is released, where capture keeps the loop."""
         if buffer.turn is not None and buffer.turn.has_ended:
             self.launch.doubtful = True
 

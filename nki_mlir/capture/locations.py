@@ -217,7 +217,7 @@ def _candidates(code: CodeType) -> Iterator[str]:
 
 
 def _forms(text: str) -> Iterator[str]:
-    """A text, and what is usually made of one before it is run."""
+    """A text, and the forms that Python usually derives from it before it is run."""
     yield text
     for other in (textwrap.dedent(text), text.strip(), textwrap.dedent(text).strip()):
         if other != text:

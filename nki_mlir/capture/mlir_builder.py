@@ -305,7 +305,7 @@ class MlirBuilder(Builder):
                 if extent > 1 and axis not in self.point]
 
     def take_back(self, result: View) -> bool:
-        """Do without the operation that made ``result`` if it was the last one, so that it can write elsewhere.
+        """Remove the operation that computed ``result`` if it was the last one, so that it can write elsewhere.
 
         The result's buffer goes, too; should the kernel read it later, the capture is repeated without this.
         """

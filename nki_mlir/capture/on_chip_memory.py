@@ -63,7 +63,7 @@ NO_ROOM = {space: TileFootprint(space, 0, 0, 0, None) for space in (SBUF, PSUM)}
 
 
 class Held:
-    """A tile, from the first to the last operation on it (0: there was none), and the one before it was made.
+    """A tile, from the first to the last operation on it (0: there was none), and the one before its allocation.
 
     ``blocks`` are the places, (partition, byte), that the kernel chose for its blocks.
     """

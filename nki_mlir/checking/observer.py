@@ -116,7 +116,7 @@ class OperationObserver:
 
     def tell_origin(self, op: Op, result: np.ndarray, bad: np.ndarray, operands: dict[str, np.ndarray],
                     at: Location | None) -> None:
-        """The first NaN or infinity of a statement, with the operands that it is made of."""
+        """The first NaN or infinity of a statement, with the operands that it is computed from."""
         nan = bad & np.isnan(result)
         index = first_of(nan if nan.any() else bad)
         said = ", ".join(f"{name} = {shown(b, index, result.shape)}" for name, b in list(operands.items())[:SHOWN])

@@ -59,7 +59,7 @@ class Runnable(ABC):
 
     @abstractmethod
     def streams(self, options: "Emission") -> "list[Program]":
-        """Its instruction streams, made with options of the emission: a program for each core that it takes."""
+        """Its instruction streams, emitted with these options: a program for each core that it takes."""
 
     def module(self) -> "tuple[Module, list[np.ndarray]]":
         """A module at the nki, linalg or nisa level, and the inputs of its function; raises ``NotVerified``."""

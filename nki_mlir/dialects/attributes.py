@@ -41,7 +41,7 @@ class MalformedAttribute(ValueError):
 
 
 class Attributes:
-    """Makes attributes and types in the current context; each distinct one is made once."""
+    """Builds attributes and types in the current context, each distinct one once."""
 
     def __init__(self) -> None:
         self.memo: dict[object, Attribute] = {}

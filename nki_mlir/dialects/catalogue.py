@@ -47,7 +47,7 @@ def load() -> None:
 
 
 def add(one: extensions.Extension) -> None:
-    """The classes of a plugin's module. They have names of their own, and come before the dialects are made."""
+    """The classes of a plugin's module. Their names are new, and they are added before the dialects are registered."""
     before = dict(REGISTRY)
     extensions.load(one)
     for name, cls in before.items():
@@ -92,6 +92,6 @@ def _scalar_functions(cls: type[Op]) -> Iterator[tuple[str, str]]:
 
 
 def is_late(name: str) -> bool:
-    """Whether the dialects were made without an operation. While they are made, it is on its way into them."""
+    """Whether the dialects were registered without an operation, which no later one can be added to."""
     operations = getattr(sys.modules.get(f"{__package__}.mlir_ops"), "OPERATIONS", None)
     return operations is not None and name not in operations

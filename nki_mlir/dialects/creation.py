@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Upstream's operations that many passes make, at the insertion point, and the types that they are made of."""
+"""Upstream's operations that many passes create at the insertion point, and the types that these need."""
 
 from collections.abc import Callable, Sequence
 

@@ -73,7 +73,7 @@ def integer_constant(value: Value) -> int | None:
 
 
 def linear_of(value: Value, numbering: Numbering) -> Linear:
-    """An index value as a linear form over the values it is made of; those that have a number stand for themselves."""
+    """An index value as a linear form over the values that it is computed from, with constants as numbers."""
     if value in numbering.values:
         return Linear(0, ((numbering.position(value), 1),))
     if value not in numbering.forms:

@@ -32,7 +32,7 @@ def symbol_range(value: Value, op: Operation | None = None) -> tuple[int, int]:
 
 
 def _range(value: Value, known: dict[Value, Span | None]) -> tuple[int, int] | None:
-    """``known`` has the values on the way here: a verifier sees IR whose values may be made from themselves."""
+    """``known`` has the values that are being looked at: a verifier sees IR whose values may depend on themselves."""
     if value not in known:
         known[value] = None
         known[value] = _range_of_definition(value, known)

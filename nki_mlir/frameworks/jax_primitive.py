@@ -84,7 +84,7 @@ def _differentiate(primals: Sequence[object], tangents: object, *, callee: Calle
 
 
 def _transpose(*arguments: object, callee: Callee, **shown: object) -> object:
-    """The call is in a tangent: a ``custom_jvp`` rule made it, and reverse mode wants it backwards."""
+    """The call is in a tangent that a ``custom_jvp`` rule computed, and reverse mode transposes it."""
     raise KernelNotDifferentiable(name=callee.record.name)
 
 

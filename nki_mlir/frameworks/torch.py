@@ -295,7 +295,7 @@ KEY_DTYPE = {dtype: nki.numpy for dtype, nki in NKI_DTYPE.items()}
 
 
 class PlannedCall:
-    """A planned call. ``order`` has the tensor of each slot of the entry, counted over the call's and the made ones."""
+    """A planned call. ``order`` has the tensor of each slot of the entry, counted over the call's and new ones."""
 
     def __init__(self, kernel: Kernel, plan: Plan, tensors: list[torch.Tensor]) -> None:
         name, self.updated, others, results, self.returned, self.structure = plan

@@ -49,7 +49,7 @@ def operands_of(record: KernelRecord, written: Sequence[object], tensors: Sequen
 
 
 def results_of(record: KernelRecord, results: Sequence[object]) -> list[Any]:
-    """The custom call's results in the order of the operators: what is updated, then what is made."""
+    """The custom call's results in the order of the operator's results: updated tensors, then new ones."""
     updated = list(record.form.aliases.values())
     return [results[n] for n in (*updated, *(n for n in range(len(results)) if n not in updated))]
 

@@ -81,7 +81,7 @@ class KernelRecord:
 
     @cached_property
     def key(self) -> str:
-        """The content key; equal to that of the specialisation it was made of."""
+        """The content key, which is that of the specialisation behind the call."""
         digest = hashlib.sha256()
         for fixed, text in self.variants:
             digest.update(repr(fixed).encode() + text.encode())

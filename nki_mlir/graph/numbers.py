@@ -58,14 +58,14 @@ def count(module: Module) -> None:
 
 
 def filled(scalar: Value, kind: ir.Type) -> Value:
-    """A tensor without dimensions from a structured operation, which buffers are made of."""
+    """A tensor without dimensions from a structured operation, which bufferization turns into a buffer."""
     op = structured_operation([scalar, value_of("tensor.empty", kind)], [ir.AffineMap.get(0, 0, [])] * 2,
                               ir.ArrayAttr.get([]), lambda values: values[0], [kind])
     return op.results[0]
 
 
 class _Counting:
-    """Numbers are made where the tensors are that they stand for."""
+    """Each number is computed where the tensor is that it replaces."""
 
     def __init__(self) -> None:
         self.known: dict[ir.Value, Number | None] = {}           # by tensor

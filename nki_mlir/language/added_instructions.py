@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Functions for the instructions of plugins: made of the op class, for kernels of both generations."""
+"""Functions for the instructions of plugins, generated from the op class, for kernels of both generations."""
 
 from collections.abc import Callable
 from inspect import signature
@@ -77,7 +77,7 @@ def default(cls: type[Op], field: str) -> str:
 
 
 def check_class(cls: type[Op]) -> None:
-    """Raises where no function can be made of the class, or where it is none of the dialect."""
+    """Raises where no function can be generated from the class, or where the dialect does not have it."""
     what = ""
     if not (isinstance(cls, type) and issubclass(cls, NisaOp) and cls.name):
         raise NotRegular(op=getattr(cls, "__name__", cls), what="it is no subclass of NisaOp with a name")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``t[...] = value`` and ``t += value``: where it can, the operation that made the value writes the target itself.
+"""``t[...] = value`` and ``t += value``: where it can, the operation that computes the value writes the target itself.
 
 That is one instruction and one rounding. Both builders decide by the same rules, so that they round alike; capture
 takes the first operation back, eager execution lets it stand.
@@ -54,7 +54,7 @@ def assign(target: View, value: Any, mask: object = None) -> None:
 
 
 def last_result(value: object) -> LastResult | None:
-    """How ``value`` was made, if nothing has happened since."""
+    """The operation that computed ``value``, if nothing has happened since."""
     builder = active()
     made: LastResult | None = builder.properties.get("made")
     return made if made is not None and made.result is value and builder.last is made.op else None
@@ -66,7 +66,7 @@ def beside(made: LastResult, target: View) -> View:
 
 
 def redirect(made: LastResult, target: View, mask: object) -> bool:
-    """Let the operation that just made a result write to ``target`` itself."""
+    """Let the operation that has just computed a result write to ``target`` itself."""
     value = made.result
     if mask is not None or not target.buffer.on_chip or target.mask is not None or (
             not same_extents(target.shape, value.shape)) or made.writes_more:

@@ -114,7 +114,7 @@ def compute(cls: type[Op], shape: tuple[int, ...], dtype: object, views: Views, 
 
 
 class LastResult(NamedTuple):
-    """How the last result was made, so that an assignment that follows at once can have it written elsewhere.
+    """The operation that computed the last result, so that an assignment that follows at once can redirect it.
 
     ``result`` is what the kernel holds: ``operand`` without the axes ``dropped``.
     """

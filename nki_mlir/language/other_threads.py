@@ -10,7 +10,7 @@ from nki_mlir.capture.locations import is_users
 
 
 class OtherThreads:
-    """The threads beside this one that have code of the user's on their stack, when this object is made."""
+    """The threads beside this one that have code of the user's on their stack, when this object is created."""
 
     def __init__(self) -> None:
         self._before = cpu_times()

@@ -176,7 +176,7 @@ class ScalarEmitter:
         return arith.cmpi(_INTEGER_PREDICATES[predicate], a, b)
 
     def nonzero(self, a: Value) -> Value:
-        """Whether ``a`` is not zero, as i1; NaN is not. Of a truth value, the condition that it was made of."""
+        """Whether ``a`` is not zero, as i1; NaN is not. For a converted truth value: its condition."""
         while not isinstance(a.owner, ir.Block) and a.owner.name in ("arith.extui", "arith.uitofp"):
             a = a.owner.operands[0]
         if element(a) == ir.IntegerType.get_signless(1):

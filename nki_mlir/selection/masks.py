@@ -66,7 +66,7 @@ def forms_of(mask: Mask) -> list[Linear]:
 
 
 def _by_dma(nest: TileNest) -> bool:
-    """Whether a copy can be made of DMA transfers alone, and has to be: one side is in HBM."""
+    """Whether a copy takes DMA transfers alone: one side is in HBM."""
     spaces = {o.space for o in (nest.inputs[0], nest.output)}
     return PSUM not in spaces and spaces != {SBUF}
 

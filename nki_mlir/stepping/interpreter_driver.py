@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A module of any level on the interpreter: buffers have the names of the variables that they were made for."""
+"""A module of any level on the interpreter: buffers have the names of the variables that they are allocated for."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -36,7 +36,7 @@ class InterpreterDriver:
         self.debugger.know(tile)
 
     def allocated(self, op: Operation, memory: np.ndarray) -> None:
-        """A buffer was made."""
+        """Called when a buffer is allocated."""
         shape, dtype, space = memref_parts(op.results[0].type)
         given = op.attributes["nki.name"].value if "nki.name" in op.attributes else ""
         name = written_variable(location_of(op)) or given or f"buffer{len(self.of_memory)}"

@@ -158,7 +158,7 @@ class _Graph:
         return True
 
     def is_known(self, buffer: Value, number: int) -> bool:
-        """Whether a buffer is made before an operation; one that is made later is moved there."""
+        """Whether a buffer is allocated before an operation; a later allocation is moved there."""
         origin = defining(buffer)
         if origin is None or origin in self.operations[:number]:
             return True

@@ -208,7 +208,7 @@ class _FunctionFusion:
 
 
 def can_fuse(producer: GenericOperation, consumer: GenericOperation) -> bool:
-    """Whether the consumer uses all that the producer makes, once, and may read what it is made of."""
+    """Whether the consumer uses all of the producer's result, once, and may read the producer's operands."""
     tile = producer.output
     if not producer.parallel or not producer.writes_only or not producer.one_place_a_value or any(
             -1 in axes_of(m) for m in producer.maps):

@@ -88,7 +88,7 @@ class TileInstruction(FunctionNode):
 
     @property
     def instruction(self) -> Op:
-        """The description, made anew each time: functions have tens of thousands of them."""
+        """The description, which is not kept: functions have tens of thousands of them."""
         return read_op(self.op)
 
 

@@ -101,7 +101,7 @@ def _inside(op: Operation) -> list[Operation]:
 
 
 def _is_inside(value: Value, op: Operation) -> bool:
-    """Whether a value is made in the body, or is a constant."""
+    """Whether a value is computed in the body, or is a constant."""
     if isinstance(value.owner, ir.Block):
         return bool(value.owner == op.regions[0].blocks[0])
     return value.owner.name == "arith.constant" or bool(value.owner.operation.block == op.regions[0].blocks[0])

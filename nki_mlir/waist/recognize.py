@@ -117,7 +117,7 @@ def of_integers(nest: AnyNest, value: int) -> bool:
 
 
 def integer_sums(nest: AnyNest) -> dict[int, int]:
-    """Outputs that add up values made of integers alone, each with the number of the value.
+    """Outputs that add up values computed from integers alone, each with the number of the value.
 
     Compiled code keeps them in float64, so that they do not depend on the order: addends are float32 values, of which
     float64 holds sums of 2^21 integers of 32 bits exactly. The sum is rounded once.

@@ -182,7 +182,7 @@ class NkiTensor:
         """
 
     def rearrange(self, src_pattern, dst_pattern, fixed_sizes=None) -> Any:
-        """Dimensions split, reordered and merged by name: a group of names is one dimension made of several.
+        """Dimensions split, reordered and merged by name: a group of names is one dimension that joins several.
 
         Arguments:
             src_pattern: a name for each dimension, or a tuple of names of what it is made of
@@ -2076,7 +2076,7 @@ class tensor:
         """
 
     def rearrange(self, src_pattern, dst_pattern, fixed_sizes=None) -> Any:
-        """Dimensions split, reordered and merged by name: a group of names is one dimension made of several.
+        """Dimensions split, reordered and merged by name: a group of names is one dimension that joins several.
 
         Arguments:
             src_pattern: a name for each dimension, or a tuple of names of what it is made of

@@ -133,7 +133,7 @@ def point_text(point: dict[int, int], dimensions: int) -> str:
 
 
 def shared_touches(touches: Touches) -> dict[Hashable, tuple[Buffer, list[Touch]]]:
-    """Those of the memory of all programs, which is known by the order it was made in."""
+    """Those of the memory of all programs, which is identified by the order of its allocation."""
     counts: dict[str, int] = {}
     shared: dict[Hashable, tuple[Buffer, list[Touch]]] = {}
     for buffer in touches.shared:

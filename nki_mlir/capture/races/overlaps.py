@@ -147,7 +147,7 @@ def alternatives(touch: Touch) -> Iterator[list[tuple[Affine, bool]]]:
 
 
 class System:
-    """The rows of two touches at points that differ. Variables are made as symbols and axes are met."""
+    """The rows of two touches at points that differ. A variable is created when its symbol or axis is met first."""
 
     def __init__(self, apart: Apart) -> None:
         self.apart = apart

@@ -29,7 +29,7 @@ class Isa(ext.Dialect, name="isa"):
 
 
 class ProgramOp(Isa.Operation, name="program", traits=[ir.NoTerminatorTrait]):
-    """A kernel on one core. Sizes are bytes per partition up to the last that is used; notes say how it was made."""
+    """A kernel on one core. Sizes are bytes per partition up to the last used one; notes say how it was compiled."""
 
     kernel: ir.StringAttr
     target: ir.StringAttr

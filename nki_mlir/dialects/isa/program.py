@@ -94,8 +94,8 @@ LIVE_RANGE = re.compile(r"([A-Za-z_][\w.]*) (sbuf|psum) (0x[0-9a-f]{1,12}) (\d{1
 
 @dataclass(repr=False)
 class Program:
-    """Everything one core needs. High-water marks are bytes per partition; ``notes`` say how it was made. ``live`` has
-    the buffers on chip where they are known, which nothing but checks needs."""
+    """Everything one core needs. High-water marks are bytes per partition; ``notes`` say how it was compiled. ``live``
+    has the buffers on chip where they are known, which only checks need."""
 
     kernel: str
     target: str

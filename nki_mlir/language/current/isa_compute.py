@@ -278,7 +278,7 @@ def loaded(op: str, command: str, init: object, partitions: int) -> str:
 # -- activations -------------------------------------------------------------------------------------------------------
 def activation_operands(op: str, fn: str, bias: Any, scale: object,
                         beside: View) -> tuple[dict[str, View | None], dict[str, float | str]]:
-    """An activation's bias, made a float tile where it is none, and scale as operands; its attributes."""
+    """An activation's bias, converted to a float tile where it is a number, and scale as operands; its attributes."""
     scale = low.scalar(op, "scale", scale, beside)
     if bias is not None and not isinstance(bias, NkiTensor) and float(bias) == 0:
         bias = None

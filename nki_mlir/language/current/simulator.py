@@ -105,7 +105,7 @@ def widened(array: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def rounded(values: np.ndarray, dtype: DType) -> np.ndarray:
-    """The low-precision elements nearest to float32 values; those that ``widened`` made are what it got."""
+    """The low-precision elements nearest to float32 values; ``widened`` values convert back exactly."""
     made = np.ascontiguousarray(convert(values, dtype, FLOAT32))
     nan = np.isnan(values)
     if nan.any():

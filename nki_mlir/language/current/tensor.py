@@ -306,7 +306,7 @@ class NkiTensor(OlderMethods):
     @reported
     def rearrange(self, src_pattern: Sequence[object], dst_pattern: Sequence[object],
                   fixed_sizes: dict[str, int] | None = None) -> "NkiTensor":
-        """Dimensions split, reordered and merged by name: a group of names is one dimension made of several."""
+        """Dimensions split, reordered and merged by name: a group of names is one dimension that joins several."""
         sizes, view = fixed_sizes or {}, self
         names: list[str] = []
         for label, pattern in (("src_pattern", src_pattern), ("dst_pattern", dst_pattern)):

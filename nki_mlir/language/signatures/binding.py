@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Calls in any release's form, made into calls of the function that has the newest form.
+"""Calls in any release's form, converted to calls of the function in its newest form.
 
 A call is tried against the signatures of its generation, newest first: the first that its arguments bind to, and whose
 parameters take their values, is meant. Then the other generation's are tried. What is ambiguous is thus the newest's.

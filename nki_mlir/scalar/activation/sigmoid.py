@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Sigmoid functions and what is made of them: the error function with gelu; the logistic curve
+"""Sigmoid functions and those that are built on them: the error function with gelu; the logistic curve
 ``s(x) = 1 / (1 + exp(-x))`` with tanh, silu, softplus and others.
 
 The NumPy forms clip their argument where the result no longer changes in float32, so that an infinity gives the limit.

@@ -64,7 +64,7 @@ def rate_of_unit(unit: str) -> float:
 
 @cache
 def memoized(what: str) -> list[float]:
-    """A measurement of this file: that of an earlier process, or it is made now."""
+    """The result of a measurement of this file: an earlier process's, or one that is taken now."""
     key = object_cache.key_of(f"{what} of {host.model()}".encode())
     known = object_cache.find(key)
     if known is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""All that a native kernel is made of but for addresses, which is kept on disk like the code that it calls.
+"""All parts of a native kernel but its addresses, which are kept on disk like the code that it calls.
 
 A process that finds it there runs no passes, and needs no assembler. It is found by what was captured and by what
 programs depend on besides: the launch, and the host with its threads.

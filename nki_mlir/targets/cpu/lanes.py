@@ -102,7 +102,7 @@ class FunctionEmitter(ScalarEmitter):
 
     # -- integers ------------------------------------------------------------------------------------------------------
     def i64(self, number: int) -> Value:
-        """A constant, made once at the head of the function."""
+        """A constant, emitted once at the head of the function."""
         if number not in self.i64s:
             attribute = ir.IntegerAttr.get(self.i64_type, number)
             with self.entry:

@@ -44,7 +44,7 @@ class PlacedNest:
 
     @property
     def is_plain(self) -> bool:
-        """Whether each element of one output is made of those of the inputs at its position, and nothing else."""
+        """Whether each element of the one output depends only on the elements of the inputs at its position."""
         nest = self.nest
         return len(nest.outputs) == 1 and not (nest.mask or nest.forms or nest.reduced or nest.uses(nest.first_output))
 
@@ -202,7 +202,7 @@ def through(copy: PlacedNest, side: int, operand: Operand, offset: Linear, exten
 
 # -- sums --------------------------------------------------------------------------------------------------------------
 def _sums_in_place(items: list[PlacedNest]) -> list[PlacedNest]:
-    """Sums that are set to 0, made, and copied, as sums that are made where they go."""
+    """Sums that are set to 0, added up, and copied become sums that are added up at the copy's destination."""
     k = 0
     while k + 1 < len(items):
         joined = _started(items[k], items[k + 1]) or _stored(items[k], items[k + 1])

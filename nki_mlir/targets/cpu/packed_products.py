@@ -216,7 +216,7 @@ class PackedProduct:
         return self.out.plus(row, line).plus(column, step)
 
     def write_rows(self, first: Linear, count: int, packed: Linear, sums: Linear | None, to: Linear) -> None:
-        """A block of rows, with sums in a buffer if something is made of them."""
+        """A block of rows, with sums in a buffer if an epilogue reads them."""
         blocks, line = self.depth // self.k, self.result.strides[0] if sums is None else self.n
         fresh, into = self.product(count, line), to if sums is None else sums
         self.code.emit(fresh, self.panel(first, Linear()), packed, into)

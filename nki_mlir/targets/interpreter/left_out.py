@@ -138,7 +138,7 @@ class Space:
             self.root(condition)
 
     def root(self, value: Value) -> None:
-        """Note the program ids that a value is made from."""
+        """Note the program ids that a value is computed from."""
         if isinstance(value.owner, ir.Block):
             if value not in self.spans:
                 low, high = symbol_range(value)

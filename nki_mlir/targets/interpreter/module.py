@@ -55,7 +55,7 @@ class StepObserver(Protocol):
     """Who looks at the steps of a run."""
 
     def allocated(self, op: Operation, memory: np.ndarray) -> None:
-        """A buffer was made."""
+        """Called when a buffer is allocated."""
 
     def perform(self, op: Operation, operands: Sequence[object], written: Sequence[int], run: Callable[[], None]
                 ) -> None:
@@ -99,7 +99,7 @@ class FunctionCompiler:
         return slot
 
     def block(self, block: FunctionBlock) -> list[Step]:
-        """The block's steps. A buffer that is made in it is let go of behind the last of them that uses it."""
+        """The block's steps. A buffer that the block allocates is released behind its last use."""
         compiled: list[Step] = []
         last: dict[int, int] = {}               # slot of a buffer -> its last step so far
         for node in block.nodes:

@@ -27,7 +27,7 @@ NUMBER = np.dtype(np.uint16)                        # of an origin; 0: it was wr
 
 @dataclass
 class FreshTile:
-    """A tile whose elements start unwritten: where it was made, and where one was read first."""
+    """A tile whose elements start unwritten: where it was allocated, and where an unwritten one was read first."""
 
     name: str
     made_at: Location | None

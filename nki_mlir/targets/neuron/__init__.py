@@ -65,8 +65,8 @@ def streams(captured: CapturedKernel, grid: tuple[int, ...], options: "Emission 
 
 
 def emission(as_written: bool = False, level: int = 1) -> "Emission":
-    """How streams are made; ``as_written``: as the vendor's compiler treats a kernel; ``level``: how long a good order
-    is searched for (0: program order; 1; 3)."""
+    """The options of the emission; ``as_written``: as the vendor's compiler treats a kernel; ``level``: how long the
+    emission searches for a good order (0: program order; 1; 3)."""
     from nki_mlir.targets.neuron.codegen.emission import Emission  # start-up: imported on first use
     return Emission.as_written(level) if as_written else Emission(level=level)
 
@@ -85,7 +85,7 @@ def timed(programs: "Sequence[Program]", as_written: bool = False) -> "Timing":
 
 
 def mode(as_written: bool) -> str:
-    """The name of how streams were made."""
+    """The name of the mode in which streams were emitted."""
     return "as-written" if as_written else "optimized"
 
 

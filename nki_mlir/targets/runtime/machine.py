@@ -168,7 +168,7 @@ def _made_once() -> RoutineMachine:
 
 
 def thunk(kernel: int) -> int:
-    """A C function ``int32_t entry(void** data)`` that launches one kernel; made of addresses of this process."""
+    """A C function ``int32_t entry(void** data)`` that launches one kernel and has addresses of this process."""
     text = addresses_text(["entry"]) + f"""
 llvm.func internal @entry(%data: !llvm.ptr) -> i32 {{
   %f = llvm.mlir.constant({machine().functions["nki_launch"]} : i64) : i64

@@ -60,7 +60,7 @@ def states_of(directory: str, kinds: tuple[str, ...]) -> Iterator[tuple[str, int
 
 
 def key_of(description: bytes) -> str:
-    """What an entry is found by: a digest of what it is made of, besides sources and host."""
+    """The key of an entry: a digest of its inputs, besides sources and host."""
     return hashlib.sha256(description).hexdigest()
 
 

@@ -211,9 +211,9 @@ class TimedCandidates:
 
 def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, loads: bool = True,
             spill: bool = True, evict: bool = True) -> Fastest:
-    """The fastest program, and what it was made of. ``limit``: of what loops are written out to, None: what is faster;
-    ``loads``: repeated loads may be dropped; ``spill``: tiles that do not fit may leave on-chip memory; ``evict``:
-    results may leave PSUM though all fit.
+    """The fastest program, with its candidate and its arrangement. ``limit``: instructions up to which loops are
+    written out, None: what is faster; ``loads``: repeated loads may be dropped; ``spill``: tiles that do not fit may
+    leave on-chip memory; ``evict``: results may leave PSUM though all fit.
 
     Raises the error of program order where none has a program.
     """

@@ -209,7 +209,7 @@ class _Reader:
                                         location=location_of(op)))
 
     def shared(self, buffer: DeviceBuffer) -> DeviceBuffer:
-        """The HBM tensor of that role and place, made if it is new."""
+        """The HBM tensor of that role and place; a new one is added."""
         for known in self.code.globals:
             if (known.role, known.index) == (buffer.role, buffer.index):
                 return known

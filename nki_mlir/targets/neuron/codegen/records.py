@@ -34,7 +34,7 @@ class LoopVariable:
 
 @dataclass(eq=False)
 class Computed:
-    """A value made from others: ``lhs op rhs``, with the operations of the ALU instruction."""
+    """A value computed from others: ``lhs op rhs``, with the operations of the ALU instruction."""
 
     op: str
     lhs: "Value"

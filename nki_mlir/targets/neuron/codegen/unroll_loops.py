@@ -221,7 +221,7 @@ class _Unroller:
             made.nodes.append(Branch(condition, then, otherwise, node.location))
 
     def value(self, value: Value, values: Values) -> Value:
-        """The value with numbers put in. Equal values made from the same variables are one object."""
+        """The value with numbers in place of variables. Equal values of the same variables are one object."""
         match value:
             case int():
                 return value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a run of the timed machine says: one record, which everything that reports times is made from.
+"""The result of a run of the timed machine: one record, which everything that reports times reads.
 
 docs/timing.md has its JSON form, which has a version.
 """
