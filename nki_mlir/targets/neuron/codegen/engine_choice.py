@@ -20,12 +20,13 @@ ISSUERS = (Engine.SYNC, Engine.GPSIMD, Engine.SCALAR)
 class EngineChoice:
     """``balanced``: instructions may go to any engine that has them; ``issued``: transfers, too. Without, each has its
     class's first. ``written``: as the vendor's compiler evidently chooses, which gives the GpSimd engine nothing that
-    the kernel does not, and has several engines trigger transfers only where that takes an engine long. The engines of
-    each form of instruction are worked out once, and its ``costs``."""
+    the kernel does not, has several engines trigger transfers only where that takes an engine long, and orders products
+    as if the tensor engine had its full speed. The engines of each form of instruction are worked out once, and its
+    ``costs``."""
 
     def __init__(self, machine: Machine, balanced: bool = True, issued: bool = True,
                  written: bool = False) -> None:
-        self.machine, self.balanced = machine, balanced
+        self.machine, self.balanced, self.ramps = machine, balanced, not written
         self.issued = issued and (machine.generates_descriptors or not written)
         self.gpsimd = not written and not machine.costs.sbuf_port_shared
         self.known: dict[object, tuple[Engine, ...]] = {}

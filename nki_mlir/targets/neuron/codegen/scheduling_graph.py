@@ -132,7 +132,8 @@ class SchedulingGraph:
         fetch = float(self.machine.costs.control.fetch_ns)
         port = self.machine.costs.psum_port_shared and engine in (Engine.VECTOR, Engine.SCALAR) and any(
             t.space == PSUM for _, t in op.operands())
-        share = share_of_rows(op, self.machine) if self.machine.costs.engines[engine].ramp else 0.0
+        ramp = self.choice.ramps and self.machine.costs.engines[engine].ramp is not None
+        share = share_of_rows(op, self.machine) if ramp else 0.0
         return Choice(engine, max(cost.busy, fetch), cost.result, cost.own_result, port, share)
 
     def changes(self, space: str) -> list[int]:
