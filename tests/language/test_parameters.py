@@ -10,11 +10,11 @@ from nki_mlir.capture.errors import NotAffine, UnsupportedMask
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.dialects.nisa.random import BadProbability
 from nki_mlir.dialects.verifier import WrongAttribute
-from nki_mlir.language import instructions
+from nki_mlir.language import instructions, product_rules
 from nki_mlir.language.beta import compiler as ncc
 from nki_mlir.language.beta import isa as nisa
-from nki_mlir.language.beta import isa_compute, nki
 from nki_mlir.language.beta import language as nl
+from nki_mlir.language.beta import nki
 from nki_mlir.language.beta import typing as nt
 from nki_mlir.language.beta.calls import BETA, BadCall, BadParameter
 from nki_mlir.language.creation import NotAnInteger, UnknownDtype
@@ -107,14 +107,14 @@ REFUSED = {
     "a tile where release 2.20 has the dtype": (lambda t: nl.exp(t, t), UnknownDtype),
     "bits of a fraction": (lambda t: nl.bitwise_and(nl.copy(t, dtype=nl.int32), 1.5), BrokenRule),
     "bits of a fraction, nisa": (lambda t: nisa.tensor_scalar(nl.copy(t, dtype=nl.int32), np.bitwise_and, 1.5), BrokenRule),
-    "operand1 without op1": (lambda t: nisa.tensor_scalar(t, np.add, 1.0, operand1=2.0), isa_compute.UnpairedOperand),
-    "op1 without operand1": (lambda t: nisa.tensor_scalar(t, np.add, 1.0, op1=np.add), isa_compute.UnpairedOperand),
+    "operand1 without op1": (lambda t: nisa.tensor_scalar(t, np.add, 1.0, operand1=2.0), instructions.UnpairedOperand),
+    "op1 without operand1": (lambda t: nisa.tensor_scalar(t, np.add, 1.0, op1=np.add), instructions.UnpairedOperand),
     "probability": (lambda t: nl.dropout(t, 1.5), BadProbability),
     "seed": (lambda t: nl.random_seed(1.5), BadParameter),
     "engine of a transpose": (lambda t: nisa.nc_transpose(t, engine=nisa.gpsimd_engine), WrongAttribute),
-    "tile_position alone": (lambda t: nisa.nc_matmul(t, t, tile_position=(0, 0)), isa_compute.BadPosition),
-    "tile_size": (lambda t: nisa.nc_matmul(t, t, tile_position=(0, 0), tile_size=(48, 64)), isa_compute.BadPosition),
-    "tile_position": (lambda t: nisa.nc_matmul(t, t, tile_position=(32, 0), tile_size=(64, 64)), isa_compute.BadPosition),
+    "tile_position alone": (lambda t: nisa.nc_matmul(t, t, tile_position=(0, 0)), product_rules.BadPosition),
+    "tile_size": (lambda t: nisa.nc_matmul(t, t, tile_position=(0, 0), tile_size=(48, 64)), product_rules.BadPosition),
+    "tile_position": (lambda t: nisa.nc_matmul(t, t, tile_position=(32, 0), tile_size=(64, 64)), product_rules.BadPosition),
     "dtype of a destination": (lambda t: nisa.select_reduce(
         dst=t, predicate=nl.ones((16, 8), nl.uint8), on_true=t, on_false=0.0, dtype=nl.bfloat16),
         instructions.DestinationDtype),
