@@ -1542,7 +1542,7 @@ def reciprocal(x, dtype=None) -> Any:
         dtype: a dtype; of the result; without it x's
 
     Result:
-        1 / x of each element, in float32 and rounded once. Beyond magnitudes from 2.27e-13 to 4.4e+12, where the engine's table ends, the simulator warns.
+        1 / x of each element, in float32 and rounded once. Wide tiles take an activation. Beyond magnitudes from 2.27e-13 to 4.4e+12, where the engine's table ends, the simulator warns.
 
     Errors:
         A tile in HBM is an error.

@@ -53,8 +53,11 @@ PAGES: dict[str, Page] = {
         ELEMENTWISE, PAIR | {"dtype": "of the result; without it bool | " + PROMOTED.split(" | ")[1]},
         "1 where {formula} holds, else 0.", UNLIKE),
     "exp log sin cos tan tanh arctan sqrt rsqrt sigmoid relu gelu gelu_dx gelu_apprx_tanh gelu_apprx_sigmoid "
-    "gelu_apprx_sigmoid_dx silu silu_dx erf erf_dx softplus mish square sign abs reciprocal floor ceil trunc": Page(
+    "gelu_apprx_sigmoid_dx silu silu_dx erf erf_dx softplus mish square sign abs floor ceil trunc": Page(
         ("activation",), {}, "{formula} of each element, in float32 and rounded once.", IN_HBM),
+    "reciprocal": Page(
+        ("reciprocal",), {}, "{formula} of each element, in float32 and rounded once. Wide tiles take an activation.",
+        IN_HBM),
     "negative": Page(("tensor_scalar",), {}, "{formula} of each element, in float32 and rounded once.", IN_HBM),
     "logical_not": Page(("tensor_scalar",), {"dtype": "of the result; without it bool | of the result; without it x's"},
                         "1 where {formula} holds, else 0.", IN_HBM),
