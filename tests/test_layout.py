@@ -4,6 +4,7 @@
 import ast
 import io
 import re
+import subprocess
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
@@ -259,3 +260,14 @@ ACCEPTANCE = "tests/acceptance"
 @by_folder([f for f in TEXTS if not name(f).startswith(ACCEPTANCE)])
 def test_files__name_no_place_outside_of_the_checkout(files: list[Path]) -> None:
     assert not [name(f) for f in files if OUTSIDE.search(f.read_text())]
+
+
+TOP_LEVEL = {".ci", ".github", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "Makefile",
+             "README.md", "SECURITY.md", "bench", "constraints.txt", "dialects", "docs", "examples", "lit_tests",
+             "nki_mlir", "pyproject.toml", "tests", "tools", "typings"}
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="the files are no checkout")
+def test_top_level__holds_nothing_that_a_test_wrote() -> None:
+    names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {line.split("/")[0] for line in names} == TOP_LEVEL

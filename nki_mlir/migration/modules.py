@@ -51,7 +51,7 @@ class SourceModule:
     def _collect(self, node: cst.CSTNode) -> None:
         """Functions that are not within a device function, by name, and classes whose methods compute on tiles."""
         for child in node.children:
-            if isinstance(child, cst.ClassDef) and is_tile_class(child, self.names):
+            if isinstance(child, cst.ClassDef) and is_tile_class(child, self.names, self.classes):
                 self.classes[child.name.value] = child
                 continue
             if isinstance(child, cst.FunctionDef):

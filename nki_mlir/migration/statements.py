@@ -110,7 +110,8 @@ class Statements(FunctionCalls):
                 return [self.nested(node)]
             case cst.Try():
                 return [node.with_changes(body=self.suite(node.body))]
-            case cst.ClassDef() if is_tile_class(node, self.names):
+            case cst.ClassDef() if is_tile_class(node, self.names, {
+                    name for name, fact in self.scope.facts.items() if isinstance(fact, TileClass)}):
                 self.scope.facts[node.name.value] = TileClass(node.name.value)
                 self.left(why_left(node.name.value))
         return [node]

@@ -4,6 +4,8 @@
 What an attribute of their objects is, a tile or a number, no text says.
 """
 
+from collections.abc import Container
+
 import libcst as cst
 
 from nki_mlir.migration.names import Names
@@ -26,11 +28,23 @@ def calls_language(body: cst.CSTNode, names: Names) -> bool:
     return False
 
 
-def is_tile_class(node: cst.ClassDef, names: Names) -> bool:
-    """Whether a method, which has its object as first parameter, calls operations of a kernel."""
-    return any(isinstance(method, cst.FunctionDef) and method.params.params
-               and method.params.params[0].name.value == "self" and calls_language(method.body, names)
-               for method in node.body.body)
+def is_tile_class(node: cst.ClassDef, names: Names, known: Container[str] = ()) -> bool:
+    """Whether a method calls operations of a kernel, or one of a class in ``known`` that it extends. Kernels and static
+    functions within a class have no object."""
+    if any(isinstance(base.value, cst.Name) and base.value.value in known for base in node.bases):
+        return True
+    methods = [method for method in node.body.body if isinstance(method, cst.FunctionDef)]
+    return any(_takes_object(method, names) and calls_language(method.body, names) for method in methods)
+
+
+def _takes_object(method: cst.FunctionDef, names: Names) -> bool:
+    for decorator in method.decorators:
+        node = decorator.decorator
+        if isinstance(node, cst.Name) and node.value == "staticmethod":
+            return False
+        if names.meaning(node.func if isinstance(node, cst.Call) else node).startswith("nki."):
+            return False
+    return bool(method.params.params)
 
 
 def why_left(name: str) -> str:

@@ -91,6 +91,19 @@ class Held:
         return nl.ds(i * 64, 64)
 
 
+class Extended(Held):
+    pass
+
+
+class Other:
+    def __init__(this, x):
+        this.tile = nl.load(x)
+
+    @staticmethod
+    def halved(tile):
+        return nl.multiply(tile, 0.5)
+
+
 @nki.jit
 def kernel(x):
     class Inner:
@@ -101,6 +114,10 @@ def kernel(x):
     held = Held(x, sizes.rows)
     twice = held.tile + held.tile
     nl.store(out[held.rows(0), :], Inner(twice).tile)
+    extended = Extended(x, 64)
+    other = Other(x)
+    nl.store(out[0:64, :], extended.tile + 1)
+    nl.store(out[0:64, :], other.tile + 1)
     return out
 '''
 
@@ -111,8 +128,11 @@ def test_objects_whose_methods_compute_on_tiles__are_left():
     text = rewritten(CLASSES, report)
     fix = "whose methods call nl or nisa: make them functions, whose parameters are its attributes"
     assert [(e.line, e.text) for e in report.entries if e.left] == [
-        (10, f"the class Held, {fix}"), (20, f"the class Inner, {fix}"),
-        (26, "held.tile: what it is depends on the class Held"),
-        (27, "held.rows: what it is depends on the class Held")]
+        (10, f"the class Held, {fix}"), (18, f"the class Extended, {fix}"), (22, f"the class Other, {fix}"),
+        (33, f"the class Inner, {fix}"),
+        (39, "held.tile: what it is depends on the class Held"),
+        (40, "held.rows: what it is depends on the class Held"),
+        (43, "extended.tile: what it is depends on the class Extended"),
+        (44, "other.tile: what it is depends on the class Other")]
     assert "twice = held.tile + held.tile" in text and "nl.store(out[held.rows(0), :], Inner(twice).tile)" in text
     assert "out = nl.ndarray((sizes.rows, 8)" in text

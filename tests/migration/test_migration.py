@@ -59,6 +59,12 @@ def copied(values):
 QUICK = ("average_pool2d", "convolution", "giou", "normalisation", "tensor_add")
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """`benchmark` writes its files to the current directory."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize("file", [IDIOMS, UNITS, LAUNCHES, LAYERS, *FURTHER, *(p if p.stem in QUICK else pytest.param(p, marks=pytest.mark.slow)
                                             for p in EXAMPLES)], ids=lambda p: p.stem)
 def test_migrates_without_hand_work(file, tmp_path, monkeypatch):

@@ -26,7 +26,7 @@ from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 
 
 class CoalesceCopies(RecordsPass, name="coalesce-copies", reads=Level.NISA):
-    apart: int = 200            # instructions between the first that writes a tile and the copy
+    apart: int = APART          # instructions between the first that writes a tile and the copy
 
     def rewritten(self, code: Code) -> None:
         coalesce_copies(code, self.apart)
@@ -38,11 +38,12 @@ def coalesce_copies(code: Code, apart: int = APART) -> int:
     for block in blocks(code.body):
         gone: set[InstructionStep] = set()
         for run in list(runs_of(block.nodes)):
-            steps = list(run)
-            for copy in run:
-                writers = _writers(copy, steps, uses, apart)
+            for at, copy in enumerate(run):
+                if not _may_go(copy, uses):
+                    continue
+                before = [step for step in run[max(0, at - apart):at] if step not in gone]
+                writers = _writers(copy, before, uses)
                 if writers and _write_there(copy, writers, code.machine):
-                    steps.remove(copy)
                     gone.add(copy)
                     _note(copy, writers, uses)
         block.nodes = [node for node in block.nodes if node not in gone]
@@ -50,25 +51,32 @@ def coalesce_copies(code: Code, apart: int = APART) -> int:
     return dropped
 
 
-def _writers(copy: InstructionStep, steps: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses],
-             apart: int) -> list[InstructionStep]:
-    """The instructions that write what is copied, in order; none where they have to keep their tile."""
-    op = copy.op
+def _may_go(step: InstructionStep, uses: dict[DeviceBuffer, BufferUses]) -> bool:
+    """Whether a step is a copy whose source the compiler places, and that may be left out."""
+    op = step.op
     if type(op) is not TensorCopyOp or op.compute is not None or op.dst.dtype is not op.src.dtype or op.mask or (
             op.limits or op.dst.space != op.src.space or op.dst.handle.fixed or op.dst.handle.addresses
             or not plain(op)):
-        return []
+        return False
     used = uses[op.src.handle]
-    if not used.free or op.src.access.symbols_used() or not used.writers:
-        return []
-    first, at = used.writers[0], steps.index(copy)
-    start = next((k for k in range(max(0, at - apart), at) if steps[k] is first), at)
-    between = [step for step in steps[start:at] if any(t.handle is op.src.handle for t in tiles_of(step))]
+    return used.free and bool(used.writers) and not op.src.access.symbols_used()
+
+
+def _writers(copy: InstructionStep, before: Sequence[InstructionStep], uses: dict[DeviceBuffer, BufferUses]
+             ) -> list[InstructionStep]:
+    """The instructions that write what is copied, in order; none where they have to keep their tile. ``before``: the
+    instructions in front of the copy among which they have to be."""
+    op = copy.op
+    assert isinstance(op, TensorCopyOp)
+    used = uses[op.src.handle]
+    first = used.writers[0]
+    start = next((k for k, step in enumerate(before) if step is first), len(before))
+    between = [step for step in before[start:] if any(t.handle is op.src.handle for t in tiles_of(step))]
     if between != used.writers or any(step is not copy and step not in used.writers for step in used.readers):
         return []
     if first in used.readers or first.op.mask or first.op.limits:
         return []                               # the first does not write all elements
-    if any(tile.handle is op.dst.handle for step in steps[start:at] for tile in tiles_of(step)):
+    if any(tile.handle is op.dst.handle for step in before[start:] for tile in tiles_of(step)):
         return []
     return between if all(_may_move(step, op) for step in between) else []
 

@@ -112,7 +112,7 @@ class _FusedRun:
             if step is not None and (copy := open_copy(step.op)) is not None:
                 step.op, step.work = copy, None
         if self.fused:
-            gone = {step for step in run if step not in set(self.steps)}
+            gone = set(run).difference(self.steps)
             block.nodes = [node for node in block.nodes if node not in gone]
 
     def fuse(self, first: InstructionStep, k: int) -> bool:
