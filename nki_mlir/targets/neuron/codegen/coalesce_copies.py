@@ -26,7 +26,7 @@ from nki_mlir.targets.neuron.codegen.schedule_instructions import runs_of
 
 
 class CoalesceCopies(RecordsPass, name="coalesce-copies", reads=Level.NISA):
-    apart: int = APART          # instructions between the first that writes a tile and the copy
+    apart: int = 200            # instructions between the first that writes a tile and the copy
 
     def rewritten(self, code: Code) -> None:
         coalesce_copies(code, self.apart)
