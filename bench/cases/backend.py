@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "examples")]
 
 import nki_mlir.compat  # noqa: E402
+from nki_mlir.alone import uncollected  # noqa: E402
 from nki_mlir.cli.arguments import parse_arguments  # noqa: E402
 from nki_mlir.cli.source import load_kernel  # noqa: E402
 from nki_mlir.diagnostics import NkiMlirError  # noqa: E402
@@ -112,7 +113,8 @@ class Outcome(NamedTuple):
 
 def outcome(modules: Any, grid: tuple[int, ...], options: Emission) -> Outcome:
     started = time.process_time()
-    programs = emit_cores(modules, grid, options)
+    with uncollected():                 # as commands and calls compile
+        programs = emit_cores(modules, grid, options)
     spent = time.process_time() - started
     timing = neuron.timed(programs)
     core, machine = timing.slowest, machine_named(timing.target)

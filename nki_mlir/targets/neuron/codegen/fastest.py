@@ -311,33 +311,35 @@ def end_of(program: Program) -> float:
 def in_program_order(whole: Code, choice: EngineChoice) -> float:
     """About how long program order takes that is written out, by a window of it and its steady state; it is not known
     of code that has no loop to cut short, or that does not fit."""
-    size = written_out(whole.body)
-    times = []
-    for instructions in (WINDOW, 2 * WINDOW):
-        part = cut_short(whole, instructions)
-        try:
-            straight = Candidate(UNROLL_LIMIT, BODY)
-            program = Prepared(expanded(part, straight), straight, choice).in_program_order()
-        except NkiMlirError:
-            return inf
-        times.append((written_out(part.body), end_of(program)))
-    (short, early), (long, late) = times
+    parts = [cut_short(whole, instructions) for instructions in (WINDOW, 2 * WINDOW)]
+    size, short, long = (written_out(code.body) for code in (whole, *parts))
     if long <= short or long > 4 * WINDOW:
+        return inf
+    straight = Candidate(UNROLL_LIMIT, BODY)
+    try:
+        early, late = (end_of(Prepared(expanded(part, straight), straight, choice).in_program_order())
+                       for part in parts)
+    except NkiMlirError:
         return inf
     return late + (size - long) * (late - early) / (long - short)
 
 
 def cut_short(whole: Code, instructions: int) -> Code:
-    """The code with the iterations of its largest loops that are left until it has about so many instructions."""
-    body, factor = whole.body, written_out(whole.body) / instructions
-    while factor > 1:
-        loops = [node for node in nodes_in(body) if isinstance(node, Loop) and len(node.span) > 1]
+    """The code without the last iterations of the loops that run most instructions: about so many are left, or more
+    where each loop is left with one iteration."""
+    body = whole.body
+    while (left := written_out(body)) > instructions:
+        loops = [node for node in nodes_in(body)
+                 if isinstance(node, Loop) and len(node.span) > 1 and written_out(node.body)]
         if not loops:
             break
-        largest = max(loops, key=lambda loop: len(loop.span))
-        iterations = max(1, round(len(largest.span) / factor))
+        largest = max(loops, key=lambda loop: len(loop.span) * written_out(loop.body))
+        each = written_out(largest.body)
+        others = left - len(largest.span) * each
+        iterations = min(max(1, round((instructions - others) / each)), len(largest.span) - 1)
         body = with_span(body, largest, largest.span[:iterations])
-        factor = written_out(body) / instructions if iterations == 1 else 1.0
+        if iterations > 1:
+            break
     return Code(whole.name, whole.machine, whole.globals, body, whole.grid, whole.programs)
 
 

@@ -86,6 +86,20 @@ def test_window__says_about_how_long_program_order_takes() -> None:
     assert fastest.in_program_order(code, choice) == pytest.approx(fastest.end_of(program), rel=0.02)  # see above
 
 
+def test_window__cuts_outer_loops_before_long_inner_ones() -> None:
+    b = Builder()
+    x, out = b.hbm("x", (128, 512), "input"), b.hbm("out", (128, 512), "output")
+    for outer, inner in ((20, 50), (4, 300)):
+        with b.loop(outer):
+            t = b.on_chip(f"t{inner}", (128, 512))
+            b.copy((t, 0, 128, 0, 512), (x, 0, 128, 0, 512))
+            with b.loop(inner):
+                b.activation((t, 0, 128, 0, 512), (t, 0, 128, 0, 512), "exp")
+            b.copy((out, 0, 128, 0, 512), (t, 0, 128, 0, 512))
+    lengths = [fastest.written_out(fastest.cut_short(b.code, some).body) for some in (10_000, 1_000, 500, 100, 1)]
+    assert lengths == [20 * 52 + 4 * 302, 13 * 52 + 302, 4 * 52 + 302, 52 + 48, 3 + 3]
+
+
 def test_much_code__is_not_slower_than_program_order_or_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastest, "STRAIGHT", {1: 100})
     monkeypatch.setattr(fastest, "BODIES", (4, 4))
