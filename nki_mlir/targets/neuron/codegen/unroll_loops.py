@@ -163,6 +163,7 @@ class _Unroller:
     def __init__(self, rolled: Mapping[Loop, int]) -> None:
         self.rolled = rolled            # the loops to keep, with the iterations that go into one body
         self.known: dict[tuple[object, ...], Value] = {}
+        self.safe: dict[InstructionStep, bool] = {}     # whether all values of its symbols keep it in its buffers
 
     def block(self, block: Block, values: Values, buffers: Buffers, fresh: bool = True) -> Block:
         """The block for these values of the variables around it."""
@@ -239,11 +240,23 @@ class _Unroller:
         op = changed(op, lambda tile: moved_to(tile, buffers))
         try:
             pieces = without_mask(op)
-            if step.op.symbols and not op.symbols:
+            if step.op.symbols and not op.symbols and not self.is_safe(step):
                 check_bounds(pieces)
             return [InstructionStep(piece, step.location) for piece in pieces]
         except (KernelError, Unsupported) as error:
             raise error.located(step.location) from None
+
+    def is_safe(self, step: InstructionStep) -> bool:
+        """Whether no value of the step's symbols takes it out of its buffers: its iterations need no check."""
+        safe = self.safe.get(step)
+        if safe is None:
+            try:
+                check_bounds([step.op])
+                safe = True
+            except KernelError:
+                safe = False
+            self.safe[step] = safe
+        return safe
 
 
 def moved_to(tile: Tile, buffers: Buffers) -> Tile:
