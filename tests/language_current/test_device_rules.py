@@ -51,6 +51,19 @@ def test_dimensions_of_a_pattern(on):
         on_tiles(on, body(slice(0, 3)), [((4, 4 ** 5), nl.float32, 0.0)], x)
 
 
+def test_reductions_by_magnitude(on, monkeypatch):
+    """They come with the next generation, where documents name them for another instruction."""
+    def body(d, t):
+        nisa.tensor_reduce(d, nl.abs_max, t, axis=1)
+    with pytest.raises(NkiValidationError, match="'tensor_reduce' of abs_max needs generation 4 of the core, and trn2"):
+        on_tiles(on, body, [((128, 1), nl.float32)], X)
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    with pytest.warns(DeviceRuleWarning, match="documents name this reduction for activate2 alone"):
+        made, = on_tiles(on, body, [((128, 1), nl.float32)], X)
+    largest = np.abs(X).argmax(axis=1, keepdims=True)
+    np.testing.assert_array_equal(made, np.take_along_axis(X, largest, 1))
+
+
 def test_operators_of_gpsimd(on):
     """Those of tensor_scalar are listed; of tensor_tensor documents say that a chosen engine wins."""
     def body(d, t):

@@ -15,6 +15,7 @@ from nki_mlir.dialects.op import Elementwise, In, Iteration, LoweringBuilder, Ni
 from nki_mlir.dialects.target_rules import TargetCheck
 from nki_mlir.dialects.verifier import Check
 from nki_mlir.machine import Engine, Machine, Work
+from nki_mlir.machine.engine import SINCE
 from nki_mlir.scalar.alu import ALU
 
 VECTOR, SCALAR, GPSIMD = Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD
@@ -32,6 +33,12 @@ class TensorReduceOp(NisaOp, ReducingFree, name="tensor_reduce", engines=(VECTOR
         super().verify(check)
         check.rule(not (self.negate and ALU[self.op].group == "bitwise"), "negate is for arithmetic reductions",
                    "leave negate out")
+
+    def verify_target(self, check: TargetCheck) -> None:
+        what, instead = f"'{self.name}' of {self.op}", "reduce by maximum, by minimum with negate, and compare the two"
+        check.need(SINCE.get(self.op, 0), what, instead, settled=True)
+        check.rule(self.op not in SINCE, f"{what}: documents name this reduction for activate2 alone", instead,
+                   contested=True)
 
     def reference(self, src: np.ndarray) -> np.ndarray:
         value = super().reference(src)
