@@ -228,9 +228,11 @@ class BodyPrinter:
                 self.out.waiting.clear()
 
     def one_program(self, name: str, number: int | None) -> None:
-        """The body for a program on its own core, whose id has a name, and a number where that is known."""
+        """The body for a program on its own core, whose id has a name, and a number where that is known. A module that
+        was emitted for one program has no ids."""
         self.out.on_core = True
-        self.bind(self.ids[0], IndexText(0, ((name, 1),)) if number is None else IndexText(number))
+        for value in self.ids[:1]:
+            self.bind(value, IndexText(0, ((name, 1),)) if number is None else IndexText(number))
         self.block(self.body)
 
     def is_check(self, op: Op) -> bool:

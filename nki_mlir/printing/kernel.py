@@ -55,9 +55,9 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
         raise Unprintable(what="a placement, or a release of the current generation, with generation beta",
                           fix="leave --generation out")
     copies = [prepared(module) for module in modules]
-    placement = None
+    on_cores, placement = the_kernel(copies[0]).grid == CORES, None
     if keep_placement:
-        copies, placement = _placed(copies)
+        copies, placement = _placed(copies, on_cores)
     kernels = [the_kernel(copy) for copy in copies]
     first = kernels[0]
     if any([(a.kind, a.shape, a.dtype) for a in k.arguments if a.dtype is not None] != [
@@ -70,10 +70,10 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
     out.named.update((t.name, t) for t in tensors)
     printers = [_printer(kernel, out, tensors, len(kernels) > 1) for kernel in kernels]
     meet = any(map(reduces_programs, copies))
-    if keep_placement:
+    if keep_placement and len(kernels) == 1:
         with first.op.context, ir.Location.unknown():
             printers[0].block(printers[0].body)         # which has the loops over programs
-    elif first.grid == CORES and not meet:
+    elif on_cores and not meet:
         _write_cores(printers, out)
     elif len(kernels) > 1 or meet:
         write_programs(printers if len(kernels) > 1 else printers * prod(first.grid), out)
@@ -98,13 +98,15 @@ def _printer(kernel: KernelFunction, out: KernelText, tensors: Sequence[NamedTen
         return printer
 
 
-def _placed(modules: Sequence[Module]) -> tuple[list[Module], KeptPlacement]:
-    """The one module of a kernel as it is emitted."""
-    if len(modules) > 1 or reduces_programs(modules[0]) or the_kernel(modules[0]).grid == CORES:
-        raise Unprintable(what="the placement of programs on several cores",
+def _placed(modules: Sequence[Module], on_cores: bool) -> tuple[list[Module], KeptPlacement]:
+    """The one module of a kernel as it is emitted, or one for each core of its launch."""
+    if any(map(reduces_programs, modules)) or (len(modules) > 1 and not on_cores):
+        raise Unprintable(what="the placement of programs that differ and run on one core",
                           fix="print without the placement, or launch one program")
-    module, placement = placed_module(at_nisa(modules[0]))
-    return [module], placement
+    points = [(core,) for core in range(*CORES)] if on_cores else [None]
+    lowered = [at_nisa(module) for module in modules]
+    placed = [placed_module(lowered[n if len(lowered) > 1 else 0], point) for n, point in enumerate(points)]
+    return [module for module, _ in placed], KeptPlacement([program for _, program in placed])
 
 
 def _write_cores(printers: Sequence[BodyPrinter], out: KernelText) -> None:

@@ -13,9 +13,10 @@ from nki_mlir.dialects.access import PSUM
 from nki_mlir.dialects.isa.program import Program
 from nki_mlir.machine import Machine
 from nki_mlir.passes.pass_manager import PassObserver, Records
-from nki_mlir.targets.neuron.codegen.emission import Emission, Observation, emit_each
+from nki_mlir.targets.neuron.codegen.emission import Emission, Observation, emit_each, emit_program
 
 LAST = "allocate-on-chip"       # the step behind which order, engines and addresses stand
+Point = tuple[int, ...]         # of a grid
 CONTROL = {"ACT_TABLE_LOAD": "loads of activation tables", "EVENT_SEMAPHORE": "waits that stand alone"}
 
 
@@ -31,33 +32,39 @@ class PlacedModule(PassObserver):
 
 @dataclass
 class KeptPlacement:
-    """What of a placement the text cannot say, as it is printed."""
+    """What of the placement of programs, one a core, the text cannot say, as it is printed."""
 
-    program: Program
+    programs: list[Program]
     addresses: int = 0          # that no allocation can have
     engines: Counter[str] = field(default_factory=Counter)       # functions without a parameter for their engine
 
     @property
     def notes(self) -> list[str]:
         """Lines for the top of the text."""
-        program = self.program
-        counts = Counter(i.op.mnemonic for stream in program.streams.values() for i in stream)
-        parts = [counted(len(program.semaphores), "semaphore"), counted(len(program.queues), "queue")]
+        programs = self.programs
+        counts = Counter(i.op.mnemonic for program in programs for stream in program.streams.values() for i in stream)
+        parts = [counted(sum(len(program.semaphores) for program in programs), "semaphore"),
+                 counted(sum(len(program.queues) for program in programs), "queue")]
         parts += [f"{counts[name]} {what}" for name, what in CONTROL.items() if counts[name]]
         parts += [counted(self.addresses, "address", "addresses")] if self.addresses else []
         parts += [f"the engine of {count} {function}" for function, count in sorted(self.engines.items())]
-        return [f"Compiled for {program.target}. NKI has no words for: {', '.join(parts)}."]
+        return [f"Compiled for {programs[0].target}. NKI has no words for: {', '.join(parts)}."]
 
 
 def counted(number: int, one: str, several: str = "") -> str:
     return f"{number} {one if number == 1 else several or one + 's'}"
 
 
-def placed_module(module: Module, level: int = 1) -> tuple[Module, KeptPlacement]:
-    """A nisa-level module as it is emitted, and the program that it becomes."""
+def placed_module(module: Module, point: Point | None = None, level: int = 1) -> tuple[Module, Program]:
+    """A nisa-level module as it is emitted for the whole grid, or for the program at a point of it, and the program
+    that it becomes."""
     observer = PlacedModule()
-    program, = emit_each(module, Emission(level=level, observation=Observation(observer, module)))
-    return observer.module, KeptPlacement(program)          # type: ignore[return-value]
+    options = Emission(level=level, observation=Observation(observer, module))
+    if point is None:
+        program, = emit_each(module, options)
+    else:
+        program = emit_program(module, point, options)
+    return observer.module, program                         # type: ignore[return-value]
 
 
 def can_be_named(space: str, address: tuple[int, int], machine: Machine) -> bool:

@@ -67,9 +67,57 @@ def test_engines_and_addresses_are_in_the_text():
     assert any("dge_mode=nisa.dge_mode.hwdge, engine=nisa.engine.sync" in line for line in lines)
 
 
-def test_several_cores_are_refused():
-    modules = scaled[2].lower(np.ones((256, 64), np.float32)).specialization.modules
-    with pytest.raises(Unprintable, match="the placement of programs on several cores cannot be printed"):
+@nki.jit
+def swapped_halves(x):
+    """Each core doubles its half of the rows, and the second adds one."""
+    core = nl.program_id(0)
+    out = nl.ndarray((128, 64), nl.float32, buffer=nl.shared_hbm)
+    rows, theirs = nl.ndarray((64, 64), nl.float32), nl.ndarray((64, 64), nl.float32)
+    nisa.dma_copy(rows, x[nl.ds(core * 64, 64)])
+    nisa.tensor_scalar(rows, rows, op0=nl.multiply, operand0=2.0)
+    if core == 1:
+        nisa.tensor_scalar(rows, rows, op0=nl.add, operand0=1.0)
+    nisa.sendrecv(rows, theirs, send_to_rank=1 - core, recv_from_rank=1 - core, pipe_id=0)
+    nisa.dma_copy(out[nl.ds(core * 64, 64)], theirs)
+    return out
+
+
+@nki.jit
+def doubled_rows(x):
+    core = nl.program_id(0)
+    out = nl.ndarray((256, 64), nl.float32, buffer=nl.shared_hbm)
+    for i in nl.affine_range(2):
+        rows = nl.ndarray((64, 64), nl.float32)
+        nisa.dma_copy(rows, x[nl.ds(core * 128 + i * 64, 64)])
+        nisa.tensor_scalar(rows, rows, op0=nl.multiply, operand0=2.0)
+        nisa.dma_copy(out[nl.ds(core * 128 + i * 64, 64)], rows)
+    return out
+
+
+@pytest.mark.parametrize("executor", ["interpreter", "jit", "isa"])
+def test_each_core_of_a_launch_has_its_part_of_the_text(executor):
+    x = np.random.default_rng(0).standard_normal((256, 64)).astype(np.float32)
+    answer = np.concatenate([2 * x[64:128] + 1, 2 * x[:64]])
+    for kernel, given, expected in ((swapped_halves, x[:128], answer), (doubled_rows, x, 2 * x)):
+        text = kernel_text(kernel[2].lower(given).specialization.modules, comments=False, keep_placement=True)
+        lines = text.splitlines()
+        first, second = (lines[lines.index(f"    {head}:"):] for head in ("if program_id == 0", "else"))
+        assert "address=(0, 0)" in "".join(first[:5]) and "address=(0, 0)" in "".join(second[:5])
+        again = reread(text)
+        np.testing.assert_array_equal(again[2].on(executor)(given), expected)
+        assert kernel_text(again[2].lower(given).specialization.modules, comments=False, keep_placement=True) == text
+
+
+def test_programs_of_one_core_that_differ_are_refused():
+    @beta.jit
+    def first_apart(x):
+        row = beta_language.program_id(0)
+        out = beta_language.ndarray((3, 64), dtype=x.dtype, buffer=beta_language.shared_hbm)
+        tile = beta_language.load(x[row:row + 1])
+        beta_language.store(out[row:row + 1], tile * 2 if row == 0 else tile)
+        return out
+    modules = first_apart[3].lower(np.ones((3, 64), np.float32)).specialization.modules
+    with pytest.raises(Unprintable, match="the placement of programs that differ and run on one core cannot be printed"):
         kernel_text(modules, keep_placement=True)
 
 

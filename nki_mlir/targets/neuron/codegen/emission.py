@@ -205,12 +205,13 @@ def emit_cores(variants: Variants, grid: tuple[int, ...], options: Emission = Em
             return [emit_variants(variants, grid, options)]
         return [emit_variants(variants, grid, options, [point for point, core in zip(points, cores) if core == number])
                 for number in named]
-    programs = []
-    for point in points:
-        code = read_code(the_kernel(module_at(variants, point)))
-        body = body_at(code, point)
-        programs.append(emit_code(Code(code.name, code.machine, code.globals, body), options))
-    return programs
+    return [emit_program(module_at(variants, point), point, options) for point in points]
+
+
+def emit_program(module: Module, point: tuple[int, ...], options: Emission = Emission()) -> Program:
+    """The program at a point of the grid, on a core of its own."""
+    code = read_code(the_kernel(module))
+    return emit_code(Code(code.name, code.machine, code.globals, body_at(code, point)), options)
 
 
 def the_machine(variants: Variants) -> Machine:
