@@ -43,6 +43,9 @@ class DeadStores:
 
     def note_write(self, op: Op, tile: Tile, view: View, statement: Statement) -> None:
         """A tile is written, and not read by the same operation."""
+        if is_register(view.buffer):                            # a condition that a loop reads is no operation
+            self.live.add(statement)
+            return
         whole = tile.layout.form.is_whole and not op.mask and not op.limits
         part = WHOLE if whole else (view.partition, view.free, view.dims, op.mask, op.limits)
         earlier = self.unread.setdefault(view.buffer, {})
@@ -60,7 +63,7 @@ class DeadStores:
         unused: dict[Statement, CheckFinding] = {}
         for buffer, parts in () if has_idle_loops else self.unread.items():
             for at, name in parts.values():
-                if buffer.role == "local" and not is_register(buffer):
+                if buffer.role == "local":
                     unused[at, name] = CheckFinding(
                         "dead-store", WARNING, f"nothing reads what {name} writes to {buffer.name}", at,
                         "remove the statement, or use its result")

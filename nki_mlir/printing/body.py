@@ -140,14 +140,18 @@ class OpenMask(Unprintable):
 def constant_text(array: np.ndarray) -> str:
     """An array as an expression of NumPy."""
     kind = f"np.{array.dtype.name}"
-    if array.ndim == 2 and np.array_equal(array, np.eye(*array.shape)):
-        return f"np.eye({', '.join(map(str, dict.fromkeys(array.shape)))}, dtype={kind})"
+    printable = array.dtype.kind in "iufb" and np.isfinite(array).all()
+    bits, first = array.tobytes(), array.flat[0] if array.size else array.dtype.type(0)
+    if printable and array.size and bits == first.tobytes() * array.size:
+        return f"np.full({shape_text(array.shape)}, {first.item()}, dtype={kind})"
+    if printable and array.ndim == 2 and bits == (np.eye(*array.shape, dtype=array.dtype) * first).tobytes():
+        extents = ", ".join(map(str, dict.fromkeys(array.shape)))
+        scale = "" if first == 1 else f" * {kind}({first.item()})"      # the bits of 1 in a dtype that NumPy lacks
+        return f"np.eye({extents}, dtype={kind}){scale}"
     if array.size > CONSTANT_ELEMENTS:
         raise Unprintable(what=f"a constant of {array.size} elements", fix="make it an argument of the kernel")
-    if array.dtype.kind not in "iufb" or not np.isfinite(array).all():
+    if not printable:
         raise Unprintable(what=f"a constant of {array.dtype}", fix="make it an argument of the kernel")
-    if array.size and (array == array.flat[0]).all():
-        return f"np.full({shape_text(array.shape)}, {array.flat[0].item()}, dtype={kind})"
     return f"np.array({array.tolist()}, dtype={kind})"
 
 

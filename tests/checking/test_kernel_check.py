@@ -149,3 +149,31 @@ def test_a_module__is_not_checked():
                            capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (1, "error: --check does not take a module [NKI-CHECK]\n"
                                                    "  fix: give a kernel, as FILE.py:FUNCTION\n")
+
+
+@nki.jit
+def halvings(start):
+    """How often a number is halved until it is 1, with a register that each iteration loads."""
+    out = nl2.ndarray((1, 1), nl2.int32, buffer=nl2.shared_hbm)
+    value, steps, going = (nl2.ndarray((1, 1), nl2.int32, buffer=nl2.sbuf) for _ in range(3))
+    nisa.dma_copy(value, start)
+    nisa.memset(steps, 0)
+    nisa.tensor_scalar(going, value, nl2.greater, 1)
+    register = nisa.register_alloc(0)
+    nisa.register_load(register, going)
+
+    def halve(condition):
+        nisa.tensor_scalar(value, value, nl2.right_shift, 1)
+        nisa.tensor_scalar(steps, steps, nl2.add, 1)
+        nisa.tensor_scalar(going, value, nl2.greater, 1)
+        nisa.register_load(condition, going)
+        return condition
+    nl2.while_loop(register, halve)
+    nisa.dma_copy(out, steps)
+    return out
+
+
+def test_conditions_of_loops_are_read():
+    start = np.array([[20]], np.int32)
+    assert halvings.on("eager")(start) == 4
+    assert nki_mlir.check(halvings, start).of("dead-store") == []

@@ -4,6 +4,7 @@
 import subprocess
 import sys
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -248,6 +249,22 @@ def test_columns_that_are_not_float32_are_operands_of_tiles():
     text = printed(halves, [x])
     assert "nisa.tensor_tensor(" in text and ".broadcast(1, 16)" in text
     np.testing.assert_array_equal(reread(text).on("interpreter")(x), np.maximum(x, x[:, :1]))
+
+
+@pytest.mark.parametrize("array", [np.eye(128), np.eye(3, 5), np.full((80, 60), 1.5), np.zeros((70, 70)), np.eye(2) * -1.0],
+                         ids=["square", "broad", "equal", "zeros", "negative"])
+@pytest.mark.parametrize("kind", [np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3, np.int8], ids=lambda k: k.__name__)
+def test_large_constants_with_a_rule_have_a_text(array, kind):
+    values = array.astype(kind)
+
+    @nki.jit
+    def constants(x):
+        out = nl.ndarray(values.shape, dtype=nl.shared_constant(values).dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(nl.shared_constant(values)))
+        return out
+    x = np.zeros((1, 1), np.float32)
+    got = np.asarray(reread(printed(constants, [x])).on("interpreter")(x))
+    assert got.dtype == values.dtype and got.tobytes() == values.tobytes()
 
 
 @nki.jit
