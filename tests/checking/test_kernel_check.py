@@ -177,3 +177,17 @@ def test_conditions_of_loops_are_read():
     start = np.array([[20]], np.int32)
     assert halvings.on("eager")(start) == 4
     assert nki_mlir.check(halvings, start).of("dead-store") == []
+
+
+@nki.jit
+def rows_as_matrices(x):
+    out = nl2.ndarray((12, 3, 5), nl2.float32, buffer=nl2.shared_hbm)
+    tile = nl2.ndarray((12, 15), nl2.float32, buffer=nl2.sbuf)
+    nisa.dma_copy(tile, x)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@pytest.mark.parametrize("shape, count", [((180,), 0), ((2, 6, 15), 0), ((12, 1, 15), 0), ((4, 45), 1), ((15, 12), 1)])
+def test_copies_that_split_dimensions_pair_rows_that_belong_together(shape, count):
+    assert len(nki_mlir.check(rows_as_matrices, np.zeros(shape, np.float32)).of("dma-shape")) == count

@@ -251,11 +251,14 @@ def test_columns_that_are_not_float32_are_operands_of_tiles():
     np.testing.assert_array_equal(reread(text).on("interpreter")(x), np.maximum(x, x[:, :1]))
 
 
-@pytest.mark.parametrize("array", [np.eye(128), np.eye(3, 5), np.full((80, 60), 1.5), np.zeros((70, 70)), np.eye(2) * -1.0],
-                         ids=["square", "broad", "equal", "zeros", "negative"])
-@pytest.mark.parametrize("kind", [np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3, np.int8], ids=lambda k: k.__name__)
-def test_large_constants_with_a_rule_have_a_text(array, kind):
-    values = array.astype(kind)
+CONSTANTS = {"square": np.eye(128), "broad": np.eye(3, 5), "equal": np.full((80, 60), 1.5), "zeros": np.zeros((70, 70)),
+             "negative": np.eye(2) * -1.0}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+@pytest.mark.parametrize("kind", [np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3, np.int8])
+def test_large_constants_with_a_rule_have_a_text(name, kind):
+    values = CONSTANTS[name].astype(kind)
 
     @nki.jit
     def constants(x):

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Moving data between any two tensors: on chip by a copy, else by DMA. Elements are paired in iteration order."""
 
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 from nki_mlir.capture.builder import active
@@ -45,11 +48,17 @@ def fill(target: NkiTensor, value: float) -> None:
     dma(target, repeated)
 
 
+def is_regrouped(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether one shape splits dimensions of the other, or is the same: rows then stay together."""
+    starts, others = ({1, *accumulate(shape, mul)} for shape in (one, other))
+    return starts <= others or others <= starts
+
+
 def dma(dst: NkiTensor, src: NkiTensor, *, mode: str = "error", op: str = "dma_copy", engine: str = "unknown") -> None:
     """dst = src, either of them in HBM or SBUF, either addressed at run time. The engine triggers what is not."""
     low.check_dma(dst, src, op)
     moved, kept = low.moved_shape(src), low.moved_shape(dst)
-    if [n for n in moved if n != 1] != [n for n in kept if n != 1]:
+    if not is_regrouped(moved, kept):
         active().reshaping_copy(op, kept, moved)
     if src.buffer is psum:
         older(f"{op} src is in PSUM, which DMA cannot access; copy it to SBUF first")
