@@ -161,6 +161,24 @@ def test_calls_of_today_are_not_reported(recwarn, monkeypatch):
     assert not [w for w in recwarn if w.category is NkiWarning]
 
 
+@pytest.mark.parametrize("buffer", [nl.hbm, nl.sbuf, nl.shared_hbm], ids=["hbm", "sbuf", "shared_hbm"])
+@pytest.mark.parametrize("strict", ["", "1"], ids=["lenient", "strict"])
+def test_results_that_are_not_in_shared_hbm(buffer, strict, recwarn, monkeypatch):
+    """Releases until 0.2 took them; newer ones do not."""
+    monkeypatch.setenv("NKI_MLIR_STRICT", strict)
+
+    @nki.jit
+    def kernel(x):
+        result = nl.ndarray(x.shape, x.dtype, buffer=buffer, name="result")
+        nisa.dma_copy(result, x)
+        return result
+    for on in ("eager", "interpreter"):
+        np.testing.assert_array_equal(kernel.on(on)(X), X)
+    texts = {str(w.message) for w in recwarn if w.category is NkiWarning}
+    expected = f"the kernel returns result, which is in {buffer.value}: results are in nl.shared_hbm"
+    assert texts == ({expected} if strict and buffer is not nl.shared_hbm else set())
+
+
 # -- outputs that nobody wrote -----------------------------------------------------------------------------------------
 def nothing_written(x):
     return nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)

@@ -123,10 +123,10 @@ def unknown_name(owner: str, name: str, names: Iterable[str]) -> AttributeError:
     return unknown(owner, name, names, INSTEAD)
 
 
-def older(text: str) -> None:
+def older(text: str, at: Location | None = None) -> None:
     """A warning of a form that the newest release does not have, where ``NKI_MLIR_STRICT`` asks for it."""
     if os.environ.get("NKI_MLIR_STRICT"):
-        warn(text)
+        warn(text, at)
 
 
 def warn(text: str, at: Location | None = None) -> None:

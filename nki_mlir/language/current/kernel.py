@@ -34,7 +34,7 @@ from nki_mlir.language.arguments import (
 from nki_mlir.language.current import dynamic_loops, functions, memory, older_memory, simulator  # noqa: F401  define methods
 from nki_mlir.language.current.assignment import assign
 from nki_mlir.language.current.calls import reported
-from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, of_core, require, warn
+from nki_mlir.language.current.errors import NkiTypeError, integer, invalid, of_core, older, require, warn
 from nki_mlir.language.current.lowering import allocate, carrier, core_view
 from nki_mlir.language.current.memory import Storage
 from nki_mlir.language.current.older_memory import bare_names
@@ -298,6 +298,8 @@ def cores_in(grid: tuple[int, ...]) -> int | None:
 
 def output_view(tensor: NkiTensor, at: Location | None) -> View:
     """A returned tensor as the core's view of its buffer, or of a copy where it is a part; ``at`` is the kernel."""
+    if tensor.buffer is not memory.shared_hbm and tensor.storage.buffer.role == "local":
+        older(f"the kernel returns {tensor.name}, which is in {tensor.buffer.value}: results are in nl.shared_hbm", at)
     if tensor.indirection is None:
         view = core_view(tensor)
         view = view.like(dtype=carrier(tensor.dtype))
