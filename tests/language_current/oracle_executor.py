@@ -17,8 +17,8 @@ from ..oracle import run
 from ..oracle.current.surroundings import Surroundings
 
 NAME = "oracle"
-MODULES = """test_collectives test_document_vectors test_dynamic_loops test_functions test_instructions test_kernels
-    test_less_used_names test_oracles test_parameters test_pattern_offsets test_run_time_subscripts test_strided_operands
+MODULES = """test_attention_kernels test_collectives test_document_vectors test_dynamic_loops test_functions
+    test_instructions test_kernels test_less_used_names test_oracles test_parameters test_pattern_offsets test_run_time_subscripts test_strided_operands
     test_views""".split()
 OTHER_TESTS = {
     "test_ranks_that_do_not_make_the_same_exchanges": "text of an error", "test_registers": "an older keyword",
@@ -38,6 +38,7 @@ OTHER_TESTS = {
     **{f"test_gather_by_a_vector[oracle-{kind}-indices3-False-None]": "text of an error" for kind in ("int32", "uint32")},
     "test_assignment_by_subscript_is_reported_where_asked": "a warning",
     "test_a_destination_that_overlaps_itself": "text of an error",
+    "test_attention_of_a_context": "classes whose methods compute",
 }
 
 
