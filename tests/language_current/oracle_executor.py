@@ -18,8 +18,8 @@ from ..oracle.current.surroundings import Surroundings
 
 NAME = "oracle"
 MODULES = """test_attention_kernels test_collectives test_document_vectors test_dynamic_loops test_functions
-    test_instructions test_kernels test_less_used_names test_oracles test_parameters test_pattern_offsets test_run_time_subscripts test_strided_operands
-    test_views""".split()
+    test_instructions test_kernels test_layer_kernels test_less_used_names test_oracles test_parameters
+    test_pattern_offsets test_run_time_subscripts test_strided_operands test_views""".split()
 OTHER_TESTS = {
     "test_ranks_that_do_not_make_the_same_exchanges": "text of an error", "test_registers": "an older keyword",
     "test_the_partition_stride_of_a_pattern": "text of an error", "test_one_column_beside_a_tile_warns": "a warning",
@@ -39,6 +39,7 @@ OTHER_TESTS = {
     "test_assignment_by_subscript_is_reported_where_asked": "a warning",
     "test_a_destination_that_overlaps_itself": "text of an error",
     "test_attention_of_a_context": "classes whose methods compute",
+    "test_projection_at_addresses_of_a_stack": "classes whose methods allocate",
 }
 
 
