@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``.ap(pattern, offset=N)`` of a view: N elements after the view's own start."""
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
+from nki_mlir.language.current.errors import NkiWarning
 
 from .running import check, numbers, run
 
@@ -62,3 +65,22 @@ def test_offsets_known_at_run_time_are_added_as_well(on, place):
     def body(dst, t, at):
         nisa.tensor_copy(dst, t[:, 0, 2:].ap(pattern, offset=1, scalar_offset=at, indirect_dim=1))
     check(on, body, picked(X, 3 + 8 * place, pattern), X, np.array([[place]], np.int32))
+
+
+PARTS = {"a row": (lambda x: x[2], 0, "counts 3 elements, the step of dimension 0 .* the view's counts 1"),
+         "columns": (lambda x: x[:, 1:], 0, None), "rows": (lambda x: x[2:], 0, None),
+         "a row of one": (lambda x: x[2:3], 0, None), "a reshape": (lambda x: x.reshape((4, 6)), 0, None), "every second row": (lambda x: x[::2], 0, "the view's counts 6"),
+         "a row's columns": (lambda x: x[2], 1, "counts 1 elements, .* the view has no such dimension")}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_an_index_that_counts_another_dimension_than_the_views(name, recwarn):
+    part, dim, text = PARTS[name]
+
+    def kernel(x, index):
+        t, out = nl.load(index), nl.ndarray((1, 1), nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, part(x).ap([[1, 1], [1, 1]], scalar_offset=t, indirect_dim=dim))
+        return out
+    run("eager", kernel, np.arange(24, dtype=np.float32).reshape(8, 3), np.ones((1, 1), np.int32))
+    texts = [str(w.message) for w in recwarn if w.category is NkiWarning]
+    assert len(texts) == (text is not None) and all(re.search(text, found) for found in texts)

@@ -6,7 +6,7 @@ Registers are 32-bit values of the run time, each a [1, 1] tile, so that both bu
 
 import enum
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, ClassVar, NoReturn
@@ -17,7 +17,7 @@ from nki_mlir.capture.builder import active, current
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.environment import TARGET
 from nki_mlir.language import functions
-from nki_mlir.language.current.errors import NkiTypeError, invalid, older
+from nki_mlir.language.current.errors import NkiTypeError, invalid, older, warn
 from nki_mlir.machine import DEFAULT_TARGET, Machine, machine_named
 from nki_mlir.scalar.dtypes import INT32, DType
 
@@ -170,8 +170,7 @@ class Indirection:
     """A run-time part of a view's addresses.
 
     ``scalar``: one value is added to every address; ``vector``: one for each row; both times ``scale``. ``columns``:
-    the
-    free elements of ``source`` are picked by offsets that groups of partitions share.
+    the free elements of ``source`` are picked by offsets that groups of partitions share.
     """
 
     kind: str
@@ -185,6 +184,15 @@ class Indirection:
     def picks_rows(self) -> bool:
         """Whether it moves along dimension 0: on chip from partition to partition, which DMA does."""
         return self.kind == "vector" or (self.kind == "scalar" and self.dim == 0)
+
+    def tell_of_steps(self, name: str, shape: Sequence[int], strides: Sequence[int]) -> None:
+        """Warn where the index counts other elements than it would in the shape of the view that it is applied to."""
+        dim, step = self.dim, self.scale
+        if dim < len(shape) and (shape[dim] == 1 or strides[dim] == step):
+            return
+        view = f"the view's counts {strides[dim]}" if dim < len(shape) else "the view has no such dimension"
+        warn(f"ap of a part of {name}: an index counts {step} elements, the step of dimension {dim} of the tensor; "
+             f"{view}, which the newest release may take; call ap on the tensor, with offset=")
 
 
 # -- registers ---------------------------------------------------------------------------------------------------------

@@ -394,6 +394,8 @@ class NkiTensor(OlderMethods):
                     fix="move the rows with nisa.dma_copy first, or use .indirect on chip")
             check_integers(vector_offset, "vector_offset")
             found = Indirection("vector", vector_offset, prod(base[1:]), base[0])
+        if found is not None and kind is self.dtype:
+            found.tell_of_steps(self.name, self.shape, self.strides)
         return NkiTensor(self.storage, counts, strides, start, kind, base, found)
 
     @reported
