@@ -61,7 +61,8 @@ def write_while(text: KernelText, loop: WhileLoop, registers: Registers, body: C
         _write_conditional(text, loop, test, body)
     else:
         raise Unprintable(what="a loop whose condition is computed from several numbers",
-                          fix="compute the condition in a tile of one element")
+                          fix="compute the condition in a tile of one element" if text.placement is None
+                          else "print it without placement")
 
 
 def _write_loop(text: KernelText, loop: LoopRegister, registers: Registers, body: Callable[[], None]) -> None:

@@ -157,3 +157,26 @@ def test_what_one_call_cannot_say_is_refused(kernel, what):
     modules = kernel.lower(np.zeros((16, 6), np.float32)).specialization.modules
     with pytest.raises(Unprintable, match=f"{what} in one instruction cannot be printed"):
         kernel_text(modules, keep_placement=True)
+
+
+@nki.jit
+def first_rows(x, count):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(out, nl.zeros(x.shape, x.dtype))
+    register = nisa.register_alloc()
+    nisa.register_load(register, nl.load(count))
+
+    def copy(row):
+        nisa.dma_copy(out.ap([[6, 1], [1, 6]], scalar_offset=row), x.ap([[6, 1], [1, 6]], scalar_offset=row))
+    nl.fori_loop(0, register, copy)
+    return out
+
+
+def test_loops_of_the_run_time_are_printed_without_placement():
+    x, count = np.arange(96, dtype=np.float32).reshape(16, 6), np.array([[5]], np.int32)
+    modules = first_rows.lower(x, count).specialization.modules
+    with pytest.raises(Unprintable, match="condition is computed from several numbers") as caught:
+        kernel_text(modules, keep_placement=True)
+    assert caught.value.advice[1] == "print it without placement"
+    got = reread(kernel_text(modules, comments=False)).on("interpreter")(x, count)
+    np.testing.assert_array_equal(got, np.where(np.arange(16)[:, None] < 5, x, 0))
