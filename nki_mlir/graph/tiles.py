@@ -13,6 +13,7 @@ after:   %t = memref.alloc() : memref<1x1xi32, "sbuf">; linalg.generic ins(%x) o
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from nki_mlir.analysis.effects import VIEWS, effects_of, memory_of, own_effects, users_through_views
 from nki_mlir.bindings import Block, Operation, Value, ir, operations_of
@@ -37,6 +38,7 @@ from nki_mlir.waist.expression import (
     forms_of,
     operands_first,
 )
+from nki_mlir.waist.overlap import ANYWHERE, Region, region_of
 from nki_mlir.waist.tile_operand import TileOperand
 from nki_mlir.waist.writer import IterationSpace, OperandView, ScalarBody, Writer
 
@@ -51,26 +53,11 @@ class Elements:
     access: Access
     terms: frozenset[tuple[Value, int]]
 
-    def span(self) -> tuple[int, int]:
-        """The first byte, and the one behind the last."""
-        (low, high), start, size = self.access.reach(), self.access.free.const, self.access.dtype.itemsize
-        return (start + low) * size, (start + high + 1) * size
-
-    def may_meet(self, other: "Elements") -> bool:
-        (low, high), (least, most) = self.span(), other.span()
-        if self.terms != other.terms:
-            return self.buffer == other.buffer
-        return low < most and least < high and not self.lies_beside(other) and self.buffer == other.buffer
-
-    def lies_beside(self, other: "Elements") -> bool:
-        """Whether both have columns of the same rows, which are not the same ones."""
-        (step, _), (same, _) = self.access.dims[0], other.access.dims[0]
-        if step != same or step <= 0 or self.access.dtype is not other.access.dtype:
-            return False
-        columns = [(e.access.free.const % step, replace(e.access, dims=((1, 1), *e.access.dims[1:])).reach())
-                   for e in (self, other)]
-        (low, high), (least, most) = [(start + below, start + above + 1) for start, (below, above) in columns]
-        return min(low, least) >= 0 and max(high, most) <= step and (high <= least or most <= low)
+    @cached_property
+    def region(self) -> Region:
+        """The bytes; with terms they are anywhere in the buffer, and compared exactly with those of equal terms."""
+        region = region_of(self.access, self.buffer)
+        return replace(region, low=-ANYWHERE, high=ANYWHERE, symbolic=self.terms) if self.terms else region
 
     def part_in(self, other: "Elements") -> tuple[list[int], list[int]] | None:
         """Where in another pattern these elements are a box: its starts and, by dim of the other, its counts. Rows are
@@ -154,7 +141,7 @@ class TileCache:
 
     def stored(self, elements: Elements, tile: Tile) -> None:
         """A tile was written to elements, which others may have, too."""
-        self.tiles = {known: other for known, other in self.tiles.items() if not known.may_meet(elements)}
+        self.tiles = {known: other for known, other in self.tiles.items() if not known.region.overlaps(elements.region)}
         self.keep(elements, tile)
 
     def keep(self, elements: Elements, tile: Tile) -> None:

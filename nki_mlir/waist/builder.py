@@ -11,13 +11,14 @@ from typing import Any, Protocol
 
 from nki_mlir.analysis.mask_boxes import shrink
 from nki_mlir.bindings import Module, Operation, Value, ir, operations_of
-from nki_mlir.dialects.access import SBUF, Linear, Ranges, Tile, may_overlap, same_place
+from nki_mlir.dialects.access import SBUF, Linear, Ranges, Tile, same_place
 from nki_mlir.dialects.kernel_function import kernel_functions
 from nki_mlir.dialects.mlir_ops import read_op
 from nki_mlir.dialects.op import REGISTRY, Op
 from nki_mlir.dialects.source_locations import errors_at
 from nki_mlir.scalar.alu import ALU
 from nki_mlir.scalar.dtypes import FLOAT32, DType
+from nki_mlir.waist.overlap import may_overlap
 from nki_mlir.waist.writer import IterationSpace, OperandView, ScalarBody, Writer
 
 Expression = Callable[..., Any]         # (scalar builder, values...) -> value

@@ -1,16 +1,230 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Whether iterations of a loop keep apart in memory: bytes that accesses touch, and which of them meet.
+"""Whether accesses overlap: patterns of two instructions, boxes around them, iterations of a loop.
 
-Addresses are linear forms of symbols. One symbol is the loop's variable, some belong to its body, the others have one
-value in all iterations.
+A pattern of steps and counts is kept as a nest of bytes, steps from large to small, each at least as long as what is
+inside it. Two nests are compared level by level, exactly where their outer steps agree. What cannot be nested (steps
+that interleave) or compared cheaply counts as all multiples of what divides the steps, which may report an overlap too
+many, never one too few.
+
+Addresses in loops are linear forms of symbols. One symbol is the loop's variable, some belong to its body, the others
+have one value in all iterations.
 """
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
+from math import gcd
+from operator import itemgetter
+from typing import NamedTuple
 
-from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.access import ZERO, Access, Bounds, Linear, Ranges, Tile, same_buffer
+
+ANYWHERE = 1 << 62              # further than any address
+Box = tuple[str, Bounds]        # a memory on chip, and the partitions and bytes in it
+BLOCKS_COMPARED = 64            # of one pattern against another with a different step
 
 
+class ByteNest(NamedTuple):
+    """A pattern from its first byte on: ``(step, count)`` pairs, large steps first, round runs of ``unit`` bytes."""
+
+    pairs: tuple[tuple[int, int], ...]
+    unit: int
+    extent: int                 # bytes from the first to the last
+    shift: int                  # of the first byte from the pattern's start (negative steps)
+    exact: bool                 # every byte of it is touched
+
+
+@cache
+def nest_of(dims: tuple[tuple[int, int], ...], itemsize: int) -> ByteNest:
+    """The nest of (step, count) pairs in elements."""
+    shift = sum(min(0, step * (count - 1)) for step, count in dims) * itemsize
+    pairs: list[tuple[int, int]] = []
+    unit = extent = itemsize
+    exact = True
+    for step, count in sorted((abs(step) * itemsize, count) for step, count in dims if step and count > 1):
+        reach = step * (count - 1)
+        if not pairs and step <= unit:
+            unit += reach                           # overlapping or adjacent runs are one run
+        elif pairs and step == pairs[0][0] * pairs[0][1]:
+            pairs[0] = pairs[0][0], pairs[0][1] * count
+        elif step >= extent:
+            pairs.insert(0, (step, count))
+        else:                                       # steps that interleave: multiples of what divides all of them
+            common, exact = gcd(step, *(s for s, _ in pairs)), False
+            if pairs and common > unit:
+                pairs = [(common, (extent + reach - unit) // common + 1)]
+            else:
+                pairs, unit = [], extent + reach
+        extent += reach
+    return ByteNest(tuple(pairs), unit, extent, shift, exact)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Partitions ``first`` to ``last`` of a nest of bytes in one memory, from ``start`` on.
+
+    Where registers are part of the start, ``symbolic`` has their terms and ``low`` to ``high`` all bytes that any of
+    their values reaches; regions of equal ``symbolic`` terms are compared exactly.
+    """
+
+    memory: Hashable
+    first: int
+    last: int
+    start: int
+    nest: ByteNest
+    low: int
+    high: int                   # the byte after the last
+    symbolic: Hashable = None
+    digest: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", hash((self.memory, self.first, self.start, self.nest, self.symbolic)))
+
+    def __hash__(self) -> int:
+        return self.digest                      # regions are looked up again and again
+
+    def overlaps(self, other: "Region") -> bool:
+        """Whether both can have a byte in common."""
+        if self.low >= other.high or other.low >= self.high or self.memory != other.memory:
+            return False
+        if self.symbolic != other.symbolic:
+            return True
+        if self.first > other.last or other.first > self.last:
+            return False
+        a, b = self.nest, other.nest
+        return meet(a.pairs, a.unit, a.extent, b.pairs, b.unit, b.extent, other.start - self.start)
+
+    def covers(self, other: "Region") -> bool:
+        """Whether every byte of the other is surely one of these."""
+        if self.memory != other.memory or self.symbolic != other.symbolic or not self.nest.exact:
+            return False
+        if self.first > other.first or other.last > self.last:
+            return False
+        if self.start == other.start and self.nest == other.nest:
+            return True
+        return not self.nest.pairs and self.start <= other.start and (
+            other.start + other.nest.extent <= self.start + self.nest.extent)
+
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+def meet(a: Pairs, unit_a: int, extent_a: int, b: Pairs, unit_b: int, extent_b: int, delta: int) -> bool:
+    """Whether nest ``a`` at 0 and nest ``b`` at ``delta`` share a byte."""
+    if delta >= extent_a or delta + extent_b <= 0:
+        return False
+    if not a and not b:
+        return True
+    if not a or (b and b[0][0] > a[0][0]):
+        return meet(b, unit_b, extent_b, a, unit_a, extent_a, -delta)
+    step, count = a[0]
+    inner_a = extent_a - step * (count - 1)
+    if b and b[0][0] == step:
+        inner_b = extent_b - step * (b[0][1] - 1)
+        # Blocks i of a and j of b are delta + (j - i) * step apart: at most two differences bring them together.
+        lowest = max(-(count - 1), (-inner_b - delta) // step + 1)
+        highest = min(b[0][1] - 1, -((delta - inner_a) // step) - 1)
+        return any(meet(a[1:], unit_a, inner_a, b[1:], unit_b, inner_b, delta + m * step)
+                   for m in range(lowest, highest + 1))
+    lowest = max(0, (delta - inner_a) // step + 1)
+    highest = min(count - 1, (delta + extent_b - 1) // step)
+    if highest - lowest >= BLOCKS_COMPARED:
+        common = gcd(*(s for s, _ in (*a, *b)))
+        remainder = delta % common                  # where each run of b begins between two multiples
+        return remainder < unit_a or remainder + unit_b > common
+    return any(meet(a[1:], unit_a, inner_a, b, unit_b, extent_b, delta - k * step)
+               for k in range(lowest, highest + 1))
+
+
+def region_of(access: Access, memory: Hashable, partition: int = 0, byte: int = 0,
+              symbols: tuple[Hashable, ...] = (), ranges: Ranges = ()) -> Region:
+    """The region of a pattern whose buffer begins at that partition and byte of a memory."""
+    size = access.dtype.itemsize
+    nest = nest_of(access.free_dims, size)
+    start = byte + access.free.const * size + nest.shift
+    if access.partition is None:
+        first = last = 0
+    else:
+        step, count = access.dims[0]
+        first = partition + access.partition.const
+        last = first + step * (count - 1)
+    lanes = access.partition if access.partition is not None else Linear()
+    if not access.free.symbols and not lanes.symbols:
+        return Region(memory, first, last, start, nest, start, start + nest.extent)
+    low, high = (n * size + byte + nest.shift for n in access.free.interval(ranges))
+    symbolic = (tuple((symbols[k], c * size) for k, c in access.free.symbols),
+                tuple((symbols[k], c) for k, c in lanes.symbols))
+    return Region(memory, first, last, start, nest, low, high + nest.extent, symbolic)
+
+
+def may_overlap(a: Tile, b: Tile, ranges: Ranges = ()) -> bool:
+    """Whether two operands can share a byte; True where it cannot be excluded. Both have the same symbols."""
+    if not same_buffer(a, b):
+        return False
+    lanes_a, lanes_b = a.access.partition, b.access.partition
+    if lanes_a is not None and lanes_b is not None:
+        low, high = difference(lanes_b, lanes_a, ranges)
+        if low >= a.partitions or high + b.partitions <= 0:
+            return False
+    size_a, size_b = a.dtype.itemsize, b.dtype.itemsize
+    one, other = nest_of(a.access.free_dims, size_a), nest_of(b.access.free_dims, size_b)
+    low, high = difference(ZERO.plus(b.access.free, size_b), ZERO.plus(a.access.free, size_a), ranges)
+    low, high = low + other.shift - one.shift, high + other.shift - one.shift
+    if low < high:
+        return low < one.extent and high + other.extent > 0
+    return meet(one.pairs, one.unit, one.extent, other.pairs, other.unit, other.extent, low)
+
+
+def difference(a: Linear, b: Linear, ranges: Ranges) -> tuple[int, int]:
+    """Least and greatest value of ``a - b``: without ranges exact where the symbols cancel, else everything."""
+    delta = a.plus(b, -1)
+    if delta.symbols and not ranges:
+        return -ANYWHERE, ANYWHERE
+    return delta.interval(ranges)
+
+
+def boxes_overlap(some: Iterable[Box], others: Sequence[Box]) -> bool:
+    """Whether one of some boxes shares a byte with one of others."""
+    for space, (first, last, low, high) in some:
+        for other_space, (other_first, other_last, other_low, other_high) in others:
+            if low < other_high and other_low < high and first < other_last and other_first < last and (
+                    space == other_space):
+                return True
+    return False
+
+
+def owners_apart(patterns: Iterable[tuple[int, Sequence[tuple[int, int]], object]]) -> bool:
+    """Whether boxes around patterns of bytes show that no byte is in patterns of two owners: cheaper than their bytes.
+
+    A pattern is a start, (step, count) pairs of which the last is a run of bytes, and its owner. Rows are as long as
+    all patterns step by multiples of; the boxes' columns must be the same or have none in common.
+    """
+    parts = list(patterns)
+    width = gcd(*[step for _, (*dims, _), _ in parts for step, _ in dims]) or ANYWHERE
+    columns: dict[tuple[int, int], list[tuple[int, int, object]]] = {}
+    for start, (*dims, (_, run)), owner in parts:
+        first, column = divmod(start, width)
+        if column + run > width:
+            return False
+        low = first + sum([step * (n - 1) for step, n in dims if step < 0]) // width
+        high = first + sum([step * (n - 1) for step, n in dims if step > 0]) // width
+        columns.setdefault((column, column + run), []).append((low, high, owner))
+    intervals = sorted(columns)
+    return all([a[1] <= b[0] for a, b in pairwise(intervals)]) and all([rows_apart(rows) for rows in columns.values()])
+
+
+def rows_apart(boxes: Sequence[tuple[int, int, object]]) -> bool:
+    """Whether each row is in boxes of one owner only; a box is its first row, its last, and its owner."""
+    end, owner = -ANYWHERE, None
+    for low, high, by in sorted(boxes, key=itemgetter(0)):
+        if low <= end and by != owner:
+            return False
+        end, owner = max(end, high), by
+    return True
+
+
+# -- iterations of a loop ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class ByteInterval:
     """Bytes an instruction touches: ``low`` to ``high`` around an address in the memory ``root``.

@@ -5,12 +5,10 @@ from itertools import product
 from typing import Any
 
 import hypothesis.strategies as st
-import pytest
 from hypothesis import given
 
 from nki_mlir.dialects.access import (
     HBM,
-    PSUM,
     SBUF,
     ZERO,
     Access,
@@ -18,10 +16,8 @@ from nki_mlir.dialects.access import (
     Linear,
     Tile,
     masked_box,
-    may_overlap,
-    same_place,
 )
-from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT8, UINT8
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, UINT8
 
 from .samples import tile
 
@@ -100,86 +96,3 @@ def test_masked_box__and_the_rest_are_the_mask(parts: list, extents: tuple[int, 
     assert all(len(c.form.axes) > 1 for c in rest)
     single = tuple(c for c in mask if c not in rest)
     assert box == {p for p in every if holds(single, p)} or not box
-
-
-# -- overlap -----------------------------------------------------------------------------------------------------------
-HANDLE = object()
-
-
-def tiles(space: str) -> Any:
-    """Any pattern on one buffer of 4 partitions with 24 bytes; it may leave the buffer."""
-    symbols = forms(symbols=1, axes=0)
-    dims = st.lists(st.tuples(st.integers(-3, 6), st.integers(1, 4)), min_size=1, max_size=2)
-
-    def make(dtype: Any, partition: Linear, free: Linear, lanes: tuple[int, int], free_dims: list) -> Tile:
-        if space == HBM:
-            return Tile(HANDLE, HBM, (24,), INT8, Access(dtype, None, free, tuple(free_dims)))
-        return Tile(HANDLE, space, (4, 24), INT8, Access(dtype, partition, free, (lanes, *free_dims)))
-    return st.builds(make, st.sampled_from([FLOAT32, BFLOAT16, INT8]), symbols, symbols,
-                     st.tuples(st.integers(0, 1), st.integers(1, 4)), dims)
-
-
-def bytes_of(t: Tile, symbol: int) -> set[tuple[int, int]]:
-    """(partition, byte) of every element, for one value of the symbol."""
-    access, size = t.access, t.dtype.itemsize
-    found = set()
-    for point in product(*(range(count) for _, count in access.dims)):
-        steps = [step * k for (step, _), k in zip(access.dims, point)]
-        if access.partition is None:
-            row, offset = 0, access.free.at((symbol,)) + sum(steps)
-        else:
-            row, offset = access.partition.at((symbol,)) + steps[0], access.free.at((symbol,)) + sum(steps[1:])
-        found |= {(row, offset * size + k) for k in range(size)}
-    return found
-
-
-@pytest.mark.fuzz
-@given(st.sampled_from([HBM, SBUF, PSUM]).flatmap(lambda s: st.tuples(tiles(s), tiles(s))), st.booleans())
-def test_may_overlap__finds_every_shared_byte(pair: tuple[Tile, Tile], ranges_known: bool) -> None:
-    a, b = pair
-    shares = any(bytes_of(a, s) & bytes_of(b, s) for s in range(-2, 3))
-    assert may_overlap(a, b, ((-2, 2),) if ranges_known else ()) or not shares
-    assert may_overlap(a, b, ((-2, 2),)) == may_overlap(b, a, ((-2, 2),))
-
-
-def pattern(free: Linear, *dims: tuple[int, int], partition: Linear = ZERO, dtype: Any = FLOAT32) -> Tile:
-    return Tile(HANDLE, SBUF, (128, 64), FLOAT32, Access(dtype, partition, free, dims))
-
-
-ROW = (1, 128)
-APART = [
-    (pattern(Linear(0), ROW, (1, 8)), pattern(Linear(8), ROW, (1, 8))),                             # beside each other
-    (pattern(Linear(0), ROW, (2, 8)), pattern(Linear(1), ROW, (2, 8))),                             # interleaved
-    (pattern(Linear(0), ROW, (4, 4), (2, 2)), pattern(Linear(1), ROW, (4, 4), (2, 2))),
-    (pattern(Linear(0), (1, 64), (1, 8)), pattern(Linear(0), (1, 64), (1, 8), partition=Linear(64))),
-    (pattern(Linear(0, ((0, 8),)), ROW, (1, 8)), pattern(Linear(8, ((0, 8),)), ROW, (1, 8))),       # the symbol cancels
-]
-TOGETHER = [
-    (pattern(Linear(0), ROW, (1, 8)), pattern(Linear(7), ROW, (1, 8))),
-    (pattern(Linear(0), ROW, (1, 8)), pattern(Linear(0, ((0, 8),)), ROW, (1, 8))),                  # at symbol 0
-    (pattern(Linear(0), ROW, (1, 8)), pattern(Linear(16), ROW, (1, 8), dtype=BFLOAT16)),            # not decided
-]
-
-
-@pytest.mark.parametrize(("a", "b"), APART)
-def test_may_overlap__knows_what_is_apart(a: Tile, b: Tile) -> None:
-    assert not may_overlap(a, b) and not may_overlap(b, a)
-
-
-@pytest.mark.parametrize(("a", "b"), TOGETHER)
-def test_may_overlap__assumes_it_otherwise(a: Tile, b: Tile) -> None:
-    assert may_overlap(a, b, ((0, 3),)) and may_overlap(b, a)
-
-
-def test_ranges__keep_symbols_apart() -> None:
-    a, b = pattern(Linear(0, ((0, 1),)), ROW, (1, 4)), pattern(Linear(8), ROW, (1, 4))
-    assert may_overlap(a, b)
-    assert not may_overlap(a, b, ((0, 4),))
-    assert may_overlap(a, b, ((0, 5),))
-
-
-def test_other_buffers__do_not_overlap() -> None:
-    a = pattern(Linear(0), ROW, (1, 8))
-    other = Tile(object(), a.space, a.base_shape, a.base_dtype, a.access)
-    assert not may_overlap(a, other) and not same_place(a, other)
-    assert same_place(a, pattern(Linear(0), ROW, (1, 8))) and not same_place(a, pattern(Linear(1), ROW, (1, 8)))

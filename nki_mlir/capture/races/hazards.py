@@ -13,13 +13,14 @@ from nki_mlir.capture.errors import UnexpectedOutputDependencies
 from nki_mlir.capture.index import Symbol
 from nki_mlir.capture.iterations import LoopRun, outward
 from nki_mlir.capture.races.overlaps import Apart, element, meeting, roots_of
-from nki_mlir.capture.races.owners import MOST_ELEMENTS, Owners, TooManyPoints, clearly_apart
+from nki_mlir.capture.races.owners import MOST_ELEMENTS, Owners, TooManyPoints, patterns_of
 from nki_mlir.capture.races.touches import Touch, Touches, written_at
 from nki_mlir.capture.races.verdicts import IterationsMeet, ProgramsMeet, ProgramsRepeat, Verdict
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.diagnostics import Location
 from nki_mlir.dialects.integer_systems import SearchTooLong
 from nki_mlir.dialects.op import Op
+from nki_mlir.waist.overlap import owners_apart
 
 if TYPE_CHECKING:
     from nki_mlir.capture.scope import Scope
@@ -321,7 +322,8 @@ def form_of(touch: Touch) -> Hashable:
 
 def first_element(buffer: Buffer, listed: Sequence[tuple[Touch, object]], verdict: Verdict) -> Clash | None:
     """The first element that two different ones touch: few plain patterns are compared, else each one's elements."""
-    if all(t.accumulates for t, _ in listed) or clearly_apart(buffer, listed):
+    if all(t.accumulates for t, _ in listed) or (
+            (patterns := patterns_of(buffer, listed)) is not None and owners_apart(patterns)):
         return None
     exact = [(t, n) for t, n in listed if t.exact]
     writers = sum(t.writes for t, _ in listed)

@@ -7,9 +7,7 @@ going through their elements once finds a meeting that comparing them in pairs w
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from math import gcd, prod
-from operator import itemgetter
 
 import numpy as np
 
@@ -130,36 +128,13 @@ class Owners:
         return at // self.row, at % self.row * self.unit
 
 
-def clearly_apart(buffer: Buffer, listed: Sequence[tuple[Touch, object]]) -> bool:
-    """Whether boxes around what each touches show that no element is touched by two: cheaper than its elements.
-
-    Rows are as long as all patterns step by multiples of; the boxes' columns must be the same or have none in common.
-    """
+def patterns_of(buffer: Buffer, listed: Sequence[tuple[Touch, object]]
+                ) -> list[tuple[int, list[tuple[int, int]], object]] | None:
+    """What each touches as a pattern of bytes and its owner; None where conditions or data choose among them."""
     if not all([is_pattern(t) for t, _ in listed]):
-        return False
+        return None
     row = row_bytes(buffer)
-    parts = [(*in_bytes(t, row), by) for t, by in listed]
-    width = gcd(*[step for _, (*dims, _), _ in parts for step, _ in dims]) or 1 << 62
-    columns: dict[tuple[int, int], list[tuple[int, int, object]]] = {}
-    for start, (*dims, (_, run)), by in parts:
-        first, column = divmod(start, width)
-        if column + run > width:
-            return False
-        low = first + sum([step * (n - 1) for step, n in dims if step < 0]) // width
-        high = first + sum([step * (n - 1) for step, n in dims if step > 0]) // width
-        columns.setdefault((column, column + run), []).append((low, high, by))
-    intervals = sorted(columns)
-    return all([a[1] <= b[0] for a, b in pairwise(intervals)]) and all([rows_apart(rows) for rows in columns.values()])
-
-
-def rows_apart(boxes: Sequence[tuple[int, int, object]]) -> bool:
-    """Whether each row is in boxes of one only; a box is its first row, its last, and whose it is."""
-    end, owner = -1 << 62, None
-    for low, high, by in sorted(boxes, key=itemgetter(0)):
-        if low <= end and by != owner:
-            return False
-        end, owner = max(end, high), by
-    return True
+    return [(*in_bytes(t, row), by) for t, by in listed]
 
 
 def row_bytes(buffer: Buffer) -> int:

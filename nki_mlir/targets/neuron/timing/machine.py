@@ -38,11 +38,12 @@ from nki_mlir.targets.neuron.timing.streams import (
     WORK,
     Occasion,
     Stream,
-    reads_result,
+    boxes_of,
     streams_of,
 )
 from nki_mlir.targets.neuron.timing.streams import MEETING as MEETING_KIND
 from nki_mlir.targets.neuron.timing.transfers import DmaEngines, Hbm, TimedTransfer
+from nki_mlir.waist.overlap import boxes_overlap
 
 Change = tuple[float, int, int]                 # when, by how much, by which event
 
@@ -272,13 +273,15 @@ class TimedMachine:
         """The event whose result the instruction at a place waits for until ``start`` or longer, and until when: the
         nearest before it that wrote what it reads."""
         instructions, before = agent.stream.instructions, at
+        read = boxes_of(instructions[at], instructions[at].op.inputs)
         for result in reversed(agent.recent):
             before -= 1
             if before < 0:
                 break
-            if free < result[1] >= start and reads_result(instructions[at], instructions[before]):
+            other = instructions[before]
+            if free < result[1] >= start and boxes_overlap(read, boxes_of(other, other.op.outputs)):
                 nearer = instructions[before + 1:at]
-                return None if any([reads_result(instructions[at], other) for other in nearer]) else result
+                return None if any([boxes_overlap(read, boxes_of(i, i.op.outputs)) for i in nearer]) else result
         return None
 
     def come_back(self, agent: Agent, waits: Sequence[isa.Wait]) -> None:

@@ -6,6 +6,7 @@ result, and until the engine itself may read it; the ports that it holds. Instru
 tuple. What else a kind needs is beside it in ``details``.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from nki_mlir.dialects.access import HBM, PSUM, SBUF
@@ -27,6 +28,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.machine import ENGINES, Cost, Engine, Machine, Work
 from nki_mlir.targets.neuron.timing.ramp import share_of_rows
 from nki_mlir.targets.neuron.timing.transfers import TimedTransfer, Transfers
+from nki_mlir.waist.overlap import Box
 
 WORK, TRANSFER, MEETING, CONTROL, TABLE_LOAD = range(5)         # kinds
 PSUM_PORT, SBUF_PORT = 1, 2
@@ -46,21 +48,12 @@ WITH_DETAILS = (Move, RegisterAlu, CompareBranch, TensorLoad, RangeClear)      #
 Detail = TimedTransfer | Move | RegisterAlu | CompareBranch | TensorLoad | RangeClear | Occasion
 
 
-def reads_result(instruction: Instruction, before: Instruction) -> bool:
-    """Whether an instruction reads what another one has written, both being carried out by their engine."""
-    if instruction.queue is not None or before.queue is not None:
-        return False
-    op, other = instruction.op, before.op
-    for name in other.outputs:
-        written = other.__dict__[name]
-        for read_name in op.inputs:
-            read = op.__dict__[read_name]
-            if read is None or written is None or read.space != written.space or read.space == HBM:
-                continue
-            a, b = written._bounds or written.bounds, read._bounds or read.bounds
-            if a[2] < b[3] and b[2] < a[3] and a[0] < b[1] and b[0] < a[1]:
-                return True
-    return False
+def boxes_of(instruction: Instruction, fields: Sequence[str]) -> list[Box]:
+    """Boxes on chip around these operands of an instruction that its engine carries out."""
+    if instruction.queue is not None:
+        return []
+    operands = [tile for name in fields if (tile := instruction.op.__dict__[name]) is not None]
+    return [(tile.space, tile._bounds or tile.bounds) for tile in operands if tile.space != HBM]
 
 
 class Stream:

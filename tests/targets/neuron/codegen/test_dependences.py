@@ -8,7 +8,8 @@ import pytest
 
 from nki_mlir.dialects.access import HBM, SBUF, ZERO, Access, Linear, Tile
 from nki_mlir.scalar.dtypes import FLOAT32
-from nki_mlir.targets.neuron.codegen.dependences import Dependences, region_of
+from nki_mlir.targets.neuron.codegen.dependences import Dependences
+from nki_mlir.waist.overlap import region_of
 
 ROWS, COLUMNS = 96, 256
 
@@ -65,9 +66,9 @@ def test_order_is_that_of_all_conflicts(make, seed):
     rng, count = random.Random(seed), 120
     nodes = [([make(rng) for _ in range(rng.randint(0, 2))], [make(rng) for _ in range(rng.randint(0, 1))])
              for _ in range(count)]
-    size = max(region_of(t, t.handle).high for r, w in nodes for t in (*r, *w))
+    size = max(region_of(t.access, t.handle).high for r, w in nodes for t in (*r, *w))
     dependences = Dependences({nodes[0][0][0].handle if nodes[0][0] else make(rng).handle: size})
-    got = [dependences.add(k, k, *([region_of(t, t.handle) for t in side] for side in node))
+    got = [dependences.add(k, k, *([region_of(t.access, t.handle) for t in side] for side in node))
            for k, node in enumerate(nodes)]
     touched = [[[set(elements(t).tolist()) for t in side] for side in node] for node in nodes]
 
@@ -87,7 +88,7 @@ def test_tiles_side_by_side__are_not_compared():
     dependences = Dependences({"x": 128 * count * 64 * 4})
     for k in range(count):
         access = Access(FLOAT32, None, Linear(k * 64), ((count * 64, 128), (1, 64)))
-        region = region_of(Tile("x", HBM, (128, count * 64), FLOAT32, access), "x")
+        region = region_of(access, "x")
         near = dependences._near(region)
         compared += sum(len(entries) for bucket in near.buckets for strip, both in bucket.items()
                         if near.strips is None or strip in near.strips for entries in both)

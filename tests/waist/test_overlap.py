@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Overlap and cover of access patterns, boxes and operands against the sets of bytes they stand for."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nki_mlir.dialects.access import HBM, PSUM, SBUF, ZERO, Access, Linear, Tile, same_place
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32, INT8, UINT8
+from nki_mlir.waist.overlap import boxes_overlap, may_overlap, nest_of, owners_apart, region_of
+
+DIMS = st.lists(st.tuples(st.integers(-40, 40), st.integers(1, 4)), min_size=1, max_size=3)
+DTYPES = st.sampled_from([FLOAT32, BFLOAT16, UINT8])
+MEMBERS = st.tuples(st.integers(0, 3), st.integers(1, 3), st.integers(0, 120), DIMS, DTYPES)
+
+
+def access(first, count, free, dims, dtype):
+    return Access(dtype, Linear(first), Linear(free), ((1, count), *dims))
+
+
+def touched(first, count, free, dims, dtype):
+    flat = np.array([free])
+    for step, n in dims:
+        flat = (flat[:, None] + np.arange(n) * step).reshape(-1)
+    first_bytes = flat[:, None] * dtype.itemsize + np.arange(dtype.itemsize)
+    return {(p, int(b)) for p in range(first, first + count) for b in first_bytes.reshape(-1)}
+
+
+@given(MEMBERS, MEMBERS)
+def test_overlap__is_never_missed(a, b):
+    one, other = (region_of(access(*x), "sbuf") for x in (a, b))
+    shares = bool(touched(*a) & touched(*b))
+    assert one.overlaps(other) >= shares
+    assert one.overlaps(other) == other.overlaps(one)
+
+
+@given(st.integers(0, 300), st.integers(0, 300), st.integers(1, 6), st.integers(1, 6), st.integers(1, 8),
+       st.integers(1, 8), st.integers(8, 40))
+def test_overlap__is_exact_for_rows_of_one_pitch(start_a, start_b, rows_a, rows_b, width_a, width_b, pitch):
+    a, b = (0, 1, start_a, ((pitch, rows_a), (1, width_a)), FLOAT32), (0, 1, start_b, ((pitch, rows_b), (1, width_b)),
+                                                                      FLOAT32)
+    assert region_of(access(*a), "m").overlaps(region_of(access(*b), "m")) == bool(touched(*a) & touched(*b))
+
+
+@given(MEMBERS, MEMBERS)
+def test_cover__is_only_claimed_where_it_holds(a, b):
+    if region_of(access(*a), "sbuf").covers(region_of(access(*b), "sbuf")):
+        assert touched(*a) >= touched(*b)
+
+
+def test_cover__of_itself_and_of_a_part():
+    whole, part = (region_of(access(0, 4, free, dims, FLOAT32), "m") for free, dims in ((0, ((1, 64),)), (8, ((2, 16),))))
+    assert whole.covers(whole) and whole.covers(part) and not part.covers(whole)
+
+
+def test_nest__merges_what_is_contiguous():
+    assert nest_of(((16, 4), (4, 4), (1, 4)), 4)[:3] == ((), 256, 256)
+    assert nest_of(((64, 8), (1, 16)), 2)[:3] == (((128, 8),), 32, 128 * 7 + 32)
+    assert nest_of(((-1, 5),), 4).shift == -16
+
+
+def test_overlap__with_registers_is_exact_for_equal_terms_only():
+    def moving(free, factor):
+        pattern = Access(FLOAT32, Linear(), Linear(free, ((0, factor),)), ((1, 128), (1, 16)))
+        return region_of(pattern, "m", symbols=("i",), ranges=((0, 3),))
+
+    assert not moving(0, 16).overlaps(moving(16, 16))
+    assert moving(0, 16).overlaps(moving(8, 16))
+    assert moving(0, 16).overlaps(moving(16, 32))       # i = 1 and i = 0
+    assert not moving(0, 16).overlaps(moving(64, 32))   # 0 to 63 against 64 on
+
+
+def test_overlap__of_steps_that_differ_goes_by_what_divides_them():
+    """Of more blocks than are compared one by one."""
+    even, odd, wide = (region_of(Access(UINT8, None, Linear(start), dims), "m") for start, dims in (
+        (0, ((2, 900),)), (1, ((6, 300),)), (1, ((6, 300), (1, 2)))))
+    assert not even.overlaps(odd) and not odd.overlaps(even)
+    assert even.overlaps(wide) and wide.overlaps(even)
+
+
+def test_overlap__of_two_memories_is_none():
+    one, other = (region_of(access(0, 4, 0, ((1, 8),), FLOAT32), memory) for memory in ("a", "b"))
+    assert one.overlaps(one) and not one.overlaps(other) and not one.covers(other)
+
+
+# -- boxes and owners ---------------------------------------------------------------------------------------------------
+BOXES = st.tuples(st.sampled_from([SBUF, PSUM]), st.tuples(st.integers(0, 3), st.integers(4, 6), st.integers(0, 5),
+                                                           st.integers(6, 9)))
+
+
+@given(st.lists(BOXES, max_size=2), st.lists(BOXES, max_size=2), st.integers(0, 8), st.integers(0, 8))
+def test_boxes__overlap_where_they_share_a_byte(some, others, down, right):
+    others = [(space, (a + down, b + down, c + right, d + right)) for space, (a, b, c, d) in others]
+
+    def elements(boxes):
+        return {(space, *at) for space, (a, b, c, d) in boxes for at in product(range(a, b), range(c, d))}
+    assert boxes_overlap(some, others) == bool(elements(some) & elements(others))
+
+
+@pytest.mark.fuzz
+@given(st.lists(st.tuples(st.integers(0, 40), st.lists(st.tuples(st.sampled_from([-16, -8, 8, 16]), st.integers(1, 3)),
+                                                       max_size=2), st.integers(1, 8), st.integers(0, 1)), max_size=4))
+def test_owners__that_are_apart_share_no_byte(parts):
+    patterns = [(start, [*dims, (1, run)], owner) for start, dims, run, owner in parts]
+    owned = [{start + run for start in starts for run in range(dims[-1][1])} for starts, dims in (
+        ([start + sum(at) for at in product(*([step * k for k in range(n)] for step, n in dims[:-1]))], dims)
+        for start, dims, _ in patterns)]
+    if owners_apart(patterns):
+        assert not set().union(*(o for o, p in zip(owned, patterns) if p[2])) & set().union(
+            *(o for o, p in zip(owned, patterns) if not p[2]))
+
+
+def test_owners__of_columns_of_the_same_rows_are_apart():
+    def columns(start, owner):
+        return start, ((64, 10), (1, 16)), owner
+    assert owners_apart([columns(0, "a"), columns(16, "b"), columns(48, "c"), (640, ((64, 10), (1, 16)), "d")])
+    assert not owners_apart([columns(0, "a"), columns(8, "b")])
+    assert not owners_apart([columns(0, "a"), columns(128, "b")])
+
+
+# -- two operands ------------------------------------------------------------------------------------------------------
+HANDLE = object()
+
+
+def forms() -> Any:
+    """Forms over one symbol."""
+    return st.builds(Linear, st.integers(-8, 8), st.integers(-4, 4).map(lambda c: ((0, c),) if c else ()))
+
+
+def tiles(space: str) -> Any:
+    """Any pattern on one buffer of 4 partitions with 24 bytes; it may leave the buffer."""
+    symbols = forms()
+    dims = st.lists(st.tuples(st.integers(-3, 6), st.integers(1, 4)), min_size=1, max_size=2)
+
+    def make(dtype: Any, partition: Linear, free: Linear, lanes: tuple[int, int], free_dims: list) -> Tile:
+        if space == HBM:
+            return Tile(HANDLE, HBM, (24,), INT8, Access(dtype, None, free, tuple(free_dims)))
+        return Tile(HANDLE, space, (4, 24), INT8, Access(dtype, partition, free, (lanes, *free_dims)))
+    return st.builds(make, st.sampled_from([FLOAT32, BFLOAT16, INT8]), symbols, symbols,
+                     st.tuples(st.integers(0, 1), st.integers(1, 4)), dims)
+
+
+def bytes_of(t: Tile, symbol: int) -> set[tuple[int, int]]:
+    """(partition, byte) of every element, for one value of the symbol."""
+    access, size = t.access, t.dtype.itemsize
+    found = set()
+    for point in product(*(range(count) for _, count in access.dims)):
+        steps = [step * k for (step, _), k in zip(access.dims, point)]
+        if access.partition is None:
+            row, offset = 0, access.free.at((symbol,)) + sum(steps)
+        else:
+            row, offset = access.partition.at((symbol,)) + steps[0], access.free.at((symbol,)) + sum(steps[1:])
+        found |= {(row, offset * size + k) for k in range(size)}
+    return found
+
+
+@pytest.mark.fuzz
+@given(st.sampled_from([HBM, SBUF, PSUM]).flatmap(lambda s: st.tuples(tiles(s), tiles(s))), st.booleans())
+def test_may_overlap__finds_every_shared_byte(pair: tuple[Tile, Tile], ranges_known: bool) -> None:
+    a, b = pair
+    shares = any(bytes_of(a, s) & bytes_of(b, s) for s in range(-2, 3))
+    assert may_overlap(a, b, ((-2, 2),) if ranges_known else ()) or not shares
+    assert may_overlap(a, b, ((-2, 2),)) == may_overlap(b, a, ((-2, 2),))
+
+
+def on_chip(free: Linear, *dims: tuple[int, int], partition: Linear = ZERO, dtype: Any = FLOAT32) -> Tile:
+    return Tile(HANDLE, SBUF, (128, 64), FLOAT32, Access(dtype, partition, free, dims))
+
+
+ROW = (1, 128)
+APART = [
+    (on_chip(Linear(0), ROW, (1, 8)), on_chip(Linear(8), ROW, (1, 8))),                             # beside each other
+    (on_chip(Linear(0), ROW, (2, 8)), on_chip(Linear(1), ROW, (2, 8))),                             # interleaved
+    (on_chip(Linear(0), ROW, (4, 4), (2, 2)), on_chip(Linear(1), ROW, (4, 4), (2, 2))),
+    (on_chip(Linear(0), (1, 64), (1, 8)), on_chip(Linear(0), (1, 64), (1, 8), partition=Linear(64))),
+    (on_chip(Linear(0, ((0, 8),)), ROW, (1, 8)), on_chip(Linear(8, ((0, 8),)), ROW, (1, 8))),       # the symbol cancels
+    (on_chip(Linear(0), ROW, (1, 8)), on_chip(Linear(16), ROW, (1, 8), dtype=BFLOAT16)),            # from byte 32 on
+    (on_chip(Linear(0), ROW, (2, 8)), on_chip(Linear(2), ROW, (4, 8), dtype=BFLOAT16)),             # halves of a word
+    (on_chip(Linear(0), ROW, (2, 500)), on_chip(Linear(1), ROW, (4, 250))),                         # odd and even
+    (on_chip(Linear(0), ROW, (4, 5), (6, 4)), on_chip(Linear(1), ROW, (4, 5), (6, 4))),             # steps interleave
+]
+TOGETHER = [
+    (on_chip(Linear(0), ROW, (1, 8)), on_chip(Linear(7), ROW, (1, 8))),
+    (on_chip(Linear(0), ROW, (1, 8)), on_chip(Linear(0, ((0, 8),)), ROW, (1, 8))),                  # at symbol 0
+    (on_chip(Linear(0), ROW, (1, 8)), on_chip(Linear(14), ROW, (1, 8), dtype=BFLOAT16)),            # at byte 28
+]
+
+
+@pytest.mark.parametrize(("a", "b"), APART)
+def test_may_overlap__knows_what_is_apart(a: Tile, b: Tile) -> None:
+    assert not may_overlap(a, b) and not may_overlap(b, a)
+
+
+@pytest.mark.parametrize(("a", "b"), TOGETHER)
+def test_may_overlap__assumes_it_otherwise(a: Tile, b: Tile) -> None:
+    assert may_overlap(a, b, ((0, 3),)) and may_overlap(b, a)
+
+
+def test_ranges__keep_symbols_apart() -> None:
+    a, b = on_chip(Linear(0, ((0, 1),)), ROW, (1, 4)), on_chip(Linear(8), ROW, (1, 4))
+    assert may_overlap(a, b)
+    assert not may_overlap(a, b, ((0, 4),))
+    assert may_overlap(a, b, ((0, 5),))
+
+
+def test_other_buffers__do_not_overlap() -> None:
+    a = on_chip(Linear(0), ROW, (1, 8))
+    other = Tile(object(), a.space, a.base_shape, a.base_dtype, a.access)
+    assert not may_overlap(a, other) and not same_place(a, other)
+    assert same_place(a, on_chip(Linear(0), ROW, (1, 8))) and not same_place(a, on_chip(Linear(1), ROW, (1, 8)))
