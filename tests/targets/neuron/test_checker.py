@@ -136,6 +136,17 @@ def test_what_lies_in_no_buffer__is_an_error():
         "  fix: correct the address, or the .live lines")
 
 
+@pytest.mark.parametrize(("source", "low", "high"), [
+    ("x+512*r0[1,128][128,128]", 128, 16511), ("x+4*r0[1,-128][128,128]", 1 - 127 * 128, 128),
+    ("x+4*r0[1,288230376151711744][128,128]", 1, 127 * (1 << 58) + 128)])
+def test_a_register_takes_a_transfer_out_of_its_tensor__is_an_error(source, low, high):
+    assert found(TEXT.replace("sp 0000: ", "sp 0000: MOVE dst=r0 value=1\nsp 0001: ").replace(
+        "sp 0002: S[5]", "sp 0003: S[5]").replace("sp 0001: S[2]", "sp 0002: S[2]").replace(
+        "src=fp32@x[1,128][128,128]", f"src=fp32@{source}"))[0].startswith(
+        "k.py:5:1: error: sp 0001 DMA (k.py:5): Out-of-bound access for tensor `x` on dimension 0 (flat): "
+        f"index range [{low}, {high}] exceed dimension size of 16384")
+
+
 def test_a_buffer_begins_unwritten__where_another_one_was():
     text = (TEXT + LIVE).replace("dve 0000: S[0] (Tensor)>=1 COPY dst=fp32@0x200[1][128] src=fp32@0x2000000[1][128] "
                                  "channels=128", "dve 0000: S[0] (Tensor)>=1 EVENT_SEMAPHORE")

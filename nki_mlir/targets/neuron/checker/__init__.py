@@ -89,6 +89,7 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
                 report.witness, report.witnessed = witness_of(trace, in_source_order(conflict)), found[-1]
         else:
             report.not_analysed.append("addresses that data decide may meet: " + words.unordered(conflict).headline)
+    found += [words.rule(outside.error, outside.event) for outside in memory.outside]
     found += [words.unwritten(read) for read in memory.unwritten]
     for stray in memory.strays:
         buffers = LiveBuffers(programs[stray.event.core])

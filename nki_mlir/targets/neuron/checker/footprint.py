@@ -78,12 +78,12 @@ class ByteFootprint:
     """What a tile touches: partitions ``first`` to ``last`` of a memory, bytes ``low`` to ``high`` of a row.
 
     Where data decide the start, ``symbolic`` names the numbers and ``low`` to ``high`` are all bytes that any of their
-    values reaches. Instances of equal content are one object.
+    values reaches in a row of ``row`` bytes. Instances of equal content are one object.
     """
 
     __slots__ = ("dims", "exact", "first", "high", "initialised", "last", "low", "memory", "size", "start", "symbolic")
 
-    def __init__(self, memory: Memory, access: Access, values: tuple[Number, ...]) -> None:
+    def __init__(self, memory: Memory, access: Access, values: tuple[Number, ...], row: int | None = None) -> None:
         size = access.dtype.itemsize
         self.memory, self.size = memory, size
         self.dims: Dims = tuple([(step * size, count) for step, count in access.free_dims])
@@ -112,6 +112,8 @@ class ByteFootprint:
         self.symbolic = tuple(moving) if moving else None
         self.start = start * size + runs.below          # the lowest byte, for the least value of each number
         self.low, self.high = self.start, self.start + runs.extent + spread * size
+        if row is not None:
+            self.low, self.high = max(self.low, 0), min(self.high, row)
         self.exact = runs.unbroken and self.symbolic is None
         self.initialised = -1          # how many buffers had begun around it when all of it was written
 

@@ -2,7 +2,7 @@
 """The buffers that a program says are live, and whether what an instruction touches lies in one of them."""
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
@@ -64,7 +64,24 @@ class LiveBuffers:
                 self.near[buffers.space, part].append(buffers)
         self.containing: dict[ByteFootprint, list[BuffersOfAddress]] = {}
         self.sharing: dict[BuffersOfAddress, list[BuffersOfAddress]] = {}
-        self.begun: set[int] = set()
+        self.begun: dict[DeviceLiveRange, int] = {}     # how often
+        self.last: dict[Engine, int] = {}               # number of the instruction that each engine executed last
+        self.jumps: dict[Engine, Counter[tuple[int, int]]] = defaultdict(Counter)   # backwards, by their two numbers
+
+    def follow(self, event: Event) -> None:
+        """Notes the next event of the trace, and where it jumps backwards."""
+        last = self.last.get(event.engine, -1)
+        if event.pc <= last:
+            self.jumps[event.engine][last, event.pc] += 1
+        self.last[event.engine] = event.pc
+
+    def entered(self, live: DeviceLiveRange, engine: Engine) -> int:
+        """How often an engine has come to a range from behind it: once for each iteration of the loops around it."""
+        jumps = self.jumps.get(engine)
+        if not jumps:
+            return 1
+        return 1 + sum(count for (start, target), count in jumps.items() for stream, _, last in live.spans
+                       if stream is engine and target <= last < start)
 
     def at(self, event: Event, space: str) -> Iterator[DeviceLiveRange]:
         """Those that are live at an instruction."""
@@ -90,10 +107,12 @@ class LiveBuffers:
         return found[0].begun if found else 0
 
     def begins(self, buffers: BuffersOfAddress, live: DeviceLiveRange, event: Event) -> bool:
-        """Whether an event is the first in a buffer that shares no byte with another one that is live there."""
-        if id(live) in self.begun:
+        """Whether an event is the first in a buffer, of this iteration where a loop is around it, that shares no byte
+        with another one that is live there."""
+        entered = self.entered(live, event.engine)
+        if self.begun.get(live, 0) >= entered:
             return False
-        self.begun.add(id(live))
+        self.begun[live] = entered
         sharing = self.sharing.get(buffers)
         if sharing is None:
             near = dict.fromkeys(other for part in buffers.parts for other in self.near[buffers.space, part])

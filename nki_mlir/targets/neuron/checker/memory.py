@@ -13,6 +13,8 @@ from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import DeviceLiveRange, Program, Variable
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp
 from nki_mlir.dialects.op import FRESH, Op
+from nki_mlir.dialects.verification import in_buffer
+from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.targets.neuron.checker.conflicts import Conflict, Conflicts
 from nki_mlir.targets.neuron.checker.footprint import ByteFootprint, Memory, runs_of
 from nki_mlir.targets.neuron.checker.live_ranges import LiveBuffers
@@ -44,6 +46,13 @@ class Stray(NamedTuple):
     footprint: ByteFootprint
 
 
+class OutsideBuffer(NamedTuple):
+    """An access that leaves its buffer."""
+
+    event: Event
+    error: OutOfBounds
+
+
 class Operands:
     """The footprints of operations; those of one place are one object."""
 
@@ -55,24 +64,32 @@ class Operands:
                 self.variables[core, v] = (v.kind, v.index) if shared else (v.kind, core, v.name)
         self.footprints: dict[tuple[object, ...], ByteFootprint] = {}
         self.of_op: dict[tuple[int, Op], list[OperandTouch]] = {}
+        self.outside: dict[int, OutsideBuffer] = {}         # by the address of the instruction
 
     def memory(self, core: int, tile: Tile) -> Memory:
         return self.variables[core, tile.handle] if tile.space == HBM else (tile.space, core)
 
     def footprint(self, core: int, tile: Tile, event: Event) -> ByteFootprint:
+        """What a tile touches; raises ``OutOfBounds`` where the numbers of registers take it out of its buffer."""
         memory, access, values = self.memory(core, tile), tile.access, event.values
         free, partition = access.free, access.partition
-        if values and (free.symbols or (partition is not None and partition.symbols)):
-            if not all(isinstance(v, int) for v in values):
-                return ByteFootprint(memory, access, values)
+        name = tile.handle.name if tile.space == HBM else tile.space
+        moves = values and (free.symbols or (partition is not None and partition.symbols))
+        if moves and not all(isinstance(v, int) for v in values):
+            # Data decide the start: the tile lies in its buffer for one start at least.
+            in_buffer(tile, lambda form: (0, 0) if form is partition else (-access.reach()[0],) * 2, name)
+            return ByteFootprint(memory, access, values, tile.row * access.dtype.itemsize)
+        if moves:
             start, lane = free.at(values), None if partition is None else partition.at(values)    # type: ignore[arg-type]
         else:
             start, lane = free.const, None if partition is None else partition.const
         key = memory, access.dtype, lane, start, access.dims
-        found = self.footprints.get(key)
-        if found is None:
-            found = self.footprints[key] = ByteFootprint(memory, access, values)
-        return found
+        footprint = self.footprints.get(key)
+        if footprint is None:
+            if moves:
+                in_buffer(tile, lambda form: (form.at(values),) * 2, name)       # type: ignore[arg-type]
+            footprint = self.footprints[key] = ByteFootprint(memory, access, values)
+        return footprint
 
     def touches(self, event: Event) -> list[OperandTouch]:
         """What an event touches."""
@@ -80,7 +97,7 @@ class Operands:
         if isinstance(op, isa.Control):
             if not isinstance(op, isa.TensorLoad):
                 return []
-            return [OperandTouch(self.footprint(core, op.src, event), True, False, True)]
+            return self.touch(event, op.src, True, False, True)
         if isinstance(op, CoreBarrierOp):       # orders others' accesses, and has none itself
             return []
         known = self.of_op.get((core, op))
@@ -94,10 +111,18 @@ class Operands:
             read, written = name in reads, name in writes
             # Of a table data choose the elements that count; with zeros a mask has left out others.
             whole = read and name != table and not (table and written) and FRESH not in op.extra
-            touches.append(OperandTouch(self.footprint(core, tile, event), read, written, whole))
+            touches += self.touch(event, tile, read, written, whole)
         if not event.values:
             self.of_op[core, op] = touches
         return touches
+
+    def touch(self, event: Event, tile: Tile, read: bool, written: bool, whole: bool) -> list[OperandTouch]:
+        """What an event does to a tile; nothing where the tile leaves its buffer, which is an error."""
+        try:
+            return [OperandTouch(self.footprint(event.core, tile, event), read, written, whole)]
+        except OutOfBounds as error:
+            self.outside.setdefault(id(event.instruction), OutsideBuffer(event, error))
+            return []
 
 
 class WrittenBytes:
@@ -170,6 +195,7 @@ class MemoryCheck:
         events = [event for step in trace.steps for event in (
             [step] if isinstance(step, Event) else [e for e in step.events if e.queue_lane < 0])]
         touches = [(event, operands.touches(event)) for event in events]
+        self.outside = list(operands.outside.values())[:limit]
         self.measure(touches)
         self.order(touches)
         self.initialise(touches, [LiveBuffers(program) for program in trace.programs])
@@ -211,6 +237,7 @@ class MemoryCheck:
         for event, operands in touches:
             live = buffers[event.core]
             if live.known:
+                live.follow(event)
                 for footprint, _, _, _ in operands:
                     if footprint.memory[0] in (SBUF, PSUM):
                         self.look_at_buffer(event, footprint, live, written[footprint.memory])

@@ -193,6 +193,7 @@ class _Emitter:
             self.control(engine, isa.RegisterAlu("add", register, register, loop.span.step))
             self.control(engine, isa.CompareBranch("le", register, loop.span[-1], isa.Label(heads[engine])))
             self.registers[engine].release(loop.variable)
+        self.live_throughout(heads, loop.body)
         self.leave(tables)
 
     def while_loop(self, loop: While) -> None:
@@ -210,7 +211,16 @@ class _Emitter:
             self.control(engine, isa.CompareBranch("eq", 0, 0, isa.Label(heads[engine])))
             self.registers[engine].forget()
             self.aim(engine, ends[engine])
+        self.live_throughout(heads, loop.test, loop.body)
         self.leave(tables)
+
+    def live_throughout(self, heads: dict[Engine, int], *repeated: Block) -> None:
+        """What lives around a loop that ends here, and is used in it, is live in all of the loop."""
+        inner = {buffer for body in repeated for block in blocks(body) for buffer in block.buffers}
+        for buffer, spans in self.live.items():
+            for engine, (first, last) in spans.items() if buffer not in inner else ():
+                if last >= heads[engine]:
+                    spans[engine] = min(first, heads[engine]), len(self.stream(engine)) - 1
 
     def unless(self, engine: Engine, condition: Value) -> int:
         """A branch that is taken where the condition does not hold; it is aimed later."""
