@@ -31,6 +31,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from nki_mlir import input_limits
 from nki_mlir.bindings import ir
 from nki_mlir.cli.command import raised_at
 from nki_mlir.cli.runnable import runnable
@@ -52,6 +53,7 @@ BATCH = 1000                        # inputs of one child, which imports and mem
 WARM = 100                          # inputs that are drawn for what they leave in memory
 FIRST = 20                          # of which those that run do so here, too, for what they import
 SECONDS, BYTES = 60, 8 << 30        # of the processor for one input; of a child's addresses
+ENDLESS = 20                        # seconds after which a kernel's loop counts as one without an end
 
 
 @dataclass
@@ -108,7 +110,15 @@ def of_passes(text: str, folder: Path) -> str:
 
 def of_kernel(drawn: tuple[str, Program], folder: Path) -> str:
     generation, program = drawn
-    results((beta_kernel if generation == "beta" else current_kernel)(program), program, "interpreter")
+    kernel = (beta_kernel if generation == "beta" else current_kernel)(program)
+    os.environ[input_limits.SECONDS.variable] = str(ENDLESS)
+    try:
+        with input_limits.limited_time():
+            results(kernel, program, "interpreter")
+    except input_limits.InputTime:
+        if "while_loop" not in program.text:        # damage lets conditions of loops hold for ever, of nothing else
+            raise AssertionError(f"more than {ENDLESS} s without a loop that has no end") from None
+        raise
     return "executed"
 
 
