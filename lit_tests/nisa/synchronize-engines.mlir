@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// RUN: nki-opt --synchronize-engines %s | FileCheck %s
+// RUN: nki-opt --synchronize-engines=overlap=0 %s | FileCheck %s
+// RUN: nki-opt --synchronize-engines %s | nki-translate --mlir-to-asm - | FileCheck --check-prefix=OVERLAP %s
 
 !x = memref<512x64xf32, "hbm">
 !tile = memref<128x64xf32, "sbuf">
@@ -64,6 +65,30 @@
 // CHECK-NEXT:     "isa.end"()
 // CHECK-NEXT:   }) {engine = "sp"}
 // CHECK-NEXT: }) {isa.live = ["tile sbuf 0x40 128*256 sp:1-2 act:2-2"], kernel = "loop", notes = [], psum_bytes = 0 : i64, sbuf_bytes = 320 : i64, target = "trn2"}
+
+// Iterations overlap: each engine counts down at the end of one what it waits for, which begins one iteration ahead. The
+// load waits for the store of the iteration before, which reads the tile.
+// OVERLAP:      .stream act
+// OVERLAP:      act 0001: EVENT_SEMAPHORE S[2] (qSyncIO0)+=16@complete
+// OVERLAP-NEXT: act 0002: MOVE dst=r0 value=0
+// OVERLAP-NEXT: act 0003: S[2] (qSyncIO0)>=32 ACTIVATE fn=exp {{.*}} S[4] (ScalarForSync)++@complete
+// OVERLAP-NEXT: act 0004: EVENT_SEMAPHORE S[2] (qSyncIO0)-=16@complete
+// OVERLAP-NEXT: act 0005: ALU op=add dst=r0 lhs=r0 rhs=1
+// OVERLAP-NEXT: act 0006: COMPARE_BRANCH op=le lhs=r0 rhs=3 target=0003
+// OVERLAP-NEXT: act 0007: S[2] (qSyncIO0)>=16 EVENT_SEMAPHORE
+// OVERLAP-NEXT: act 0008: S[5] (Barrier)>=1 EVENT_SEMAPHORE
+// OVERLAP:      .stream sp
+// OVERLAP-NEXT: sp 0000: EVENT_SEMAPHORE S[3] (qSyncIO1)+=16@complete
+// OVERLAP-NEXT: sp 0001: EVENT_SEMAPHORE S[4] (ScalarForSync)++@complete
+// OVERLAP-NEXT: sp 0002: MOVE dst=r0 value=0
+// OVERLAP-NEXT: sp 0003: S[3] (qSyncIO1)>=16 DMA queue=0 {{.*}} S[2] (qSyncIO0)+=16@complete
+// OVERLAP-NEXT: sp 0004: S[4] (ScalarForSync)>=2 DMA queue=1 {{.*}} S[3] (qSyncIO1)+=16@complete
+// OVERLAP-NEXT: sp 0005: EVENT_SEMAPHORE S[3] (qSyncIO1)-=16@complete
+// OVERLAP-NEXT: sp 0006: EVENT_SEMAPHORE S[4] (ScalarForSync)--@complete
+// OVERLAP-NEXT: sp 0007: ALU op=add dst=r0 lhs=r0 rhs=1
+// OVERLAP-NEXT: sp 0008: COMPARE_BRANCH op=le lhs=r0 rhs=3 target=0003
+// OVERLAP-NEXT: sp 0009: S[3] (qSyncIO1)>=16 EVENT_SEMAPHORE
+// OVERLAP-NEXT: sp 0010: EVENT_SEMAPHORE S[5] (Barrier)++@complete
 func.func @loop(%x: !x {nki.name = "x"}) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index

@@ -70,7 +70,7 @@ class Observation:
 
 WRITTEN_OUT = 400_000           # instructions: published profiles show static loops written out
 FOR_VALUES = 1_000              # instructions: to run one takes a fraction of the time that it takes to make one
-OPTIMIZATIONS = "fuse", "reorder", "engines", "issuers", "loads", "evict"
+OPTIMIZATIONS = "fuse", "reorder", "engines", "issuers", "loads", "evict", "overlap"
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ class Emission:
     issuers: bool = True        # transfers for which it names none are triggered by any engine that can
     loads: bool = True          # data that stays unchanged is loaded once where memory allows
     evict: bool = True          # results leave PSUM where products would wait for its banks
+    overlap: bool = True        # iterations of loops of the device do not wait for the end of the one before
     spill: bool = True          # tiles that do not fit leave SBUF and PSUM; else they are an error
     vendor: bool = False        # engines are chosen as the vendor's compiler evidently does
     level: int = 1
@@ -152,7 +153,7 @@ def emit_code(code: Code, options: Emission) -> Program:
             return program
         return observed(code, candidate, None, choice(), options.observation)
     candidate, arrangement, program = fastest(code, choice(), options.unroll_limit, options.level, options.loads,
-                                              options.spill, options.evict)
+                                              options.spill, options.evict, options.overlap)
     if options.observation.observer is None:
         return program
     return observed(code, candidate, arrangement, choice(), options.observation)
@@ -169,7 +170,8 @@ def observed(code: Code, candidate: Candidate, arrangement: Arrangement | None, 
     if arrangement is not None:
         step("schedule-instructions", code, lambda: schedules.arrange(arrangement._replace(addresses=None)))
     step("allocate-on-chip", code, lambda: take_addresses(schedules, chosen))
-    return step("synchronize-engines", code, lambda: synchronized(code, schedules.dependences(chosen)))
+    return step("synchronize-engines", code,
+                lambda: synchronized(code, schedules.dependences(chosen), candidate.overlap))
 
 
 # -- several modules of one kernel -------------------------------------------------------------------------------------

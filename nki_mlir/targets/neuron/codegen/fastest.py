@@ -9,6 +9,10 @@ Code of more than ``STRAIGHT`` instructions stays a loop of the device, with bod
 what is compiled then does not grow with how often loops run. Program order, which would be written out, is timed there
 on a window of the code: with loops of few iterations, and of twice as many, of which the difference is how long it
 takes in its steady state. Where it is faster after all, it is emitted.
+
+The first candidate of all but short code has short bodies: where these are close to the bound, nothing else is tried,
+and few instructions are compiled. Of each candidate with loops the best order is timed with engines that meet
+behind each iteration, and with iterations that overlap: overlap takes more signals.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +25,7 @@ from nki_mlir.dialects.isa.program import Program
 from nki_mlir.dialects.op import Op
 from nki_mlir.targets.neuron.codegen.allocate_on_chip import MemoryFull, allocate, check_banks
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
+from nki_mlir.targets.neuron.codegen.iteration_waits import straight_loops
 from nki_mlir.targets.neuron.codegen.list_scheduler import Order
 from nki_mlir.targets.neuron.codegen.move_psum_results import held_at_peak, move_psum_results
 from nki_mlir.targets.neuron.codegen.records import Block, Branch, Code, Loop, While, copied, nodes_in
@@ -46,6 +51,7 @@ GOOD = 1.03                     # an order may be worse than the best by so much
 NEARLY = 1.01                   # what an order says of its time is off by so much
 HOPELESS = 1.1                  # where TWO orders, or a candidate, are worse than a program by so much, others are left
 NEAR = {1: 1.02, 3: 1.0}        # times the bound of the busiest engine: nothing better is looked for, by level
+CLOSE = 1.01                    # the same of short bodies, which longer ones are often faster than
 TIMED = {1: 4, 3: 6}            # orders that are timed beside program order, by level
 STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of code that is written out, by level
 SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit
@@ -53,6 +59,7 @@ ROOM = 20                       # percent of SBUF besides that an order may fill
 FREE_BANKS = 50                 # percent of PSUM that results may fill where products wait for its banks
 WAITS = 1.1                     # times the bound: what takes longer may wait for banks, or be faster in other loops
 BODIES = BODY, 4 * BODY         # instructions of loops' bodies that are candidates
+SHORT = 64                      # instructions of bodies whose iterations overlap
 WINDOW = 1_500                  # instructions on which program order is timed
 EXECUTED = 1_000_000            # instructions of a program that is timed to its end
 FULL = "on-chip memory is nearly full: instructions stay in program order"
@@ -61,13 +68,15 @@ FULL = "on-chip memory is nearly full: instructions stay in program order"
 class Candidate(NamedTuple):
     """How loops are written out: the largest stay above ``limit`` instructions, with bodies of about ``body``.
     ``loads``: repeated loads are dropped. ``memory``: percent of SBUF that tiles may fill before others leave it; 0:
-    none leaves it. ``results``: percent of PSUM that results may fill before others leave it."""
+    none leaves it. ``results``: percent of PSUM that results may fill before others leave it. ``overlap``: iterations
+    of loops overlap where they can."""
 
     limit: int
     body: int
     loads: bool = False
     memory: int = 0
     results: int = 100
+    overlap: bool = False
 
 
 def run_step(_name: str, _code: Code, run: Callable[[], Any]) -> Any:
@@ -98,10 +107,10 @@ class Prepared:
     def in_program_order(self) -> Program:
         return self.program(self.schedules.as_written())
 
-    def program(self, arrangement: Arrangement) -> Program:
+    def program(self, arrangement: Arrangement, overlap: bool = False) -> Program:
         """Raises ``MemoryFull`` where the order finds no addresses."""
         take_addresses(self.schedules, arrangement)
-        return synchronized(self.code, self.schedules.dependences(arrangement))
+        return synchronized(self.code, self.schedules.dependences(arrangement), overlap)
 
     def programs(self, level: int, known: Callable[[], float]) -> Iterator[tuple[Arrangement, Program]]:
         """Those of the best orders by what these say of their time, and of program order. ``known``: how long the
@@ -166,12 +175,14 @@ class Fastest(NamedTuple):
 
 
 class TimedCandidates:
-    """The programs that were timed, with how long each takes. ``evicts``: results may leave PSUM though all fit."""
+    """The programs that were timed, with how long each takes. ``evicts``: results may leave PSUM though all fit;
+    ``overlap``: iterations of loops may."""
 
-    def __init__(self, code: Code, choice: EngineChoice, level: int, evicts: bool) -> None:
-        self.code, self.choice, self.level, self.evicts = code, choice, level, evicts
+    def __init__(self, code: Code, choice: EngineChoice, level: int, evicts: bool, overlap: bool) -> None:
+        self.code, self.choice, self.level, self.evicts, self.overlap = code, choice, level, evicts, overlap
         self.timed: list[tuple[float, Fastest]] = []
         self.expanded: dict[tuple[int, int], Code] = {}
+        self.close = False                              # to the bound, so that program order is not faster
         self.crowded: dict[Candidate, float] = {}       # those whose products may wait for banks, with their bound
 
     def known(self) -> float:
@@ -193,10 +204,21 @@ class TimedCandidates:
         prepared = self.prepared(candidate)
         if self.evicts and candidate.results == 100 and held_at_peak(prepared.code, FREE_BANKS):
             self.crowded[candidate] = prepared.schedules.bound()
+        best: tuple[float, Arrangement] | None = None
         for arrangement, program in prepared.programs(self.level, self.known):
-            end = end_of(program)
-            self.timed.append((end if end < inf else arrangement.ns, Fastest(candidate, arrangement, program)))
+            ns = self.note(candidate, arrangement, program)
+            if best is None or ns < best[0]:
+                best = ns, arrangement
+        if self.overlap and best is not None and straight_loops(prepared.code):
+            self.note(candidate._replace(overlap=True), best[1], prepared.program(best[1], overlap=True))
         return prepared
+
+    def note(self, candidate: Candidate, arrangement: Arrangement, program: Program) -> float:
+        """Time a program; how long it takes."""
+        end = end_of(program)
+        ns = end if end < inf else arrangement.ns
+        self.timed.append((ns, Fastest(candidate, arrangement, program)))
+        return ns
 
     def with_free_banks(self) -> list[Candidate]:
         """The next good candidate, with fewer results in PSUM, where that may be what its engines wait for."""
@@ -210,16 +232,16 @@ class TimedCandidates:
 
 
 def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, loads: bool = True,
-            spill: bool = True, evict: bool = True) -> Fastest:
+            spill: bool = True, evict: bool = True, overlap: bool = True) -> Fastest:
     """The fastest program, with its candidate and its arrangement. ``limit``: instructions up to which loops are
     written out, None: what is faster; ``loads``: repeated loads may be dropped; ``spill``: tiles that do not fit may
-    leave on-chip memory; ``evict``: results may leave PSUM though all fit.
+    leave on-chip memory; ``evict``: results may leave PSUM though all fit; ``overlap``: iterations of loops may.
 
     Raises the error of program order where none has a program.
     """
-    search = TimedCandidates(whole, choice, level, evict)
+    search = TimedCandidates(whole, choice, level, evict, overlap)
     failed: NkiMlirError | None = None
-    several = candidates(whole, limit, level)
+    several = candidates(whole, limit, level, overlap)
     waiting = [candidate._replace(loads=loads) for candidate in reversed(several)]
     full: list[Candidate] = []
     while waiting or (full and not search.timed):
@@ -229,8 +251,10 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
         try:
             prepared = search.time(candidate)
             bound, ns = prepared.schedules.bound(), search.known()
-            if ns <= bound * (WAITS if level == 1 else NEAR[level]):
+            near = WAITS if level == 1 else NEAR[level]
+            if ns <= bound * (near if candidate.body >= BODY else min(CLOSE, NEAR[level])):
                 waiting.clear()                     # other loops have no fewer instructions
+            search.close = search.close or ns <= bound * CLOSE
             # With its own loads it may be faster: it needs less memory.
             if prepared.dropped and ns > max(bound * NEAR[level], prepared.schedules.bound(loads=prepared.dropped)):
                 waiting.append(candidate._replace(loads=False))
@@ -244,10 +268,12 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
             waiting = search.with_free_banks()
     if not search.timed:
         assert failed is not None
-        in_program_order_where_it_fits(whole, several[0], choice, spill)        # the error that it has
+        written = next(candidate for candidate in several if candidate.body >= BODY)
+        in_program_order_where_it_fits(whole, written, choice, spill)           # the error that it has
         raise failed
     ns, best = search.best()
-    if limit is None and written_out(whole.body) > STRAIGHT[level] and in_program_order(whole, choice) < ns:
+    if limit is None and not search.close and written_out(whole.body) > STRAIGHT[level] and (
+            in_program_order(whole, choice) < ns):
         straight = Candidate(UNROLL_LIMIT, BODY)
         prepared = Prepared(expanded(whole, straight), straight, choice)
         program = prepared.in_program_order()
@@ -277,14 +303,15 @@ def in_program_order_where_it_fits(whole: Code, candidate: Candidate, choice: En
     raise failed
 
 
-def candidates(whole: Code, limit: int | None, level: int) -> list[Candidate]:
-    """Ways to write out loops that give different code."""
+def candidates(whole: Code, limit: int | None, level: int, overlap: bool = True) -> list[Candidate]:
+    """Ways to write out loops that give different code, the one that takes the shortest to compile first."""
     straight = Candidate(STRAIGHT[level], BODY)
     if limit is not None:
         return [straight._replace(limit=limit)]
     size = written_out(whole.body)
     loops = [Candidate(body, body) for body in BODIES if size > 2 * body and loops_to_keep(whole.body, body)[0]]
-    return [straight, *loops[:1]] if size <= STRAIGHT[level] else loops or [straight]
+    short = [Candidate(SHORT, SHORT)] if overlap and size > FEW and loops_to_keep(whole.body, SHORT)[0] else []
+    return [*short, straight, *loops[:1]] if size <= STRAIGHT[level] else [*short, *loops] if loops else [straight]
 
 
 def take_addresses(schedules: Schedules, arrangement: Arrangement) -> None:

@@ -1,11 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The scalar registers of one engine while its stream is written: loop variables, and values computed from them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.isa.instruction import REGISTERS, Control, Register, RegisterAlu
-from nki_mlir.targets.neuron.codegen.records import Computed, LoopVariable, Value
+from nki_mlir.targets.neuron.codegen.records import (
+    Branch,
+    Computed,
+    InstructionStep,
+    Load,
+    LoopVariable,
+    Value,
+    While,
+    sub_blocks,
+    variables_of,
+)
+from nki_mlir.targets.neuron.codegen.segment_waits import SegmentWaits
 
 
 class TooManyRegisters(NkiMlirError):
@@ -56,3 +67,19 @@ class RegisterFile:
             if not any(value is live for live in keep):
                 return self.computed.pop(value)
         raise TooManyRegisters(limit=REGISTERS)
+
+
+def numbers_used(part: object) -> Iterator[LoopVariable]:
+    """The variables that steps, or a node with all inside it, make use of."""
+    match part:
+        case SegmentWaits():
+            yield from (v for p in part.planned for symbol in p.step.op.symbols for v in variables_of(symbol))
+        case InstructionStep():
+            yield from (v for symbol in part.op.symbols for v in variables_of(symbol))
+        case Load():
+            yield part.variable
+        case Branch() | While():
+            yield from variables_of(part.condition)
+    for block in sub_blocks(part):
+        for node in block.nodes:
+            yield from numbers_used(node)

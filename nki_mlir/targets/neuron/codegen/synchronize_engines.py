@@ -6,8 +6,9 @@ before:  nisa.dma_copy %a, %x; nisa.activation %b, %a       after:  sp:  DMA ...
 
 Code without branches is a segment. In a segment each engine and each DMA queue has a semaphore that only counts up: an
 instruction waits for a value, a finished transfer adds 16, and of the others those that something waits for add 1.
-Between segments, so at the ends of register loops' bodies and of branches, all engines meet: each waits for the queues
-it fills, all semaphores are cleared, and values start from 0 again. docs/isa.md has the rules.
+Between segments, so behind register loops and branches, all engines meet: each waits for the queues it fills, all
+semaphores are cleared, and values start from 0 again. Iterations of a register loop whose body is one segment overlap
+(``iteration_waits.py``); else the engines meet behind each. docs/isa.md has the rules.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,13 +18,21 @@ from nki_mlir.diagnostics import Location, NkiMlirError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Access, Linear, Tile
 from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.module import write_program
-from nki_mlir.dialects.isa.program import DeviceLiveRange, Program, Queue, Semaphore, Variable, hbm_tile, on_chip_tile
+from nki_mlir.dialects.isa.program import DeviceLiveRange, Program, Queue, Semaphore, hbm_tile, on_chip_tile
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.op import FRESH, changed
 from nki_mlir.machine import ENGINES, Engine
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import Pass
 from nki_mlir.progress import phase
+from nki_mlir.targets.neuron.codegen.carried_dependences import carried_dependences
+from nki_mlir.targets.neuron.codegen.hbm_variables import plain, variables_of
+from nki_mlir.targets.neuron.codegen.iteration_waits import (
+    IterationEvent,
+    IterationWaits,
+    SignalledIteration,
+    straight_loops,
+)
 from nki_mlir.targets.neuron.codegen.mlir_records import read_code
 from nki_mlir.targets.neuron.codegen.records import (
     Block,
@@ -39,12 +48,11 @@ from nki_mlir.targets.neuron.codegen.records import (
     While,
     blocks,
     steps_in,
-    sub_blocks,
 )
 from nki_mlir.targets.neuron.codegen.records import variables_of as variables_in
-from nki_mlir.targets.neuron.codegen.registers import RegisterFile
+from nki_mlir.targets.neuron.codegen.registers import RegisterFile, numbers_used
 from nki_mlir.targets.neuron.codegen.schedule_instructions import OrderedRun
-from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES, Planned, SegmentWaits
+from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES, Planned, SegmentWaits, dependences_of
 from nki_mlir.targets.neuron.codegen.unroll_loops import with_grid
 
 OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
@@ -52,9 +60,11 @@ WAITS = 1                       # that one instruction carries; more stand befor
 
 
 class SynchronizeEngines(Pass, name="synchronize-engines", reads=Level.NISA, writes=Level.ISA):
+    overlap: bool = True        # iterations of register loops overlap; else the engines meet behind each
+
     def run(self, module: Module) -> None:
         with module.context, ir.Location.unknown():
-            program = synchronized(with_grid(read_code(the_kernel(module))))
+            program = synchronized(with_grid(read_code(the_kernel(module))), overlap=self.overlap)
             write_program(module, program)
 
 
@@ -70,14 +80,15 @@ class TooManySemaphores(NkiMlirError):
     fix = "use fewer engines for DMA"
 
 
-def synchronized(code: Code, ordered: Sequence[OrderedRun] = ()) -> Program:
-    """The program of a kernel whose buffers have addresses; ``ordered``: runs whose dependences are known."""
+def synchronized(code: Code, ordered: Sequence[OrderedRun] = (), overlap: bool = False) -> Program:
+    """The program of a kernel whose buffers have addresses; ``ordered``: runs whose dependences are known; ``overlap``:
+    iterations of register loops may, where that is possible."""
     with phase("streams"):
-        return _Emitter(code, ordered).program
+        return _Emitter(code, ordered, overlap).program
 
 
 class _Emitter:
-    def __init__(self, code: Code, ordered: Sequence[OrderedRun] = ()) -> None:
+    def __init__(self, code: Code, ordered: Sequence[OrderedRun] = (), overlap: bool = False) -> None:
         self.code, self.machine = code, code.machine
         self.ordered = {run.steps[0]: run.before for run in ordered}        # by the first step
         steps = list(steps_in(code.body))
@@ -88,10 +99,18 @@ class _Emitter:
                                notes=list(code.notes))
         self.engines = [e for e in ENGINES if any(s.op.runs_on is e for s in steps)]
         self.groups = sorted({group_of(s) for s in steps if s.op.queued}, key=lambda g: (g[0].value, g[1]))
-        self.parts = {block: list(self.segments(block)) for block in blocks(code.body)}
+        loops = straight_loops(code) if overlap else ()
+        self.iterations = {loop.body: waits for loop in loops if (waits := self.overlapping(loop)) is not None}
+        self.parts = {block: list(self.segments(block)) for block in blocks(code.body) if block not in self.iterations}
         self.program.semaphores = [Semaphore(isa.ENGINE_NAMES[e]) for e in self.engines]
         self.queue_of: dict[int, int] = {}              # by lane: the queue's number
         self.name_queues()
+        self.signalled = {block: SignalledIteration(waits) for block, waits in self.iterations.items()}
+        self.pairs: dict[tuple[int, int], int] = {}     # the semaphore by which an engine signals to another one
+        for lane, engine in sorted({pair for signalled in self.signalled.values() for pair in signalled.events}):
+            self.pairs[lane, engine] = len(self.program.semaphores)
+            names = [isa.ENGINE_NAMES[self.engines[k]] for k in (lane, engine)]
+            self.program.semaphores.append(Semaphore("For".join(names)))
         self.data_semaphores = len(self.program.semaphores)
         self.registers = {e: RegisterFile() for e in self.engines}
         self.tiles: dict[tuple[object, ...], Tile] = {}
@@ -103,7 +122,8 @@ class _Emitter:
 
     def name_queues(self) -> None:
         """Semaphores for the queues that some segment uses: those of an engine are numbered, loads first."""
-        plans = [part for parts in self.parts.values() for part in parts if isinstance(part, SegmentWaits)]
+        segments = [part for parts in self.parts.values() for part in parts if isinstance(part, SegmentWaits)]
+        plans: list[SegmentWaits | IterationWaits] = [*segments, *self.iterations.values()]
         numbers: dict[Engine, int] = {}
         for number, (engine, _) in enumerate(self.groups):
             for n in range(max(len(plan.used[number]) for plan in plans)):
@@ -171,14 +191,31 @@ class _Emitter:
     def planned(self, steps: Sequence[InstructionStep], before: Sequence[Sequence[int]] | None, first: int
                 ) -> SegmentWaits:
         """Straight-line code with its waits. What stands in front of the segment is complete when it begins."""
-        groups = [self.groups.index(group_of(s)) if s.op.queued else None for s in steps]
-        issuers = [(self.engines.index(s.op.runs_on), group) for s, group in zip(steps, groups)]
         if before is not None and (first or len(steps) < len(before)):
             before = [[k - first for k in some if k >= first] for some in before[first:first + len(steps)]]
-        return SegmentWaits(steps, issuers, len(self.engines), len(self.groups), before)
+        return SegmentWaits(steps, self.issuers(steps), len(self.engines), len(self.groups), before)
+
+    def issuers(self, steps: Sequence[InstructionStep]) -> list[tuple[int, int | None]]:
+        """The engine that issues each step, and the group of queues that a transfer is put into."""
+        return [(self.engines.index(s.op.runs_on), self.groups.index(group_of(s)) if s.op.queued else None)
+                for s in steps]
+
+    def overlapping(self, loop: Loop) -> IterationWaits | None:
+        """The waits of a straight loop; None where a semaphore may overflow with an engine two iterations ahead."""
+        steps = loop.body.nodes
+        if len(self.engines) < 2 or len(steps) * isa.COMPLETIONS * 4 > isa.SEMAPHORE_MAX:
+            return None
+        issuers = self.issuers(steps)
+        before = self.ordered.get(steps[0]) or list(dependences_of(steps, issuers))
+        waits = IterationWaits(steps, issuers, len(self.engines), [bool(out) for _, out in self.groups], before,
+                               carried_dependences(steps, issuers, loop))
+        return waits if waits.plan is not None else None
 
     def loop(self, loop: Loop) -> None:
         tables = self.enter(loop.body)
+        overlapping = self.signalled.get(loop.body)
+        if overlapping is not None:
+            self.add(overlapping, 1)                    # as if an iteration had been: what is in front is complete
         heads: dict[Engine, int] = {}
         registers: dict[Engine, isa.Register] = {}
         for engine in self.engines:
@@ -186,7 +223,10 @@ class _Emitter:
             registers[engine] = self.registers[engine].pin(loop.variable)
             self.control(engine, isa.Move(registers[engine], loop.span[0]))
             heads[engine] = len(self.stream(engine))
-        self.block(loop.body)
+        if overlapping is not None:
+            self.iteration(self.iterations[loop.body], overlapping)
+        else:
+            self.block(loop.body)
         for engine in self.engines:
             register = registers[engine]
             self.registers[engine].forget()             # what was computed from the variable's last value
@@ -194,6 +234,8 @@ class _Emitter:
             self.control(engine, isa.CompareBranch("le", register, loop.span[-1], isa.Label(heads[engine])))
             self.registers[engine].release(loop.variable)
         self.live_throughout(heads, loop.body)
+        if overlapping is not None:
+            self.end_iterations(overlapping)
         self.leave(tables)
 
     def while_loop(self, loop: While) -> None:
@@ -321,6 +363,51 @@ class _Emitter:
         self.stream(engine).append(isa.Instruction(op, tuple(waits[-WAITS:]), update, self.queue_of.get(planned.lane),
                                                step.location, step.work))
 
+    # -- iterations that overlap ---------------------------------------------------------------------------------------
+    def signal_semaphore(self, lane: int, engine: int) -> int:
+        """The semaphore by which a lane tells an engine, in a loop whose iterations overlap."""
+        return self.semaphore(lane) if lane >= len(self.engines) else self.pairs[lane, engine]
+
+    def add(self, signalled: SignalledIteration, iterations: int) -> None:
+        """Each engine adds to the semaphores that it waits for what so many iterations add."""
+        for (lane, engine), amount in signalled.amounts.items():
+            self.control(self.engines[engine], isa.EventSemaphore(),
+                         update=isa.Update(self.signal_semaphore(lane, engine), iterations * amount))
+
+    def iteration(self, waits: IterationWaits, signalled: SignalledIteration) -> None:
+        plan = signalled.plan
+        relays: dict[int, list[int]] = {}
+        for time, lane in plan.relays:
+            relays.setdefault(time, []).append(lane)
+        for k, step in enumerate(waits.steps):
+            for lane in relays.get(2 * k, ()):
+                for wait in self.iteration_waits(plan.relays[2 * k, lane], lane, signalled):
+                    self.control(self.engines[lane], isa.EventSemaphore(), wait)
+                self.signal(lane, signalled.signals.get((lane, 2 * k), ()))
+            engine, lane = waits.issuers[k][0], waits.lanes[k]
+            told = signalled.signals.get((lane, 2 * k + 1), ())
+            update = (isa.Update(self.semaphore(lane), isa.COMPLETIONS) if lane != engine else
+                      isa.Update(self.pairs[lane, told[0]], 1) if told else None)
+            self.step(Planned(step, engine, lane, 0), self.iteration_waits(plan.waits[k], engine, signalled), update)
+            self.signal(lane, told[1:])
+        self.add(signalled, -1)
+
+    def iteration_waits(self, events: Sequence[IterationEvent], engine: int, signalled: SignalledIteration
+                        ) -> list[isa.Wait]:
+        return [isa.Wait(self.signal_semaphore(event.lane, engine), signalled.value(event, engine)) for event in events]
+
+    def signal(self, lane: int, engines: Sequence[int]) -> None:
+        """Tell engines that all that an engine has done so far is complete."""
+        for engine in engines:
+            self.control(self.engines[lane], isa.EventSemaphore(), update=isa.Update(self.pairs[lane, engine], 1))
+
+    def end_iterations(self, signalled: SignalledIteration) -> None:
+        """No transfer is under way behind the loop, where the engines meet."""
+        for (lane, engine), amount in signalled.amounts.items():
+            if lane >= len(self.engines):
+                self.control(self.engines[engine], isa.EventSemaphore(), isa.Wait(self.semaphore(lane), amount))
+        self.barrier()
+
     def use(self, tile: Tile, engine: Engine) -> None:
         """The engine's next instruction uses a tile."""
         if tile.space != HBM:
@@ -399,22 +486,6 @@ class _Emitter:
         return len(self.stream(engine)) - 1
 
 
-def numbers_used(part: object) -> Iterator[LoopVariable]:
-    """The variables that steps, or a node with all inside it, make use of."""
-    match part:
-        case SegmentWaits():
-            yield from (v for p in part.planned for symbol in p.step.op.symbols for v in variables_in(symbol))
-        case InstructionStep():
-            yield from (v for symbol in part.op.symbols for v in variables_in(symbol))
-        case Load():
-            yield part.variable
-        case Branch() | While():
-            yield from variables_in(part.condition)
-    for block in sub_blocks(part):
-        for node in block.nodes:
-            yield from numbers_used(node)
-
-
 def check(step: InstructionStep) -> None:
     """The operation has an instruction, its buffers have addresses."""
     isa.check_encodable(type(step.op))
@@ -427,30 +498,3 @@ def group_of(step: InstructionStep) -> tuple[Engine, int]:
     """An engine has queues for transfers that write SBUF and others for those that write HBM."""
     (_, written), *_ = step.op.targets()
     return step.op.runs_on, int(written.space == HBM)
-
-
-def plain(name: str) -> str:
-    """A name as the text and the container take it; a Python name already is one."""
-    name = "".join(c if c.isascii() and (c.isalnum() or c in "_.") else "_" for c in name)
-    return name if name[:1].isalpha() or name[:1] == "_" else f"_{name}"
-
-
-def variables_of(code: Code, steps: Sequence[InstructionStep]) -> dict[DeviceBuffer, Variable]:
-    """The HBM variables of a program: what comes from outside, then the internal ones that are used; unique names."""
-    buffers = dict.fromkeys(code.globals)
-    buffers |= dict.fromkeys(t.handle for s in steps for _, t in s.op.operands() if t.space == HBM)
-    names: set[str] = set()
-    internal = 0
-    variables: dict[DeviceBuffer, Variable] = {}
-    for buffer in buffers:
-        kind, position = buffer.role, buffer.index
-        if kind == "local":
-            kind, position, internal = "internal", internal, internal + 1
-        first = name = plain(buffer.name or kind)
-        k = 1
-        while name in names:
-            k += 1
-            name = f"{first}_{k}"
-        names.add(name)
-        variables[buffer] = Variable(name, kind, position, buffer.shape, buffer.dtype, bytearray(buffer.data))
-    return variables

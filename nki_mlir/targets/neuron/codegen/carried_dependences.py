@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which steps of a loop's body an iteration's steps come after, of the iterations before.
+
+An address that grows with the loop's variable is compared for each distance between iterations; one that depends on it
+in another way counts as any. A step that touches the same bytes in each iteration comes after itself, so that of all
+distances the shortest, one, says enough.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from nki_mlir.targets.neuron.codegen.dependences import Dependences, Touched, memory_sizes, physical, touched
+from nki_mlir.targets.neuron.codegen.records import InstructionStep, Loop, LoopVariable, variables_of
+from nki_mlir.waist.overlap import Region, meet
+
+DISTANCES = 64                  # between iterations, that are compared; more may overlap
+
+
+def carried_dependences(steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]], loop: Loop
+                        ) -> list[list[int]]:
+    """For each step those of the iteration before that it comes after. ``issuers``: the engine of each, and its group
+    of queues (None: it is no transfer, and completes before the engine's next one starts)."""
+    regions = touched(steps, physical)
+    dependences = Dependences(memory_sizes(regions))
+    number = len(steps)
+    for k, (engine, group) in enumerate(issuers):
+        dependences.add(k, engine if group is None else (k,), *regions[k])
+    carried = []
+    for k, (engine, group) in enumerate(issuers):
+        reads, writes = ([next_iteration(region) for region in some] for some in regions[k])
+        earlier = dependences.add(number + k, engine if group is None else (number + k,), reads, writes)
+        carried.append([other for other in earlier if other < number and depends(regions[k], regions[other], loop)])
+    return carried
+
+
+def next_iteration(region: Region) -> Region:
+    """The region in the next iteration: with registers in its address another one."""
+    return region if region.symbolic is None else replace(region, symbolic=("next", region.symbolic))
+
+
+def depends(then: Touched, first: Touched, loop: Loop) -> bool:
+    """Whether a step of a later iteration depends on another one: one of them writes what the other touches."""
+    return any(meets_later(one, other, loop)
+               for some, others in ((first[1], (*then[0], *then[1])), (first[0], then[1]))
+               for one in some for other in others)
+
+
+class Advance(NamedTuple):
+    """By how many bytes and partitions a region moves as the loop's variable grows by one, and what else is in its
+    address; ``known`` is False where it moves in another way."""
+
+    byte: int
+    partition: int
+    others: Hashable
+    known: bool
+
+
+def advance_of(region: Region, variable: LoopVariable) -> Advance:
+    if region.symbolic is None:
+        return Advance(0, 0, ((), ()), True)
+    assert isinstance(region.symbolic, tuple)
+    bytes_of, partitions_of = region.symbolic
+    byte, partition = (sum(c for value, c in terms if value is variable) for terms in (bytes_of, partitions_of))
+    others = tuple(tuple((value, c) for value, c in terms if value is not variable)
+                   for terms in (bytes_of, partitions_of))
+    known = not any(variable in variables_of(value) for terms in others for value, _ in terms)
+    return Advance(byte, partition, others, known)
+
+
+def meets_later(first: Region, then: Region, loop: Loop) -> bool:
+    """Whether a region may share a byte with another one of a later iteration."""
+    if first.memory != then.memory:
+        return False
+    advance = advance_of(first, loop.variable)
+    if not advance.known or advance != advance_of(then, loop.variable):
+        return first.low < then.high and then.low < first.high
+    byte, partition = advance.byte * loop.span.step, advance.partition * loop.span.step
+    one, other = first.nest, then.nest
+    for distance in range(1, min(len(loop.span), DISTANCES + 1)):
+        apart = then.start - first.start + byte * distance
+        if apart >= one.extent if byte > 0 else apart + other.extent <= 0 if byte < 0 else False:
+            return False                            # and further apart at larger distances
+        shift = partition * distance
+        if first.first <= then.last + shift and then.first + shift <= first.last and meet(
+                one.pairs, one.unit, one.extent, other.pairs, other.unit, other.extent, apart):
+            return True
+        if byte == 0 and partition == 0:
+            return False
+    return len(loop.span) > DISTANCES + 1

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The HBM variables of a program, with names that its text and its container take."""
+
+from collections.abc import Sequence
+
+from nki_mlir.dialects.access import HBM
+from nki_mlir.dialects.isa.program import Variable
+from nki_mlir.targets.neuron.codegen.records import Code, DeviceBuffer, InstructionStep
+
+
+def plain(name: str) -> str:
+    """A name as the text and the container take it; a Python name already is one."""
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "_.") else "_" for c in name)
+    return name if name[:1].isalpha() or name[:1] == "_" else f"_{name}"
+
+
+def variables_of(code: Code, steps: Sequence[InstructionStep]) -> dict[DeviceBuffer, Variable]:
+    """The HBM variables of a program: what comes from outside, then the internal ones that are used; unique names."""
+    buffers = dict.fromkeys(code.globals)
+    buffers |= dict.fromkeys(t.handle for s in steps for _, t in s.op.operands() if t.space == HBM)
+    names: set[str] = set()
+    internal = 0
+    variables: dict[DeviceBuffer, Variable] = {}
+    for buffer in buffers:
+        kind, position = buffer.role, buffer.index
+        if kind == "local":
+            kind, position, internal = "internal", internal, internal + 1
+        first = name = plain(buffer.name or kind)
+        k = 1
+        while name in names:
+            k += 1
+            name = f"{first}_{k}"
+        names.add(name)
+        variables[buffer] = Variable(name, kind, position, buffer.shape, buffer.dtype, bytearray(buffer.data))
+    return variables

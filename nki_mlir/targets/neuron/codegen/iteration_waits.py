@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which instructions of a loop's body wait for which others, of the same iteration and of the one before.
+
+Engines do not meet between iterations: each begins the next one as soon as what it depends on is complete. Where a step
+depends on a step of an earlier iteration, it depends on that of the iteration before, which comes after the others.
+
+A semaphore has one engine that waits for it: one for each pair of an engine that signals and one that waits, and one
+for each DMA queue. The engine that waits for it counts it down at the end of each iteration by what an iteration adds,
+so that the same values hold in all of them. For results that leave the chip the engine waits that issues them: others
+overwrite them late. Loads are put into queues by the engine that needs them first. These tell others that a transfer is
+complete.
+
+The waits come from vector clocks, as in straight-line code (``segment_waits.py``), over as many iterations as it takes
+until two of them have the same waits: what an iteration then relies on, the one before provides.
+"""
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nki_mlir.dialects.isa.instruction import COMPLETIONS
+from nki_mlir.targets.neuron.codegen.records import Code, InstructionStep, Loop, meets, nodes_in
+from nki_mlir.targets.neuron.codegen.segment_waits import QUEUES
+
+ITERATIONS = 6                  # after which two have had the same waits, or the engines meet
+Clock = tuple[int, ...]         # for each lane, until when its events are known to be complete
+
+
+def straight_loops(code: Code) -> list[Loop]:
+    """The register loops of several iterations whose bodies are straight-line code."""
+    return [] if meets(code) else [
+        node for node in nodes_in(code.body) if isinstance(node, Loop) and len(node.span) > 1 and node.body.nodes
+        and all(isinstance(step, InstructionStep) for step in node.body.nodes)]
+
+
+@dataclass(frozen=True)
+class IterationEvent:
+    """The completion of a step (its ``time`` is ``2 * number + 1``), or a relay in front of one (``2 * number``), of
+    this iteration or of the one before."""
+
+    lane: int
+    time: int
+    before: bool
+
+
+@dataclass
+class PlannedIteration:
+    """The events that each step waits for, and those that relays wait for, by (time, engine)."""
+
+    waits: list[list[IterationEvent]] = field(default_factory=list)
+    relays: dict[tuple[int, int], list[IterationEvent]] = field(default_factory=dict)
+
+
+class IterationWaits:
+    """The waits of a loop's body. ``issuers``: for each step the engine that issues it, and the group of queues that it
+    is put into (None: it is no transfer); ``stores``: which groups write HBM; ``before`` and ``carried``: the steps
+    that each comes after, of the same iteration and of the one before. Lane ``engines + QUEUES * group + n`` is queue n
+    of a group.
+
+    ``plan`` is None where no two iterations have the same waits.
+    """
+
+    def __init__(self, steps: Sequence[InstructionStep], issuers: Sequence[tuple[int, int | None]], engines: int,
+                 stores: Sequence[bool], before: Sequence[Sequence[int]], carried: Sequence[Sequence[int]]) -> None:
+        self.steps, self.issuers, self.engines, self.stores = steps, issuers, engines, stores
+        groups = len(stores)
+        self.before, self.carried = before, carried
+        self.length = 2 * len(steps)                # of an iteration, in times
+        self.used: list[list[int]] = [[] for _ in range(groups)]
+        self.waiting: dict[int, int] = {}           # by lane of a queue the engine that waits for it
+        self.lanes = self.choose_queues()
+        number = engines + QUEUES * groups
+        self.known: list[list[int]] = [[0] * number for _ in range(engines)]
+        self.latest = [0] * number                  # the last event of each lane
+        self.times: list[list[int]] = [[] for _ in range(number)]          # of the events of each lane
+        self.reported: list[list[Clock]] = [[] for _ in range(number)]     # what each tells
+        self.plan: PlannedIteration | None = None
+        earlier = None
+        for iteration in range(ITERATIONS):
+            plan = self.planned(iteration)
+            if plan == earlier:
+                self.plan = plan
+                break
+            earlier = plan
+
+    # -- queues --------------------------------------------------------------------------------------------------------
+    def choose_queues(self) -> list[int]:
+        """The lane of each step. Transfers for which one engine waits share queues."""
+        first: dict[int, int] = {}
+        for earlier in (self.before, self.carried):
+            for k, (engine, _) in enumerate(self.issuers):
+                for other in earlier[k]:
+                    first.setdefault(other, engine)
+        kinds: dict[tuple[int, int], list[int]] = defaultdict(list)         # transfers by group and engine
+        for k, (engine, group) in enumerate(self.issuers):
+            if group is not None:
+                kinds[group, engine if self.stores[group] else first.get(k, engine)].append(k)
+        lanes = [engine for engine, _ in self.issuers]
+        for group, used in enumerate(self.used):
+            counts = {engine: len(transfers) for (g, engine), transfers in kinds.items() if g == group}
+            for engine, queues in shares(counts, QUEUES).items():
+                begin = self.engines + QUEUES * group + len(used)
+                lines = range(begin, begin + queues)
+                used += lines
+                self.waiting |= dict.fromkeys(lines, engine)
+                for n, k in enumerate(kinds[group, engine]):
+                    lanes[k] = lines[n % queues]
+        return lanes
+
+    # -- one iteration -------------------------------------------------------------------------------------------------
+    def planned(self, iteration: int) -> PlannedIteration:
+        plan = PlannedIteration()
+        self.begin = iteration * self.length + 1
+        for k, (engine, _) in enumerate(self.issuers):
+            lane = self.lanes[k]
+            needed: dict[int, int] = {}
+            if lane != engine:                      # one transfer of a queue is under way
+                self.need(engine, lane, self.latest[lane], needed)
+            for other in self.before[k]:
+                self.need(engine, self.lanes[other], self.begin + 2 * other + 1, needed)
+            for other in self.carried[k] if iteration else ():
+                self.need(engine, self.lanes[other], self.begin - self.length + 2 * other + 1, needed)
+            for queue in [one for one in needed if self.waiting.get(one, engine) != engine]:
+                self.need(engine, *self.told(queue, needed.pop(queue), k, plan), needed)
+            plan.waits.append(self.wait(engine, needed))
+            self.complete(lane, self.begin + 2 * k + 1, self.known[engine])
+            if lane == engine:
+                self.known[engine][lane] = self.latest[lane]
+        return plan
+
+    def need(self, engine: int, lane: int, time: int, needed: dict[int, int]) -> None:
+        """An engine's own instructions are complete before the next starts."""
+        if lane != engine and time > self.known[engine][lane]:
+            needed[lane] = max(needed.get(lane, 0), time)
+
+    def told(self, queue: int, time: int, k: int, plan: PlannedIteration) -> tuple[int, int]:
+        """The event by which the engine that waits for a queue tells that a transfer is complete: a step, or a relay in
+        front of step ``k``."""
+        teller = self.waiting[queue]
+        at = bisect_left(self.reported[teller], time, key=lambda clock: clock[queue])
+        if at < len(self.times[teller]):
+            return teller, self.times[teller][at]
+        relay = self.begin + 2 * k
+        waits = plan.relays.setdefault((2 * k, teller), [])
+        if time > self.known[teller][queue]:
+            waits += self.wait(teller, {queue: time})
+        if self.latest[teller] == relay:            # which tells of another queue
+            self.times[teller].pop()
+            self.reported[teller].pop()
+        self.complete(teller, relay, self.known[teller])
+        self.known[teller][teller] = relay
+        return teller, relay
+
+    def wait(self, engine: int, needed: dict[int, int]) -> list[IterationEvent]:
+        """The waits that the others do not imply."""
+        known = self.known[engine]
+        clocks = {lane: self.reported[lane][bisect_left(self.times[lane], time)] for lane, time in needed.items()}
+        waits = [IterationEvent(lane, (time - 1) % self.length, time < self.begin) for lane, time in needed.items()
+                 if not any(clock[lane] >= time for other, clock in clocks.items() if other != lane)]
+        for clock in clocks.values():
+            known[:] = map(max, known, clock)
+        return sorted(waits, key=lambda event: (event.lane, event.time))
+
+    def complete(self, lane: int, time: int, known: Sequence[int]) -> None:
+        clock = list(known)
+        clock[lane] = self.latest[lane] = time
+        self.times[lane].append(time)
+        self.reported[lane].append(tuple(clock))
+
+
+def shares(counts: dict[int, int], queues: int) -> dict[int, int]:
+    """How many queues each kind of transfers gets, of which there are so many: one at least, none more than it has."""
+    total = sum(counts.values())
+    shared = {kind: max(1, min(count, queues * count // total)) for kind, count in counts.items()}
+    while sum(shared.values()) > queues:
+        shared[max(shared, key=lambda kind: shared[kind])] -= 1
+    return shared
+
+
+class SignalledIteration:
+    """The semaphores of a planned iteration: the ``amounts`` that an iteration adds to each, and the values at which
+    its events are complete.
+
+    A semaphore is named by the lane that signals and the engine that waits.
+    """
+
+    def __init__(self, waits: IterationWaits) -> None:
+        assert waits.plan is not None
+        self.plan = waits.plan
+        awaited: dict[tuple[int, int], set[int]] = defaultdict(set)
+        queues: Counter[int] = Counter()
+        self.transfers: dict[tuple[int, int], int] = {}         # (lane, time) -> its number in the queue
+        for k, (engine, group) in enumerate(waits.issuers):
+            for event in self.plan.waits[k]:
+                if event.lane < waits.engines:
+                    awaited[event.lane, engine].add(event.time)
+            if group is not None:
+                lane = waits.lanes[k]
+                queues[lane] += 1
+                self.transfers[lane, 2 * k + 1] = queues[lane]
+        self.events = {pair: sorted(times) for pair, times in awaited.items()}
+        self.amounts = {(lane, waits.waiting[lane]): count * COMPLETIONS for lane, count in queues.items()}
+        self.amounts |= {pair: len(times) for pair, times in self.events.items()}
+        self.signals: dict[tuple[int, int], list[int]] = defaultdict(list)      # the engines that wait for an event
+        for (lane, engine), times in sorted(self.events.items()):
+            for time in times:
+                self.signals[lane, time].append(engine)
+
+    def value(self, event: IterationEvent, engine: int) -> int:
+        """The value of the semaphore by which an engine knows that an event is complete. At the beginning of an
+        iteration a semaphore counts from the beginning of the one before."""
+        transfer = self.transfers.get((event.lane, event.time))
+        number = (bisect_left(self.events[event.lane, engine], event.time) + 1 if transfer is None else
+                  transfer * COMPLETIONS)
+        return number if event.before else number + self.amounts[event.lane, engine]

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Iterations of a register loop that overlap: values under every order, proofs of the checker, dependences between them."""
+
+import os
+import random
+from itertools import product
+
+import numpy as np
+import pytest
+
+from nki_mlir.dialects.access import SBUF, Access, Linear, Tile
+from nki_mlir.dialects.isa.instruction import CompareBranch, RangeClear
+from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
+from nki_mlir.targets.neuron.checker import check_streams
+from nki_mlir.targets.neuron.codegen.allocate_on_chip import allocate
+from nki_mlir.targets.neuron.codegen.carried_dependences import meets_later
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
+from nki_mlir.targets.neuron.codegen.iteration_waits import shares, straight_loops
+from nki_mlir.targets.neuron.codegen.records import Block, DeviceBuffer, Loop, LoopVariable
+from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
+from nki_mlir.targets.neuron.simulator import simulate
+from nki_mlir.waist.overlap import region_of
+from tests.targets.neuron.random_code import COLUMNS, ROWS, RandomCode
+
+FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
+FIRST = int(os.environ.get("NKI_MLIR_FUZZ_SEED", "0")) * 1000 if FUZZ else 0
+SEEDS = range(FIRST, FIRST + (400 if FUZZ else 40))
+
+
+class LoopedCode(RandomCode):
+    """Random code with two loops whose bodies are straight-line code."""
+
+    def steps(self, count: int, depth: int = 0) -> None:
+        for _ in range(2):
+            iterations, step = self.random.choice(((2, 1), (3, 1), (5, 1), (2, 2), (3, 2)))
+            with self.b.loop(iterations, self.random.randint(0, 1), step) as i:
+                self.variables.append(i)
+                fresh = self.b.on_chip("f", (ROWS, COLUMNS))
+                self.b.memset((fresh, 0, ROWS, 0, COLUMNS), 1)
+                self.tiles.append(fresh)
+                for _ in range(self.random.randint(1, count)):
+                    self.instruction()
+                self.tiles.remove(fresh)
+                self.variables.pop()
+            for _ in range(self.random.randint(0, 2)):
+                self.instruction()
+
+
+def clears_in_loops(program):
+    """Barriers inside of loops, by their clears."""
+    count = 0
+    for stream in program.streams.values():
+        for at, instruction in enumerate(stream):
+            op = instruction.op
+            if isinstance(op, CompareBranch) and op.target <= at:
+                count += sum(isinstance(inner.op, RangeClear) for inner in stream[int(op.target):at])
+    return count
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", SEEDS)
+def test_iterations_that_overlap__give_the_values_of_program_order(seed):
+    made = LoopedCode(seed, 14)
+    expected = made.expected()
+    allocate(made.code)
+    assert len(straight_loops(made.code)) == 2
+    assert clears_in_loops(synchronized(made.code)) == 2
+    program = synchronized(made.code, overlap=True)
+    assert clears_in_loops(program) == 0
+    report = check_streams([program])
+    assert (report.verdict, report.violations) == ("proved", [])
+    for scheduler in (None, *range(5)):
+        output = np.zeros_like(expected)
+        simulate(program, [a.copy() for a in made.arrays], [output], scheduler)
+        np.testing.assert_array_equal(output, expected)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", SEEDS)
+def test_loops_in_loops_and_branches__have_iterations_that_overlap(seed):
+    made = RandomCode(seed, 30)
+    expected = made.expected()
+    allocate(made.code)
+    program = synchronized(made.code, overlap=True)
+    assert check_streams([program]).violations == []
+    for scheduler in (None, *range(3)):
+        output = np.zeros_like(expected)
+        simulate(program, [a.copy() for a in made.arrays], [output], scheduler)
+        np.testing.assert_array_equal(output, expected)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_without_overlap__engines_meet_in_each_iteration(seed):
+    made = LoopedCode(seed, 14)
+    program = emit_code(made.code, Emission(unroll_limit=1, overlap=False))
+    assert clears_in_loops(program) == 2
+    assert not any("For" in semaphore.name for semaphore in program.semaphores)
+
+
+def test_a_body_with_a_loop_or_a_branch__is_not_straight():
+    inner = Loop(LoopVariable("j", 0, 3), range(4), Block())
+    outer = Loop(LoopVariable("i", 0, 3), range(4), Block([inner]))
+    made = RandomCode(1, 3, loops=False)
+    made.code.body.nodes.append(outer)
+    assert straight_loops(made.code) == []
+
+
+@pytest.mark.parametrize(("counts", "queues", "expected"), [
+    ({1: 3}, 8, {1: 3}), ({1: 30}, 8, {1: 8}), ({1: 30, 2: 1}, 8, {1: 7, 2: 1}), ({1: 6, 2: 6}, 8, {1: 4, 2: 4}),
+    ({1: 1, 2: 1, 3: 1, 4: 1, 5: 30}, 8, {1: 1, 2: 1, 3: 1, 4: 1, 5: 4}), ({}, 8, {})])
+def test_queues__are_shared_by_how_much_goes_through_them(counts, queues, expected):
+    assert shares(counts, queues) == expected
+
+
+# -- dependences between iterations ------------------------------------------------------------------------------------
+BUFFER, OTHER = (DeviceBuffer(name, SBUF, (128, 4096), FLOAT32) for name in "ab")
+
+
+def bytes_of(tile, iteration):
+    access, size = tile.access, tile.dtype.itemsize
+    (lane_step, lanes), *dims = access.dims
+    for lane, *place in product(range(lanes), *(range(count) for _, count in dims)):
+        row = access.partition.at((iteration,)) + lane * lane_step
+        start = access.free.at((iteration,)) + sum(step * k for (step, _), k in zip(dims, place))
+        yield from ((row, start * size + k) for k in range(size))
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", SEEDS)
+def test_regions_of_later_iterations__meet_where_bytes_are_shared(seed):
+    r = random.Random(seed)
+    variable = LoopVariable("i", 0, 20)
+    found = 0
+    for _ in range(100):
+        span = range(0, r.choice((2, 3, 6)) * (step := r.choice((1, 2))), step)
+        loop = Loop(variable, span, Block())
+        moves = r.choice((0, 0, 1, 2, 4, 8, 32))
+        lanes = r.choice((0, 0, 0, 1, 2))
+
+        def tile():
+            dtype = r.choice((FLOAT32, BFLOAT16))
+            mine = moves * 4 // dtype.itemsize if r.random() < 0.9 else r.choice((0, 1, 3))
+            forms = [Linear(r.randint(0, most), ((0, factor),) if factor else ())
+                     for factor, most in ((lanes, 3), (mine, 24))]
+            dims = ((1, r.randint(1, 4)), *((r.choice((1, 2, 4, 16)), r.randint(1, 4)) for _ in range(r.randint(1, 2))))
+            return Tile(r.choice((*[BUFFER] * 5, OTHER)), SBUF, (128, 4096), FLOAT32, Access(dtype, *forms, dims))
+
+        one, other = tile(), tile()
+        regions = [region_of(t.access, t.handle, symbols=(variable,), ranges=((0, 20),)) for t in (one, other)]
+        places = [[set(bytes_of(t, i)) for i in span] for t in (one, other)]
+        shared = one.handle is other.handle and any(
+            places[0][k] & places[1][m] for k in range(len(span)) for m in range(k + 1, len(span)))
+        assert meets_later(*regions, loop) or not shared
+        found += shared
+    assert found
