@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Linear, Tile
+from nki_mlir.dialects.attributes import LARGEST_STEP
 from nki_mlir.dialects.isa.instruction import (
     REGISTERS,
     SEMAPHORE_MAX,
@@ -148,6 +149,8 @@ class Validator:
         for field, tile in op.operands():
             if tile not in self.within:
                 self.within.add(tile)
+                require(all(abs(step) <= LARGEST_STEP and count <= LARGEST_STEP for step, count in tile.access.dims),
+                        f"{field.name} has a step or an extent of more than {LARGEST_STEP:,}")
                 if not tile.access.symbols_used():
                     in_buffer(tile, constant_interval, field.name)
 
