@@ -49,3 +49,20 @@ func.func @half(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.shared 
   linalg.copy ins(%t : !tile) outs(%y : !row)
   return
 }
+
+// It is allocated in front of a loop and written behind it.
+// CHECK-LABEL: kernel @behind_a_loop(x, y) {
+// CHECK-NEXT:    [[TILE:buffer[0-9]+]] = allocate(256)
+// CHECK-NOT:     zeroed
+// CHECK:         copy_64_float32(x, [[TILE]])
+func.func @behind_a_loop(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.shared = 0 : i64}, %n: index {nki.program_id = 0 : i64}) attributes {nki.grid = [2]} {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %t = memref.alloc() : !tile
+  scf.for %i = %c0 to %n step %c1 {
+    linalg.copy ins(%x : !row) outs(%y : !row)
+  }
+  linalg.copy ins(%x : !row) outs(%t : !tile)
+  linalg.copy ins(%t : !tile) outs(%y : !row)
+  return
+}

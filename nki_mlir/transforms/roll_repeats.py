@@ -154,11 +154,10 @@ class _BlockRepeats:
         return Repetition(first, period, count, steps)
 
     def fits(self, at: int, first: int, period: int) -> bool:
-        """Whether the operands are what they were a period before: from in front of the run, or of the repetition."""
-        begin = at - (at - first) % period
+        """Whether the operands are what they were a period before: from in front of the run, or as far back in it."""
         for new, old in zip(self.sources[at], self.sources[at - period]):
             if type(new) is int and new >= first:
-                if type(old) is not int or new - old != period or new < begin:
+                if type(old) is not int or new - old != period:
                     return False
             elif new != old:
                 return False

@@ -482,6 +482,26 @@ def beta_result_unused(x):
     return out
 
 
+@case("warning", r"nothing reads what binary_scalar \(multiply\) writes to counts", "remove the statement")
+@beta.jit
+def beta_integers_unused(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.load(x)
+    counts = nl.multiply(t, 2.0, dtype=nl.int32)                                # dead-store
+    nl.store(out, t)
+    return out
+
+
+@case("warning", r"nothing reads what binary_scalar \(multiply\) writes to factor", "remove the statement")
+@beta.jit
+def beta_number_unused(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.load(x)
+    factor = nl.multiply(t[0:1, 0:1], 2.0)                                      # dead-store
+    nl.store(out, t)
+    return out
+
+
 @case("warning", r"dma_copy moves a tensor of shape \[128, 64\] into one of shape \[64, 128\]", "give both the same shape")
 @nki.jit
 def current_copy_of_another_shape(x):

@@ -184,6 +184,39 @@ def test_reduction_instruction_under_a_triangle():
     check(kernel, floats(30, 40))
 
 
+@pytest.mark.parametrize("space", ["sbuf", "psum"])
+def test_a_product__is_added_to_what_is_there(space):
+    text = f"""func.func @k(%x: memref<8x11xf32, "hbm">, %z: memref<8x6xf32, "hbm">, %r: memref<11x6xf32, "hbm"> {{nki.shared = 0 : i64}})
+    attributes {{nki.results = [2]}} {{
+  %a = memref.alloc() : memref<8x11xf32, "sbuf">
+  %b = memref.alloc() : memref<8x6xf32, "sbuf">
+  %y = memref.alloc() : memref<11x6xf32, "{space}">
+  linalg.copy ins(%x : memref<8x11xf32, "hbm">) outs(%a : memref<8x11xf32, "sbuf">)
+  linalg.copy ins(%z : memref<8x6xf32, "hbm">) outs(%b : memref<8x6xf32, "sbuf">)
+  %five = arith.constant 5.0 : f32
+  linalg.fill ins(%five : f32) outs(%y : memref<11x6xf32, "{space}">)
+  linalg.generic {{indexing_maps = [affine_map<(k, i, j) -> (k, i)>, affine_map<(k, i, j) -> (k, j)>,
+      affine_map<(k, i, j) -> (i, j)>], iterator_types = ["reduction", "parallel", "parallel"]}}
+    ins(%a, %b : memref<8x11xf32, "sbuf">, memref<8x6xf32, "sbuf">) outs(%y : memref<11x6xf32, "{space}">) {{
+  ^bb0(%p: f32, %q: f32, %old: f32):
+    %m = "scalar.alu"(%p, %q) {{fn = "multiply"}} : (f32, f32) -> f32
+    %v = "scalar.alu"(%old, %m) {{fn = "add"}} : (f32, f32) -> f32
+    linalg.yield %v : f32
+  }}
+  %s = memref.alloc() : memref<11x6xf32, "sbuf">
+  linalg.copy ins(%y : memref<11x6xf32, "{space}">) outs(%s : memref<11x6xf32, "sbuf">)
+  linalg.copy ins(%s : memref<11x6xf32, "sbuf">) outs(%r : memref<11x6xf32, "hbm">)
+  return
+}}"""
+    with shared_context():
+        module = ir.Module.parse(text)
+    run_passes(module, [pass_named("linalg-to-nisa"), pass_named("verify-target")])
+    assert "matmul" in " ".join(names(module))
+    x, z, result = floats(8, 11).round(), floats(8, 6).round(), np.zeros((11, 6), np.float32)
+    compile_function(the_kernel(module))((), [x, z], [result])
+    np.testing.assert_array_equal(result, x.T @ z + 5)
+
+
 # -- nests under masks, whatever they compute -------------------------------------------------------------------------
 BODIES = {"assignment": '%v = "scalar.alu"(%c, %two) {fn = "multiply"} : (f32, f32) -> f32',
           "position": """%i = linalg.index 0 : index

@@ -81,3 +81,23 @@ def test_a_loop_is_counted_unless_its_counter_leaves_its_type(direction, sign, l
 
 def test_counting_wraps_as_int8_does():
     assert counted(120, 4, "LT", 127) is None and counted(120, 3, "LT", 126) == [120, 123, 126]
+
+
+def test_a_loop_that_counts_in_floats_stays():
+    text = """func.func @main() -> tensor<f32> {
+  %first = stablehlo.constant dense<0.5> : tensor<f32>
+  %r = stablehlo.while(%i = %first) : tensor<f32> cond {
+    %last = stablehlo.constant dense<4.0> : tensor<f32>
+    %go = stablehlo.compare LT, %i, %last : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %go : tensor<i1>
+  } do {
+    %step = stablehlo.constant dense<1.5> : tensor<f32>
+    %n = stablehlo.add %i, %step : tensor<f32>
+    stablehlo.return %n : tensor<f32>
+  }
+  return %r : tensor<f32>
+}"""
+    with graph_context(), ir.Location.unknown():
+        module = read_graph(text)
+        rewrite_counted_loops(module)
+        assert len(operations_of(module, lambda name: name == "stablehlo.while")) == 1

@@ -86,6 +86,39 @@ def test_branch__its_condition_counts() -> None:
     assert run(kernel, 2).tolist() == [8, 9, 10, 11] and run(kernel, 99).tolist() == [0, 0, 0, 0]
 
 
+def test_branch__its_condition_does_not_count_behind_it() -> None:
+    before = LOADED.replace("index_cast ", "index_castui ") + """%c = arith.cmpi slt, %k, %c10 : index
+  scf.if %c {
+    linalg.copy ins(%y : memref<4xf32, "hbm">) outs(%y : memref<4xf32, "hbm">)
+  }
+  """ + TIMES_FOUR.format("%k")
+    kernel = kernel_of(before)
+    assert checks_of(kernel) > 0
+    assert run(kernel, 9).tolist() == [36, 37, 38, 39]
+    with pytest.raises(OutOfBounds, match=r"`x` on dimension 0 \(flat\): index range \[0, 43\] exceed"):
+        run(kernel, 10)
+
+
+def test_subview__that_moves_with_a_loop() -> None:
+    before = """scf.for %p = %c0 to %c10 step %c1 {
+    %row = memref.subview %x[%p, 0] [1, 4] [1, 1] : memref<10x4xf32, "hbm"> to memref<1x4xf32, strided<[4, 1], offset: ?>, "hbm">
+    %flat = memref.subview %row[0, 0] [1, 4] [1, 1] : memref<1x4xf32, strided<[4, 1], offset: ?>, "hbm"> to
+      memref<4xf32, strided<[1], offset: ?>, "hbm">
+    linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]}
+      ins(%flat : memref<4xf32, strided<[1], offset: ?>, "hbm">) outs(%y : memref<4xf32, "hbm">) {
+    ^bb0(%v: f32, %old: f32):
+      %s = arith.addf %v, %old : f32
+      linalg.yield %s : f32
+    }
+  }
+  """
+    text = FUNCTION.format(before=before, after="", grid=1)
+    text = text[:text.index("  %a = memref")] + "  return\n}"
+    with shared_context(), ir.Location.unknown():
+        kernel = compiled(ir.Module.parse(text), (1,))
+    assert run(kernel).tolist() == [180, 190, 200, 210]
+
+
 def test_inner_loop__bounded_by_an_outer_one() -> None:
     before = """scf.for %p = %c0 to %c10 step %c1 {
     scf.for %q = %c0 to %p step %c1 {

@@ -10,6 +10,8 @@ from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import new_context
 from nki_mlir.dialects.verifier import OutOfBounds
 from nki_mlir.targets.interpreter.module import compile_function
+from nki_mlir.targets.interpreter.scalars import scalar_function
+from nki_mlir.waist.reader import scalar_value
 
 MAPS = """
 #id = affine_map<(d0, d1) -> (d0, d1)>
@@ -33,6 +35,33 @@ def numbers(*shape, dtype=np.float32):
 
 
 A, B = numbers(4, 6), numbers(4, 6)
+
+
+def test_body__takes_numbers_from_outside():
+    text = """func.func @f(%a: memref<4x6xf32>, %o: memref<4x6xf32>, %p: index {nki.program_id = 0 : i64}) attributes {nki.grid = [9]} {
+      %k = arith.index_cast %p : index to i32
+      linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+          ins(%a : memref<4x6xf32>) outs(%o : memref<4x6xf32>) {
+      ^bb0(%x: f32, %z: f32):
+        %f = arith.sitofp %k : i32 to f32
+        %r = arith.addf %x, %f : f32
+        linalg.yield %r : f32
+      }
+      return
+    }"""
+    np.testing.assert_array_equal(run(text, A, 0 * A, point=(5,))[1], A + 5)
+
+
+def test_select__of_arrays_takes_each_element_from_one():
+    with new_context():
+        module = ir.Module.parse("""func.func @f(%c: i1, %a: index, %b: index) -> index {
+          %r = arith.select %c, %a, %b : index
+          return %r : index
+        }""")
+        operation = module.body.operations[0].regions[0].blocks[0].operations[0]
+        function = scalar_function(scalar_value(operation.operation))
+    assert function(np.array([True, False]), np.array([1, 2]), np.array([3, 4])).tolist() == [1, 4]
+    assert function(True, 1, 2) == 1 and function(False, 1, 2) == 2
 
 
 # -- bodies ------------------------------------------------------------------------------------------------------------

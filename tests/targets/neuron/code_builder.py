@@ -105,7 +105,7 @@ class Builder:
         verify(op)
         self.open[-1].nodes.append(InstructionStep(op))
 
-    def tile(self, buffer, first, count, free, length, symbols: dict, stride=1) -> Tile:
+    def tile(self, symbols: dict, buffer, first, count, free, length, stride=1) -> Tile:
         """``first`` and ``free`` are numbers or (number, {value: factor}); values get numbers in ``symbols``."""
         def form(start):
             const, terms = start if isinstance(start, tuple) else (start, {})
@@ -122,25 +122,25 @@ class Builder:
 
     def copy(self, dst, src, cls=DmaCopyOp, **fields):
         symbols: dict = {}
-        tiles = {"dst": self.tile(*dst, symbols), "src": self.tile(*src, symbols)}
+        tiles = {"dst": self.tile(symbols, *dst), "src": self.tile(symbols, *src)}
         self.step(cls, symbols, **tiles, **fields)
 
     def add(self, dst, lhs, rhs, op="add", engine="vector"):
         symbols: dict = {}
-        tiles = {n: self.tile(*t, symbols) for n, t in (("dst", dst), ("lhs", lhs), ("rhs", rhs))}
+        tiles = {n: self.tile(symbols, *t) for n, t in (("dst", dst), ("lhs", lhs), ("rhs", rhs))}
         self.step(TensorTensorOp, symbols, op=op, engine=engine, **tiles)
 
     def activation(self, dst, src, fn="relu"):
         symbols: dict = {}
-        self.step(ActivationOp, symbols, dst=self.tile(*dst, symbols), src=self.tile(*src, symbols), fn=fn)
+        self.step(ActivationOp, symbols, dst=self.tile(symbols, *dst), src=self.tile(symbols, *src), fn=fn)
 
     def memset(self, dst, value):
         symbols: dict = {}
-        self.step(MemsetOp, symbols, dst=self.tile(*dst, symbols), value=float(value))
+        self.step(MemsetOp, symbols, dst=self.tile(symbols, *dst), value=float(value))
 
     def matmul(self, dst, stationary, moving, accumulate=False):
         symbols: dict = {}
-        tiles = {n: self.tile(*t, symbols) for n, t in (("dst", dst), ("stationary", stationary), ("moving", moving))}
+        tiles = {n: self.tile(symbols, *t) for n, t in (("dst", dst), ("stationary", stationary), ("moving", moving))}
         self.step(NcMatmulOp, symbols, accumulate=accumulate, **tiles)
 
     def tensor_copy(self, dst, src, engine="vector"):

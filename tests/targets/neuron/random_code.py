@@ -106,15 +106,16 @@ class RandomCode:
                 return self.random.randint(0, room - 6 * factor), {by: factor}
         return self.random.randint(0, max(0, room))
 
-    def part(self, buffer, width, rows=ROWS):
+    def part(self, buffer, width, rows=ROWS, strided=False):
         first = 0 if rows == ROWS else self.random.choice((0, 32, 64, 96))
-        return buffer, first, rows, self.start(buffer.shape[1] - width), width
+        stride = self.random.choice((1, 2)) if strided and 2 * width <= buffer.shape[1] else 1
+        return buffer, first, rows, self.start(buffer.shape[1] - stride * width), width, stride
 
     def instruction(self) -> None:
         r, b = self.random, self.b
         rows = r.choice((ROWS, ROWS, 32))
         width = r.choice((16, 32, COLUMNS))
-        tile = lambda: self.part(r.choice(self.tiles), width, rows)
+        tile = lambda: self.part(r.choice(self.tiles), width, rows, strided=True)
         match r.randrange(8):
             case 0:
                 b.copy(tile(), self.part(r.choice(self.inputs), width, rows))

@@ -138,7 +138,7 @@ def test_what_lies_in_no_buffer__is_an_error():
 
 @pytest.mark.parametrize(("source", "low", "high"), [
     ("x+512*r0[1,128][128,128]", 128, 16511), ("x+4*r0[1,-128][128,128]", 1 - 127 * 128, 128),
-    ("x+4*r0[1,288230376151711744][128,128]", 1, 127 * (1 << 58) + 128)])
+    ("x+4*r0[1,1099511627776][128,128]", 1, 127 * (1 << 40) + 128)])
 def test_a_register_takes_a_transfer_out_of_its_tensor__is_an_error(source, low, high):
     assert found(TEXT.replace("sp 0000: ", "sp 0000: MOVE dst=r0 value=1\nsp 0001: ").replace(
         "sp 0002: S[5]", "sp 0003: S[5]").replace("sp 0001: S[2]", "sp 0002: S[2]").replace(

@@ -101,7 +101,7 @@ class Emission:
     def in_program_order(cls) -> "Emission":
         """Program order, written out, on each instruction's first engine: what optimizations are compared with."""
         return cls(unroll_limit=UNROLL_LIMIT, fuse=False, reorder=False, engines=False, issuers=False, loads=False,
-                   evict=False)
+                   evict=False, overlap=False)
 
     @classmethod
     def of_loops(cls) -> "Emission":

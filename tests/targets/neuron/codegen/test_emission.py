@@ -9,7 +9,7 @@ import pytest
 from nki_mlir.dialects.isa.instruction import CompareBranch
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen import emission, fastest
-from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code, emit_for_values
+from nki_mlir.targets.neuron.codegen.emission import OPTIMIZATIONS, Emission, emit_code, emit_for_values
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.records import Code
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Order, Schedules, schedule
@@ -236,3 +236,11 @@ def test_orders_with_equal_choices__are_one_arrangement() -> None:
     assert schedules.found(Order(share=0)) is schedules.found(Order(share=2)) is schedules.found(Order(issue=False))
     schedules = Schedules(pipeline(8))
     assert schedules.found(Order(ahead=50)) is not schedules.found(Order(ahead=0))
+
+
+def test_by_default__all_optimizations_are_on():
+    options = Emission()
+    assert all(getattr(options, name) is True for name in OPTIMIZATIONS)
+    assert (options.spill, options.vendor, options.level, options.unroll_limit) == (True, False, 1, None)
+    nothing = Emission.in_program_order()
+    assert [name for name in OPTIMIZATIONS if getattr(nothing, name)] == []

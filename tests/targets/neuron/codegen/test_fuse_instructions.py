@@ -20,7 +20,7 @@ from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import BFLOAT16, FLOAT32
 from nki_mlir.targets import neuron
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
-from nki_mlir.targets.neuron.codegen.fuse_instructions import fuse_instructions
+from nki_mlir.targets.neuron.codegen.fuse_instructions import fuse_instructions, in_one_bank
 from nki_mlir.targets.neuron.codegen.records import Code, copied, steps_in
 from nki_mlir.targets.neuron.simulator import simulate
 from tests.targets.neuron.code_builder import Builder, run_in_order
@@ -207,3 +207,12 @@ def test_kernel__has_the_interpreters_values_with_fewer_instructions():
         np.testing.assert_array_equal(made, expected)
         counts.append(sum(i.queue is None and isinstance(i.op, NisaOp) for s in program.streams.values() for i in s))
     assert counts == [4, 8]
+
+
+@pytest.mark.parametrize(("size", "start", "moves", "expected"), [
+    (2048, 0, 0, True), (8192, 0, 0, True), (8192, 256, 0, False), (8192, 512, 512, True), (8192, 512, 256, False)])
+def test_a_tile_stays_in_one_bank__wherever_its_buffer_goes(size, start, moves, expected):
+    b = Builder()
+    buffer = b.on_chip("p", (128, size // 4), "psum")
+    access = Access(FLOAT32, Linear(0), Linear(start, ((0, moves),) if moves else ()), ((1, 128), (1, 300)))
+    assert in_one_bank(Tile(buffer, PSUM, (128, size // 4), FLOAT32, access), b.code.machine) is expected
