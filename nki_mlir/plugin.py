@@ -67,7 +67,7 @@ def __dir__() -> list[str]:
 def load(module: str) -> list[Extension]:
     """Load a plugin that is not installed, as ``--load-plugin`` does, and give what it adds.
 
-    Its operations come too late once a kernel was captured.
+    Its operations must be loaded before the first kernel is captured.
     """
     from nki_mlir import extensions  # start-up: imported on first use
     from nki_mlir.dialects import catalogue

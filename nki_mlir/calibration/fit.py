@@ -73,7 +73,7 @@ def least_squares(name: str, rows: Sequence[Measurement], features: Features, fi
 
 
 def instructions(count: int, rows: Sequence[Measurement]) -> Features:
-    """Of a kernel with ``count`` times ``reps`` instructions: these, their elements, and each size by itself."""
+    """The features of a kernel that runs ``count`` times ``reps`` instructions: these, their elements, each size."""
     sizes = sorted({row.elements for row in rows})
     return lambda row: (count * row.reps, count * row.reps * row.elements, *(row.elements == size for size in sizes))
 

@@ -115,7 +115,7 @@ class Mask:
         return Mask(tuple((e.with_axes(e.axes[::-1], e.shape[::-1]), equal) for e, equal in self.terms), self.negated)
 
     def spread(self, shape: tuple[int, ...]) -> "Mask":
-        """The same condition on tiles of that shape."""
+        """The condition broadcast to tiles of ``shape``."""
         return Mask(tuple((placed(e, shape), equal) for e, equal in self.terms), self.negated)
 
     def anywhere_along(self, axis: int) -> "Mask":

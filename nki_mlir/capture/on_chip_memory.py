@@ -142,7 +142,7 @@ class OnChipMemory:
             tile.kind, tile.blocks = NO_ROOM[tile.kind.space], ()
 
     def use(self, views: Sequence[View]) -> None:
-        """One more operation."""
+        """Note the operands of the next operation."""
         self.now = now = self.now + 1
         for view in views:
             if (tile := view.buffer.held) is not None:
@@ -156,7 +156,7 @@ class OnChipMemory:
         return self.now
 
     def close(self, began: int) -> None:
-        """The loop that began with that number ends."""
+        """End the loop whose first operation is number ``began``."""
         self.loops.append((began, self.now))
 
     def findings(self) -> Iterator[tuple[Finding, Location | None]]:

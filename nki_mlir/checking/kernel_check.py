@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Everything that can be found about a kernel for some arguments.
+"""All findings about a kernel for some arguments.
 
 It runs eagerly, and each operation is observed; it is captured and compiled, and its streams are checked.
 """

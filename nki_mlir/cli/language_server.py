@@ -194,7 +194,7 @@ class Server:
                  "selectionRange": range_of(text, *label)} for name, kind, span, label in editor_text.outline(text)]
 
     def completion(self, params: Any) -> list[dict[str, object]]:
-        """What may stand at a place."""
+        """The completions at a position of the text."""
         text, at = self.position(params)
         span, found = editor_text.completions(text, at)
         return [{"label": one.text, "kind": COMPLETIONS[one.kind], "detail": one.detail, "filterText": one.text,

@@ -64,7 +64,7 @@ def with_file(command: str, file: Path) -> str:
 
 
 def reduced(text: str, accepted: Test, by_indentation: bool) -> str:
-    """The text without what can go."""
+    """The text without all parts that the test does not need."""
     steps: tuple[Callable[[str], str], ...] = (
         lambda now: without_statements(now, accepted, by_indentation),
         lambda now: unwrapped(now, accepted, by_indentation),

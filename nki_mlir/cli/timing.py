@@ -30,7 +30,7 @@ class Difference(TypedDict):
 
 
 def time_all(options: argparse.Namespace) -> int:
-    """Time what the options name, and print it; two are compared."""
+    """Time the programs of the options, and print the times; two programs are compared."""
     if options.profile is not None:
         return profile(options)
     found = [neuron.timed(streams(source, options), options.as_written) for source in options.source]
@@ -56,7 +56,7 @@ def streams(source: str, options: argparse.Namespace) -> "list[Program]":
 
 
 def profile(options: argparse.Namespace) -> int:
-    """Time what the options name, write where its time goes, and print a summary."""
+    """Time the program of the options, write a profile of it, and print a summary."""
     from nki_mlir.targets.neuron.profile import check_folder, profile_of, write_profile  # start-up: --profile only
     from nki_mlir.targets.neuron.profile.summary import show
     folder = check_folder(options.profile)                      # before what takes long

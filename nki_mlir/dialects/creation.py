@@ -33,7 +33,7 @@ def applied(expression: ir.AffineExpr, symbols: Sequence[Value]) -> Value:
 
 def structured_operation(operands: Sequence[Value], maps: Sequence[ir.AffineMap], iterators: Attribute,
                          body: Callable[[list[Value]], Value], results: Sequence[Type] = ()) -> Operation:
-    """A ``linalg.generic`` with one output, its last operand; ``body`` makes what it yields of the elements."""
+    """A ``linalg.generic`` with one output, its last operand; ``body`` computes what it yields."""
     op = ir.Operation.create("linalg.generic", results=results, operands=list(operands), regions=1, attributes={
         "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(one) for one in maps]), "iterator_types": iterators,
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands) - 1, 1])})

@@ -58,7 +58,7 @@ class ScalarFunctions(Protocol[V]):
     """The scalar library on values of one kind: what a ``body`` is built with."""
 
     def constant(self, value: float) -> V:
-        """A number, as the dtype holds it that the operation computes in."""
+        """The number as a value of the dtype in which the operation computes."""
 
     def alu(self, name: str, *values: V) -> V:
         """An operator of ``scalar.alu``, by name."""

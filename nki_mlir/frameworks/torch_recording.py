@@ -154,7 +154,7 @@ def _is_origin(value: object) -> bool:
 
 
 def start() -> None:
-    """Record from now on, for good."""
+    """Start recording; it never stops."""
     if debug_output.recorders:
         return
     recorder = Recorder()

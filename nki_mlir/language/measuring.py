@@ -183,7 +183,7 @@ class ProfiledKernel(MeasuredKernel):
             write_file(folder / "json_reports" / f"{Path(name).stem}.json", report)
 
     def traces(self) -> dict[int, str]:
-        """Execution -> file name, of those that are traced: every ``profile_nth`` of ``num_execs``."""
+        """The trace file of each traced execution, by number: every ``profile_nth`` of ``num_execs`` is traced."""
         last = self.num_execs or self.profile_nth
         numbers = range(self.profile_nth, last + 1, self.profile_nth) or [self.profile_nth]
         stem, suffix = Path(self.save_trace_name).stem, Path(self.save_trace_name).suffix

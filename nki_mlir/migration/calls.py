@@ -210,7 +210,7 @@ class Calls(Indices):
         return self.note(updated_node, self.several(updated_node))
 
     def several(self, node: cst.Tuple | cst.List) -> Fact:
-        """What a tuple or list is."""
+        """The elements of a tuple or list."""
         if any(isinstance(e, cst.StarredElement) for e in node.elements):
             return Fact()
         if not node.elements:

@@ -214,7 +214,7 @@ def pattern(index: IndexFact) -> tuple[str, str, str]:
 
 @recipe("iota")
 def iota(calls: Calls, a: Arguments) -> OperationText:
-    """An index as a tile."""
+    """The call that writes an index into a tile."""
     fact = a.fact("expr")
     index = fact if isinstance(fact, IndexFact) else IndexFact(a.text("expr"), ())
     if len(index.axes) == 1:

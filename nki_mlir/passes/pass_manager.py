@@ -74,7 +74,7 @@ def file_names(only: str = "") -> dict[str, str]:
 
 
 def check_plugin_files(only: str = "") -> None:
-    """An error where a plugin has a pass of such a name, or of any, in a file of another."""
+    """Raises an error where a plugin defines a pass in a file whose name is not the pass's."""
     for one, file in packages.plugin_files():
         for name in DECLARED_PASS.findall(file.read_text()):
             home = f"{name.replace('-', '_')}.py"

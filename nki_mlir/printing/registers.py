@@ -33,7 +33,7 @@ ADDRESSES = ("index", "offset")             # operands that are a part of an add
 
 @dataclass(frozen=True)
 class LoopTest:
-    """What a loop asks before each run of its body: ``register (comparison) limit``."""
+    """The condition that a loop tests before each iteration: ``register (comparison) limit``."""
 
     register: Value
     comparison: str

@@ -137,7 +137,7 @@ _here = threading.local()
 
 
 def score_here(request: Request) -> Answer:
-    """The answer to a request, on a worker of this thread: what a Dask worker runs."""
+    """Answer a request in a worker process of this thread; Dask workers call this."""
     if not hasattr(_here, "scorer"):
         _here.scorer, _here.folder = Scorer(), tempfile.TemporaryDirectory(prefix="nki-score-")
     request = dict(request)

@@ -171,7 +171,7 @@ def changes_of(request: Request) -> Request:
 
 
 def level_of(request: Request) -> int:
-    """How long a fast order is searched for. Raises ``ValueError``."""
+    """The level of optimization of a request. Raises ``ValueError`` where there is no such level."""
     level = LEVEL if request.get("level") is None else request["level"]
     if level not in LEVELS:
         raise ValueError(f"level is {level}; there are {', '.join(map(str, LEVELS))}")

@@ -158,7 +158,7 @@ def row_text(text: str, moment: Moment) -> str:
 
 
 class TextFront:
-    """Reads commands from a file, and shows what it does; behind the end of the file stops are shown, and passed."""
+    """Reads commands from a file and echoes them. Behind its end each stop is printed, and the run goes on."""
 
     def __init__(self, script: TextIO, out: TextIO, echo: bool) -> None:
         self.script, self.out, self.echo = script, out, echo

@@ -13,7 +13,7 @@ class CapturedVariant(Protocol):
 
     @property
     def module(self) -> "Module":
-        """At the level it was captured at."""
+        """The module at the level at which the kernel was captured."""
 
 
 class CapturedKernel(Protocol):

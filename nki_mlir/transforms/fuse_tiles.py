@@ -155,7 +155,7 @@ class _FunctionFusion:
         return changed
 
     def join_folds(self) -> None:
-        """Folds that walk over the same memory as an earlier one, as one operation in the place of the later one."""
+        """Join folds that walk over the same memory: one operation where the later one was computes both."""
         earlier: dict[Value, int] = {}                          # the last fold that reads a buffer
         for number, op in enumerate(self.operations):
             fold = self.short_fold(op)

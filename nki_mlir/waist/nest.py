@@ -145,7 +145,7 @@ class Nest(Generic[AnyOperand]):
         return self.operands[value].dtype if step is None else step.dtype
 
     def uses(self, value: int) -> int:
-        """How often steps and results use a value."""
+        """How many operands of steps and results a value is."""
         return sum(s.operands.count(value) for s in self.steps) + self.results.count(value)
 
     @property

@@ -62,7 +62,7 @@ def read_function(function: Operation, executor: Executor, nests: Reader | None 
 
 
 def scalar_value(op: Operation) -> ScalarValue | None:
-    """An operation that makes a number of numbers, as a record; None for any other."""
+    """The record of an operation that computes a number from numbers; None for any other operation."""
     name = op.name
     if not name.startswith(VALUES) or len(op.results) != 1:
         return None

@@ -93,7 +93,7 @@ class DataAddressed(NisaOp):
         return 0 if self.table.on_chip else self.table.access.free.at(values)
 
     def goes_with_piece(self, field: str) -> bool:
-        """Whether the rows of a tile are those of the piece."""
+        """Whether a tile has a row for each row of the piece."""
         return False
 
     def iteration(self) -> Iteration:

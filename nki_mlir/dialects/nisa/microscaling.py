@@ -163,5 +163,5 @@ class NcMatmulMxOp(PartitionWise, name="nc_matmul_mx", engines=(Engine.TENSOR,),
         return dst[0].astype(np.float32) + made if dst else made
 
     def work(self) -> Work:
-        """Each column of ``moving``."""
+        """One pass over the columns of ``moving``."""
         return Work("product.mx", self.moving.free_elements)

@@ -17,7 +17,8 @@ EXACT_INTEGER = ("add", "subtract", "multiply")     # 32-bit integers do not sur
 
 
 def holding_integer(*dtypes: DType) -> DType | None:
-    """The integer type that holds 32-bit integers and others; None where there is none, or float32 holds them."""
+    """The integer type that holds the values of all operands; None where there is none, and where float32 holds them:
+    none of them has 32 bits."""
     if not all(d.is_integer for d in dtypes) or all(d.bits < 32 for d in dtypes):
         return None
     kind = reduce(promote, dtypes)
@@ -25,7 +26,7 @@ def holding_integer(*dtypes: DType) -> DType | None:
 
 
 def exact_integer(op: str, dst: DType, *dtypes: DType) -> bool:
-    """Whether this is integer arithmetic: of operands of one type of 32 bits, to a destination of as many."""
+    """Whether the result is computed in integers: operands have one type of 32 bits, the destination as many."""
     wide = all(d.is_integer and d.bits >= 32 for d in (dst, *dtypes))
     return op in EXACT_INTEGER and wide and all(d is dtypes[0] for d in dtypes)
 

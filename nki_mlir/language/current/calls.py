@@ -105,5 +105,5 @@ def table_name(function: Callable[..., object]) -> str:
 
 
 def reported(function: Callable[..., R]) -> Callable[..., R]:
-    """The function, callable in any release's form, with errors of the core as this generation's."""
+    """Wrap a function: it takes arguments of any release, and raises this generation's errors for the core's."""
     return bound(function, table_name(function), CURRENT)

@@ -21,7 +21,7 @@ from nki_mlir.language.current.tensor import BACKWARDS, NkiTensor, one_index
 
 @dataclass(frozen=True)
 class RegisterSlice:
-    """``ds(register, size)``."""
+    """The slice ``ds(register, size)``: its start is a register."""
 
     start: VirtualRegister | NkiTensor
     size: int

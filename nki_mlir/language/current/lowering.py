@@ -275,7 +275,7 @@ def writing(dst: object, op: str, operand: str = "dst", *, reads: bool = False, 
 
 
 def repeated(tensor: NkiTensor) -> list[int]:
-    """The free dimensions along which a tile names one element again and again."""
+    """The free dimensions along which a tile repeats its elements (stride 0)."""
     return [k for k in range(1, tensor.ndim) if tensor.strides[k] == 0 and tensor.shape[k] > 1]
 
 

@@ -65,7 +65,7 @@ class Window:
     memory: WindowMemory | None = None
 
     def ptr(self, size: object = None, offset: object = (0, 0)) -> "Window":
-        """A part of this place."""
+        """A part of the buffer."""
         start = pair(offset, "ptr offset")
         extent = (self.size[0] - start[0], self.size[1] - start[1]) if size is None else pair(size, "ptr size")
         require(_holds((0, 0), self.size, start, extent),

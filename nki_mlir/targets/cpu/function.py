@@ -322,7 +322,7 @@ class NativeFunction:
         return buffer
 
     def constant(self, array: np.ndarray) -> Linear:
-        """The address of an array."""
+        """Keep an array as a constant of the function; returns its address."""
         self.constants.append(array)
         return slot_value(CONSTANTS - len(self.constants) + 1)
 

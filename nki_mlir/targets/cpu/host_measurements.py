@@ -64,7 +64,7 @@ def rate_of_unit(unit: str) -> float:
 
 @cache
 def memoized(what: str) -> list[float]:
-    """The result of a measurement of this file: an earlier process's, or one that is taken now."""
+    """Returns what a measurement of this module gave in an earlier process, or measures now and keeps the result."""
     key = object_cache.key_of(f"{what} of {host.model()}".encode())
     known = object_cache.find(key)
     if known is None:

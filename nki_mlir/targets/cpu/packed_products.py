@@ -230,7 +230,7 @@ class PackedProduct:
                                    outputs=(self.result,)), into, to)
 
     def product(self, rows: int, line: int) -> PanelProduct | TileRegisterProduct:
-        """Panels of rows by panels of columns, to a result whose rows are ``line`` elements apart, from 0 on."""
+        """Multiply panels of rows by panels of columns; rows of the result, from 0 on, are ``line`` elements apart."""
         width, tile, k = min(self.a.width, rows), self.b.width, self.k
         if self.unit == "amx":
             return TileRegisterProduct(rows // width, self.n // tile, k, line, True)

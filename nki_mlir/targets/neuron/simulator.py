@@ -270,7 +270,7 @@ class Core:
             self.queues[queue].remove(transfer)
 
     def report_moved(self, queue: int) -> None:
-        """Let all DMA engines report the transfers at the head that have moved."""
+        """Report the leading transfers of a queue that have moved, as all of its DMA engines do."""
         entries = self.queues[queue]
         while entries and entries[0].moved:
             update = entries.pop(0).instruction.update

@@ -67,7 +67,7 @@ def check_streams(programs: Sequence[Program], executed: int = EXECUTED) -> Stre
 
 
 def check_path(programs: Sequence[Program], choices: Choices, executed: int, report: StreamReport) -> None:
-    """One way through the branches that data decide."""
+    """Check one path through the branches that data decide."""
     try:
         trace = StreamTrace(programs, choices, executed)
     except TooLong:

@@ -270,7 +270,7 @@ def limits_of(dtype: DType) -> tuple[int, int]:
 
 
 def computed(name: str, lhs: Number, rhs: Number) -> Number:
-    """What an operator of registers gives."""
+    """The result of an ALU operator on register values."""
     if isinstance(lhs, int) and isinstance(rhs, int):
         return isa.signed(int(isa.ARITHMETIC[name](lhs, rhs)))
     (a, b), (c, d) = bounds(lhs), bounds(rhs)

@@ -46,7 +46,7 @@ class Witness:
             self.steps.clear()
 
     def advance(self) -> bool:
-        """Let each engine and queue go as far as it can; whether one has."""
+        """Advance each engine and queue as far as it can go; returns whether one advanced."""
         before = len(self.steps)
         for lane, events in enumerate(self.trace.lanes):
             if self.trace.is_queue[lane] and not self.done:

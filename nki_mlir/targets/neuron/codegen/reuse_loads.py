@@ -43,7 +43,7 @@ class ReuseLoads(RecordsPass, name="reuse-loads", reads=Level.NISA):
 
 
 def reuse_loads(code: Code, room: int = ROOM) -> list[Op]:
-    """Drop loads, in place; those that were dropped."""
+    """Drop repeated loads in place; returns the loads that were dropped."""
     loaded, users = loaded_once(code), users_of(nodes_in(code.body))
     dropped: list[Op] = []
     for block in blocks(code.body):
