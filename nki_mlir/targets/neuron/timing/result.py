@@ -4,6 +4,7 @@
 docs/timing.md has its JSON form, which has a version.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypedDict
@@ -11,8 +12,9 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 
 from nki_mlir.diagnostics import Location
+from nki_mlir.dialects.isa.instruction import Instruction
 from nki_mlir.machine import ENGINES, Engine
-from nki_mlir.targets.neuron.timing.machine import TimedMachine
+from nki_mlir.targets.neuron.timing.machine import Agent, TimedMachine
 from nki_mlir.targets.neuron.timing.record import MEETING, OWN_RESULT, PORT, SEMAPHORE, pieces_of
 from nki_mlir.targets.neuron.timing.streams import CONTROL as KIND
 from nki_mlir.targets.neuron.timing.streams import TABLE_LOAD, TRANSFER
@@ -21,6 +23,7 @@ from nki_mlir.targets.neuron.timing.uncertainty import LEVEL, LawShare, interval
 VERSION = 1
 LAUNCH, CONTROL, END, CORES, TABLE = "launch", "control", "end", "other cores", "table load"
 OWN, PORTS, TRANSFERS, BARRIER = "own result", "port", "dma", "barrier"
+MEETING_POINT = re.compile(r"Barrier|Go[A-Z]\w*")       # names of semaphores at which engines meet
 
 
 class Share(TypedDict):
@@ -201,14 +204,24 @@ def _engine_times(run: TimedMachine) -> list[EngineTime]:
 
 def kinds_of(run: TimedMachine) -> np.ndarray:
     """The kind of each event's entry."""
-    kinds: list[int] = []
-    first = []
-    for agent in run.agents:
-        first.append(len(kinds))
-        kinds += [entry[0] for entry in agent.stream.entries]
-    entries = np.asarray(first)[np.asarray(run.record.agent)] + np.asarray(run.record.position)
-    found: np.ndarray = np.asarray(kinds, np.int8)[entries]
-    return found
+    return of_events(run, [[entry[0] for entry in agent.stream.entries] for agent in run.agents])
+
+
+def of_events(run: TimedMachine, by_agent: Sequence[Sequence[int]]) -> np.ndarray:
+    """For each event what is known of its entry, by agent and position."""
+    first = np.cumsum([0, *map(len, by_agent)])
+    entries = first[np.asarray(run.record.agent)] + np.asarray(run.record.position)
+    values: np.ndarray = np.asarray([value for values in by_agent for value in values], np.int8)[entries]
+    return values
+
+
+def meets(run: TimedMachine) -> np.ndarray:
+    """Whether each event counts a semaphore at which engines meet. Other semaphores tell what an engine has done."""
+    def at_barrier(agent: Agent, instruction: Instruction) -> bool:
+        update = instruction.update
+        return update is None or MEETING_POINT.fullmatch(
+            agent.core.program.semaphores[update.semaphore].name) is not None
+    return of_events(run, [[at_barrier(agent, i) for i in agent.stream.instructions] for agent in run.agents])
 
 
 def stall_causes(run: TimedMachine, events: np.ndarray, kinds: np.ndarray) -> tuple[list[str], np.ndarray]:
@@ -220,8 +233,9 @@ def stall_causes(run: TimedMachine, events: np.ndarray, kinds: np.ndarray) -> tu
     for why, name in ((OWN_RESULT, OWN), (PORT, PORTS), (MEETING, CORES)):
         by_why[why] = first + names[first:].index(name)
     why, cause = np.asarray(run.record.why)[events], np.asarray(run.record.cause)[events]
+    barrier = (kinds[cause] >= KIND) & (meets(run)[cause] > 0)
     of_source = np.where(kinds[cause] == TRANSFER, first + 4,
-                         np.where(kinds[cause] >= KIND, first + 5, np.asarray(run.record.agent)[cause]))
+                         np.where(barrier, first + 5, np.asarray(run.record.agent)[cause]))
     return names, np.where(why == SEMAPHORE, of_source, by_why[why])
 
 

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from nki_mlir.dialects.isa.instruction import EventSemaphore
+from nki_mlir.dialects.isa.program import Semaphore
 from nki_mlir.dialects.op import Op
 from nki_mlir.machine import machine_named
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
@@ -130,6 +131,16 @@ def test_stalls_have_their_cause():
     assert stalls["vector"]["own result"] == pytest.approx(137)
     assert stalls["scalar"]["vector"] > 0 and stalls["sync"]["end"] > 0
     assert figures["busy_ns"]["sync"] == cost.dma.issue_ns
+
+
+@pytest.mark.parametrize(("name", "cause"), [("Barrier", "barrier"), ("GoScalar", "barrier"), ("VectorForScalar", "vector"),
+                                             ("Gather", "vector")])
+def test_a_signal_by_itself__is_a_barrier_or_tells_what_its_engine_has_done(name, cause):
+    made = program({"dve": [copy(0x3000, 0x0), "EVENT_SEMAPHORE S[3] (GpSimd)++@complete"],
+                    "act": [activation(0x8000, 0x3000, waits="S[3] (GpSimd)>=1")]})
+    made.semaphores[3] = Semaphore(name)
+    stalls = time_programs([made]).figures()["stall_ns"]["scalar"]
+    assert stalls[cause] > 0 and not {"barrier", "vector"} - {cause} & stalls.keys()
 
 
 def test_loads_of_functions__are_stalls_of_their_own():
