@@ -6,7 +6,9 @@ import warnings
 import numpy as np
 import pytest
 
+from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import shown
+from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.kernel import describe_array, is_array
@@ -209,3 +211,39 @@ def test_large_results__proved_whole_are_not_enumerated():
     assert whole.left_out == [] and left_out(whole.modules) == left_out(whole.modules, [0]) == {0: None}
     ((result, missing),) = part.left_out
     assert result.name == "out" and missing == LeftOut(128 * 1024, (384, 0))
+
+
+@pytest.mark.parametrize(("number", "first"), [
+    ("%low = arith.cmpi slt, %p, %c2 : index\n  %number = arith.select %low, %c5, %p : index", 2),
+    ("%number = affine.min affine_map<()[s] -> (s + 3, 5)>()[%p]", 0)], ids=["select", "min"])
+def test_a_condition_on_a_choice__for_all_programs_at_once(number, first):
+    """The choice is 5, 5, 2 and 3 in programs 0 to 3, the minimum 3, 4, 5 and 5: where it is 5, a row is written."""
+    text = """
+#none = affine_map<()[s0] -> (0, 0)>
+#row = affine_map<()[s0] -> (s0 * 8)>
+func.func @f(%out: memref<4x8xf32, "hbm"> {nki.name = "out", nki.shared = 0 : i64},
+             %p: index {nki.program_id = 0 : i64}) attributes {nki.grid = [4], nki.results = [0]} {
+  %c2 = arith.constant 2 : index
+  %c5 = arith.constant 5 : index
+  %tile = memref.alloc() : memref<1x8xf32, "sbuf">
+  NUMBER
+  %writes = arith.cmpi eq, %number, %c5 : index
+  scf.if %writes {
+    "nki.store"(%out, %tile, %p) {access = [#nki.access<f32, #row, [[1, 1], [1, 8]]>,
+                                            #nki.access<f32, #none, [[1, 1], [1, 8]]>],
+                                  mask = affine_set<() : (0 == 0)>}
+      : (memref<4x8xf32, "hbm">, memref<1x8xf32, "sbuf">, index) -> ()
+  }
+  return
+}""".replace("NUMBER", number)
+    with shared_context():
+        module = ir.Module.parse(text)
+    assert left_out([module]) == {0: LeftOut(16, (first, 0))}
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1 << 26, {0: LeftOut(1 << 26, (0,))}), ((1 << 26) + 1, {})])
+def test_outputs_beyond_64_million_elements_are_not_looked_at(size, expected):
+    with shared_context():
+        module = ir.Module.parse(f"""func.func @f(%out: memref<{size}xf32, "hbm"> {{nki.name = "out", nki.shared = 0 : i64}})
+          attributes {{nki.results = [0]}} {{ return }}""")
+    assert left_out([module]) == expected

@@ -6,6 +6,7 @@ Index arithmetic outside of them is numbers of loops, addresses and conditions.
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,8 @@ def scalar_function(node: ScalarValue) -> Function:
             if not node.choice:
                 form, = forms
                 return lambda *values: form(values)
-            choose = min if node.choice == "min" else max
-            return lambda *values: choose(form(values) for form in forms)
+            choose = _INTEGERS[node.choice]
+            return lambda *values: reduce(choose, [form(values) for form in forms])
         case IndexCast():
             dtype = (scalar_dtype(node.result.type) or INT64).numpy
             if node.unsigned:
