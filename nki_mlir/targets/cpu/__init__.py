@@ -36,7 +36,7 @@ def load(captured: CapturedKernel, grid: tuple[int, ...]
     except Unsupported as error:
         from nki_mlir.targets import interpreter  # start-up: imported on first use
         program = interpreter.load(captured, grid)
-        warnings.warn(f"the kernel runs in the interpreter: {error.headline}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"the kernel runs in the interpreter: {error.headline}", RuntimeWarning, stacklevel=3)
         return program
 
 

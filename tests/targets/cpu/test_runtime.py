@@ -377,8 +377,9 @@ func.func @f(%x: memref<4xf32, "hbm">, %y: memref<4xf32, "hbm">) {
   return
 }"""
     x, y = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
-    with pytest.warns(RuntimeWarning, match="memref.load"):
+    with pytest.warns(RuntimeWarning, match="memref.load") as shown:
         run = cpu.load(Captured(module_of(text)), ())
+    assert [w.filename for w in shown] == [__file__]
     run([x, y], [])
     assert y.tolist() == [1, 1, 1, 1]
 

@@ -35,7 +35,7 @@ def _beside(nest: Nest, arguments: tuple[Argument, ...]) -> tuple[tuple[int, int
     groups: dict[object, list[tuple[int, int]]] = {}
     for k, operand in enumerate(nest.inputs):
         step, start = operand.strides[vector], arguments[k]
-        if 1 < step <= MOST_SHUFFLED and step & (step - 1) == 0 and isinstance(start, Linear):
+        if 1 < step <= MOST_SHUFFLED and step.bit_count() == 1 and isinstance(start, Linear):
             record = step * operand.dtype.itemsize
             groups.setdefault((operand, start.symbols, start.const // record), []).append((start.const % record, k))
     return tuple([(k, members[0][1], (offset - members[0][0]) // nest.inputs[k].dtype.itemsize)
