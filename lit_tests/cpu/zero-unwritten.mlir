@@ -5,6 +5,10 @@
 #id = affine_map<(d0) -> (d0)>
 !row = memref<64xf32, "hbm">
 !tile = memref<64xf32, "sbuf">
+!rows = memref<4x64xf32, "hbm">
+!tiles = memref<4x64xf32, "sbuf">
+!at = memref<64xf32, strided<[1], offset: ?>, "hbm">
+!at_tile = memref<64xf32, strided<[1], offset: ?>, "sbuf">
 !half = memref<32xf32, strided<[1]>, "sbuf">
 
 // The first operation writes all of it.
@@ -31,6 +35,28 @@ func.func @added_to(%x: !row {nki.name = "x"}, %y: !row {nki.name = "y", nki.sha
     linalg.yield %0 : f32
   }
   linalg.copy ins(%t : !tile) outs(%y : !row)
+  return
+}
+
+// A loop writes all of it, row by row, before all of it is read.
+// CHECK-LABEL: kernel @by_rows(x, y) {
+// CHECK-NEXT:    [[TILE:buffer[0-9]+]] = allocate(1024){{$}}
+// CHECK-NEXT:    for
+// CHECK-NEXT:      copy_64_float32(x{{.*}}, [[TILE]]
+// CHECK-NEXT:    }
+// CHECK-NEXT:    copy_256_float32([[TILE]], y)
+func.func @by_rows(%x: !rows {nki.name = "x"}, %y: !rows {nki.name = "y", nki.shared = 0 : i64}) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %t = memref.alloc() : !tiles
+  scf.for %i = %c0 to %c4 step %c1 {
+    %at = affine.apply affine_map<()[s] -> (s * 64)>()[%i]
+    %from = memref.reinterpret_cast %x to offset: [%at], sizes: [64], strides: [1] : !rows to !at
+    %to = memref.reinterpret_cast %t to offset: [%at], sizes: [64], strides: [1] : !tiles to !at_tile
+    linalg.copy ins(%from : !at) outs(%to : !at_tile)
+  }
+  linalg.copy ins(%t : !tiles) outs(%y : !rows)
   return
 }
 

@@ -471,6 +471,17 @@ def current_output_written_twice(x):
     return out
 
 
+@case("warning", r"what memset writes to t1 is overwritten at line \d+ before anything reads it", "remove the statement")
+@nki.jit
+def current_part_written_before_all(x):
+    out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    t = tile((128, 64))
+    isa.memset(dst=t[0:128, 0:32], value=1.0)                                   # dead-store
+    isa.dma_copy(dst=t, src=x)
+    isa.dma_copy(dst=out, src=t)
+    return out
+
+
 @case("warning", r"nothing reads what binary_scalar \(multiply\) writes to twice", "remove the statement")
 @beta.jit
 def beta_result_unused(x):
@@ -530,8 +541,19 @@ def block_dimensions_reshaped(x):
     return out
 
 
-def test_a_kernel_without_mistakes__has_no_findings():
-    report = nki_mlir.check(block_dimensions_reshaped, np.ones((2, 128, 64), F32))
+@nki.jit
+def written_in_parts(x):
+    out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
+    t = tile((128, 64))
+    isa.dma_copy(dst=t[0:128, 0:32], src=x[0:128, 32:64])
+    isa.dma_copy(dst=t[0:128, 32:64], src=x[0:128, 0:32])
+    isa.dma_copy(dst=out, src=t)
+    return out
+
+
+@pytest.mark.parametrize("kernel, shape", [(block_dimensions_reshaped, (2, 128, 64)), (written_in_parts, (128, 64))])
+def test_a_kernel_without_mistakes__has_no_findings(kernel, shape):
+    report = nki_mlir.check(kernel, np.ones(shape, F32))
     assert report.sound and not report.findings, str(report)
 
 

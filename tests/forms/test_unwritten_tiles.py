@@ -218,6 +218,22 @@ def test_nothing_is_reported_of_products_programs_and_choices(on, function, grid
     assert reported(function, on, X, decorate=decorate) == []
 
 
+def in_the_last_program(x):
+    out = beta_nl.ndarray((256, 8), x.dtype, buffer=beta_nl.shared_hbm)
+    n, (p, f) = beta_nl.program_id(0), beta_nl.mgrid[0:128, 0:8]
+    t = beta_nl.load(x[p, f], mask=p + 8 * n < 128)                     # made
+    e = beta_nl.exp(t)                                                  # read
+    beta_nl.store(out[n * 128 + p, f], e)
+    return out
+
+
+def test_a_read_of_the_last_program_alone_is_reported(on):
+    """Program 0 writes 128 rows of the tile, program 1 writes 120."""
+    expected = TEXT.format([120, 0], line_of(in_the_last_program, "made")) + HERE
+    got = reported(in_the_last_program, on, X, decorate=lambda f: beta_nki.jit(f)[(2,)])
+    assert got == [(expected, line_of(in_the_last_program, "read"))]
+
+
 # -- the current generation --------------------------------------------------------------------------------------------
 def test_the_simulator_reports_and_shows_nan():
     def kernel(x):

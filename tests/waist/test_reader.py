@@ -5,6 +5,7 @@ import pytest
 
 from nki_mlir.bindings import ir
 from nki_mlir.diagnostics import Unsupported
+from nki_mlir.dialects.access import Linear
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.waist.function import (
@@ -111,6 +112,31 @@ def test_structures_that_are_equal__are_read_once():
     first, second, third = (node.read for node in block.nodes[2:])
     assert first.structure is second.structure and first.structure is not third.structure
     assert [nest.steps[0].number for nest in (first.nest, third.nest)] == ["0.0", "1.0"]
+
+
+def test_body__integers_from_outside_are_its_symbols():
+    """Numbers that are computed outside, in the body's own arithmetic and in its places."""
+    _module, block = read("""
+  %c0 = arith.constant 0 : index
+  %n = memref.alloc() : memref<1x1xi32, "sbuf">
+  %k = memref.load %n[%c0, %c0] : memref<1x1xi32, "sbuf">
+  %j = arith.index_cast %k : i32 to index
+  linalg.generic {indexing_maps = [affine_map<(p, f) -> (p, f)>], iterator_types = ["parallel", "parallel"]}
+    outs(%y : memref<8x4xf32, "hbm">) {
+  ^bb0(%old: f32):
+    %f = linalg.index 1 : index
+    %place = arith.addi %f, %j : index
+    %number = arith.index_cast %place : index to i32
+    %sum = "scalar.alu"(%number, %k) {fn = "add"} : (i32, i32) -> i32
+    %value = "scalar.convert"(%sum) : (i32) -> f32
+    linalg.yield %value : f32
+  }
+""")
+    _, _, load, cast, generic = block.nodes
+    place, number, total, value = generic.read.nest.steps
+    assert place.number == Linear(0, ((0, 1),), ((1, 1),)) and number.number == Linear(0, ((1, 1),))
+    assert list(generic.read.symbols) == [cast.result, load.result]
+    assert (total.kind, total.name, value.kind) == ("alu", "add", "convert")
 
 
 @pytest.mark.parametrize("body, text", [

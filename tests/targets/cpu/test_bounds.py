@@ -135,6 +135,24 @@ def test_static_offset__outside_fails_where_it_runs() -> None:
     assert run(kernel_of(guarded, "}")).tolist() == [0, 0, 0, 0]
 
 
+def test_branch__the_opposite_of_its_condition_counts_in_the_other() -> None:
+    """Where 9 < k is not so, rows 0 to 9 are inside; where k < 10 is not so, none is."""
+    branch = LOADED + """%at_least = affine.max affine_map<()[s] -> (s, 0)>()[%k]
+  %c9 = arith.constant 9 : index
+  %c = arith.cmpi CONDITION : index
+  scf.if %c {
+  } else {
+    """ + TIMES_FOUR.format("%at_least")
+    inside = kernel_of(branch.replace("CONDITION", "sgt, %at_least, %c9"), "}")
+    assert checks_of(inside) == 0
+    assert run(inside, 9).tolist() == [36, 37, 38, 39] and run(inside, 10).tolist() == [0, 0, 0, 0]
+    outside = kernel_of(branch.replace("CONDITION", "slt, %at_least, %c10"), "}")
+    assert checks_of(outside) == 2
+    assert run(outside, 9).tolist() == [0, 0, 0, 0]
+    with pytest.raises(OutOfBounds, match=r"index range \[0, 43\] exceed dimension size of 40"):
+        run(outside, 10)
+
+
 # -- masks -------------------------------------------------------------------------------------------------------------
 def masked(mask: str, offset: int = 0, step: int = 1) -> CompiledModule:
     view = f'memref<8x8xf32, strided<[8, {step}], offset: {offset}>, "hbm">'

@@ -3,6 +3,7 @@
 
 import struct
 import zlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,15 +11,17 @@ from hypothesis import strategies as st
 
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import Access, Linear
-from nki_mlir.dialects.isa.instruction import Instruction
+from nki_mlir.dialects.isa.instruction import Instruction, Register
 from nki_mlir.dialects.isa.program import Program, on_chip_tile
 from nki_mlir.dialects.nisa.movement import MemsetOp
 from nki_mlir.machine import Engine, machine_named
 from nki_mlir.scalar.dtypes import UINT8
 from nki_mlir.targets.neuron import assemble, disassemble
 from nki_mlir.targets.neuron.codegen.emission import Emission, emit_code
+from nki_mlir.targets.neuron.format.assembly import parse_program
 from nki_mlir.targets.neuron.format.container import CODE, MAGIC, PREAMBLE, SECTION, assembled, encode_program, split
 from nki_mlir.targets.neuron.format.encoding import HEADER, SLOT, BadBinary, EncodingError
+from nki_mlir.targets.neuron.validate import BadProgram
 
 from .random_code import RandomCode
 from .test_assembly import PROGRAM
@@ -129,3 +132,17 @@ def test_error__step_that_does_not_fit_the_descriptor():
 def test_numbers__are_little_endian():
     head = split(DATA)[b"HEAD"]
     assert struct.unpack("<HHII", head)[2:] == (4096, 2048)
+
+
+@pytest.mark.parametrize("number", [31, 32, 255])
+def test_error__register_that_no_engine_has(number):
+    """The text form has none of these; a binary has a byte for its number."""
+    program = parse_program(PROGRAM)
+    first = program.streams[Engine.VECTOR][0]
+    program.streams[Engine.VECTOR][0] = replace(first, op=replace(first.op, dst=Register(number)))
+    data = encode_program(program)
+    if number == 31:
+        assert "MOVE dst=r31 value=0" in disassemble(data)
+        return
+    with pytest.raises(BadProgram, match=f"dve 0000: there is no register r{number}"):
+        disassemble(data)
