@@ -281,11 +281,13 @@ class BodyPrinter:
         out = self.out
         match node:
             case BufferAllocation():
+                if out.placement is not None and node.result in self.registers.values | self.registers.of_loops:
+                    out.placement.addresses += ADDRESS in node.op.attributes
                 if node.result in self.registers.values:
                     allocate_register(out, node.result)
                 elif node.result in out.generators or node.result in self.flags or node.result in self.copied:
                     pass
-                elif node.result not in out.registers | self.registers.of_loops:
+                elif node.result not in out.registers | self.registers.of_loops and list(node.result.uses):
                     self.allocate(node)
             case ConstantBuffer():
                 shape, dtype, _ = memref_parts(node.result.type)
@@ -316,7 +318,10 @@ class BodyPrinter:
     def while_body(self, loop: WhileLoop) -> None:
         """What a loop repeats, but for what the loop itself does at the end."""
         own, nodes = self.registers.loops.get(loop), loop.body.nodes
-        by_loop = own is not None and (own.step or (own.outer is not None and not has_loop_functions(self.out.release)))
+        if own is not None and own.step:
+            self.block(FunctionBlock([node for node in nodes if node is not own.adds]))
+            return
+        by_loop = own is not None and own.outer is not None and not has_loop_functions(self.out.release)
         by_loop = by_loop or (self.out.beta and beta_condition(loop, self.registers.tests.get(loop)) is not None)
         self.block(FunctionBlock(nodes[:-1] if by_loop else nodes))
 

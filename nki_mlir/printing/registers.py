@@ -5,12 +5,13 @@ A capture keeps a register in a [1, 1] tile of int32. Such a tile is a register 
 nothing else is done with it than what registers can: they are set, loaded, stored, and used as an address.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nki_mlir.bindings import Value
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.buffer_types import memref_parts
+from nki_mlir.dialects.nisa.elementwise import TensorScalarOp
 from nki_mlir.dialects.nki.elementwise import BinaryScalarOp
 from nki_mlir.dialects.nki.movement import Copying, Filling
 from nki_mlir.dialects.op import Op
@@ -20,6 +21,7 @@ from nki_mlir.waist.function import (
     ElementLoad,
     FunctionBlock,
     FunctionNode,
+    IndexCast,
     IndexOperation,
     ScalarConstant,
     TileInstruction,
@@ -49,17 +51,18 @@ class LoopRegister:
     limit: Value | int
     step: int = 0
     outer: Value | None = None      # what it is a copy of, in front of the loop and at the end of its body
+    adds: FunctionNode | None = None        # what adds the step, which the loop says
 
 
-def loop_test(loop: WhileLoop) -> LoopTest | None:
+def loop_test(loop: WhileLoop, constants: Mapping[Value, int]) -> LoopTest | None:
     """None where the test is another than a comparison of a tile's element."""
-    numbers: dict[Value, Value | int] = {}
+    numbers: dict[Value, Value | int] = dict(constants)
     for node in loop.test.nodes:
         match node:
             case ElementLoad():
                 numbers[node.result] = node.memref
-            case ScalarConstant() if isinstance(node.number, int):
-                numbers[node.result] = int(node.number)
+            case IndexCast(narrows=False) if node.operands[0] in numbers:
+                numbers[node.result] = numbers[node.operands[0]]
             case IndexOperation() if node.result == loop.test.condition:
                 left, right = (numbers.get(v) for v in node.operands)
                 if left is None or right is None or isinstance(left, int):
@@ -68,18 +71,36 @@ def loop_test(loop: WhileLoop) -> LoopTest | None:
     return None
 
 
+def _with_number(op: Op) -> tuple[str, float]:
+    """The operator and the number that an operation applies to each element of its source; no operator where it does
+    something else."""
+    match op:
+        case BinaryScalarOp(mask=(), reverse=False):
+            return op.op, op.scalar
+        case TensorScalarOp(mask=(), operand0=None, reverse0=False, op1="bypass"):
+            return op.op0, op.imm0
+    return "", 0.0
+
+
 def _adds_to(node: FunctionNode, register: Value) -> int:
     """The number that a node adds to a register; 0 where it does something else."""
-    op = node.instruction if isinstance(node, TileInstruction) else None
-    if isinstance(op, BinaryScalarOp) and op.op == "add" and not op.mask and register == op.dst.handle == op.src.handle:
-        return int(op.scalar)
-    return 0
+    if not isinstance(node, TileInstruction):
+        return 0
+    op = node.instruction
+    operator, number = _with_number(op)
+    return int(number) if operator == "add" and register == op.dst.handle == op.src.handle else 0    # type: ignore[attr-defined]
 
 
 def loads_condition(op: Op, register: Value) -> bool:
     """Whether an operation asks of a tile what a register is asked that is loaded from it: whether it is 0."""
-    return isinstance(op, BinaryScalarOp) and (op.op, op.scalar, op.mask) == ("not_equal", 0, ()) and (
+    return isinstance(op, BinaryScalarOp | TensorScalarOp) and _with_number(op) == ("not_equal", 0) and (
         op.dst.handle == register != op.src.handle) and op.src.dtype is INT32 and op.src.on_chip
+
+
+def _last_step(loop: WhileLoop, register: Value) -> FunctionNode | None:
+    """What adds a positive number to a loop's register, behind all else in the body that uses it."""
+    users = [n for n in loop.body.nodes if any(_uses(part, register) for part in nodes_of(FunctionBlock([n])))]
+    return users[-1] if users and _adds_to(users[-1], register) > 0 else None
 
 
 def _uses(node: FunctionNode, value: Value) -> int:
@@ -89,7 +110,7 @@ def _uses(node: FunctionNode, value: Value) -> int:
 class Registers:
     """The registers of a function, and its counted loops by the operation that is the loop.
 
-    ``loads_conditions``: the last operation of a loop may be a comparison with 0 that a register does not need.
+    ``loads_conditions``: what writes a loop's register may be a comparison with 0 that a register does not need.
     """
 
     def __init__(self, body: FunctionBlock, loads_conditions: bool = True) -> None:
@@ -98,6 +119,8 @@ class Registers:
         self.begins: set[FunctionNode] = set()          # what sets a loop's register: the loop says it
         self.tests: dict[FunctionNode, LoopTest] = {}
         self.values: set[Value] = set()
+        self.constants = {n.result: int(n.number) for n in nodes_of(body)
+                          if isinstance(n, ScalarConstant) and isinstance(n.number, int)}
         for block in _blocks(body):
             self._note_loops(block)
         if self.tests:
@@ -105,7 +128,7 @@ class Registers:
 
     def _note_loops(self, block: FunctionBlock) -> None:
         for position, node in enumerate(block.nodes):
-            if isinstance(node, WhileLoop) and (test := loop_test(node)) is not None:
+            if isinstance(node, WhileLoop) and (test := loop_test(node, self.constants)) is not None:
                 self.tests[node] = test
                 begin = _begin(node, test.register, block.nodes[:position])
                 if begin is not None and (
@@ -116,23 +139,30 @@ class Registers:
     def _loop_register(self, loop: WhileLoop, test: LoopTest, begin: Op) -> LoopRegister | None:
         """None where the loop does with its register what no loop of the language does."""
         register, nodes = test.register, list(nodes_of(loop.body))
-        step = _adds_to(loop.body.nodes[-1], register) if test.comparison == "lt" and nodes else 0
-        if step < 1 and (test.comparison, test.limit) != ("ne", 0):
+        adds = _last_step(loop, register) if test.comparison == "lt" else None
+        if adds is None and (test.comparison, test.limit) != ("ne", 0):
             return None
         if begin.mask or not isinstance(begin, Filling | Copying) or begin.dst.handle != register:
             return None
+        loads, read = False, False
+        for node in nodes:
+            if not isinstance(node, TileInstruction) or node is adds:
+                continue
+            op = node.instruction
+            if adds is None and self.loads_conditions and loads_condition(op, register):
+                loads = True
+                continue
+            uses = [(f, t) for f, t in op.operands() if t.handle == register]
+            if not all(is_register_use(op, f.name, t) and not (adds is not None and f.writes) for f, t in uses):
+                return None
+            read = read or not all(f.writes for f, _ in uses)
+        if loads and read:                      # a register would hold the number, not whether it is 0
+            return None
         last = nodes[-1].instruction if nodes and isinstance(nodes[-1], TileInstruction) else None
-        by_loop = step > 0 or (self.loads_conditions and last is not None and nodes[-1] is loop.body.nodes[-1]
-                               and loads_condition(last, register))
-        for node in nodes[:-1] if by_loop else nodes:
-            if isinstance(node, TileInstruction):
-                op = node.instruction
-                if not all(is_register_use(op, f.name, t) and not (step > 0 and f.writes)
-                           for f, t in op.operands() if t.handle == register):
-                    return None
         copies = [op.src.handle for op in (begin, last) if isinstance(op, Copying) and op.dst.handle == register]
-        outer = copies[0] if step < 1 and len(copies) == 2 and copies[0] == copies[1] else None
-        return LoopRegister(register, begin, test.limit, max(step, 0), outer)
+        outer = copies[0] if adds is None and len(copies) == 2 and copies[0] == copies[1] else None
+        step = 0 if adds is None else _adds_to(adds, register)
+        return LoopRegister(register, begin, test.limit, step, outer, adds)
 
     @property
     def of_loops(self) -> set[Value]:

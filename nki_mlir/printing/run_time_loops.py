@@ -8,12 +8,13 @@ from collections.abc import Callable
 
 from nki_mlir.bindings import Value
 from nki_mlir.dialects.access import SBUF, Tile, full_tile
+from nki_mlir.dialects.nisa.elementwise import TensorScalarOp
 from nki_mlir.dialects.nki.elementwise import BinaryOp, BinaryScalarOp
 from nki_mlir.dialects.nki.movement import Copying, Filling
 from nki_mlir.dialects.op import Op
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import AUTOMATIC, KernelText, NamedTensor
-from nki_mlir.printing.registers import LoopRegister, LoopTest, Registers, loads_condition
+from nki_mlir.printing.registers import LoopRegister, LoopTest, Registers
 from nki_mlir.printing.releases import has_loop_functions
 from nki_mlir.printing.tile_operations import write_statement
 from nki_mlir.scalar.dtypes import INT32
@@ -30,24 +31,31 @@ def allocate_register(text: KernelText, value: Value) -> None:
 
 def write_register(text: KernelText, op: Op, registers: Registers) -> bool:
     """Whether an operation sets, loads or stores a register; its call is written then."""
-    if isinstance(op, BinaryScalarOp) and op.dst.handle in registers.of_loops and loads_condition(op, op.dst.handle):
+    known = registers.values | registers.of_loops
+    if isinstance(op, BinaryScalarOp | TensorScalarOp) and op.dst.handle in registers.of_loops:
         source = text.tile(op, op.src)
-        text.write(f"nisa.register_load({text.tile(op, op.dst)}, {source})")
+        _write_call(text, "register_load", text.tile(op, op.dst), source)
         return True
     if not isinstance(op, Filling | Copying):
         return False
-    known = registers.values | registers.of_loops
     sets = op.dst.handle in known
     if isinstance(op, Filling):
         if sets:
-            text.write(f"nisa.register_move({text.tile(op, op.dst)}, {round(op.value)})")
+            _write_call(text, "register_move", text.tile(op, op.dst), str(round(op.value)))
         return sets
     reads = op.src.handle in known
     if sets or reads:
         source = text.tile(op, op.src)
         function = "register_move" if sets and reads else "register_load" if sets else "register_store"
-        text.write(f"nisa.{function}({text.tile(op, op.dst)}, {source})")
+        _write_call(text, function, text.tile(op, op.dst), source)
     return sets or reads
+
+
+def _write_call(text: KernelText, function: str, target: str, source: str) -> None:
+    """A call on a register, which has no parameter for its engine."""
+    if text.placement is not None:
+        text.placement.engines[f"nisa.{function}"] += 1
+    text.write(f"nisa.{function}({target}, {source})")
 
 
 def write_while(text: KernelText, loop: WhileLoop, registers: Registers, body: Callable[[], None]) -> None:
@@ -61,13 +69,14 @@ def write_while(text: KernelText, loop: WhileLoop, registers: Registers, body: C
         _write_conditional(text, loop, test, body)
     else:
         raise Unprintable(what="a loop whose condition is computed from several numbers",
-                          fix="compute the condition in a tile of one element" if text.placement is None
-                          else "print it without placement")
+                          fix="compute the condition in a tile of one element")
 
 
 def _write_loop(text: KernelText, loop: LoopRegister, registers: Registers, body: Callable[[], None]) -> None:
     """A loop with a register that is its alone, the parameter of its body."""
     begin = loop.begin
+    if text.placement is not None and loop.step:
+        text.placement.engines["nl.fori_loop"] += 1
     if isinstance(begin, Copying):
         first = _register(text, begin.src.handle, text.tile(begin, begin.src), registers)
     else:

@@ -6,14 +6,16 @@ import pytest
 
 from nki_mlir.language.beta import language as beta_language
 from nki_mlir.language.beta import nki as beta
+from nki_mlir.language.beta.typing import scalar
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel import kernel_text
 
+from ..random_programs.comparing import EXECUTORS
 from .counts import instructions
-from .reading import reread
+from .reading import printed, reread
 from .test_examples import first_cases
 
 # Attention is none of them: captures have two instructions for a tensor_scalar_reduce of the text.
@@ -68,7 +70,7 @@ def test_engines_and_addresses_are_in_the_text():
 
 
 @nki.jit
-def swapped_halves(x):
+def swapped_count_downs(x):
     """Each core doubles its half of the rows, and the second adds one."""
     core = nl.program_id(0)
     out = nl.ndarray((128, 64), nl.float32, buffer=nl.shared_hbm)
@@ -98,7 +100,7 @@ def doubled_rows(x):
 def test_each_core_of_a_launch_has_its_part_of_the_text(executor):
     x = np.random.default_rng(0).standard_normal((256, 64)).astype(np.float32)
     answer = np.concatenate([2 * x[64:128] + 1, 2 * x[:64]])
-    for kernel, given, expected in ((swapped_halves, x[:128], answer), (doubled_rows, x, 2 * x)):
+    for kernel, given, expected in ((swapped_count_downs, x[:128], answer), (doubled_rows, x, 2 * x)):
         text = kernel_text(kernel[2].lower(given).specialization.modules, comments=False, keep_placement=True)
         lines = text.splitlines()
         first, second = (lines[lines.index(f"    {head}:"):] for head in ("if program_id == 0", "else"))
@@ -172,11 +174,60 @@ def first_rows(x, count):
     return out
 
 
-def test_loops_of_the_run_time_are_printed_without_placement():
-    x, count = np.arange(96, dtype=np.float32).reshape(16, 6), np.array([[5]], np.int32)
-    modules = first_rows.lower(x, count).specialization.modules
-    with pytest.raises(Unprintable, match="condition is computed from several numbers") as caught:
-        kernel_text(modules, keep_placement=True)
-    assert caught.value.advice[1] == "print it without placement"
-    got = reread(kernel_text(modules, comments=False)).on("interpreter")(x, count)
-    np.testing.assert_array_equal(got, np.where(np.arange(16)[:, None] < 5, x, 0))
+@nki.jit
+def triangle(x, count):
+    """How many pairs there are of i < count and j from i to 7, two at a time; how often 1 comes off a number."""
+    out = nl.ndarray((1, 2), nl.int32, buffer=nl.shared_hbm)
+    total, left, steps = nl.zeros((1, 1), nl.int32), nl.load(count), nl.zeros((1, 1), nl.int32)
+    limit, going = nisa.register_alloc(), nisa.register_alloc()
+    nisa.register_load(limit, left)
+    nisa.register_load(going, left)
+
+    def inner(j):
+        nisa.tensor_scalar(total, total, op0=nl.add, operand0=1)
+
+    def count_down(going):
+        nisa.tensor_scalar(left, left, op0=nl.subtract, operand0=1)
+        nisa.tensor_scalar(steps, steps, op0=nl.add, operand0=1)
+        nisa.register_load(going, left)
+        return going
+    nl.fori_loop(0, limit, lambda i: nl.fori_loop(i, 7, inner, step=2))
+    nl.while_loop(going, count_down)
+    nisa.dma_copy(out[:, 0:1], total)
+    nisa.dma_copy(out[:, 1:2], steps)
+    return out
+
+
+@beta.jit
+def counted_down(x, count):
+    out = beta_language.ndarray(x.shape, dtype=x.dtype, buffer=beta_language.shared_hbm)
+    rows, left = beta_language.load(x), beta_language.load(count)
+    going = scalar(True)
+    while going:
+        rows[...] = beta_language.add(rows, 1.0)
+        left[...] = beta_language.subtract(left, 1)
+        going = scalar(left)
+    beta_language.store(out, rows)
+    return out
+
+
+ROWS = np.arange(96, dtype=np.float32).reshape(16, 6)
+
+
+@pytest.mark.parametrize("kernel, expected", [
+    (first_rows, np.where(np.arange(16)[:, None] < 5, ROWS, 0)),
+    (triangle, np.array([[sum(len(range(i, 7, 2)) for i in range(5)), 5]])),
+    (counted_down, ROWS + 5)], ids=["first_rows", "triangle", "counted_down"])
+def test_loops_of_the_run_time_keep_their_placement(kernel, expected):
+    arrays = [ROWS, np.array([[5]], np.int32)]
+    text = printed(kernel, arrays, keep_placement=True)
+    assert "engine=nisa.engine." in text and "address=(" in text
+    again = reread(text)
+    assert instructions(again, arrays).total() == instructions(kernel, arrays).total()
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(again.on(executor)(*arrays), expected)
+    second = printed(again, arrays, keep_placement=True)
+    assert printed(reread(second), arrays, keep_placement=True) == second
+    older = printed(kernel, arrays, keep_placement=True, release="2.29")
+    assert ("    while going" in older) == (kernel is not first_rows) and ("nl.dynamic_range(" in older) == (
+        kernel is not counted_down)
