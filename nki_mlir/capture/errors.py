@@ -43,6 +43,12 @@ class IndexShapes(NotAffine):
     fix = "give the partition nl.arange(n)[:, None], and the free axis nl.arange(n)[None, :]"
 
 
+class DividedByZero(KernelError, ZeroDivisionError):
+    code = "NKI-ZERO-DIVISION"
+    message = "an index is {operation} 0"
+    fix = "use a divisor that is not 0"
+
+
 class TensorTruth(KernelError, ValueError):
     code = "err_ambiguous_tensor_truth_value"
     message = "the truth value of a tensor is ambiguous"

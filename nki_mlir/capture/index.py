@@ -20,6 +20,7 @@ from nki_mlir.capture.errors import (
     ArangeInCondition,
     AssignToIndex,
     BadSliceSize,
+    DividedByZero,
     NotAffine,
     OneDimensionalArange,
     UnsupportedMask,
@@ -79,7 +80,7 @@ class Index(Affine):
             return NotImplemented
         by = by.as_int("it is a divisor") if isinstance(by, Index) else int(by)
         if by == 0:
-            raise ZeroDivisionError("integer division or modulo by zero")
+            raise DividedByZero(operation="taken modulo" if kind == "mod" else "divided by").here()
         if self.divides(by):
             if kind == "mod":
                 return Index(self.const % by, NO_SYMBOLS, (0,) * len(self.axes), self.shape)

@@ -209,12 +209,20 @@ class BadGridAxis(KernelError, IndexError):
     fix = "launch the kernel with a grid that has the axis, kernel[g0, g1, ...], or use another axis"
 
 
+class RepeatedGridAxis(KernelError):
+    code = "NKI-GRID-AXIS"
+    message = "program_axes {axes} name an axis of the grid twice"
+    fix = "name each axis once"
+
+
 def _axes_of(given: Any, rank: int) -> list[int]:
     """An axis or several, all of which the grid has."""
     axes = list(given) if isinstance(given, (list, tuple)) else [given]
     for axis in axes:
         if not 0 <= axis < rank:
             raise BadGridAxis(axis=axis, rank=rank, last=rank - 1).here()
+    if len(set(axes)) < len(axes):
+        raise RepeatedGridAxis(axes=axes).here()
     return axes
 
 

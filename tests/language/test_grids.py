@@ -288,6 +288,14 @@ def test_all_reduce_of_an_axis_that_is_not_there(on):
         run(on, kernel, numbers(4, 4), grid=(2,))
 
 
+def test_all_reduce_along_an_axis_twice(on):
+    @nki.jit
+    def kernel(x):
+        nl.store(x, nl.all_reduce(nl.load(x), np.add, program_axes=[0, 0]))
+    with pytest.raises(KernelError, match=r"program_axes \[0, 0\] name an axis of the grid twice \[NKI-GRID-AXIS\]"):
+        run(on, kernel, numbers(4, 4), grid=(2,))
+
+
 def test_all_reduce_that_one_program_does_not_reach(on):
     @nki.jit
     def kernel(x):

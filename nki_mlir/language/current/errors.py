@@ -79,9 +79,8 @@ def integer(value: Any, what: str, code: str = "NKI-INTEGER") -> int:
     except NkiMlirError:
         raise
     except TypeError:
-        raise NkiTypeError(f"{what}: expecting 'integer', got {value!r}",
-                           fix="divide with //, or round with math.ceil or math.floor",
-                           code=code).here() from None
+        fix = "divide with //, or round with math.ceil or math.floor" if isinstance(value, float) else "give an integer"
+        raise NkiTypeError(f"{what}: expecting 'integer', got {value!r}", fix=fix, code=code).here() from None
 
 
 def pair(value: Any, what: str) -> tuple[int, int]:

@@ -346,7 +346,7 @@ def sendrecv(src: NkiTensor, dst: NkiTensor, send_to_rank: int, recv_from_rank: 
         size = src.size // src.shape[0] * src.itemsize
         require(size <= limit, f"sendrecv by gpsimd_dma moves up to {limit} bytes per partition, got {size}",
                 fix="send it in parts, or leave dma_engine out")
-    to, frm = int(send_to_rank), int(recv_from_rank)
+    to, frm = integer(send_to_rank, "sendrecv send_to_rank"), integer(recv_from_rank, "sendrecv recv_from_rank")
     if prod(active("sendrecv").grid) < 2:
         require(to == frm == 0, "sendrecv with another core needs a launch of 2 cores",
                 fix="launch it as kernel[2](...)")
@@ -355,5 +355,6 @@ def sendrecv(src: NkiTensor, dst: NkiTensor, send_to_rank: int, recv_from_rank: 
     other_cores("sendrecv", (0, 1))
     require({to, frm} <= {0, 1}, "sendrecv ranks are 0 and 1", fix="send to 0 or 1")
     with low.operands("sendrecv", dst, src=src) as views:
-        emit(SendrecvOp, dict(zip(("dst", "src"), views)), send_to=to, receive_from=frm, pipe=int(pipe_id),
+        emit(SendrecvOp, dict(zip(("dst", "src"), views)), send_to=to, receive_from=frm,
+             pipe=integer(pipe_id, "sendrecv pipe_id"),
              engine="gpsimd" if dma_engine is e.dma_engine.gpsimd_dma else "unknown")
