@@ -250,3 +250,18 @@ def test_the_simulator_reports_and_shows_nan():
     expected = TEXT.format([0, 3], line_of(kernel, "made")) + HERE
     assert reported(kernel, "", X, decorate=Simulated) == [(expected, line_of(kernel, "read"))]
     assert np.isnan(results[0][:, 3:]).all() and np.array_equal(results[0][:, :3], X[:, :3])
+
+
+@pytest.mark.parametrize("on", ["interpreter", "jit", "isa"])
+def test_a_copy_of_an_unwritten_tile_to_elements_of_another_size__runs(on):
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        t = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
+        nisa.tensor_copy(t, nl.load(x))
+        unwritten = nl.ndarray((x.shape[0], 4 * x.shape[1]), nl.int8, buffer=nl.sbuf)
+        nisa.tensor_copy(t.view(nl.int8), unwritten)
+        nisa.dma_copy(out, t)
+        return out
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnwrittenRead)
+        np.testing.assert_array_equal(nki.jit(kernel).on(on)(X), np.zeros_like(X))

@@ -78,7 +78,7 @@ class UnwrittenTiles:
             if tile.space == HBM:
                 for one in (() if number is None else np.unique(number[number > 0])):
                     self.report(int(one))
-            elif number is not None or views[k] is not None:
+            elif tile.dtype.itemsize == tile.base_dtype.itemsize and (number is not None or views[k] is not None):
                 self.write(op, k, tile, number, after, operands, values, part)
         return after
 
