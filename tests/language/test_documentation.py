@@ -90,7 +90,7 @@ VIOLATIONS = {
     "nisa.topk(val_dst=x, idx_dst=i, src=x, n=64)": "must be bfloat16",
     "nisa.rng(dst=y)": "must be an integer type", "nisa.rand2(dst=y, min=1.0, max=0.0)": "min < max",
     "nisa.set_rng_seed(src_seeds=x)": "the seed is one value",
-    "nisa.rand_get_state(dst=i)": "6 words", "nisa.rand_set_state(src_seeds=i)": "6 words",
+    "nisa.rand_get_state(dst=i)": "it takes uint32", "nisa.rand_set_state(src_seeds=i)": "it takes uint32",
     "nisa.register_alloc(x)": "must be one element", "nisa.register_move(3, 4)": "expecting 'register'",
     "nisa.register_load(nisa.register_alloc(), x)": "must be one element",
     "nisa.register_store(r[0:1, 0:1], 3)": "expecting 'register'",

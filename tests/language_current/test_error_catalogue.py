@@ -88,7 +88,7 @@ for name, calls, kind, words in [
     ("start partition", [lambda: tile(32, 8, address=(5, 0)), lambda: psum(16, 8, address=(16, 0))], REFUSED,
      "partition dimension must be 0, 32, 64, or 96"),
     ("PSUM bank", [lambda: psum(32, 8, address=(0, 4))], REFUSED, "not the start of a PSUM bank"),
-    ("address", [lambda: tile(32, 8, address=(0, -4)), lambda: tile(32, 8, address=(0, 2))], REFUSED, "is no place of"),
+    ("address", [lambda: tile(32, 8, address=(0, -4)), lambda: tile(32, 8, address=(0, 2))], REFUSED, "is not aligned to float32"),
     ("name in use", [lambda: (tile(4, 8, name="x"), tile(4, 8, name="x"))], REFUSED, "Tensor name 'x' already in use"),
     ("buffer", [lambda: tile(4, 8, buffer="ram"), lambda: tile(4, 8, buffer=1)], REFUSED, "expecting 'buffer type'"),
     ("raw enum", [lambda: nisa.tensor_copy(tile(4, 8), tile(4, 8), engine=7)], REFUSED, "expecting 'engine' for engine"),

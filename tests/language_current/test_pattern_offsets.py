@@ -52,7 +52,7 @@ def test_offsets_count_elements_of_the_dtype_that_is_asked_for(on):
 
 
 def test_a_start_that_is_no_element_of_the_dtype_is_refused(on):
-    with pytest.raises(AssertionError, match="the view starts at byte 2, which is no element of float32"):
+    with pytest.raises(AssertionError, match="the view starts at byte 2, which is not aligned to float32"):
         check(on, lambda d, t: nisa.tensor_copy(d, t[:, 1:].ap([[2, 32], [1, 1]], dtype=nl.float32)), X[:32, 0, :1],
               numbers(32, 4, dtype=ml_dtypes.bfloat16))
 

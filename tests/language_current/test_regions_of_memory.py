@@ -118,7 +118,7 @@ def test_addresses(on):
     (lambda: nl.sbuf.ptr((4, 16)).view(nl.float32, (4, 8)), r"shape has size 32 \(bytes\), which is too large"),
     (lambda: nl.sbuf.ptr((4, 16)).view(nl.float32, (5, 2)), "5 partitions do not fit in a region of 4"),
     (lambda: nl.sbuf.ptr((4, 16), (16, 0)).view(nl.float32, (4, 4)), "partition dimension must be 0, 32, 64, or 96"),
-    (lambda: nl.sbuf.ptr((4, 16)).ptr((4, 8), (0, 2)).view(nl.float32, (4, 1)), "byte 2 is no place of a float32"),
+    (lambda: nl.sbuf.ptr((4, 16)).ptr((4, 8), (0, 2)).view(nl.float32, (4, 1)), "byte 2 is not aligned to float32"),
     (lambda: nl.sbuf.ptr((4, 16)).ptr((4, 16), (0, 2)), "is outside of one of 4 partitions and 16 bytes"),
     (lambda: nl.sbuf.ptr((0, 16)), "0 partitions and 16 bytes is empty"),
     (lambda: nl.sbuf.ptr(64), "ptr size: expecting 'pair', got 64"),

@@ -143,7 +143,7 @@ def test_patterns_in_every_dimension(on, dim, memory):
 
 
 REFUSED = {
-    "two": (lambda t, i: t[:, i, i], "only one index of the run time in a subscript"),
+    "two": (lambda t, i: t[:, i, i], "a second index of a tensor that is already indexed at run time"),
     "a float": (lambda t, i: t[:, nl.zeros((1, 1), nl.float32)], "an index is an integer, a tensor of float32 is none"),
     "indices of a free dimension": (lambda t, i: t[:, nl.zeros((4, 1), nl.int32)],
                                     "a tensor of 4 indices is for the first dimension that is no integer, not for dimension 1"),

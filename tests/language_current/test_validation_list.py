@@ -620,7 +620,7 @@ REFUSED = {
     "others: seed shape": (lambda: nisa.set_rng_seed(tile(4, 1, dtype=nl.int32)),
         "'random_seed': the seed is one value"),
     "others: rand_set cols": (lambda: nisa.rand_set_state(tile(4, 5, dtype=nl.uint32)),
-        "rand_set_state takes a uint32 tile of 6 words per partition"),
+        "rand_set_state src_seeds has 5 words per partition, which must be 6"),
     "others: activate2 ops": (lambda: nisa.activate2(tile(4, 4), nl.exp, tile(4, 4), 1.0, 0.0, nl.add, nl.multiply),
         "'activate2': takes multiply with add or subtract, or one operation and bypass, got add and multiply"),
     "others: partition_reduce op": (lambda: nisa.tensor_partition_reduce(tile(1, 4), nl.multiply, tile(4, 4)),

@@ -14,7 +14,7 @@ from nki_mlir.dialects.op import Op
 from nki_mlir.language.creation import emit
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import reported
-from nki_mlir.language.current.errors import NkiTypeError, invalid, require
+from nki_mlir.language.current.errors import NkiTypeError, integers, invalid, one_of, require
 from nki_mlir.language.current.instruction import alu, instruction
 from nki_mlir.language.current.isa_movement import check_priority
 from nki_mlir.language.current.memory import VirtualRegister, is_hbm
@@ -93,8 +93,7 @@ def all_reduce(srcs: list[NkiTensor], dsts: list[NkiTensor], replica_group: "Rep
 
 def check_dim(op: str, srcs: list[NkiTensor], dim: int, *sbuf_dims: int) -> None:
     allowed = (0,) if is_hbm(srcs[0].buffer) else sbuf_dims or (0,)
-    require(dim in allowed, f"{op} collective_dim {dim} is none of {allowed}",
-            fix=f"use one of {', '.join(map(str, allowed))}")
+    one_of(dim, allowed, f"{op} collective_dim")
 
 
 @instruction
@@ -143,8 +142,7 @@ def collective_permute(srcs: list[NkiTensor], dsts: list[NkiTensor], source_targ
 
 
 def channels(op: str, lists: Sequence[Sequence[object]], channel_ids: Sequence[int]) -> None:
-    require(is_shape(channel_ids), f"{op} channel_ids: expecting 'sequence' of integers, got {channel_ids!r}",
-            fix="write for example [0, 1]")
+    integers(channel_ids, f"{op} channel_ids", fix="write for example [0, 1]")
     require(list(channel_ids) == list(range(len(channel_ids))) and len(channel_ids) <= 4,
             f"{op} channel_ids {list(channel_ids)} are not 0, 1, ... up to 3",
             fix="number the channels from 0, and use 4 at most")
@@ -188,7 +186,7 @@ def collective_permute_implicit_current_processing_rank_id(iteration_id: object,
                                                            channel_id: object, name: object) -> VirtualRegister:
     """The rank whose data a ring has brought here after that many steps, in a register."""
     op = "collective_permute_implicit_current_processing_rank_id"
-    require(channel_id in range(4), f"{op} channel_id {channel_id} is none of 0, 1, 2, 3", fix="use one of them")
+    one_of(channel_id, range(4), f"{op} channel_id")
     made = VirtualRegister()
     emit(collectives.RankIdOp, {"dst": made.state}, groups=text_of(op, replica_group), steps=iteration_id)
     return made

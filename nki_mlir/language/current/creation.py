@@ -13,7 +13,7 @@ from nki_mlir.language.creation import makes
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import dtype_argument, reported
-from nki_mlir.language.current.errors import integer, invalid, pair, require
+from nki_mlir.language.current.errors import aligned_byte, integer, invalid, pair, require
 from nki_mlir.language.current.memory import MemoryRegion, Storage, machine, region, region_value
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.scalar.dtypes import FLOAT32, UINT8, DType
@@ -32,11 +32,9 @@ def check_address(address: Sequence[int] | None, buffer: MemoryRegion, shape: Se
             fix="start at one of them")
     require(partition + shape[0] <= rows, f"{shape[0]} partitions do not fit from partition {partition} on",
             fix=f"use at most {rows - partition} partitions there, or another start")
-    require(byte >= 0 and byte % dtype.itemsize == 0, f"byte {byte} is no place of a {dtype}",
-            fix=f"use a multiple of {dtype.itemsize}")
+    aligned_byte(byte, dtype.itemsize, f"byte {byte} is not aligned to {dtype}")
     if buffer is MemoryRegion.psum:
-        require(byte % machine().psum_bank_bytes == 0, f"byte {byte} is not the start of a PSUM bank",
-                fix=f"use a multiple of {machine().psum_bank_bytes}")
+        aligned_byte(byte, machine().psum_bank_bytes, f"byte {byte} is not the start of a PSUM bank")
     return partition, byte
 
 

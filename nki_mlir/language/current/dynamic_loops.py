@@ -24,7 +24,7 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.current.calls import reported
 from nki_mlir.language.current.errors import NkiTypeError, NkiValidationError, of_core, older, require, warn
 from nki_mlir.language.current.isa_movement import put, register_alloc, register_move
-from nki_mlir.language.current.memory import VirtualRegister
+from nki_mlir.language.current.memory import VirtualRegister, check_register
 from nki_mlir.language.held_state import holds_state
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
@@ -191,8 +191,7 @@ def fori_loop(lower: object, upper: Any, body_fun: Any, step: Any) -> None:
 @reported
 def while_loop(init: object, body_fun: Callable[[VirtualRegister], object]) -> None:
     """``r = init; while r != 0: r = body_fun(r)``, where ``r`` is a new register: ``init`` keeps its number."""
-    require(isinstance(init, VirtualRegister), f"while_loop init: expecting 'register', got '{type(init).__name__}'",
-            fix="make one with nisa.register_alloc")
+    check_register(init, "while_loop init")
     builder: Any = active("nl.while_loop")
     condition = register_alloc(init)
 

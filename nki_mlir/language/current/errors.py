@@ -3,13 +3,14 @@
 
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from nki_mlir.capture.builder import active
 from nki_mlir.capture.errors import unknown
 from nki_mlir.capture.locations import user_location
 from nki_mlir.diagnostics import KernelError, Location, NkiMlirError, warn_once
+from nki_mlir.language.signatures.kinds import is_shape
 
 
 class Advised(NkiMlirError):
@@ -81,6 +82,28 @@ def integer(value: Any, what: str, code: str = "NKI-INTEGER") -> int:
     except TypeError:
         fix = "divide with //, or round with math.ceil or math.floor" if isinstance(value, float) else "give an integer"
         raise NkiTypeError(f"{what}: expecting 'integer', got {value!r}", fix=fix, code=code).here() from None
+
+
+def integers(value: Any, what: str, fix: str = "give a tuple of integers") -> None:
+    """Lengths, ranks or channels are a tuple or a list of integers."""
+    require(is_shape(value), f"{what}: expecting 'sequence' of integers, got {value!r}", fix=fix)
+
+
+def one_of(value: object, choices: Sequence[int], what: str) -> None:
+    """A number is one of a few."""
+    numbers = [str(n) for n in choices]
+    require(value in choices, f"{what} {value} is {'none of' if numbers[1:] else 'not'} {', '.join(numbers)}",
+            fix=f"use {' or '.join(filter(None, (', '.join(numbers[:-1]), numbers[-1])))}")
+
+
+def aligned_byte(byte: int, step: int, text: str) -> None:
+    """An address is a multiple of the size of what begins there."""
+    require(byte >= 0 and byte % step == 0, text, fix=f"use a multiple of {step}")
+
+
+def dimension(dim: int, least: int, limit: int, rank: int, what: str = "dimension") -> None:
+    """The number of a dimension is from ``least`` to below ``limit``."""
+    require(least <= dim < limit, f"{what} {dim} of a tensor of {rank} dimensions", fix=f"use 0 to {rank - 1}")
 
 
 def pair(value: Any, what: str) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from nki_mlir.language.creation import emit
 from nki_mlir.language.current import assignment
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import dtype_argument, reported
-from nki_mlir.language.current.errors import NkiTypeError, core_rule, integer, invalid, older, require, warn
+from nki_mlir.language.current.errors import NkiTypeError, core_rule, integer, invalid, older, one_of, warn
 from nki_mlir.language.current.indexing import subscript
 from nki_mlir.language.current.memory import psum
 from nki_mlir.language.current.tensor import NkiTensor
@@ -167,8 +167,8 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool) -> NkiTensor:
 @reported
 def gather_flattened(data: NkiTensor, indices: NkiTensor, axis: object, dtype: object) -> NkiTensor:
     """Per partition: data's free elements, flattened, at ``indices``."""
-    require(axis == 0, "gather_flattened has axis 0", fix="leave axis out")
     op = "gather_flattened"
+    one_of(axis, (0,), f"{op} axis")
     source, places = low.flat_tile(op, "data", data), low.flat_tile(op, "indices", indices)
     made = low.adopt(functions.gather_flattened(source, places, dtype=result_type(dtype, data)))
     return made.reshape(indices.shape)

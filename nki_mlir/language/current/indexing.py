@@ -119,10 +119,8 @@ def _bounds(item: slice, extent: int) -> tuple[int, int, int]:
 
 
 def _dynamic(view: NkiTensor, dim: int, index: VirtualRegister | NkiTensor, size: int) -> NkiTensor:
-    require(view.indirection is None, "only one index of the run time in a subscript",
-            fix="copy the part to a tile first, and index that")
-    require(view.strides[dim] != 0, "a broadcast dimension cannot be indexed at run time",
-            fix="copy the tensor to a tile of its full shape first")
+    view.check_direct("a second index")
+    view.check_steps(dim, "indexed")
     found = Indirection("scalar", index, view.strides[dim], view.shape[dim] - size + 1, dim)
     shape = (*view.shape[:dim], size, *view.shape[dim + 1:])
     return view.like(shape=shape, indirection=found)
@@ -130,8 +128,7 @@ def _dynamic(view: NkiTensor, dim: int, index: VirtualRegister | NkiTensor, size
 
 def _rows(view: NkiTensor, dim: int, index: NkiTensor) -> NkiTensor:
     """One row of the dimension for each index."""
-    require(view.indirection is None, "only one index of the run time in a subscript",
-            fix="copy the part to a tile first, and index that")
+    view.check_direct("a second index")
     require(index.size == index.shape[0], f"indices are [N, 1], a tensor of shape {list(index.shape)} is none",
             fix="give a tile of shape (N, 1)")
     found = Indirection("vector", index, view.strides[dim], view.shape[dim])

@@ -65,7 +65,7 @@ def tensor_tensor(dst: NkiTensor, data1: NkiTensor, data2: NkiTensor, op: object
                                                                             ("data2", data2))}
         require(len(sizes) == 1, f"tensor_tensor with {token} takes operands of one width, got {dst.dtype}, "
                                  f"{data1.dtype} and {data2.dtype}",
-                fix="copy the operands to one dtype first, with nisa.tensor_copy")
+                fix="copy the operands to one dtype first, with nisa.tensor_copy", code=DtypeOfOperand.code)
     with low.operands("tensor_tensor", dst, data1=data1, data2=data2) as (target, left, right):
         emit(elementwise.TensorTensorOp, {"dst": target, **ops.of_one_kind(token, left, right)}, op=token,
              engine=e.engine_name(engine))

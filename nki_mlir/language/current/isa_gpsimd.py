@@ -9,7 +9,8 @@ from nki_mlir.capture.index import Index
 from nki_mlir.capture.strides import Dim
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa import elementwise, movement, random, search
-from nki_mlir.dialects.verifier import ShapeMismatch
+from nki_mlir.dialects.target_rules import DtypeOfOperand
+from nki_mlir.dialects.verifier import ShapeMismatch, WrongMemory
 from nki_mlir.language import creation, functions
 from nki_mlir.language import instructions as core
 from nki_mlir.language import operations as ops
@@ -250,19 +251,20 @@ def rand2(dst: NkiTensor, min: float | NkiTensor, max: float | NkiTensor) -> Non
 def set_rng_seed(src_seeds: NkiTensor) -> None:
     """Seed the Vector engine's generator with a [1, 1] tile."""
     src_seeds = low.any_tensor(src_seeds, "set_rng_seed", "src_seeds")
-    require(src_seeds.itemsize == 4, f"set_rng_seed takes a seed of 32 bits, not {src_seeds.dtype}",
-            fix="make it with dtype=nl.uint32")
+    core_rule(src_seeds.itemsize == 4, DtypeOfOperand, op="set_rng_seed", operand="src_seeds", found=src_seeds.dtype,
+              expected="a type of 32 bits")
     functions.random_seed(low.tile("set_rng_seed", "src_seeds", src_seeds))
 
 
-def _state_words(op: str, tensor: NkiTensor, engine: str) -> View:
+def _state_words(op: str, label: str, tensor: NkiTensor, engine: str) -> View:
+    """The seed and the count, in the first words of the state of an engine's generator."""
     words = 24 if engine == "vector" else 6
-    view = low.flat_tile(op, "state", tensor)
-    require(view.buffer.space == "sbuf" or (engine == "vector" and op == "rand_get_state"),
-            f"{op} on {engine} takes a tile in SBUF",
-            fix="make the tile with buffer=nl.sbuf, and copy it to PSUM afterwards", code="err_unsupported_memory")
-    require(view.dtype is UINT32 and view.shape[1] == words, f"{op} takes a uint32 tile of {words} words per partition",
-            fix=f"make it with shape (P, {words}) and dtype=nl.uint32")
+    view = low.flat_tile(op, label, tensor)
+    core_rule(view.buffer.space == "sbuf" or (engine == "vector" and op == "rand_get_state"), WrongMemory, op=op,
+              operand=label, expected="sbuf", found=view.buffer.space)
+    core_rule(view.dtype is UINT32, DtypeOfOperand, op=op, operand=label, found=view.dtype, expected=UINT32)
+    core_rule(view.shape[1] == words, ShapeMismatch, fix=f"make it with shape (P, {words})",
+              what=f"{op} {label} has {view.shape[1]} words per partition, which must be {words}")
     return view.like(dims=(view.dims[0], view.dims[1]._replace(count=2)))
 
 
@@ -270,7 +272,7 @@ def _state_words(op: str, tensor: NkiTensor, engine: str) -> View:
 def rand_set_state(src_seeds: NkiTensor, engine: e.engine) -> None:
     """Put back a generator state that ``rand_get_state`` gave, or seed from a tile of words."""
     chosen = e.engine_name(engine, "rand_set_state", "gpsimd", "vector")
-    words = _state_words("rand_set_state", src_seeds, chosen)
+    words = _state_words("rand_set_state", "src_seeds", src_seeds, chosen)
     emit(movement.TensorCopyOp, {"dst": generator(chosen), "src": words.like(dims=(Dim(1, 0, 1), words.dims[1]))})
 
 
@@ -279,7 +281,7 @@ def rand_get_state(dst: NkiTensor, engine: e.engine) -> None:
     """dst = the generator's state."""
     chosen = e.engine_name(engine, "rand_get_state", "gpsimd", "vector")
     with low.writing(dst, "rand_get_state", flat=True) as out:
-        words = _state_words("rand_get_state", out, chosen)
+        words = _state_words("rand_get_state", "dst", out, chosen)
         assignment.fill(out, 0.0)
         first = words.like(dims=(Dim(1, 0, 1), words.dims[1]))      # one generator serves all partitions
         emit(movement.TensorCopyOp, {"dst": first, "src": generator(chosen)})

@@ -9,6 +9,7 @@ from nki_mlir.capture.builder import active, require_generation
 from nki_mlir.capture.tensor import View
 from nki_mlir.dialects.nisa import elementwise, movement
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp, SendrecvOp
+from nki_mlir.dialects.target_rules import DtypeOfOperand
 from nki_mlir.dialects.verifier import ShapeMismatch, WrongDtype
 from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import emit
@@ -16,9 +17,9 @@ from nki_mlir.language.current import assignment, write_history
 from nki_mlir.language.current import enums as e
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import reported
-from nki_mlir.language.current.errors import core_rule, integer, invalid, older, require, warn
+from nki_mlir.language.current.errors import core_rule, integer, invalid, older, one_of, require, warn
 from nki_mlir.language.current.instruction import alu, instruction
-from nki_mlir.language.current.memory import Storage, VirtualRegister, private_hbm, sbuf, shared_hbm
+from nki_mlir.language.current.memory import Storage, VirtualRegister, check_register, private_hbm, sbuf, shared_hbm
 from nki_mlir.language.current.tensor import NkiTensor
 from nki_mlir.machine import Machine
 from nki_mlir.scalar.dtypes import FLOAT32, INT32, UINT32
@@ -30,7 +31,7 @@ def check_modes(op: str, dst: NkiTensor, src: NkiTensor, oob_mode: e.oob_mode, d
     """The name of the out-of-bounds mode, after the rules on who makes the descriptors."""
     if dge_mode is e.dge_mode.hwdge:
         require(dst.dtype is src.dtype, f"{op} with dge_mode hwdge moves bytes: dst is {dst.dtype}, src {src.dtype}",
-                fix="give both one dtype, or another dge_mode")
+                fix="give both one dtype, or another dge_mode", code=DtypeOfOperand.code)
     for t in (dst, src):
         if t.indirection is not None:
             require(dge_mode is not e.dge_mode.none, f"{op} with dge_mode none has no run-time addresses",
@@ -48,8 +49,8 @@ def check_skip(op: str, oob_mode: object, *tensors: NkiTensor) -> None:
 
 
 def check_priority(priority: object) -> None:
-    require(priority is None or priority in range(4), f"priority {priority} is none of 0, 1, 2, 3",
-            fix="use one of them")
+    if priority is not None:
+        one_of(priority, range(4), "priority")
 
 
 def combine(dst: NkiTensor, src: NkiTensor, op: str, mode: str) -> None:
@@ -241,8 +242,7 @@ def emit_sum(dst: View, lhs: View, rhs: View) -> None:
 # -- values of registers -----------------------------------------------------------------------------------------------
 def writable(register: VirtualRegister, what: str) -> View:
     """The tile of a register that an instruction writes."""
-    require(isinstance(register, VirtualRegister), f"{what}: expecting 'register', got {type(register).__name__}",
-            fix="make one with nisa.register_alloc")
+    check_register(register, what)
     require(not register.frozen, f"{what}: a loop's own register cannot be written",
             fix="copy it with nisa.register_move to a register from nisa.register_alloc")
     return register.state
@@ -302,8 +302,7 @@ def register_load(dst: VirtualRegister, src: NkiTensor) -> None:
 def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
     """The one element of a tensor = a register."""
     tensor = low.one_element(dst, "register_store", "dst")
-    require(isinstance(src, VirtualRegister), f"register_store src: expecting 'register', got '{type(src).__name__}'",
-            fix="give a register, from nisa.register_alloc")
+    check_register(src, "register_store src")
     assignment.assign(as_int32(tensor), as_tensor(src.state))
 
 
@@ -353,7 +352,8 @@ def sendrecv(src: NkiTensor, dst: NkiTensor, send_to_rank: int, recv_from_rank: 
         low.copy_on_chip(dst, src, "sendrecv")
         return
     other_cores("sendrecv", (0, 1))
-    require({to, frm} <= {0, 1}, "sendrecv ranks are 0 and 1", fix="send to 0 or 1")
+    for label, rank in (("send_to_rank", to), ("recv_from_rank", frm)):
+        one_of(rank, (0, 1), f"sendrecv {label}")
     with low.operands("sendrecv", dst, src=src) as views:
         emit(SendrecvOp, dict(zip(("dst", "src"), views)), send_to=to, receive_from=frm,
              pipe=integer(pipe_id, "sendrecv pipe_id"),

@@ -421,12 +421,18 @@ def launched(what: str) -> Builder:
     return builder
 
 
+def grid_axis(value: object, what: str) -> int:
+    """The number of an axis of the launch grid, which is not counted from the end."""
+    axis = integer(value, what)
+    require(axis >= 0, f"invalid program axis {axis}", fix="use 0 for the first axis", code="NKI-GRID-AXIS")
+    return axis
+
+
 @reported
 def program_id(axis: object) -> int:
     """The number of this core in the launch; 0 along an axis that the launch does not have."""
     builder = launched("nl.program_id")
-    axis = integer(axis, "program_id axis")
-    require(axis >= 0, f"invalid program axis {axis}", fix="use 0 for the first axis", code="NKI-GRID-AXIS")
+    axis = grid_axis(axis, "program_id axis")
     return int(builder.program_id(axis)) if axis < len(builder.grid) else 0
 
 
@@ -435,9 +441,7 @@ def num_programs(axes: Any) -> int:
     """The number of cores of the launch; 1 along an axis that it does not have, all of them where ``axes`` is None."""
     builder = launched("nl.num_programs")
     several = range(len(builder.grid)) if axes is None else axes if isinstance(axes, (tuple, list)) else [axes]
-    several = [integer(a, "num_programs axes") for a in several]
-    require(all(a >= 0 for a in several), f"invalid program axis {axes}", fix="use 0 for the first axis",
-            code="NKI-GRID-AXIS")
+    several = [grid_axis(axis, "num_programs axes") for axis in several]
     return int(np.prod([builder.grid[a] for a in several if a < len(builder.grid)], dtype=int))
 
 

@@ -17,7 +17,7 @@ from nki_mlir.capture.builder import active, current
 from nki_mlir.capture.tensor import Buffer, View
 from nki_mlir.environment import TARGET
 from nki_mlir.language import functions
-from nki_mlir.language.current.errors import NkiTypeError, invalid, older, warn
+from nki_mlir.language.current.errors import NkiTypeError, invalid, older, require, warn
 from nki_mlir.machine import DEFAULT_TARGET, Machine, machine_named
 from nki_mlir.scalar.dtypes import INT32, DType
 
@@ -229,3 +229,9 @@ class VirtualRegister:
     def __repr__(self) -> str:
         value = self.value
         return f"register {self.state.buffer.name}" + ("" if value is None else f" = {value}")
+
+
+def check_register(value: object, what: str) -> None:
+    """A parameter that takes a register, and no number or tile."""
+    require(isinstance(value, VirtualRegister), f"{what}: expecting 'register', got '{type(value).__name__}'",
+            fix="make one with nisa.register_alloc")

@@ -27,10 +27,9 @@ from nki_mlir.dialects.access import dense
 from nki_mlir.language.current import lowering as low
 from nki_mlir.language.current.calls import dtype_argument, reported
 from nki_mlir.language.current.creation import check_address, ndarray
-from nki_mlir.language.current.errors import NkiTypeError, integer, pair, require
+from nki_mlir.language.current.errors import NkiTypeError, aligned_byte, integer, integers, pair, require
 from nki_mlir.language.current.memory import MemoryRegion, Storage, hbm, machine, psum, sbuf
 from nki_mlir.language.current.tensor import NkiTensor
-from nki_mlir.language.signatures.kinds import is_shape
 from nki_mlir.scalar.dtypes import UINT8, DType
 
 WORD = 4                # bytes: rows of a memory are whole words, so that views of every dtype have whole rows
@@ -80,8 +79,7 @@ class Window:
     def view(self, dtype: object, shape: Sequence[int], name: str = "") -> NkiTensor:
         """A tensor in this place."""
         kind = dtype_argument(dtype)
-        require(is_shape(shape), f"view shape: expecting 'sequence' of integers, got {shape!r}",
-                fix="give a tuple of integers")
+        integers(shape, "view shape")
         extents = tuple(integer(n, "shape") for n in shape)
         size = prod(extents[1:]) * kind.itemsize
         require(extents[0] <= self.size[0], f"{extents[0]} partitions do not fit in a region of {self.size[0]}",
@@ -91,8 +89,7 @@ class Window:
         if self.memory is None:
             return ndarray(extents, dtype, self.buffer, name, self.start)
         partition, byte = self.start
-        require(byte % kind.itemsize == 0, f"byte {byte} is no place of a {kind}",
-                fix=f"use a multiple of {kind.itemsize}")
+        aligned_byte(byte, kind.itemsize, f"byte {byte} is not aligned to {kind}")
         storage = self.memory.storage(kind)
         row = storage.row(kind)
         strides, start = (row, *dense(extents[1:])), partition * row + byte // kind.itemsize
@@ -101,6 +98,15 @@ class Window:
 
 def _holds(start: tuple[int, int], size: tuple[int, int], inner: tuple[int, int], extent: tuple[int, int]) -> bool:
     return all(s <= i and i + e <= s + n for s, n, i, e in zip(start, size, inner, extent))
+
+
+def _has_partitions(buffer: MemoryRegion, what: str) -> None:
+    require(buffer.space != "hbm", f"{buffer.value} has no partitions: only nl.sbuf and nl.psum {what}",
+            fix="use nl.sbuf or nl.psum")
+
+
+def _has_bytes(size: tuple[int, int], fix: str) -> None:
+    require(min(size) > 0, f"a region of {size[0]} partitions and {size[1]} bytes is empty", fix=fix)
 
 
 def _bytes_of(buffer: MemoryRegion) -> int:
@@ -112,8 +118,7 @@ def _bytes_of(buffer: MemoryRegion) -> int:
 # -- methods of memories -----------------------------------------------------------------------------------------------
 def window(buffer: MemoryRegion, key: object) -> Window:
     """``nl.sbuf[partitions, bytes]``: a place for ``.view(dtype, shape)``."""
-    require(buffer.space != "hbm", f"{buffer.value} has no partitions: only nl.sbuf and nl.psum are sliced",
-            fix="slice nl.sbuf or nl.psum")
+    _has_partitions(buffer, "are sliced")
     keys = key if isinstance(key, tuple) else (key,)
     extents = machine().partitions, _bytes_of(buffer)
     if len(keys) > 2 or not all(isinstance(k, slice) for k in keys):
@@ -122,19 +127,16 @@ def window(buffer: MemoryRegion, key: object) -> Window:
     (p0, p1, pstep), (b0, b1, bstep) = (
         k.indices(n) for k, n in zip((*keys, *[slice(None)] * (2 - len(keys))), extents, strict=True))
     require(pstep == bstep == 1, "a region of memory is sliced with step 1", fix="leave the step out")
-    require(p0 < p1 and b0 < b1, f"a region of {p1 - p0} partitions and {b1 - b0} bytes is empty",
-            fix="give ends beyond the starts")
+    _has_bytes((p1 - p0, b1 - b0), "give ends beyond the starts")
     require(b0 % 2 == 0, f"a region begins at an even byte, got {b0}", fix="begin at an even byte")
     return Window(buffer, (p0, b0), (p1 - p0, b1 - b0))
 
 
 def ptr(buffer: MemoryRegion, size: object, offset: object = None) -> Window:
     """``nl.sbuf.ptr(size, offset)``: new memory, or a part of memory that there is."""
-    require(buffer.space != "hbm", f"{buffer.value} has no partitions: only nl.sbuf and nl.psum have regions",
-            fix="use nl.sbuf or nl.psum")
+    _has_partitions(buffer, "have regions")
     size, start = pair(size, "ptr size"), None if offset is None else pair(offset, "ptr offset")
-    require(min(size) > 0, f"a region of {size[0]} partitions and {size[1]} bytes is empty",
-            fix="give sizes of 1 or more")
+    _has_bytes(size, "give sizes of 1 or more")
     if start is None:
         return Window(buffer, (0, 0), size, WindowMemory(buffer, size, None))
     known: list[WindowMemory] = active("sbuf.ptr").properties.setdefault("memories", [])

@@ -14,8 +14,11 @@ from nki_mlir.dialects.access import dense
 from nki_mlir.dialects.verifier import WrongDtype
 from nki_mlir.language.current.calls import CURRENT, dtype_argument, reported
 from nki_mlir.language.current.errors import (
+    aligned_byte,
     core_rule,
+    dimension,
     integer,
+    integers,
     invalid,
     of_core,
     older,
@@ -24,15 +27,8 @@ from nki_mlir.language.current.errors import (
     require,
     unknown_name,
 )
-from nki_mlir.language.current.memory import (
-    Indirection,
-    MemoryRegion,
-    Storage,
-    VirtualRegister,
-    shared_hbm,
-)
+from nki_mlir.language.current.memory import Indirection, MemoryRegion, Storage, VirtualRegister, shared_hbm
 from nki_mlir.language.current.older_methods import Address, OlderMethods
-from nki_mlir.language.signatures.kinds import is_shape
 from nki_mlir.machine import Machine
 
 BACKWARDS = "go backwards with a pattern: tile.ap([[row, partitions], [-1, count]], offset=count - 1)"
@@ -132,8 +128,7 @@ class NkiTensor(OlderMethods):
     # -- views ---------------------------------------------------------------------------------------------------------
     def _dim(self, dim: int, upto: int | None = None) -> int:
         limit, dim = self.ndim if upto is None else upto, integer(dim, "dimension")
-        require(-limit <= dim < limit, f"dimension {dim} of a tensor of {self.ndim} dimensions",
-                fix=f"use 0 to {self.ndim - 1}")
+        dimension(dim, -limit, limit, self.ndim)
         return dim % limit
 
     @property
@@ -180,10 +175,9 @@ class NkiTensor(OlderMethods):
                     fix=f"use -{self.shape[dim]} to {self.shape[dim] - 1}")
             picked = self.slice(dim, index, index + 1)
             return picked if self.on_chip and dim == 0 else picked._dropped(dim)
-        self._not_indirect(f"select({dim}, ...)")
+        self.check_direct(f"select({dim}, ...)")
         one_index(index, "select")
-        require(self.strides[dim] != 0, "a broadcast dimension cannot be selected at run time",
-                fix="copy the tensor to a tile of its full shape first")
+        self.check_steps(dim, "selected")
         found = Indirection("scalar", index, self.strides[dim], self.shape[dim], dim)
         if self.on_chip and dim == 0:
             return self.like(shape=(1, *self.shape[1:]), indirection=found)
@@ -196,11 +190,7 @@ class NkiTensor(OlderMethods):
     @reported
     def vector_select(self, dim: int, vector_offset: "NkiTensor") -> "NkiTensor":
         """Rows of an HBM tensor, one for each value of ``vector_offset``."""
-        require(dim == 0, "vector_select is for dimension 0", fix="put that dimension first with permute")
-        require(not self.on_chip, "vector_select is for tensors in HBM",
-                fix="move rows with nisa.dma_copy, or use nisa.local_gather on chip")
-        self._not_indirect("vector_select")
-        check_integers(vector_offset, "vector_offset")
+        self.check_rows(dim, vector_offset, "vector_select is for dimension 0", "put that dimension first with permute")
         require(self.strides[0] == max(self.strides) and self.strides[0] != 0,
                 "vector_select needs the largest stride in dimension 0",
                 fix="copy the tensor in the order of its shape first")
@@ -280,8 +270,7 @@ class NkiTensor(OlderMethods):
             return self.view(dtype, shape if new_shape is None else new_shape)
         wanted = new_shape if shape is None else shape
         wanted = (wanted, *more) if isinstance(wanted, (int, np.integer)) else wanted
-        require(is_shape(wanted), f"reshape: expecting 'sequence' of integers, got {wanted!r}",
-                fix="give a tuple of integers")
+        integers(wanted, "reshape")
         extents = known_extents(wanted, self.size)
         if extents is None:
             if (part := self.leading_part(wanted)) is not None:
@@ -342,7 +331,7 @@ class NkiTensor(OlderMethods):
         old, new = self.dtype.itemsize, to.itemsize
         if old == new:
             return self.like(dtype=to)
-        self._not_indirect("view")
+        self.check_direct("view")
         core_rule(self.strides[-1] == 1 or self.shape[-1] == 1, BadReshape,
                   what=f"the last dimension of {self.shape} {self.dtype} cannot be read as {to}")
         amounts = [*self.strides[:-1], self.offset, self.shape[-1]]
@@ -354,9 +343,24 @@ class NkiTensor(OlderMethods):
 
     reinterpret_cast = view
 
-    def _not_indirect(self, what: str) -> None:
+    def check_direct(self, what: str) -> None:
+        """A tensor has one run-time index at most."""
         require(self.indirection is None, f"{what} of a tensor that is already indexed at run time",
                 fix="copy the part to a tile first, and index that")
+
+    def check_steps(self, dim: int, how: str) -> None:
+        """A run-time index moves by the stride of its dimension, which a broadcast dimension does not have."""
+        require(self.strides[dim] != 0, f"a broadcast dimension cannot be {how} at run time",
+                fix="copy the tensor to a tile of its full shape first")
+
+    def check_rows(self, dim: int, indices: "NkiTensor", text: str, fix: str) -> None:
+        """A tensor of indices picks rows of a tensor in HBM along dimension 0; ``text`` and ``fix`` are for another
+        dimension."""
+        require(dim == 0, text, fix=fix)
+        require(not self.on_chip, "vector_offset is for tensors in HBM",
+                fix="move the rows with nisa.dma_copy first, or use .indirect on chip")
+        self.check_direct("vector_offset")
+        check_integers(indices, "vector_offset")
 
     @reported
     def ap(self, pattern: Sequence[Sequence[int]], offset: int | None = None, scalar_offset: object = None,
@@ -371,8 +375,7 @@ class NkiTensor(OlderMethods):
         require(all(n >= 1 for n in counts), f"the counts of {list(pattern)} are positive",
                 fix="give counts of 1 or more")
         own = self.offset * self.dtype.itemsize
-        require(own % kind.itemsize == 0, f"ap: the view starts at byte {own}, which is no element of {kind}",
-                fix=f"start at a multiple of {kind.itemsize} bytes")
+        aligned_byte(own, kind.itemsize, f"ap: the view starts at byte {own}, which is not aligned to {kind}")
         start = own // kind.itemsize + (0 if offset is None else integer(offset, "ap offset"))
         row = self.storage.row(kind)
         if self.on_chip:
@@ -382,17 +385,14 @@ class NkiTensor(OlderMethods):
         require(scalar_offset is None or vector_offset is None,
                 "only one of scalar_offset and vector_offset can be given", fix="leave one of them out")
         if scalar_offset is not None or vector_offset is not None:
-            self._not_indirect("ap")
+            self.check_direct("ap")
         base = *self.base[:-1], self.base[-1] * self.dtype.itemsize // kind.itemsize
         found = None
         if scalar_offset is not None:
             found = _scalar_offset(scalar_offset, indirect_dim, base)
         elif vector_offset is not None:
-            require(indirect_dim == 0, "vector_offset is for indirect_dim 0",
-                    fix="use indirect_dim=0, or scalar_offset")
-            require(not self.on_chip, "vector_offset is for tensors in HBM",
-                    fix="move the rows with nisa.dma_copy first, or use .indirect on chip")
-            check_integers(vector_offset, "vector_offset")
+            self.check_rows(indirect_dim, vector_offset, "vector_offset is for indirect_dim 0",
+                            "use indirect_dim=0, or scalar_offset")
             found = Indirection("vector", vector_offset, prod(base[1:]), base[0])
         if found is not None and kind is self.dtype:
             found.tell_of_steps(self.name, self.shape, self.strides)
@@ -405,7 +405,7 @@ class NkiTensor(OlderMethods):
         check_integers(index, "indirect index", "nl.uint16 or nl.uint32")
         require(index.shape[0] == self.shape[0], f"index has {index.shape[0]} partitions, the tensor {self.shape[0]}",
                 fix="give the index as many partitions as the tensor")
-        self._not_indirect("indirect")
+        self.check_direct("indirect")
         columns = prod(index.shape[1:])
         rows = min(Machine.gpsimd_group, self.shape[0])
         count = integer(num_elem, "indirect") if num_elem is not None else rows * columns
@@ -449,8 +449,7 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 def _scalar_offset(value: object, dim: int, base: tuple[int, ...]) -> Indirection:
     one_index(value, "scalar_offset")
-    require(0 <= dim < len(base), f"indirect_dim {dim} of a tensor of {len(base)} dimensions",
-            fix=f"use 0 to {len(base) - 1}")
+    dimension(dim, 0, len(base), len(base), "indirect_dim")
     return Indirection("scalar", value, prod(base[dim + 1:]), base[dim], dim)
 
 
