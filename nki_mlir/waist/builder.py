@@ -103,7 +103,7 @@ class StructuredBuilder:
         sources = op.sources()
         target = work.target(name, dst, work.readers(name))
         overlaps = any(self.may_overlap(rows, t, op.ranges) for _, t in op.operands() if t is not rows)
-        total = work.accumulator(rows, fold, overlaps)
+        total = work.accumulator(rows, fold.last, overlaps)
 
         def value(s: ScalarBody, ins: Sequence[Value]) -> Value:
             return work.expression(s, sources, ins)
@@ -130,7 +130,7 @@ class StructuredBuilder:
         (source, src), (name, dst) = op.sources()[0], op.targets()[0]
         work = _Work(self, op)
         fold = work.fold(alu, negate)
-        total = work.accumulator(dst, fold, self.may_overlap(dst, src, op.ranges))
+        total = work.accumulator(dst, fold.last, self.may_overlap(dst, src, op.ranges))
         known = work.folds(name, total, fold, [work.operand(source, src)],
                            lambda s, ins: s.convert(ins[0], src.dtype, work.compute))
         work.finish(name, total, dst, fold.last, known)
@@ -139,7 +139,7 @@ class StructuredBuilder:
         """``dst`` = the sum over the reduced axis of the product of the last two sources, added to it if asked."""
         (name, dst), (first, a), (second, b) = op.targets()[0], *op.sources()[-2:]
         work = _Work(self, op)
-        total = work.accumulator(dst, Reduction("add", 0))
+        total = work.accumulator(dst)
         if not accumulate:
             work.fill(name, total, 0)
         elif total is not dst:
@@ -195,12 +195,12 @@ class _Work:
         overlaps = any(self.may_overlap(dst, t, self.op.ranges) for t in readers)
         return self.writer.temporary(dst, dst.dtype) if overlaps else dst
 
-    def accumulator(self, dst: Tile, fold: Reduction, overlaps: bool = False) -> Tile:
+    def accumulator(self, dst: Tile, last: Expression | None = None, overlaps: bool = False) -> Tile:
         """Where a fold is kept: ``dst`` or, if it has not the compute dtype, a temporary.
 
         Under a mask the last step runs once for each folded element: it must not read what it writes.
         """
-        apart = overlaps or dst.dtype is not self.compute or (fold.last is not None and bool(self.nest.mask))
+        apart = overlaps or dst.dtype is not self.compute or (last is not None and bool(self.nest.mask))
         return self.writer.temporary(dst, self.compute) if apart else dst
 
     # -- expressions ---------------------------------------------------------------------------------------------------
