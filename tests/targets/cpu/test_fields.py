@@ -8,6 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nki_mlir.bindings import ir
+from nki_mlir.dialects.mlir_ops import shared_context
 from nki_mlir.language.beta import isa as nisa
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
@@ -93,6 +95,41 @@ def test_which_are_loaded_together(step, fields):
         assert len({base for _, base in group}) == 1
     else:
         assert found == []
+
+
+def test_numbers_from_outside__beside_fields():
+    """Each program adds three times its number, and four times that of the second axis, to the sum of two fields."""
+    text = """
+#id = affine_map<(d0) -> (d0)>
+#row = affine_map<()[s] -> (s * 64)>
+func.func @f(%x: memref<128xf32, "hbm">, %y: memref<6x64xf32, "hbm">, %i: index {nki.program_id = 0 : i64},
+             %j: index {nki.program_id = 1 : i64}) attributes {nki.grid = [3, 2]} {
+  %a = memref.reinterpret_cast %x to offset: [0], sizes: [64], strides: [2] : memref<128xf32, "hbm"> to memref<64xf32, strided<[2]>, "hbm">
+  %b = memref.reinterpret_cast %x to offset: [1], sizes: [64], strides: [2] : memref<128xf32, "hbm"> to
+    memref<64xf32, strided<[2], offset: 1>, "hbm">
+  %at = affine.apply affine_map<()[s, t] -> (s * 128 + t * 64)>()[%i, %j]
+  %r = memref.reinterpret_cast %y to offset: [%at], sizes: [64], strides: [1] : memref<6x64xf32, "hbm"> to
+    memref<64xf32, strided<[1], offset: ?>, "hbm">
+  linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel"]}
+    ins(%a, %b : memref<64xf32, strided<[2]>, "hbm">, memref<64xf32, strided<[2], offset: 1>, "hbm">)
+    outs(%r : memref<64xf32, strided<[1], offset: ?>, "hbm">) {
+  ^bb0(%p: f32, %q: f32, %old: f32):
+    %k = affine.apply affine_map<()[s, t] -> (s * 3 + t * 4)>()[%i, %j]
+    %n = arith.index_cast %k : index to i32
+    %f = arith.sitofp %n : i32 to f32
+    %s = arith.addf %p, %q : f32
+    %v = arith.addf %s, %f : f32
+    linalg.yield %v : f32
+  }
+  return
+}"""
+    with shared_context(), ir.Location.unknown():
+        kernel = compiled(ir.Module.parse(text), (3, 2))
+    nest, = [i.function for i in kernel.assembly.instructions if isinstance(i.function, AddressedNest)]
+    assert nest.use.beside and nest.nest.symbols == 2
+    x, y = np.arange(128, dtype=np.float32), np.zeros((6, 64), np.float32)
+    kernel([x, y], [])
+    np.testing.assert_array_equal(y, x[::2] + x[1::2] + np.float32([[0], [4], [3], [7], [6], [10]]))
 
 
 @pytest.mark.parametrize("count", [16, 31, 64, 200])
