@@ -60,7 +60,7 @@ def as_operand(x: object, name: str = "a language function") -> View:
     if hasattr(x, "as_sum"):
         return as_operand(x.as_sum(), name)
     active(name)
-    raise WrongMemory(operand="x", op=name, expected="psum|sbuf", found=type(x).__name__).here()
+    raise WrongMemory(operand="x", op=name, expected="psum|sbuf", found=f"the host: {type(x).__name__}").here()
 
 
 _names = itertools.count()

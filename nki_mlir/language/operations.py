@@ -428,12 +428,13 @@ def tile_index(expression: object) -> Index:
 
 def device_print(prefix: str, x: View, *, mask: object = None) -> None:
     """The tile is printed whole, 0 where the mask does not hold; conditions on loop variables decide whether it is."""
+    x = as_operand(x, "nl.device_print")
     if isinstance(mask, Mask) and mask.shape:
         apart = () if mask.negated else tuple(term for term in mask.terms if not any(term[0].axes))
         shown = filled(x.shape, 0, x.dtype)
-        emit(movement.CopyOp, {"dst": shown, "src": as_operand(x)}, mask)
+        emit(movement.CopyOp, {"dst": shown, "src": x}, mask)
         x, mask = shown, Mask(apart) if apart else None
-    emit(movement.DevicePrintOp, {"src": as_operand(x)}, mask, prefix=str(prefix))
+    emit(movement.DevicePrintOp, {"src": x}, mask, prefix=str(prefix))
 
 
 def require_space(op: str, operand: str, view: object, *allowed: str) -> None:
