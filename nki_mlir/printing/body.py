@@ -193,6 +193,9 @@ class BodyPrinter:
                     self.out.zeroed.update(t.handle for _, t in op.operands() if t.on_chip)
         self.out.zeroed -= filled_first(self.body)
         self.copied = copied_tiles(self.body)
+        copies = [n.instruction for n in nodes_of(self.body) if isinstance(n, TileInstruction)
+                  and isinstance(n.instruction, Copying)]
+        self.begins = {op.src.handle for op in copies if op.dst.handle in self.out.registers}
         if self.out.placement is None:
             self.rows = used_rows(self.body)
         writers = Counter(t.handle for node in nodes_of(self.body) if isinstance(node, TileInstruction)
@@ -338,7 +341,7 @@ class BodyPrinter:
         if placement is None or ADDRESS not in attributes:
             return None
         partition, byte = (n.value for n in attributes[ADDRESS])
-        if can_be_named(space, (partition, byte), self.out.machine):
+        if node.result not in self.begins and can_be_named(space, (partition, byte), self.out.machine):
             return partition, byte
         placement.addresses += 1
         return None
@@ -348,6 +351,9 @@ class BodyPrinter:
         op = shrink(self.numbered(node.instruction))
         if op is None:
             return
+        if any(tile.handle in self.out.begins.values() for _, tile in op.targets()):
+            raise Unprintable(what="a sum that begins with what a tile held before",
+                              fix="write the tile after the instruction that adds up")
         if op.mask and can_select(op):
             self.out.comment(node.op)
             write_selected(self.out, op, write_statement)

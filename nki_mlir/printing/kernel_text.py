@@ -81,6 +81,7 @@ class KernelText:
     heads: list[int] = field(default_factory=list)                  # lines that open the blocks around
     copied: dict[Value, ColumnsAddressed | RandOp] = field(default_factory=dict)    # what only the next copy reads
     loads: dict[Value, str] = field(default_factory=dict)   # what a register begins the next sum with
+    begins: dict[Value, Value] = field(default_factory=dict)     # the tiles of these, by register
     started: set[Value] = field(default_factory=set)        # registers that an instruction has used
     depth: int = 1
     placement: KeptPlacement | None = None      # what of the order, engines and addresses the text cannot say
@@ -156,8 +157,8 @@ class KernelText:
         """A copy to ``restore``."""
         return replace(self, lines=[*self.lines], names={*self.names}, tensors={**self.tensors},
                        defined={*self.defined}, waiting={**self.waiting}, started={*self.started},
-                       loads={**self.loads}, settled={**self.settled}, spread={**self.spread}, heads=[*self.heads],
-                       indices=IndexValues({**self.indices.texts}))
+                       loads={**self.loads}, begins={**self.begins}, settled={**self.settled},
+                       spread={**self.spread}, heads=[*self.heads], indices=IndexValues({**self.indices.texts}))
 
     def restore(self, saved: "KernelText") -> None:
         """As it was then."""

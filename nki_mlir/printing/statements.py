@@ -76,6 +76,8 @@ def write_instruction(text: KernelText, op: Op) -> None:
     op = adapted(op)
     registers = getattr(op, "accumulator", None)
     load = None if registers is None else text.loads.pop(registers.handle, None)
+    if load is not None and registers is not None:
+        text.begins.pop(registers.handle, None)
     if load is not None and (getattr(op, "reduce_cmd", "") != "reduce" or form.initial not in form.parameters):
         raise Unprintable(what="a value in the registers of an engine", fix="begin the sum with its own command")
     text.started.update(tile.handle for f, tile in op.operands() if f.name in REGISTERS)

@@ -91,9 +91,9 @@ def _keeps_elements(op: Op) -> bool:
 
 
 def _moves_rows(text: KernelText, op: Copying) -> bool:
-    """Whether a copy begins at a partition where no engine does, and one transfer does all of it."""
+    """Whether a copy begins at a partition where no engine does, and one transfer does all of it, which may convert."""
     tiles = (op.dst, op.src)
-    return op.dst.dtype is op.src.dtype and all(tile.space == SBUF and not is_backwards(tile) for tile in tiles) and (
+    return all(tile.space == SBUF and not is_backwards(tile) for tile in tiles) and (
         not all(starts_legally(text.machine, tile) for tile in tiles))
 
 
@@ -137,6 +137,7 @@ def _loads_registers(text: KernelText, op: Op) -> bool:
             text.loads[register] = number_text(op.value)
     else:
         text.loads[register] = text.tile(op, column(op.src))
+        text.begins[register] = op.src.handle
     return True
 
 

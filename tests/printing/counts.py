@@ -16,11 +16,19 @@ from unittest.mock import patch
 
 import numpy as np
 
+from nki_mlir.analysis.index_values import SymbolValues
+from nki_mlir.analysis.mask_boxes import box_of
 from nki_mlir.bindings import Module, cloned, operations_of
 from nki_mlir.dialects.isa.instruction import Control
+from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
+from nki_mlir.dialects.nisa.collectives import AllReduceOp
+from nki_mlir.dialects.nisa.movement import DmaCopyOp
+from nki_mlir.dialects.nki.movement import LoadOp, StoreOp
 from nki_mlir.printing.errors import Unprintable
-from nki_mlir.targets.neuron import streams_of_module
-from nki_mlir.targets.neuron.codegen.emission import Emission
+from nki_mlir.printing.kernel import CORES
+from nki_mlir.printing.masked import is_backwards
+from nki_mlir.targets.neuron import at_nisa
+from nki_mlir.targets.neuron.codegen.emission import Emission, emit_cores
 
 from ..random_programs import beta_rules, current_rules  # noqa: F401
 from ..random_programs.beta import BetaWriter
@@ -32,16 +40,21 @@ from .reading import printed, reread
 GENERATIONS: dict[str, tuple[Any, Callable[[Program], Any]]] = {
     "beta": (BetaWriter, beta_kernel), "current": (CurrentWriter, current_kernel)}
 WITHIN = 0.02
+TRANSFERS = LoadOp, StoreOp, DmaCopyOp
+SUMS_IN_REGISTERS = "nisa.tensor_scalar_reduce", "nisa.tensor_scalar_cumulative"
 
 
 def instructions(launched, arrays) -> Counter[str]:
-    """How many of each instruction engines and queues run.
+    """How many of each instruction engines and queues run, for all programs of a launch.
 
     What only lets them wait for each other does not count, nor what checks that an output is written, which each
     capture of the current generation adds.
     """
-    modules = [without_checks(m) for m in launched.lower(*arrays).specialization.modules]
-    return Counter(i.op.mnemonic for m in modules for p in streams_of_module(m, Emission())
+    captured = launched.lower(*arrays).specialization
+    modules = {m: at_nisa(without_checks(m)) for m in captured.modules}
+    variants = {fixed: modules[v.module] for fixed, v in captured.captured.variants.items()}
+    cores = tuple(range(*CORES)) if captured.grid == CORES else ()
+    return Counter(i.op.mnemonic for p in emit_cores(variants, captured.grid, Emission(), cores)
                    for stream in p.streams.values() for i in stream if not isinstance(i.op, Control))
 
 
@@ -54,6 +67,26 @@ def without_checks(module: Module) -> Module:
         if "nki.name" in names and names["nki.name"].value.startswith("written."):
             op.erase()
     return copy
+
+
+def limits(launched, arrays) -> set[str]:
+    """What a kernel has that the text needs more or fewer instructions for, as docs/limits.md says."""
+    found: set[str] = set()
+    for module in launched.lower(*arrays).specialization.modules:
+        for operation in operations_of(module, lambda name: name.startswith(("nki.", "nisa."))):
+            if not is_tile_op(operation):
+                continue
+            op = read_op(operation)
+            if isinstance(op, AllReduceOp):
+                found.add("programs that reduce over each other")
+            if isinstance(op, TRANSFERS) and any(is_backwards(tile) for _, tile in op.operands()):
+                found.add("a transfer that steps backwards")
+            if op.full_name() in SUMS_IN_REGISTERS:
+                found.add("a sum in the registers of an engine")
+            box = box_of(op.mask, op.iteration().extents, SymbolValues(operation, op.symbols).interval) if op.mask else None
+            if box is not None and box.rest:
+                found.add("a mask that is no box")
+    return found
 
 
 def drawn(generation: str, programs: int, seed: int) -> Iterator[tuple[Program, Any]]:
@@ -84,7 +117,8 @@ def main(generation: str, programs: int, seed: int) -> None:
         except Unprintable as error:
             causes[error.headline] += 1
             continue
-        causes[differing(instructions(launched, arrays), instructions(again, arrays)) or "within 2%"] += 1
+        cause = differing(instructions(launched, arrays), instructions(again, arrays))
+        causes[f"{cause} {sorted(limits(launched, arrays)) or ''}" if cause else "within 2%"] += 1
     for cause, count in causes.most_common():
         print(f"{count:5} {cause}")
 

@@ -11,7 +11,7 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 
 from ..random_programs.comparing import EXECUTORS
-from .counts import differing, drawn, instructions
+from .counts import differing, drawn, instructions, limits
 from .reading import printed, reread
 
 X = np.arange(-32, 32, dtype=np.float32).reshape(8, 8)
@@ -44,7 +44,20 @@ def sum_of_programs(x):
     return out
 
 
-@pytest.mark.parametrize("kernel, expected", [(below_diagonal, np.tril(X * 2)), (copied_to_itself, X + 1)])
+@nki.jit
+def converted_rows(x):
+    out = nl.ndarray((8, 8), nl.float16, buffer=nl.shared_hbm)
+    tile, kept = nl.load(x), nl.zeros((8, 8), nl.float16)
+    kept[3:6] = nl.copy(tile[3:6], dtype=nl.float16)
+    nl.store(out, kept)
+    return out
+
+
+THREE_ROWS = np.where((np.arange(8)[:, None] >= 3) & (np.arange(8)[:, None] < 6), X, 0)
+
+
+@pytest.mark.parametrize("kernel, expected", [
+    (below_diagonal, np.tril(X * 2)), (copied_to_itself, X + 1), (converted_rows, THREE_ROWS)])
 def test_instructions_stay(kernel, expected):
     again = reread(printed(kernel, [X]))
     assert instructions(again, [X]) == instructions(kernel, [X])
@@ -61,14 +74,33 @@ def test_two_programs_each_add():
         np.testing.assert_array_equal(again.on(executor)(X), np.stack([2 * X + 3] * 2))
 
 
+@nki.jit
+def one_program_apart(x):
+    out = nl.ndarray((2, 8, 8), nl.float32, buffer=nl.shared_hbm)
+    tile, program = nl.load(x), nl.program_id(0)
+    nl.store(out[program], nl.exp(tile) if program == 0 else tile)
+    return out
+
+
+def test_programs_that_differ_count_once_each():
+    launched = one_program_apart[2]
+    again = reread(printed(launched, [X]))
+    assert instructions(again, [X]) == instructions(launched, [X]) == {"DMA": 4, "ACTIVATE": 1}
+
+
 @pytest.mark.fuzz
 @pytest.mark.filterwarnings("ignore")
-def test_random_kernels_keep_their_counts():
+@pytest.mark.parametrize("generation, most", [("current", 4), ("beta", 4)])
+def test_random_kernels_keep_their_counts(generation, most):
+    """But for those that have what docs/limits.md names, and for what only one of the texts can fuse."""
+    counted, far = 0, []
     with patch.dict(os.environ, NEURON_PLATFORM_TARGET_OVERRIDE="trn3"), np.errstate(all="ignore"):
-        far = []
-        for program, launched in drawn("current", 40, seed=1):
+        for program, launched in drawn(generation, 60, seed=1):
             arrays = list(program.arrays.values())
+            if generation == "beta" and limits(launched, arrays):
+                continue
+            counted += 1
             again = reread(printed(launched, arrays), program.grid)
             if found := differing(instructions(launched, arrays), instructions(again, arrays)):
                 far.append(found)
-    assert len(far) <= 4, far
+    assert len(far) <= most and counted >= 20, (counted, far)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Text that keeps a placement: order, engines, addresses, fused instructions; what has no words is listed."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -231,3 +233,38 @@ def test_loops_of_the_run_time_keep_their_placement(kernel, expected):
     older = printed(kernel, arrays, keep_placement=True, release="2.29")
     assert ("    while going" in older) == (kernel is not first_rows) and ("nl.dynamic_range(" in older) == (
         kernel is not counted_down)
+
+
+@nki.jit
+def begun(x, first):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    rows, begin, sums = nl.load(x), nl.load(first), nl.ndarray(x.shape, x.dtype)
+    nisa.tensor_scalar_cumulative(sums, rows, op0=nl.multiply, op1=nl.add, imm0=2.0, imm1=begin,
+                                  reduce_cmd=nisa.reduce_cmd.load_reduce)
+    nisa.memset(begin, 0.0)
+    nisa.dma_copy(out, sums)
+    return out
+
+
+def test_what_a_sum_begins_with_is_read_where_it_is_printed(monkeypatch):
+    """The text names it in the instruction that adds up, where another tile may be at its address."""
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    first = np.arange(16, dtype=np.float32)[:, None]
+    text = printed(begun, [ROWS, first], keep_placement=True)
+    begin, = re.findall(r"imm1=(\w+)", text)
+    assert re.search(rf"    {begin} = nl.ndarray\(\(16, 1\), dtype=nl.float32, buffer=nl.sbuf\)", text)
+    for executor in EXECUTORS:
+        np.testing.assert_allclose(reread(text).on(executor)(ROWS, first), first + np.cumsum(ROWS * 2, 1), rtol=1e-6)
+
+
+def test_a_sum_that_begins_with_what_is_overwritten_is_refused(monkeypatch):
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn3")
+    module, = begun.lower(ROWS, np.ones((16, 1), np.float32)).specialization.modules
+    lines = str(module).splitlines()
+    adds = next(n for n, line in enumerate(lines) if "nisa.tensor_scalar_cumulative" in line)
+    clears = next(n for n, line in enumerate(lines) if n > adds and "memset" in line)
+    lines.insert(adds, lines.pop(clears))
+    with module.context:
+        moved = type(module).parse("\n".join(lines))
+    with pytest.raises(Unprintable, match="a sum that begins with what a tile held before cannot be printed"):
+        kernel_text([moved])
