@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Executes each operation at once with concrete numbers: the oracle for capture, and what a debugger steps through."""
+"""Executes each operation eagerly on concrete numbers: the oracle of capture, and what a debugger steps through."""
 
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
@@ -30,21 +30,22 @@ from nki_mlir.targets.interpreter.unwritten_tiles import FreshTile, UnwrittenTil
 
 
 class PrivateResult(Exception):
-    """A program of several returns a tensor in private HBM: they run again, and share it. ``key`` tells which."""
+    """Raised when one program of a grid returns a tensor in private HBM: the grid runs again and shares the tensor,
+    which ``key`` identifies."""
 
     def __init__(self, key: tuple[object, ...]) -> None:
         super().__init__(key)
         self.key = key
 
 
-CHECKING: ContextVar[bool] = ContextVar("checking", default=False)      # whether a run is one for its races alone
+CHECKING: ContextVar[bool] = ContextVar("checking", default=False)      # whether the run serves the race check only
 
 
 @dataclass
 class Launch:
-    """What the programs of one run have in common."""
+    """State that the programs of one run share."""
 
-    results: Container[tuple[object, ...]] = ()             # the places of tensors in private HBM that are outputs
+    results: Container[tuple[object, ...]] = ()             # keys of the tensors in private HBM that are outputs
     shared: dict[Hashable, np.ndarray] = field(default_factory=dict)        # the outputs, by order of creation
     doubtful: bool = False                                  # capture may refuse what a program did
     known: dict[tuple[object, ...], dict[object, object]] = field(default_factory=dict)
@@ -52,7 +53,7 @@ class Launch:
 
 
 class Observer(Protocol):
-    """Who looks at the operations of a run."""
+    """Observes the operations of a run."""
 
     def perform(self, op: Op, views: Sequence[View], run: Callable[[], None]) -> None:
         """Call ``run``, which performs the operation."""
@@ -65,7 +66,7 @@ class Observer(Protocol):
 
 
 class EagerBuilder(Builder):
-    """One program of a grid; ``fill`` gives what fresh memory of a dtype holds."""
+    """Runs one program of a grid; ``fill`` returns the initial value of fresh memory of a dtype."""
 
     observer: Observer | None = None
 
@@ -169,7 +170,7 @@ class EagerBuilder(Builder):
                 self.considering = False
 
     def end(self) -> None:
-        """The kernel has ended. What it held at once may be less where it is compiled: capture knows."""
+        """End the program. A compiled kernel may have fewer live tiles, which only capture can tell."""
         self.launch.doubtful |= self.rules is not DeviceRules.OFF and any(True for _ in self.memory.findings())
 
     def worked_out(self, op: Op, operands: Operands, known: Known) -> "tuple[PreparedOperation, list[int]]":
@@ -263,7 +264,7 @@ def verdict_on(programs: Sequence[EagerBuilder]) -> Verdict:
 
 
 def elements_meant(op: Op) -> np.ndarray:
-    """The elements of a buffer that data choose, flat."""
+    """Flat indices of the elements of a buffer that an index tensor selects."""
     operands = {field.name: tile for field, tile in op.operands()}
     tiles = {name: Pattern(tile).at(tile.handle, ()) for name, tile in operands.items()}
     extents = op.iteration().extents

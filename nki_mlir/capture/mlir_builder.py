@@ -196,7 +196,7 @@ class MlirBuilder(Builder):
         return self.trace.mark()
 
     def performed(self) -> int:
-        """How many operations there are, with those that wait."""
+        """The number of operations so far, including those that are not emitted yet."""
         return self.trace.mark() + (0 if self.waiting is None else 1 + (self.waiting.writer is not None))
 
     def allocate_state(self, shape: tuple[int, ...], dtype: DType, name: str) -> Buffer:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a kernel holds in SBUF and PSUM at once, and where it put it: tiles that fit nowhere, that are too many, that
-collide.
+"""Checks the on-chip memory of a kernel: tiles that are too large, too many live tiles, addresses that collide.
 
-Operations are counted as they are emitted. A tile is held from its first to its last one; one that a loop uses and
-does not make, from the loop's begin to its end.
+Each emitted operation has a number. A tile is live from the first to the last operation that uses it; a tile that was
+allocated before a loop that uses it is live from the beginning to the end of the loop.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from nki_mlir.dialects.access import PSUM, SBUF
 from nki_mlir.dialects.target_rules import Finding, TargetRule
 from nki_mlir.machine import Machine
 
-NAMED = 8                       # tiles that a message names
+NAMED = 8                       # the most tiles that a message names
 
 
 class TileTooLarge(TargetRule):
@@ -50,7 +49,7 @@ class OutsideMemory(TargetRule):
 
 
 class TileFootprint(NamedTuple):
-    """What equal tiles have in common: their sizes in a partition, and the rule that they break."""
+    """The sizes that tiles of one shape, dtype and memory share, and the rule that such a tile breaks."""
 
     space: str
     partitions: int
@@ -58,14 +57,15 @@ class TileFootprint(NamedTuple):
     block_bytes: int
     broken: TargetRule | None
 
-# What tiles are that no longer take room.
+# The footprint of a tile whose allocation was undone.
 NO_ROOM = {space: TileFootprint(space, 0, 0, 0, None) for space in (SBUF, PSUM)}
 
 
 class Held:
-    """A tile, from the first to the last operation on it (0: there was none), and the one before its allocation.
+    """The live range of a tile.
 
-    ``blocks`` are the places, (partition, byte), that the kernel chose for its blocks.
+    ``first`` and ``last`` are the numbers of the operations that use it (0: none does), ``created`` is the number of
+    the last operation before its allocation, ``blocks`` are the addresses, (partition, byte), that the kernel chose.
     """
 
     __slots__ = ("blocks", "created", "first", "kind", "last", "location", "name")
@@ -77,7 +77,7 @@ class Held:
 
     @property
     def bytes(self) -> int:
-        """What it takes of a partition: blocks that the kernel puts in the same place count once."""
+        """Bytes of a partition that the tile takes; blocks with the same address count once."""
         return union([self]) if self.blocks else self.kind.bytes
 
     def meets(self, other: "Held") -> bool:
@@ -85,22 +85,22 @@ class Held:
 
 
 class OnChipMemory:
-    """The tiles of one program."""
+    """The live ranges of the tiles of one program."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        # Bytes of a partition that kernels may use, and that there are.
+        # Bytes of a partition: those that kernels may use, and those that the hardware has.
         self.usable = {SBUF: machine.sbuf_bytes_per_partition, PSUM: machine.psum_bytes_per_partition}
         self.physical = self.usable | {SBUF: machine.sbuf_physical_bytes_per_partition}
         self.now = 0
         self.tiles: list[Held] = []
         self.kinds: dict[object, TileFootprint] = {}
         self.total = {SBUF: 0, PSUM: 0}
-        self.loops: list[tuple[int, int]] = []      # from which operation to which
+        self.loops: list[tuple[int, int]] = []      # numbers of the first and last operation of each
         self.placed = False
 
     def allocate(self, buffer: Buffer, attributes: Mapping[str, Any] | None, place: Location | None) -> Finding | None:
-        """One more tile; the rule that it breaks by itself."""
+        """Record an allocation. Returns the rule that the tile breaks without regard to others, if any."""
         key = buffer.shape, buffer.dtype.name, buffer.space, buffer.partition_dim
         kind = self.kinds.get(key)
         if kind is None:
@@ -125,7 +125,7 @@ class OnChipMemory:
         return TileFootprint(buffer.space, physical[0], size, block, broken)
 
     def outside(self, held: Held) -> Finding | None:
-        """An address that is not in the memory."""
+        """The finding of a block whose address is not in the memory, if there is one."""
         kind, limit, partitions = held.kind, self.usable[held.kind.space], self.machine.partitions
         for partition, byte in held.blocks:
             end = byte + kind.block_bytes
@@ -135,7 +135,7 @@ class OnChipMemory:
         return None
 
     def forget(self, buffer: Buffer) -> None:
-        """An operation was taken back, and its result with it."""
+        """Undo an allocation: the operation that made the tile has been removed."""
         tile = buffer.held
         if tile is not None:
             self.total[tile.kind.space] -= tile.kind.bytes
@@ -151,7 +151,7 @@ class OnChipMemory:
                     tile.first = now
 
     def begin(self) -> int:
-        """A loop begins, which counts as an operation: its number."""
+        """Begin a loop. The beginning counts as an operation, whose number is returned."""
         self.now += 1
         return self.now
 
@@ -160,7 +160,7 @@ class OnChipMemory:
         self.loops.append((began, self.now))
 
     def findings(self) -> Iterator[tuple[Finding, Location | None]]:
-        """What a kernel that has ended breaks, with the places."""
+        """The rules that the complete kernel breaks, with source locations."""
         full = [space for space in (SBUF, PSUM) if self.total[space] > self.usable[space]]
         if not full and not self.placed:
             return
@@ -178,7 +178,7 @@ class OnChipMemory:
         return tuple((a[-2], a[-1] + (a[0] * bank if len(a) == 3 else 0)) for a in attribute)
 
     def extend(self) -> None:
-        """Tiles that a loop uses and did not make are held as long as it runs."""
+        """Extend the live range of each tile over the loops that use it and did not allocate it."""
         for tile in self.tiles:
             for began, ended in self.loops:
                 if tile.created < began and tile.first and tile.first <= ended and tile.last > began:
@@ -201,7 +201,8 @@ class OnChipMemory:
         yield Finding(error, contested=True), latest.location
 
     def collisions(self) -> Iterator[tuple[Finding, Location | None]]:
-        """Tiles on the same bytes at the same time. Blocks of a tensor may be used in turn: of these a suspicion."""
+        """Tiles that share bytes while both are live. A tile of several blocks is only suspected: the kernel may use
+        its blocks in turn."""
         placed = [held for held in self.tiles if held.blocks and held.first]
         for k, b in enumerate(placed):
             for a in placed[:k]:
@@ -228,7 +229,7 @@ def most_held(tiles: Sequence[Held]) -> tuple[int, int]:
 
 
 def taken_by(placed: Sequence[Held]) -> Iterator[tuple[int, int]]:
-    """From which operation on tiles with addresses take how many bytes of a partition."""
+    """Pairs (operation, bytes): from that operation on, tiles with addresses take so many bytes of a partition."""
     changes: dict[int, list[Held]] = {}
     for held in placed:
         changes.setdefault(held.first, []).append(held)

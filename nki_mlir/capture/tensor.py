@@ -51,7 +51,7 @@ class Buffer:
     space: str
     name: str
     partition_dim: int = 0
-    handle: Any = None          # an array (eager) or what has the SSA value (capture)
+    handle: Any = None          # an array (eager), or the holder of the SSA value (capture)
     scope: Any = None           # the block it was created in
     role: str = "local"         # local, input or output
     created_at: Location | None = None      # where the kernel made it, for tensors in HBM

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a captured kernel writes for certain: of fresh memory on chip before it is read, and of its outputs.
+"""Tracks what a captured kernel certainly writes: fresh on-chip memory before its first read, and the outputs.
 
 Fresh on-chip memory reads as zero, since kernels accumulate into tensors that were only declared: a memset where the
-first operation on a buffer does not overwrite all of it. Most buffers are written whole by the operation that makes
-them, and need nothing.
+first operation on a buffer does not overwrite all of it. The first operation on most buffers writes every element, and
+then no memset is needed.
 
 An output that nobody wrote is an error. Where loops of the device, or conditions, decide whether any instruction that
 writes it runs, capture is repeated with a flag: every write sets it, and the kernel ends with the check.
@@ -36,20 +36,21 @@ from nki_mlir.scalar.dtypes import INT32, DType
 
 
 class Covering(NamedTuple):
-    """A buffer that a loop's iterations write piece by piece: all of it has been written when ``scope`` has closed."""
+    """The first write to a buffer by iterations of a loop: together they write every element before ``scope``
+    closes."""
 
     scope: object
     access: Access
-    symbols: tuple[object, ...] # that the access is over
+    symbols: tuple[object, ...] # over which ``access`` is linear
 
 
 class FirstUses:
-    """Watches the first operations on each on-chip buffer of one capture."""
+    """Records the first operations on each on-chip buffer of one capture."""
 
     def __init__(self) -> None:
-        self.open: dict[Buffer, Covering | None] = {}      # not used yet, or not written whole
-        self.zeros: dict[Buffer, bool] = {}             # to be set; whether they are, for the kernel
-        self.allocations: dict[Buffer, Operation] = {}        # those that stand, with the operation that makes each
+        self.open: dict[Buffer, Covering | None] = {}      # buffers that are unused, or not written completely
+        self.zeros: dict[Buffer, bool] = {}             # buffers that get a memset; whether the kernel relies on it
+        self.allocations: dict[Buffer, Operation] = {}        # the operation that allocates each
 
     def allocated(self, buffer: Buffer, zeroed: bool = False) -> None:
         if zeroed:
@@ -62,7 +63,7 @@ class FirstUses:
         self.zeros.pop(buffer, None)
 
     def used(self, op: Op, operands: Operands, views: Sequence[View], scopes: list[Scope]) -> None:
-        """``views`` are those of the operands, ``scopes`` the blocks that are open where the op stands."""
+        """Record an operation's operands; ``scopes`` are the open blocks around the operation, outermost first."""
         for (field, tile), view in zip(operands, views):
             if view.buffer in self.open:
                 self.used_open(op, operands, field, tile, view.buffer, scopes)
@@ -70,7 +71,7 @@ class FirstUses:
     def used_open(self, op: Op, operands: Operands, field: TileField, tile: Tile, buffer: Buffer, scopes: list[Scope]
                   ) -> None:
         state = self.open[buffer]
-        # An operation may do without reading what its class says it reads (``sources``).
+        # An operation may read fewer operands than its class declares (``sources``).
         read = field.reads and field.name in [name for name, _ in op.sources()]
         for other, operand in operands:
             if operand.handle is tile.handle and other.reads and not other.writes:
@@ -80,7 +81,7 @@ class FirstUses:
             whole = field.writes and not read and not op.mask and first_write(op, tile, buffer, scopes)
         elif state.scope not in scopes:
             whole = True
-        else:           # a piece that another iteration writes may be read before
+        else:           # another iteration may write this piece only later
             whole = state if not read or (tile.access == state.access and op.symbols == state.symbols) else False
         if isinstance(whole, Covering):
             self.open[buffer] = whole
@@ -92,7 +93,7 @@ class FirstUses:
     def fill(self, make: Attributes, function: Operation) -> None:
         """Report what is read before it is written, and insert the memsets.
 
-        Buffers whose allocation was taken back have been forgotten.
+        Buffers whose allocation was undone have no record.
         """
         fresh = {self.allocations[b].results[0]: b for b, is_zero in self.zeros.items() if not is_zero}
         if fresh:
@@ -106,13 +107,13 @@ class FirstUses:
 
 
 def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Scope]) -> bool | Covering:
-    """What the first operation on a buffer, a write, leaves to be initialised."""
+    """Whether a first operation that writes a buffer writes every element: True, False, or a loop's iterations do."""
     if buffer.scope is scopes[-1]:
         return tile.layout.form.is_whole and not (op.symbols and tile.access.symbols_used())
     inner = scopes[scopes.index(buffer.scope) + 1:] if buffer.scope in scopes else scopes
     loops = [scope.symbol for scope in inner if scope.symbol is not None]
     if len(loops) < len(inner) or tile.partitions != tile.base_shape[0]:
-        return False                                # under an if, or on some partitions only
+        return False                                # the write is under an ``if``, or covers some partitions only
     position_of = {id(handle): k for k, handle in enumerate(op.symbols)}
     steps = [(abs(step), count) for step, count in tile.access.free_dims if count > 1]
     coefficients, first = dict(tile.access.free.symbols), tile.access.free.const
@@ -143,16 +144,16 @@ class FunctionBuilder(Protocol):
 
 
 class OutputWrites:
-    """The writes to the outputs of one attempt. ``flagged`` are the numbers of outputs that have a flag."""
+    """The writes to the outputs in one capture; ``flagged`` has the indices of outputs with a flag."""
 
     def __init__(self, builder: FunctionBuilder, flagged: set[int]) -> None:
-        self.builder: FunctionBuilder = weakref.proxy(builder)      # a cycle would keep all that a capture made
+        self.builder: FunctionBuilder = weakref.proxy(builder)      # a strong reference would be a cycle
         self.flagged = flagged
         self.certain: set[Buffer] = set()
-        self.reasons: dict[Buffer, str] = {}        # why none of the writes may run, by the first of them
+        self.reasons: dict[Buffer, str] = {}        # why an output may stay unwritten, by its first write
 
     def wrote(self, op: Op, buffer: Buffer, symbols: Sequence[Symbol]) -> None:
-        """The operation, which stands where the builder is, writes the output."""
+        """Record that the operation at the insertion point writes the output."""
         scopes = self.builder.scopes
         runs = happens([s.holds for s in scopes if s.holds is not None] + masks_of(op, symbols))
         loop = next((scope.op for scope in scopes if scope.may_skip), None)
@@ -164,7 +165,8 @@ class OutputWrites:
         self.reasons.setdefault(buffer, idle(at) if at is not None else
                                 f"the condition of what writes it at line {first.line} never holds")
         if runs is not False and self.number(buffer) in self.flagged:
-            outside, self.builder.accumulating = self.builder.accumulating, True    # whoever sets it, it is set
+            # all writes set the flag to 1, so they do not race
+            outside, self.builder.accumulating = self.builder.accumulating, True
             self.builder.emit(MemsetOp, {"dst": self.flag(buffer)}, None, {"value": 1.0})
             self.builder.accumulating = outside
 
@@ -175,13 +177,14 @@ class OutputWrites:
         return View.full(self.builder.state(f"written.{self.number(buffer)}", (1, 1), INT32))
 
     def known(self, results: Sequence[Buffer]) -> tuple[frozenset[int], frozenset[int]]:
-        """The outputs among the results that may be written, and those that are for certain."""
+        """Indices of the results that some run may leave unwritten, and of those that every run writes."""
         certain = frozenset(map(self.number, self.certain))
         written = {self.number(b) for b in results if b.role == "output" and b in self.builder.first_writes}
         return frozenset(written - certain), certain
 
     def check(self, results: Sequence[Buffer]) -> None:
-        """End the function with the checks of its flags; those of several programs count together."""
+        """Emit the checks of the flags at the end of the function. One program of a launch that writes an output
+        suffices."""
         grid, end = self.builder.grid, self.builder.scopes[0].end
         for buffer in dict.fromkeys(results):
             if buffer.role != "output" or self.number(buffer) not in self.flagged:
@@ -194,5 +197,5 @@ class OutputWrites:
                 everyone = json.dumps([list(range(prod(grid)))])
                 write_op(AllReduceOp(dst=flag, src=flag, op="maximum", groups=everyone, over=PROGRAMS),
                          self.builder.make, location, end)
-            reason = self.reasons.get(buffer, "its loops ran no iteration")      # another program's
+            reason = self.reasons.get(buffer, "its loops ran no iteration")      # of another program of the launch
             write_op(RequireWrittenOp(flag=flag, output=buffer.name, reason=reason), self.builder.make, location, end)

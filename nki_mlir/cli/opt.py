@@ -64,7 +64,7 @@ def summary(file: Path) -> PassSummary | None:
     """The pass that a file holds, if it does: its docstring starts with the pass's name."""
     name, text = file.stem.replace("_", "-"), file.read_text()
     start = re.search(rf'^"""{name}: (.*?)\n\n', text, re.MULTILINE | re.DOTALL)
-    declared = text.find(f'Pass, name="{name}"')             # of a base class whose name ends so
+    declared = text.find(f'Pass, name="{name}"')             # any base class whose name ends with "Pass"
     if start is None or declared < 0:
         return None
     options = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The types of values, as far as the text says them where they are defined.
+"""Reads the types of values from the text of their definitions.
 
 The generic form of an operation needs the types of its operands; its custom form leaves them out. What is defined by an
 argument, an allocation, a constant or one of our operations has its type there. Of any other value the printer writes
@@ -10,7 +10,7 @@ import re
 
 from nki_mlir.custom_form.lexing import STRING, Cursor, MalformedForm, end_of_item, structure
 
-# What begins something of interest in a text: reader and printer go from one to the next.
+# The tokens that may define a value or an alias; the scan goes from one to the next.
 TOKEN = re.compile(r"(?P<comment>//[^\n]*)"
                    r"|(?P<generic>" + STRING + r")"
                    r"|(?P<alias>^[!#](?P<alias_name>[A-Za-z_][\w$.]*)\s*=\s*)"
@@ -65,7 +65,7 @@ class ValueTypes:
             self.types[name] = kind
 
     def meet(self, text: str, token: "re.Match[str]") -> None:
-        """Take notice of what a token defines."""
+        """Record the value or alias that a token defines."""
         match token.lastgroup:
             case "alias":
                 cursor = Cursor(text, token.end())
@@ -85,7 +85,7 @@ class ValueTypes:
                 self.define(token["result_name"], self.result(text, token.end()))
 
     def arguments(self, text: str, at: int) -> int:
-        """Take notice of arguments, ``%a: f32, %b: f32``; where the list ends."""
+        """Record the arguments of a list, ``%a: f32, %b: f32``. Returns where the list ends."""
         while (found := ARGUMENT.match(text, at)) is not None:
             cursor = Cursor(text, found.end())
             self.define(found[1], cursor.type())
@@ -96,7 +96,7 @@ class ValueTypes:
         return at
 
     def result(self, text: str, at: int) -> str | None:
-        """The type of what an operation's text says it makes; None where it does not say it."""
+        """The result type that an operation's text states; None where it states none."""
         if INDEX.match(text, at):
             return "index"
         generic = text.startswith('"', at)

@@ -281,7 +281,7 @@ class NoReturn(Fault):
 class UndefinedTensor(Fault):
     kind = "undefined-tensor"
     code = "NKI-GPSIMD-UNDEFINED"
-    message = "a torch::Tensor is used that refers to no tensor"
+    message = "an undefined torch::Tensor is used"
 
 
 # -- shape functions, and what users check themselves ------------------------------------------------------------------

@@ -115,7 +115,7 @@ def write_exported(name: str, text: str) -> None:
 
 @alone
 def documented_form(text: str) -> str:
-    """A StableHLO module whose calls of kernels are typed calls of the CPU, with the documented calls instead."""
+    """Replace the typed CPU calls of kernels in a StableHLO module by calls in the documented form."""
     from nki_mlir.graph.upstream import graph_context  # start-up: loads MLIR
     from nki_mlir.transforms.link_kernels import calls_of, config_of
     context = graph_context()

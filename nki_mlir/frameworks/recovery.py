@@ -110,7 +110,7 @@ def configs_of_stablehlo(source: str | bytes) -> list[str]:
 
 
 def read(source: str | bytes, context: Context) -> Module:
-    """A module in any of MLIR's own forms; a portable artifact names its version where others name their producer."""
+    """Read a module: text, bytecode, or a portable artifact, which has its version where bytecode has the producer."""
     if isinstance(source, bytes) and source[4:32].find(b"StableHLO_v") >= 0:
         module: Module = load("_mlir_libs._stablehlo").deserialize_portable_artifact(context, source)
         return module

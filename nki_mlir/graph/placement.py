@@ -36,8 +36,8 @@ from nki_mlir.waist.recognize import Fold, fold_of, product_of
 from nki_mlir.waist.tile_operand import TileNest, TileOperand, walked
 
 MOST_KEPT = 64          # tiles of the left factor that stay on chip while the columns go by
-KEPT = 3            # the part of the on-chip memory for tiles that are kept between operations, one by this
-SHARE = 2           # a result stays that takes this part of it
+KEPT = 3            # tiles that stay on chip between operations may take 1 / KEPT of the memory
+SHARE = 2           # a result of up to 1 / SHARE of that stays on chip
 ROW = 256           # elements of a row that is long enough for a tile of rows
 NODES = 8           # of an expression, each of which may take a buffer, that tiles of full size are for
 

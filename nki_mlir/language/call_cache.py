@@ -35,7 +35,7 @@ _lock = free_in_child(threading.Lock())
 class CaptureLimit(NkiMlirError, ValueError):
     code = "NKI-CAPTURES"
     message = "NKI_MLIR_CAPTURES is '{text}'"
-    fix = "set it to how many captures of a kernel are kept at most, a number from 1"
+    fix = "set it to the number of captures of a kernel that are kept, at least 1"
 
 
 def most_captures() -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the rewriter knows about a value of a kernel's text: where it lies, its shape and dtype as expressions.
+"""Facts that the rewriter infers about a value in a kernel's text: its memory, and its shape and dtype as expressions.
 
 Shapes are tuples of texts; a text that is unknown makes the whole shape unknown (None). A tensor that has block
 dimensions in the beta generation is one tensor with the partition in front here: ``blocks`` says how many of its
@@ -85,7 +85,7 @@ class Dtype(Fact):
 
 @dataclass(frozen=True)
 class BufferFact(Fact):
-    """A memory."""
+    """A memory region that the text names, for example ``nl.sbuf``."""
 
     memory: str
 
@@ -159,7 +159,7 @@ class MaskFact(Fact):
 
 
 def join(left: Fact, right: Fact) -> Fact:
-    """What both are."""
+    """The fact that holds for both values, for a name that may be bound to either."""
     if left == right:
         return left
     if isinstance(left, TensorFact) and isinstance(right, TensorFact):

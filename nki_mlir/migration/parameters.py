@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the parameters of a function are, from how its body uses them, and which names a function binds."""
+"""Infers facts about the parameters of a function from their uses in its body, and lists the names it binds."""
 
 import ast
 from collections import Counter

@@ -162,7 +162,7 @@ def trials_of(names: Names, make: Function, answer: Function, salt: int, given: 
 
 def trial_of(names: Names, make: Function, answer: Function, case: Names, seed: int, label: str, hidden: bool = False
              ) -> Trial:
-    """The trial of one case with one seed."""
+    """Generate the inputs of one case from a seed, and compute the expected outputs."""
     convert, grid = names.get("transform_to_nki_inputs"), names.get("GRID", ())
     made = make(np.random.default_rng(seed), **case)
     keywords = dict(made) if isinstance(made, dict) else {}

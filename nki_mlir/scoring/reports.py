@@ -20,7 +20,7 @@ class Reason(TypedDict):
 
 
 class Remark(TypedDict):
-    """A warning of the candidate."""
+    """A warning that the candidate raised."""
 
     category: str
     message: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a process may do that runs a candidate: limits of time and memory, no network, no files but a scratch directory.
+"""Restricts a process that runs a candidate: limits of time and memory, no network, no files but a scratch directory.
 
 On Linux the kernel enforces this: namespaces without network and without other processes, where the system permits
 them, and Landlock. On every system a hook of Python's auditing ends the process at the first attempt and reports it;

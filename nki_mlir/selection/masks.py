@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Masks, which no instruction of the machine has: transfers become boxes, computations go through a predicate.
+"""Lowers masks, which no machine instruction has: a transfer becomes boxes, a computation is copied by a predicate.
 
-A transfer with HBM moves the active elements alone, one DMA for each box of them; where the mask depends on a loop
-variable, under a condition for each of its values. A result on chip is computed for all elements into a buffer and
-copied where a predicate tile, made by affine selections, is not 0.
+A transfer with HBM moves only the active elements, by one DMA for each box of them. Where the mask depends on a loop
+variable, each value of the variable has a condition with its own DMAs. A computation on chip computes all elements into
+a buffer, then copies those whose predicate is not 0; affine selections fill the predicate tile.
 
-Of an instruction of the kernel that still has a mask, a box makes the instruction smaller, and its operands are moved
-where the box begins at a partition that the engine does not. Under any other mask a transfer becomes one for each box,
-and an instruction that works on each row by itself one for each group of rows with the same active elements, which
-transfers bring together. Instructions that are loop nests do not come here with other masks: they are structured
-operations by then.
+An instruction of the kernel may still have a mask. If the mask is a box, the instruction shrinks to the box, and its
+operands are copied where the engine cannot begin at the first partition of the box. Under any other mask, a transfer is
+split into one for each box, and a row-wise instruction into one for each group of rows with the same active elements,
+which transfers gather. Loop nests have been converted to structured operations before this pass sees their masks.
 """
 
 import itertools
@@ -43,7 +42,7 @@ def select(selector: Selector, nest: TileNest) -> None:
     nest = boxed(nest, box)
     if not nest.mask:
         return selector.elementwise(nest)
-    # Instructions over all elements would check the limits for those that the mask takes out, too.
+    # An instruction over all elements would check the limits of inactive elements, too.
     selector.emitter.bound((), ())
     if is_copy(nest.body) and _by_dma(nest):
         return boxes(selector, nest, nest.output, nest.inputs[0])
@@ -55,7 +54,7 @@ def select(selector: Selector, nest: TileNest) -> None:
 
 
 def boxed(nest: TileNest, box: Box) -> TileNest:
-    """The nest on a box that holds all its active elements."""
+    """The nest, restricted to a box that contains all its active elements."""
     for axis, (start, count) in enumerate(zip(box.starts, box.counts)):
         nest = nest.window(axis, start, count)
     return replace(nest, mask=box.rest)
@@ -66,7 +65,7 @@ def forms_of(mask: Mask) -> list[Linear]:
 
 
 def _by_dma(nest: TileNest) -> bool:
-    """Whether a copy takes DMA transfers alone: one side is in HBM."""
+    """Whether DMA transfers alone can copy: one side is in HBM."""
     spaces = {o.space for o in (nest.inputs[0], nest.output)}
     return PSUM not in spaces and spaces != {SBUF}
 
@@ -82,17 +81,18 @@ def contains(interval: Interval, tile: Tile) -> bool:
 
 
 def cover(selector: Selector, nest: TileNest) -> Cover:
-    """A cover of a nest with a mask, for all of its elements."""
+    """Cover a nest as if all its elements were active."""
     return Cover(selector.emitter, nest, lambda operand: gathered(selector, nest, operand))
 
 
 def gathered(selector: Selector, nest: TileNest, operand: TileOperand) -> TileOperand:
-    """An operand as an engine reads all its elements: where some are not to be read, a buffer with the others."""
+    """An operand of which an engine may read all elements: a buffer with the active ones, where reading the others
+    could leave the tensor."""
     all_in = contains(selector.interval, operand.tile(nest.extents))
     if operand.on_chip and all_in:
         return selector.brought(operand, nest)
     static = not any(f.symbols for f in forms_of(nest.mask))
-    if not static and all_in:                       # nothing observes a read of more elements
+    if not static and all_in:                       # reading the inactive elements has no effect
         return selector.loaded(operand, nest)
     tile = selector.emitter.buffer(nest.extents, operand.dtype)
     selector.emitter.emit(MemsetOp, VECTOR, dst=tile, value=0.0)
@@ -103,7 +103,7 @@ def gathered(selector: Selector, nest: TileNest, operand: TileOperand) -> TileOp
 
 
 def boxes(selector: Selector, nest: TileNest, dst: TileOperand, src: TileOperand) -> None:
-    """dst = src for the active elements, box by box."""
+    """Copy the active elements of src to dst, box by box."""
     def copy(starts: Starts, counts: Starts) -> None:
         selector.emitter.bound(counts, tuple(replace(c, form=c.form.moved(starts)) for c in nest.limits))
         selector.emitter.copy(dst.at(starts).tile(counts), src.at(starts).tile(counts))
@@ -113,9 +113,10 @@ def boxes(selector: Selector, nest: TileNest, dst: TileOperand, src: TileOperand
 
 def in_boxes(emitter: Emitter, mask: Mask, extents: Sequence[int], limit: int,
              emit: Callable[[Starts, Starts], None], last: int = -1) -> None:
-    """``emit(starts, counts)`` for each box; a case for each value of a symbol that the mask depends on.
+    """Call ``emit(starts, counts)`` for each box, under a condition for each value of a symbol that the mask depends
+    on.
 
-    Axis ``last`` is cut after all others, so that its boxes at one place of the others are one.
+    Axis ``last`` is split last, so that positions along it stay in one box.
     """
     planned, left = [], limit
     for values, known in cases(emitter.ranges, mask):
@@ -133,7 +134,7 @@ def in_boxes(emitter: Emitter, mask: Mask, extents: Sequence[int], limit: int,
 
 
 def cases(ranges: Ranges, mask: Mask) -> Iterator[tuple[dict[int, int], Mask]]:
-    """Values of the symbols in a mask, with the mask as it is for them."""
+    """Each combination of values of the symbols in a mask, with the mask for these values."""
     symbols = sorted({s for form in forms_of(mask) for s, _ in form.symbols})
     for values in itertools.product(*(range(low, high + 1) for low, high in (ranges[s] for s in symbols))):
         symbol_values = dict(zip(symbols, values))
@@ -141,7 +142,7 @@ def cases(ranges: Ranges, mask: Mask) -> Iterator[tuple[dict[int, int], Mask]]:
 
 
 def _boxes(mask: Mask, extents: Sequence[int], limit: int, last: int) -> Iterator[Corner]:
-    """Boxes that hold the active elements and no others; those of a part are looked for up to the limit."""
+    """Partition the active elements into boxes. The search stops in each part once it exceeds the limit."""
     box = box_of(mask, extents, lambda form: (form.const, form.const))
     if box is None:
         return
@@ -185,32 +186,33 @@ def predicate(selector: Selector, nest: TileNest) -> TileOperand:
 
 
 def cleared(emitter: Emitter, mask: Mask, tile: Tile, value: float) -> None:
-    """Put a value in place of a tile's elements that are not active."""
+    """Overwrite the inactive elements of a tile with a value."""
     for constraint in mask:
         emitter.emit(AffineSelectOp, GPSIMD, dst=tile, src=tile, predicate=constraint.form, equal=constraint.equal,
                      value=value)
 
 
 def replaced(selector: Selector, nest: TileNest, tile: Tile, value: float) -> Tile:
-    """A buffer's elements with a value in place of those that are not active."""
+    """A tile whose inactive elements are overwritten with a value: the buffer itself, or a copy."""
     emitter = selector.emitter
     if tile.dtype.is_float or tile.dtype.bits < 32:
         cleared(emitter, nest.mask, tile, value)
         return tile
-    filled = emitter.buffer(tile.shape, tile.dtype)         # a selection would round such integers to float32
+    filled = emitter.buffer(tile.shape, tile.dtype)         # affine_select would round 32-bit integers to float32
     emitter.emit(MemsetOp, VECTOR, dst=filled, value=value)
     write_where(emitter, filled, tile, predicate(selector, nest).tile(nest.extents))
     return filled
 
 
 def write_where(emitter: Emitter, dst: Tile, value: Tile, flags: Tile) -> None:
-    """dst = value where the flags are not 0, both of one dtype, which is kept bit for bit."""
+    """Copy value to dst where the flags are not 0. Both have one dtype, so the bits do not change."""
     emitter.emit(TensorCopyPredicatedOp, VECTOR, dst=dst, src=value, predicate=flags)
 
 
 # -- instructions of the kernel that still have a mask -----------------------------------------------------------------
 class MaskedInstruction:
-    """One such instruction, to be emitted without its mask. ``pieces`` bounds the transfers it may become."""
+    """Rewrites a masked instruction into instructions without masks; ``pieces`` bounds how many transfers it may
+    become."""
 
     def __init__(self, emitter: Emitter, interval: Interval, pieces: int) -> None:
         self.emitter, self.interval, self.pieces = emitter, interval, pieces
@@ -231,7 +233,8 @@ class MaskedInstruction:
                           instead="mask the operands when they are loaded, or split the operation")
 
     def by_rows(self, op: NisaOp) -> None:
-        """The instruction for each group of rows; a case for each value of a symbol that the mask depends on."""
+        """Emit the instruction once for each group of rows, under a condition for each value of a symbol that the mask
+        depends on."""
         extents, left = op.iteration().extents, self.pieces
         for values, mask in cases(self.emitter.ranges, op.mask):
             groups = row_groups(op, active_elements(mask, extents))
@@ -244,7 +247,8 @@ class MaskedInstruction:
                     self.on_rows(op, group)
 
     def on_rows(self, op: NisaOp, group: RowGroup) -> None:
-        """The instruction on buffers with the active elements of some rows, which are brought there and back."""
+        """Gather the active elements of a group of rows into buffers, emit the instruction on them, and scatter its
+        results."""
         axes = op.iteration().axes
 
         def buffer(name: str, tile: Tile, shape: tuple[int, ...]) -> Tile:
@@ -261,14 +265,14 @@ class MaskedInstruction:
                 self.moved(group, axes[field.name], getattr(part, field.name), tile, inwards=False)
 
     def moved(self, group: RowGroup, axes: Sequence[int], own: Tile, tile: Tile, inwards: bool) -> None:
-        """Copies between an operand and the buffer that has the group's part of it."""
+        """Copy the group's rows of an operand to its buffer (``inwards``), or back."""
         done = set()
         for row, first, rows, (start, *indices), count in group.runs():
             element = dict(zip(group.free, indices))
             starts = tuple(row if a == 0 else element.get(a, 0) for a in axes)
             counts = tuple(rows if a == 0 else count if a == group.free[-1] else 1 if a in group.free else n
                            for a, n in zip(axes, tile.shape))
-            if (starts, counts) not in done:        # operands without some of the axes are the same for several runs
+            if (starts, counts) not in done:        # several runs share the elements of an operand that lacks some axes
                 done.add((starts, counts))
                 there = replace(tile, access=tile.access.box(starts, counts))
                 here = replace(own, access=self.in_group(group, axes, own, first, start, counts))
@@ -277,7 +281,7 @@ class MaskedInstruction:
     @staticmethod
     def in_group(group: RowGroup, axes: Sequence[int], own: Tile, row: int, place: int, counts: Sequence[int]
                  ) -> Access:
-        """The same elements in the buffer, in as many dims as the operand has."""
+        """The access to one run's elements in the group's buffer, with as many dims as the operand."""
         steps = dict(zip((a for a in axes if a not in group.free[1:]), (step for step, _ in own.access.dims)))
         steps[group.free[-1]] = steps.get(group.free[0], 0)
         dims = tuple((steps.get(a, 1), n) for a, n in zip(axes, counts))
@@ -290,7 +294,7 @@ class MaskedInstruction:
         return in_box(op, box, tuple(replace(c, form=c.form.moved(box.starts)) for c in op.limits))
 
     def plain(self, op: NisaOp) -> None:
-        """Emit it without what is left of its mask."""
+        """Emit the instruction without a mask."""
         op.mask = ()
         for piece in self.emitter.pieces(op):
             self.emitter.reach(piece)

@@ -80,7 +80,7 @@ RAISED = [
     ("result_type", "result-type", "a function that computes float32 is given a result of int32"),
     ("bitwise_type", "bitwise-type", "a bitwise function is given a tensor of float32"),
     ("alpha", "alpha", "alpha is no whole number, and the tensors are integers"),
-    ("undefined", "undefined-tensor", "a torch::Tensor is used that refers to no tensor"),
+    ("undefined", "undefined-tensor", "an undefined torch::Tensor is used"),
     ("check", "check", "wanted 3 dimensions, not 2"),
     ("divided", "divide", DIVIDED), ("remainder", "divide (remainder)", DIVIDED), ("lowest", "divide (lowest)", DIVIDED),
 ]

@@ -267,7 +267,7 @@ def test_a_limit_of_captures_is_a_number(kernel, monkeypatch, text):
     with pytest.raises(NkiMlirError) as raised:
         kernel(numbers(1, 1))
     assert str(raised.value) == (f"error: NKI_MLIR_CAPTURES is '{text[:40]}' [NKI-CAPTURES]\n"
-                                 "  fix: set it to how many captures of a kernel are kept at most, a number from 1")
+                                 "  fix: set it to the number of captures of a kernel that are kept, at least 1")
 
 
 def test_captures_that_were_used_last_are_kept(kernel, monkeypatch):

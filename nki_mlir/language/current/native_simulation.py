@@ -211,7 +211,7 @@ def codes_of(code: CodeType) -> Iterator[CodeType]:
 
 
 def is_unchanged(value: object, seen: set[int]) -> bool:
-    """Whether a call cannot change what a name stands for."""
+    """Whether no call can change the value: it is immutable, or a function without side effects."""
     if isinstance(value, (ModuleType, *PLAIN)):
         return True
     if not isinstance(value, Kernel) and getattr(value, "__module__", "").startswith("nki_mlir."):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""From the records of a kernel function (``waist/function.py``) to those of a program for the CPU (``function.py``).
+"""Lowers the records of a kernel function (``waist/function.py``) to the program records of the CPU (``function.py``).
 
-Loops and branches are nodes, structured operations calls of routines, views nothing: an address is a linear form of
-slots. Bounds are proved here, where branches around say what holds; what is not proved is a check in the program.
+A loop or branch becomes a node, a structured operation a call of a routine. A view becomes no node: its address is a
+linear form of slots. The reader proves bounds with the conditions of the branches around an access; for each bound that
+it cannot prove it emits a check.
 """
 
 from collections.abc import Sequence
@@ -62,31 +63,32 @@ from nki_mlir.waist.overlap import ByteInterval
 from nki_mlir.waist.reader import Executor, read_function
 
 HERE = Executor("on the CPU")
-MUCH = 8                            # part of the last cache that is worth keeping free for others
+MUCH = 8                            # outputs over 1 / MUCH of the cache are streamed where the arrays exceed the cache
 
 
 @dataclass
 class CommonParts:
-    """What all programs of a kernel share: the places that can fail, constants, operations that the host runs."""
+    """State that the programs of a kernel share: failure sites, constants, operations that the interpreter runs."""
 
     sites: list[Site] = record_field(default_factory=list)
     constants: list[np.ndarray] = record_field(default_factory=list)
     hosts: HostOperations = record_field(default_factory=HostOperations)
 
     def site(self, op: Operation, rule: str = "mask", *values: object) -> Linear:
-        """The number of an operation's place, from 1 on. It has few bits: places beyond share the last."""
+        """Register an operation as a failure site; return its number, from 1 on. Sites that exceed ``SITE_BITS`` share
+        the last number."""
         if len(self.sites) < (1 << SITE_BITS) - 1:
             self.sites.append(Site(location_of(op), rule, values))
         return Linear(len(self.sites))
 
 
 def read_native(kernel: KernelFunction, axes: int, nests: Reader, common: CommonParts) -> NativeFunction:
-    """The records of a kernel function whose grid has so many axes."""
+    """The program records of a kernel function; ``axes`` counts the axes of the launch grid."""
     return NativeReader(kernel, axes, nests, common).function
 
 
 class NativeReader:
-    """Reads one function."""
+    """Lowers the nodes of one kernel function."""
 
     def __init__(self, kernel: KernelFunction, axes: int, nests: Reader, common: CommonParts) -> None:
         self.kernel, self.common, self.hosts = kernel, common, common.hosts
@@ -126,7 +128,7 @@ class NativeReader:
             case ConstantBuffer():
                 values.constant(node)
             case ScalarStep():
-                pass                    # scalars outside of bodies are read with the body that uses them
+                pass                    # the body that uses a scalar reads it
             case ScalarValue() if values.takes(node):
                 values.define(node)
             case _:
@@ -146,7 +148,7 @@ class NativeReader:
         self.inside(node.body, loop.body)
 
     def inside(self, block: FunctionBlock, into: NativeBlock, facts: Sequence[Linear] = ()) -> None:
-        """A nested block, in which some facts hold."""
+        """Lower a nested block, in which the facts hold as well."""
         known = len(self.values.facts)
         self.values.facts += facts
         with self.function.inside(into):
@@ -163,7 +165,7 @@ class NativeReader:
 
     # -- memory --------------------------------------------------------------------------------------------------------
     def view(self, value: ir.Value, start: int) -> ByteRegion:
-        """The memref that a computation works on, from so many bytes on."""
+        """The region of a memref operand, ``start`` bytes behind its beginning."""
         if value not in self.values.views:
             raise Unsupported(feature="a number that is no constant in a structured operation on the CPU",
                               instead="compute it in the body, or give it as a memref")
@@ -171,7 +173,7 @@ class NativeReader:
         return replace(region, offset=region.offset.plus(Linear(start))) if start else region
 
     def load(self, node: ElementLoad) -> None:
-        """One integer of a buffer, as a value."""
+        """Load one integer of a buffer into a slot, after the checks of its bounds."""
         op, dtype = node.op, layout_of(node.memref.type).dtype
         if not dtype.is_integer:
             raise Unsupported(feature="'memref.load' of a float on the CPU", instead="use a linalg operation"
@@ -198,10 +200,11 @@ class NativeReader:
         self.function.add(compute(nest, regions, symbols, self.streams(nest, regions[len(nest.inputs):])))
 
     def streams(self, nest: Nest, written: list[ByteRegion]) -> bool:
-        """Whether a computation writes nothing but large outputs that the kernel does not read.
+        """Whether streaming stores pay: the computation writes large outputs only, and the kernel does not read them.
 
-        Large are those that no cache holds, and of a kernel whose arrays it does not hold together those that are
-        much of it: reading their lines before they are written costs as much as it may save who reads them later.
+        An output is large if it exceeds the last-level cache. Where the arrays of the kernel together exceed the cache,
+        a fraction of it suffices: a normal store first loads the cache line, which costs as much as a later reader may
+        save.
         """
         least = host.cache_bytes() // (1 if self.fits_cache else MUCH)
         return all(region.size > least for region in written) and can_stream(nest) and all(
@@ -213,9 +216,9 @@ class NativeReader:
         return sum(arrays) <= host.cache_bytes()
 
     def check(self, op: Operation, read: Structured, symbols: list[Linear]) -> None:
-        """The bounds that were left to run time, before the operation runs."""
+        """Emit the checks of an operation's limits, which run before the operation."""
         site = self.common.site(op)
-        nest = read.nest                            # over the axes that the limits are over
+        nest = read.nest                            # not simplified: the limits use its axes
         if nest.mask:
             self.function.emit(Limits(nest.extents, nest.mask, nest.limits, len(symbols)), *symbols, site)
             return
@@ -223,7 +226,7 @@ class NativeReader:
             self.function.emit("nki_check", _least(constraint, nest.extents, symbols), site)
 
     def check_bounds(self, op: Operation, check: RuntimeCheck) -> None:
-        """A bound of an operand that could not be proved."""
+        """Emit the check of an operand's bound that could not be proved."""
         if check.routine is not None:
             self.function.emit(check.routine, *check.arguments, self.common.site(op))
             return
@@ -231,11 +234,12 @@ class NativeReader:
         self.function.emit("nki_check", check.value, self.outside(op, check.view, check.itemsize, check.upper))
 
     def outside(self, op: Operation, region: ByteRegion, itemsize: int, upper: bool) -> Linear:
-        """The site of an access that may leave its memory."""
+        """The failure site of an access that may be out of bounds."""
         return self.common.site(op, "bounds", region.name, region.size // itemsize, itemsize, upper)
 
     def tile_operation(self, node: TileInstruction) -> None:
-        """What is no structured operation: rows that move by their numbers, and what the interpreter does."""
+        """Lower an instruction that is no structured operation: a routine copies rows by their indices, the
+        interpreter runs the others."""
         op, read = node.op, node.instruction
         rows = row_copies_of(read)
         regions = [self.values.views[tile.handle] for _, tile in read.operands()]
@@ -249,7 +253,8 @@ class NativeReader:
         starts = {name: region.address for name, region in placed.items()}
         table = read.table                     # type: ignore[attr-defined]
         piece, source = read.piece_field, read.addressed_by_data            # type: ignore[attr-defined]
-        record = self.function.constant(np.zeros(2, np.int64))  # threads that fail at once may show the other's failure
+        # threads that fail at once overwrite each other's record
+        record = self.function.constant(np.zeros(2, np.int64))
         site = self.common.site(op, "row", len(self.function.constants) - 1, *rows_of(table))
         start = Linear() if table.on_chip else _combined(table.access.free, symbols)
         written = {field.name for field, _ in read.operands() if field.writes}
@@ -272,7 +277,7 @@ class NativeReader:
 
 
 def _combined(form: Linear, symbols: list[Linear]) -> Linear:
-    """A form over symbols as a form of slots."""
+    """A linear form over symbols, rewritten over slots."""
     total = Linear(form.const)
     for position, c in form.symbols:
         total = total.plus(symbols[position], c)
@@ -280,7 +285,7 @@ def _combined(form: Linear, symbols: list[Linear]) -> Linear:
 
 
 def _least(constraint: Constraint, extents: tuple[int, ...], symbols: list[Linear]) -> Linear:
-    """The lowest value of a form over all elements, as a form of slots."""
+    """The minimum of a linear form over all elements, as a form over slots."""
     form = constraint.form
     low = sum(min(0, c * (extents[axis] - 1)) for axis, c in form.axes)
     return _combined(form, symbols).plus(Linear(low))

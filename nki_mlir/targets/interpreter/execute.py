@@ -209,7 +209,7 @@ def check_limits(limits: Mask, values: Values, starts: Sequence[int], counts: Se
 
 def _scattered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: ActiveBox,
                positions: list[np.ndarray]) -> None:
-    """An operation whose active elements are no box: they are gathered one by one, no other address is formed."""
+    """Execute an operation whose active elements form no box: gather them one by one, and compute no other address."""
     if op.rows_apart:
         return _by_rows(op, patterns, arrays, values, box)
     if not op.is_loop_nest:
@@ -258,10 +258,10 @@ def _by_rows(op: Op, patterns: Patterns, arrays: Arrays, values: Values, box: Ac
 
 def _gathered(op: Op, patterns: Patterns, arrays: Arrays, values: Values, coordinates: list[np.ndarray],
               positions: list[np.ndarray]) -> None:
-    """The operation on the elements at some coordinates of its axes.
+    """The operation on gathered elements, which coordinates of its axes select.
 
-    Without reductions these are the active elements, in one dimension. Else they are those of each axis by itself, but
-    for the reduced axes, which go together and take the place of the last of them.
+    Without a reduction, the active elements form one dimension. With one, each axis that is not reduced stays a
+    dimension, and the active elements of the reduced axes form one dimension at the last of them.
     """
     iteration, compute = op.iteration(), op.compute
     reduced = iteration.reduced

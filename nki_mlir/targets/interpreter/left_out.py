@@ -24,7 +24,7 @@ MOST_POINTS = 1 << 22           # of one write under conditions
 
 
 class UndecidedWrites(Exception):
-    """Only a run can tell what an operation writes."""
+    """The elements that an operation writes depend on the data, so only a run can tell them."""
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,8 @@ def interval(total_ns: float, error: float) -> tuple[float, float]:
 
 
 def verdict(first: Sequence[LawShare], second: Sequence[LawShare]) -> FasterOfTwo:
-    """Which of two kernels is faster on the same target, by what their critical paths do not have in common."""
+    """Compare the times of two kernels on the same target. The error of a law cancels as far as both critical
+    paths use the law."""
     a, b = _by_law(first), _by_law(second)
     totals = sum(ns for ns, _ in a.values()), sum(ns for ns, _ in b.values())
     ratio = log(totals[1] / totals[0]) if all(totals) else 0.0
