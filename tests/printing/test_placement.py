@@ -268,3 +268,28 @@ def test_a_sum_that_begins_with_what_is_overwritten_is_refused(monkeypatch):
         moved = type(module).parse("\n".join(lines))
     with pytest.raises(Unprintable, match="a sum that begins with what a tile held before cannot be printed"):
         kernel_text([moved])
+
+
+@nki.jit
+def one_address_twice(x):
+    """The second tile is where the first was, whose last four columns are stored before."""
+    out = nl.ndarray((2, 16, 6), x.dtype, buffer=nl.shared_hbm)
+    first = nl.ndarray((16, 6), x.dtype, buffer=nl.sbuf, address=(0, 64))
+    nisa.memset(first, 0.0)
+    nisa.dma_copy(first[:, 2:6], x[:, 2:6])
+    nisa.dma_copy(out[0, :, 2:6], first[:, 2:6])
+    nisa.dma_copy(out[0, :, 0:2], x[:, 0:2])
+    second = nl.ndarray((16, 2), x.dtype, buffer=nl.sbuf, address=(0, 64))
+    nisa.dma_copy(second, x[:, 0:2])
+    wide = nl.ndarray((16, 6), x.dtype)
+    nisa.memset(wide, 1.0)
+    nisa.tensor_scalar(wide[:, 0:2], second, op0=nl.add, operand0=1.0)
+    nisa.dma_copy(out[1], wide)
+    return out
+
+
+def test_addresses_that_only_the_order_of_the_text_allows():
+    assert instructions(one_address_twice, [ROWS]) == {"DMA": 5, "MEMSET": 1, "TENSOR_SCALAR": 1}
+    expected = np.stack([ROWS, np.where(np.arange(6) < 2, ROWS + 1, 1)])
+    for executor in EXECUTORS:
+        np.testing.assert_array_equal(one_address_twice.on(executor)(ROWS), expected)

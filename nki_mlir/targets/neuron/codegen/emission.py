@@ -21,6 +21,7 @@ from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import meetings_of
 from nki_mlir.machine import Machine
 from nki_mlir.passes.pass_manager import PassObserver
+from nki_mlir.targets.neuron.codegen.allocate_on_chip import AddressConflict
 from nki_mlir.targets.neuron.codegen.coalesce_copies import coalesce_copies
 from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.fastest import (
@@ -146,6 +147,12 @@ def emit_code(code: Code, options: Emission) -> Program:
         code = replace(code, body=copied(code.body))
         options.observation.step("fuse-instructions", code, lambda: fuse_instructions(code))
         options.observation.step("coalesce-copies", code, lambda: coalesce_copies(code))
+    if reorder:
+        try:
+            candidate, arrangement, program = fastest(code, choice(), options.unroll_limit, options.level,
+                                                      options.loads, options.spill, options.evict)
+        except AddressConflict:     # addresses of the kernel's, free for another buffer in its own order
+            reorder = False
     if not reorder:
         candidate = Candidate(options.unroll_limit or UNROLL_LIMIT, BODY, options.loads and options.level > 0)
         candidate, program = in_program_order_where_it_fits(code, candidate, choice(), options.spill)
