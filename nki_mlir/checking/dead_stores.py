@@ -19,7 +19,7 @@ WHOLE: Part = ()
 
 
 class DeadStores:
-    """Which writes are not read yet; programs of a grid share it."""
+    """Records the writes that no operation has read yet. Programs of a grid share it."""
 
     def __init__(self) -> None:
         self.unread: dict[Buffer, dict[Part, Statement]] = {}
@@ -28,7 +28,7 @@ class DeadStores:
         self.last: Statement = (None, "")
 
     def note(self, op: Op, views: Sequence[View], statement: Statement) -> None:
-        """An operation has run."""
+        """Record the reads and writes of an operation that has run."""
         (at, name), self.last = self.last, statement
         if at and statement[0] and (at[:2], name) == (statement[0][:2], statement[1]):     # once more, into its target
             self.live.add((at, name))
@@ -42,7 +42,7 @@ class DeadStores:
             self.note_write(op, *targets[0], statement)
 
     def note_write(self, op: Op, tile: Tile, view: View, statement: Statement) -> None:
-        """A tile is written, and not read by the same operation."""
+        """Record the write of a tile that the same operation does not read."""
         if is_register(view.buffer):                            # a condition that a loop reads is no operation
             self.live.add(statement)
             return
@@ -59,7 +59,7 @@ class DeadStores:
         earlier[part] = statement
 
     def findings(self, has_idle_loops: bool) -> list[CheckFinding]:
-        """The run has ended: outputs are read by the caller, others perhaps by the bodies of loops that did not run."""
+        """The dead statements of a complete run: the caller reads outputs, loops that did not run may read others."""
         unused: dict[Statement, CheckFinding] = {}
         for buffer, parts in () if has_idle_loops else self.unread.items():
             for at, name in parts.values():
@@ -73,5 +73,5 @@ class DeadStores:
 
 
 def is_register(buffer: Buffer) -> bool:
-    """Whether it may be a register: loops and subscripts read those."""
+    """Whether a tile may be a register, which loops and subscripts read."""
     return buffer.dtype.is_integer and prod(buffer.shape) == 1

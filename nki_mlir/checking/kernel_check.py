@@ -50,7 +50,7 @@ class NotDecorated(NkiMlirError, TypeError):
 
 @without_own_frames
 def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str, object]) -> KernelReport:
-    """The report; the arguments stay as they are."""
+    """Check a kernel for some arguments, which do not change, and return the report."""
     if not isinstance(kernel, Kernel):
         raise NotDecorated(found=getattr(kernel, "__name__", repr(kernel))).here()
     bound = kernel.bind(tuple(arguments), keywords, is_array, describe_array)
@@ -82,7 +82,7 @@ def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str
 
 
 def run_observed(kernel: Kernel, bound: Bound, observer: OperationObserver, report: KernelReport) -> bool:
-    """Run the kernel's own Python, look at each operation and at what is left when it has ended. Whether it has."""
+    """Run the kernel eagerly with an observer and report what the complete run shows; whether it completed."""
     builders: list[EagerBuilder] = []
     arrays = [np.array(a) for a in ArgumentMemory(bound.tensors, [s.name for s in bound.specs]).arrays]
     originals = [a.copy() for a in arrays]
@@ -133,12 +133,12 @@ def check_compiled(kernel: Kernel, bound: Bound, report: KernelReport) -> None:
 
 
 def finding(kind: str, error: NkiMlirError, severity: str = ERROR) -> CheckFinding:
-    """An error as a finding."""
+    """Convert an error to a finding."""
     if kind == "failed":
         kind = "device-rule" if isinstance(error, TargetRule) else KINDS_BY_CODE.get(error.code, kind)
     return CheckFinding(kind, severity, error.headline, error.at, error.advice[1], error.code)
 
 
 def unrepeated(findings: Sequence[CheckFinding]) -> list[CheckFinding]:
-    """Eager runs and capture find some things both; the first is kept."""
+    """Drop findings that capture repeats after the eager run."""
     return list({(f.location and f.location[:2], f.message): f for f in reversed(findings)}.values())[::-1]

@@ -24,7 +24,7 @@ COPIES = {"copy", "load", "store", "tensor_copy", "dma_copy"}       # whose valu
 
 
 class OperationObserver:
-    """What one run has shown; programs of a grid share it."""
+    """Records the numeric findings of one run. Programs of a grid share it."""
 
     def __init__(self) -> None:
         self.findings: list[CheckFinding] = []
@@ -34,7 +34,7 @@ class OperationObserver:
         self.narrow_sums: dict[tuple[Location | None, Buffer], int] = {}
 
     def perform(self, op: Op, views: Sequence[View], run: Callable[[], None]) -> None:
-        """Run an operation, and look at it."""
+        """Run an operation and check its results."""
         at = user_location()
         if op.mask or op.limits:                    # its tiles may reach beyond what it touches
             self.perform_masked(op, run, at)
@@ -49,7 +49,7 @@ class OperationObserver:
         self.note_sum(op, views, at)
 
     def perform_masked(self, op: Op, run: Callable[[], None], at: Location | None) -> None:
-        """Look at the memory of the targets, of which a mask chooses elements."""
+        """Run a masked operation and check the elements of its targets that the mask selects."""
         whole = {name: np.asarray(tile.handle) for name, tile in (*op.sources(), *op.targets()) if tile.dtype.is_float}
         before = {name: numbers(whole[name]) for name, _ in op.targets() if name in whole}
         sources = {name: numbers(whole[name]) for name, _ in op.sources() if name in whole}
@@ -62,18 +62,18 @@ class OperationObserver:
                 self.tell_origin(op, result, bad, sources, at)
 
     def broken_rule(self, error: NkiMlirError, at: Location | None, contested: bool) -> None:
-        """A rule of the device that the kernel breaks."""
+        """Report a rule of the device that the kernel breaks."""
         self.findings.append(CheckFinding("device-rule", WARNING if contested else ERROR, error.headline,
                                           error.at or at, error.advice[1], error.code))
 
     def reshaping_copy(self, op: str, dst: Sequence[int], src: Sequence[int]) -> None:
-        """A DMA pairs elements of tensors that differ in their shapes."""
+        """Report a DMA between tensors of different shapes."""
         self.report("dma-shape", WARNING, f"{op} moves a tensor of shape {list(src)} into one of shape {list(dst)}: "
                     f"elements are paired in the order of their rows", user_location(),
                     f"give both the same shape, for example with src.reshape({tuple(dst)}), where that order is meant")
 
     def note_sum(self, op: Op, views: Sequence[View], at: Location | None) -> None:
-        """Sums that are rounded to 16 bits or fewer each time that a number is added."""
+        """Report a sum that rounds to 16 bits or fewer after each addition."""
         read = {name for name, _ in op.sources()}
         operands = list(zip(op.operands(), views))
         sources = {view.buffer for (field, _), view in operands if field.name in read}
@@ -125,7 +125,7 @@ class OperationObserver:
                     "keep the operands within the function's domain")
 
     def compare(self, op: Op, before: dict[str, np.ndarray], at: Location | None) -> None:
-        """How far the rounding of this operation alone is from float64."""
+        """Measure the rounding error of this operation alone, relative to float64."""
         targets = [tile for _, tile in op.targets()]
         if len(targets) != 1:
             return
@@ -147,7 +147,7 @@ class OperationObserver:
             self.rounding[key] = max(self.rounding.get(key, 0.0), error)
 
     def check_integers(self, op: Op, wide: np.ndarray, result: np.ndarray, dtype: DType, at: Location | None) -> None:
-        """Integers that were cut to what their dtype holds."""
+        """Report integers that exceed the range of their dtype."""
         limits = np.iinfo(dtype.numpy)
         outside = np.isfinite(wide) & ((wide > limits.max) | (wide < limits.min))
         if outside.any():
@@ -168,7 +168,7 @@ class OperationObserver:
         return np.asarray(wide, np.float64) if isinstance(wide, np.ndarray) else None
 
     def report(self, kind: str, severity: str, message: str, at: Location | None, fix: str = "") -> None:
-        """Keep a finding, one of a kind for each line."""
+        """Record a finding, at most one of its kind for each line."""
         if (kind, at) not in self.reported:
             self.reported.add((kind, at))
             self.findings.append(CheckFinding(kind, severity, message, at, fix))

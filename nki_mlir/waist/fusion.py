@@ -37,12 +37,12 @@ class GenericOperation:
 
     @property
     def writes_only(self) -> bool:
-        """Whether what the output holds before does not count."""
+        """Whether the operation ignores the old value of its output."""
         return not has_uses(self.block.arguments[len(self.inputs)])
 
     @property
     def pointwise(self) -> bool:
-        """Whether all operands are walked in one order."""
+        """Whether the operation is pointwise: all loops are parallel, and each memref is indexed by the identity."""
         identity = ir.AffineMap.get_identity(self.maps[0].n_dims)
         return self.parallel and self.writes_only and all(
             m == identity for v, m in zip((*self.inputs, self.output), self.maps)
@@ -50,12 +50,12 @@ class GenericOperation:
 
     @property
     def one_place_a_value(self) -> bool:
-        """Whether each point of the loops writes its own place: the output's map is a permutation."""
+        """Whether each iteration writes a different element: the output's map is a permutation."""
         return sorted(axes_of(self.maps[-1])) == list(range(self.maps[-1].n_dims))
 
     @property
     def extents(self) -> dict[int, int]:
-        """By axis."""
+        """The extent of each axis."""
         extent_of: dict[int, int] = {}
         for value, mapping in zip((*self.inputs, self.output), self.maps):
             if isinstance(value.type, ir.MemRefType):
@@ -64,12 +64,12 @@ class GenericOperation:
 
     @property
     def points(self) -> int:
-        """How often the body runs."""
+        """The number of iterations."""
         return prod(self.extents.values())
 
 
 def work(body: Sequence[Operation]) -> int:
-    """How many operations of a body compute something."""
+    """The number of arithmetic operations in the body."""
     return sum(op.name not in CHANGES for op in body)
 
 
@@ -147,7 +147,7 @@ def fused(first: GenericOperation, second: GenericOperation, place: int,
 
 
 def joined(first: GenericOperation, second: GenericOperation) -> Operation:
-    """Both in one walk over the same axes, with an output each, before the insertion point."""
+    """Fuse two operations over the same axes into one with two outputs, before the insertion point."""
     read = dict.fromkeys([*zip(first.inputs, first.maps), *zip(second.inputs, second.maps)])
     number_of = {operand: k for k, operand in enumerate(read)}
     values = [*(v for v, _ in read), first.output, second.output]
