@@ -150,7 +150,8 @@ def emit_code(code: Code, options: Emission) -> Program:
     if reorder:
         try:
             candidate, arrangement, program = fastest(code, choice(), options.unroll_limit, options.level,
-                                                      options.loads, options.spill, options.evict)
+                                                      options.loads, options.spill, options.evict,
+                                                      options.overlap)
         except AddressConflict:     # addresses of the kernel's, free for another buffer in its own order
             reorder = False
     if not reorder:
@@ -159,8 +160,6 @@ def emit_code(code: Code, options: Emission) -> Program:
         if options.observation.observer is None:
             return program
         return observed(code, candidate, None, choice(), options.observation)
-    candidate, arrangement, program = fastest(code, choice(), options.unroll_limit, options.level, options.loads,
-                                              options.spill, options.evict, options.overlap)
     if options.observation.observer is None:
         return program
     return observed(code, candidate, arrangement, choice(), options.observation)
