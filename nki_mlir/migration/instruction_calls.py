@@ -240,10 +240,14 @@ def affine_select(calls: Calls, a: Arguments) -> OperationText:
     text, source = a.tensor("on_true_tile")
     steps, multiplier, offset = pattern(index)
     place = f", offset={offset}" if offset != "0" else ""
+    selected = text
+    if source.memory == PSUM:
+        calls.report.changed(calls.line, "the GpSimd engine does not read PSUM: the tile is copied to SBUF")
+        selected = f"{calls.nl}.copy({text})"
 
     def into(dst: str, target: TensorFact) -> list[str]:
         return [f"{calls.nisa}.affine_select(dst={dst}, pattern={steps}, channel_multiplier={multiplier}, "
-                f"on_true_tile={text}, on_false_value={a.text('on_false_value')}, "
+                f"on_true_tile={selected}, on_false_value={a.text('on_false_value')}, "
                 f"cmp_op={calls.nl}.{comparison}{place})"]
     made = TensorFact(SBUF, source.shape, a.dtype_meaning or source.dtype, base=True)
     dtype = a.dtype or f"{terms.factor(text)}.dtype"

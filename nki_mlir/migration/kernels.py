@@ -231,12 +231,15 @@ class Kernels(Statements):
         shared: list[cst.BaseStatement] = []
         hidden = {f"program_{k}" for k in range(rank)}
         counts = bound_names(tree)
+        unread = set(counts) - {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        for name in unread:                 # `_` of `_, _, d, s = x.shape`: what nothing reads may be bound anywhere
+            del counts[name]
         for k, statement in enumerate(body[:-1] if last is not None else body):
             if (k == 0 and _is_docstring(statement)) or self._is_shared(statement, hidden, counts):
                 shared.append(statement)
                 continue
             inner.append(statement)
-            hidden |= set(bound_names(ast.parse(_dedented(statement)))) - {"f"}
+            hidden |= set(bound_names(ast.parse(_dedented(statement)))) - {"f"} - unread
         if last is not None and terms_of(last) & hidden:
             self.report.left(line, f"{node.name.value} returns what its programs create: create it in front of them")
         if any(isinstance(n, ast.Return) for s in inner for n in ast.walk(ast.parse(_dedented(s)))):

@@ -289,6 +289,20 @@ def simulated_program(x):
     return simulate_kernel(on_two_cores[nl.nc(2), 2], x)
 
 
+@nki.jit
+def causal_scores(q, k):
+    """The results are created behind the question for the program, the unpacked shapes have names that nothing reads."""
+    b = nl.program_id(0)
+    h = nl.program_id(1)
+    _, _, d, s = q.shape
+    out = nl.ndarray((q.shape[0], q.shape[1], s, s), dtype=q.dtype, buffer=nl.shared_hbm)
+    i_q, i_k = nl.arange(s)[:, None], nl.arange(s)[None, :]
+    product = nisa.nc_matmul(nl.load(q[b, h]), nl.load(k[b, h]))
+    scores = nisa.affine_select(pred=(i_q >= i_k), on_true_tile=product, on_false_value=-9984.0, dtype=nl.float32)
+    nl.store(out[b, h], value=scores)
+    return out
+
+
 def main(a, b):
     """What a sample's main function does."""
     exp = exponents(a)
@@ -313,13 +327,14 @@ def cases():
             (programs_by_core[nl.spmd_dim(nl.nc(2), 2)], (x,)), (programs_by_core[nl.nc(2) * 2], (x,)),
             (flattened_gather, (floats(32, 20), rng.integers(0, 20, (32, 8)).astype(np.uint32))),
             (selected, (x, (x > 0).astype(np.uint8))), (halves_exchanged, (x,)),
-            (batched, (floats(2, 32, 16), floats(16, 24))), (rounded_twice, (x,))]
+            (batched, (floats(2, 32, 16), floats(16, 24))), (rounded_twice, (x,)),
+            (causal_scores[1, 2], (floats(1, 2, 16, 32), floats(1, 2, 16, 32)))]
 
 
 def expected():
     """The same by NumPy alone, in the order of the cases."""
     (x, y), _, _, _, (wide,), (flat, _), (blocks,), _, (rows, indices), (labels,), (cache, new), _, (powers,), _, _, (
-        data, columns), *_, (left, right), _ = (arguments for _, arguments in cases())
+        data, columns), *_, (left, right), _, (q, k) = (arguments for _, arguments in cases())
     gelu = np.vectorize(lambda v: 0.5 * v * (1 + math.erf(v / np.sqrt(2))))(x)
     scattered = np.zeros((56, 16), np.float32)
     scattered[indices[:, 0]] = rows
@@ -332,4 +347,5 @@ def expected():
             x.reshape(64, 3, 8).sum(2), scattered[:48], (labels == np.arange(24)).astype(np.float32),
             (cache, cache.mean(1, keepdims=True)), 0.5 * (x - y) ** 2, powers.sum(1, keepdims=True), x * 2,
             x * 2, np.take_along_axis(data, columns.astype(int), 1), (positive, positive.max(1, keepdims=True)),
-            np.concatenate([x[32:], x[:32]]), left @ right, (low * 3 + 1).astype(ml_dtypes.bfloat16)]
+            np.concatenate([x[32:], x[:32]]), left @ right, (low * 3 + 1).astype(ml_dtypes.bfloat16),
+            np.where(np.tril(np.ones((32, 32), bool)), q.swapaxes(2, 3) @ k, -9984)]
