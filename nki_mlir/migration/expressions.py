@@ -350,7 +350,7 @@ class Expressions(cst.CSTTransformer):
             elif isinstance(fact, Span):
                 found.append(Part(self.text(value), fact.size))
             elif isinstance(fact, TensorFact):
-                found.append(RowNumbers(self.named(self.text(value), "rows")))
+                found.append(RowNumbers(self.named(self.text(value), "rows"), fact.shape))
             elif isinstance(fact, MaskFact):
                 raise NotAView("a mask is an index")
             else:

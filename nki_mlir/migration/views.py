@@ -36,6 +36,7 @@ class RowNumbers:
     """A tile with a row number for each partition."""
 
     text: str
+    shape: Shape = None
 
 
 Item = IndexFact | Part | Integer | RowNumbers
@@ -152,10 +153,10 @@ def _of_indices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, 
         return _gathered(text, tensor, items, rows, extents, steps, along)
     simple = all(len(axes) <= 1 for axes in along) and len(set(used)) == len(used)
     if simple and all(extents[a] == "1" or a in used for a in range(rank)):
-        if used == sorted(used):
-            return _sliced(text, tensor, items, extents, steps, along)
-        if not tensor.on_chip or used[0] == 0:
-            sliced, fact = _sliced(text, tensor, items, extents, steps, along)
+        sliced, fact, order = _sliced(text, tensor, items, extents, steps, along)
+        if order == sorted(order):
+            return sliced, fact
+        if len(order) == len(used) and (not tensor.on_chip or used[0] == 0):
             order = [sorted(used).index(a) for a in used]
             back = [order.index(k) for k in range(len(order))]
             shape = None if fact.shape is None else tuple(fact.shape[k] for k in back)
@@ -164,21 +165,25 @@ def _of_indices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, 
 
 
 def _sliced(text: str, tensor: TensorFact, items: Sequence[Item], extents: list[str], steps: list[list[str]],
-            along: list[list[int]]) -> tuple[str, TensorFact]:
+            along: list[list[int]]) -> tuple[str, TensorFact, list[int]]:
+    """The slices, what they are, and the axes of the indices in the order of the dimensions that slices keep."""
     shape: list[str] = []
     texts: list[str] = []
-    spare = len(extents) - sum(bool(axes) for axes in along)        # axes of one element that no dimension varies along
+    order: list[int] = []
+    varying = {axis for axes in along for axis in axes}
+    spare = [axis for axis in range(len(extents)) if axis not in varying]      # of one element
     for k, (item, axes) in enumerate(zip(items, along)):
         known = tensor.shape[k] if tensor.shape is not None and k < len(tensor.shape) else f"{text}.shape[{k}]"
         base = _base(item)
         if axes:
             texts.append(span(base, extents[axes[0]], steps[k][axes[0]], known))
             shape.append(extents[axes[0]])
+            order.append(axes[0])
         elif isinstance(item, Part):
             texts.append(item.text)
             shape.append(item.size)
-        elif spare > 0 and (k == 0 or k == len(items) - 1 or (tensor.on_chip and k == 0)):
-            spare -= 1
+        elif spare and (k == 0 or k == len(items) - 1):
+            order.append(spare.pop(0))
             texts.append(span(base, "1"))
             shape.append("1")
         else:
@@ -187,8 +192,8 @@ def _sliced(text: str, tensor: TensorFact, items: Sequence[Item], extents: list[
         texts[0] = span(texts[0], "1")
         shape.insert(0, "1")
     if all(t == ":" for t in texts):
-        return text, tensor
-    return f"{text}[{', '.join(texts)}]", tensor.like(tuple(size or "?" for size in shape))
+        return text, tensor, order
+    return f"{text}[{', '.join(texts)}]", tensor.like(tuple(size or "?" for size in shape)), order
 
 
 def strides(text: str, tensor: TensorFact) -> list[str]:
@@ -233,6 +238,12 @@ def _gathered(text: str, tensor: TensorFact, items: Sequence[Item], rows: list[i
     offset = "0"
     for other, length in zip(items, lengths):
         offset = terms.add(offset, terms.multiply(_base(other), length))
+    if any(0 in axes for axes in along):            # each row of the result has the number for itself
+        if item.shape != ("1", "1"):
+            raise NotAView("a tile of row numbers beside an index that moves from row to row")
+        others = [Integer("0") if other is item else other for other in items]
+        pattern_text, fact = _pattern(text, tensor, others, extents, steps)
+        return f"{pattern_text.removesuffix(')')}, scalar_offset={item.text}, indirect_dim={dimension})", fact
     count = f"{item.text}.shape[0]"
     pattern, shape = [f"[{lengths[dimension]}, {count}]"], [count]
     for axis, extent in enumerate(extents):

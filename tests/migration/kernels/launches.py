@@ -313,6 +313,22 @@ def main(a, b):
     return exp, product, c
 
 
+@nki.jit
+def blocks_of_experts(x, weights, expert, rows):
+    """Each block of rows has its numbers in one row of a tensor, and the weights of an expert that is known at run time."""
+    total, h = x.shape
+    e, _, i = weights.shape
+    out = nl.ndarray((total, i), dtype=x.dtype, buffer=nl.shared_hbm)
+    columns = nl.arange(i)[None, :]
+    for b in nl.sequential_range(expert.shape[0]):
+        number = nl.load(expert[b, 0:1])
+        r = nl.load(rows[b, nl.arange(64)[:, None]])
+        tokens = nl.load(x[r[nl.arange(64)[:, None], 0], nl.arange(h)[None, :]])
+        chosen = nl.load(weights[number, nl.arange(h)[:, None], columns])
+        nl.store(out[r[nl.arange(64)[:, None], 0], columns], value=nl.copy(nl.matmul(tokens, chosen), dtype=x.dtype))
+    return out
+
+
 def cases():
     rng = np.random.default_rng(0)
     def floats(*shape):
@@ -328,19 +344,24 @@ def cases():
             (flattened_gather, (floats(32, 20), rng.integers(0, 20, (32, 8)).astype(np.uint32))),
             (selected, (x, (x > 0).astype(np.uint8))), (halves_exchanged, (x,)),
             (batched, (floats(2, 32, 16), floats(16, 24))), (rounded_twice, (x,)),
-            (causal_scores[1, 2], (floats(1, 2, 16, 32), floats(1, 2, 16, 32)))]
+            (causal_scores[1, 2], (floats(1, 2, 16, 32), floats(1, 2, 16, 32))),
+            (blocks_of_experts, (floats(128, 32), floats(4, 32, 24), np.array([[3], [1]], np.int32),
+                                 rng.permutation(128).astype(np.int32).reshape(2, 64)))]
 
 
 def expected():
     """The same by NumPy alone, in the order of the cases."""
     (x, y), _, _, _, (wide,), (flat, _), (blocks,), _, (rows, indices), (labels,), (cache, new), _, (powers,), _, _, (
-        data, columns), *_, (left, right), _, (q, k) = (arguments for _, arguments in cases())
+        data, columns), *_, (left, right), _, (q, k), (tokens, weights, expert, blocks_of) = (arguments for _, arguments in cases())
     gelu = np.vectorize(lambda v: 0.5 * v * (1 + math.erf(v / np.sqrt(2))))(x)
     scattered = np.zeros((56, 16), np.float32)
     scattered[indices[:, 0]] = rows
     cache = cache.copy()
     cache[:, 4:7] = new
     positive = np.where(x > 0, x, -100)
+    mixed = np.zeros((128, 24), np.float32)
+    for number, numbers in zip(expert[:, 0], blocks_of):
+        mixed[numbers] = tokens[numbers] @ weights[number]
     low = (2 * x.astype(ml_dtypes.bfloat16)).astype(np.float32)
     return [(np.exp(x), x * y, x - y), (x[:, ::2], x[:, 1::2]), gelu, gelu, wide / 2,
             flat.reshape(16, 3, 4).transpose(0, 2, 1).reshape(16, 12), blocks.reshape(3, 32, 16)[::-1].reshape(96, 16),
@@ -348,4 +369,4 @@ def expected():
             (cache, cache.mean(1, keepdims=True)), 0.5 * (x - y) ** 2, powers.sum(1, keepdims=True), x * 2,
             x * 2, np.take_along_axis(data, columns.astype(int), 1), (positive, positive.max(1, keepdims=True)),
             np.concatenate([x[32:], x[:32]]), left @ right, (low * 3 + 1).astype(ml_dtypes.bfloat16),
-            np.where(np.tril(np.ones((32, 32), bool)), q.swapaxes(2, 3) @ k, -9984)]
+            np.where(np.tril(np.ones((32, 32), bool)), q.swapaxes(2, 3) @ k, -9984), mixed]
