@@ -45,7 +45,7 @@ class IndexShapes(NotAffine):
 
 class DividedByZero(KernelError, ZeroDivisionError):
     code = "NKI-ZERO-DIVISION"
-    message = "an index is {operation} 0"
+    message = "{what} is {operation} {by}"
     fix = "use a divisor that is not 0"
 
 

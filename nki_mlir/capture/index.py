@@ -80,7 +80,8 @@ class Index(Affine):
             return NotImplemented
         by = by.as_int("it is a divisor") if isinstance(by, Index) else int(by)
         if by == 0:
-            raise DividedByZero(operation="taken modulo" if kind == "mod" else "divided by").here()
+            raise DividedByZero(what="an index", operation="taken modulo" if kind == "mod" else "divided by",
+                                by="0").here()
         if self.divides(by):
             if kind == "mod":
                 return Index(self.const % by, NO_SYMBOLS, (0,) * len(self.axes), self.shape)
@@ -205,7 +206,12 @@ class NotAnIndex:
 def _by_value(name: str) -> Callable[..., object]:
     """An operator that Python applies to the number, with the number on either side."""
     def operate(self: Index, *others: object) -> object:
-        return getattr(self.as_int("it is an operand of " + name.strip("_")), name)(*others)
+        number = self.as_int("it is an operand of " + name.strip("_"))
+        try:
+            return getattr(number, name)(*others)
+        except ZeroDivisionError:
+            raise DividedByZero(what="a number", operation="taken modulo" if name == "__rmod__" else "divided by",
+                                by="an index that is 0").here() from None
     return operate
 
 

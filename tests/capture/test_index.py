@@ -262,6 +262,10 @@ def test_index_tensors_are_no_numbers():
         arange(4)[:, None][0] = 1
     with pytest.raises(ZeroDivisionError, match=r"an index is (divided by|taken modulo) 0 \[NKI-ZERO-DIVISION\]"):
         loop() // 0
+    with pytest.raises(ZeroDivisionError, match=r"a number is divided by an index that is 0 \[NKI-ZERO-DIVISION\]"):
+        4 // arange(1)[:, None]
+    with pytest.raises(ZeroDivisionError, match=r"a number is taken modulo an index that is 0 \[NKI-ZERO-DIVISION\]"):
+        4 % arange(1)[:, None]
 
 
 def test_what_is_no_index_any_more():
