@@ -71,7 +71,7 @@ class Observation:
 
 WRITTEN_OUT = 400_000           # instructions: published profiles show static loops written out
 FOR_VALUES = 1_000              # instructions: to run one takes a fraction of the time that it takes to make one
-OPTIMIZATIONS = "fuse", "reorder", "engines", "issuers", "loads", "evict", "overlap"
+OPTIMIZATIONS = "fuse", "reorder", "engines", "issuers", "loads", "evict", "overlap", "pipeline"
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ class Emission:
     loads: bool = True          # data that stays unchanged is loaded once where memory allows
     evict: bool = True          # results leave PSUM where products would wait for its banks
     overlap: bool = True        # iterations of loops of the device do not wait for the end of the one before
+    pipeline: bool = True       # loops of the device that code of many instructions keeps are pipelined
     spill: bool = True          # tiles that do not fit leave SBUF and PSUM; else they are an error
     vendor: bool = False        # engines are chosen as the vendor's compiler evidently does
     level: int = 1
@@ -102,7 +103,7 @@ class Emission:
     def in_program_order(cls) -> "Emission":
         """Program order, written out, on each instruction's first engine: what optimizations are compared with."""
         return cls(unroll_limit=UNROLL_LIMIT, fuse=False, reorder=False, engines=False, issuers=False, loads=False,
-                   evict=False, overlap=False)
+                   evict=False, overlap=False, pipeline=False)
 
     @classmethod
     def of_loops(cls) -> "Emission":
@@ -151,7 +152,7 @@ def emit_code(code: Code, options: Emission) -> Program:
         try:
             candidate, arrangement, program = fastest(code, choice(), options.unroll_limit, options.level,
                                                       options.loads, options.spill, options.evict,
-                                                      options.overlap)
+                                                      options.overlap, options.pipeline)
         except AddressConflict:     # addresses of the kernel's, free for another buffer in its own order
             reorder = False
     if not reorder:

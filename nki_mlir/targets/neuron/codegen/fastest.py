@@ -13,6 +13,9 @@ takes in its steady state. Where it is faster after all, it is emitted.
 The first candidate of all but short code has short bodies: where these are close to the bound, nothing else is tried,
 and few instructions are compiled. Of each candidate with loops the best order is timed with engines that meet
 behind each iteration, and with iterations that overlap: overlap takes more signals.
+
+Of code that stays a loop, pipelined loops come before longer bodies: where they are near the bound, few instructions
+are compiled.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +31,7 @@ from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
 from nki_mlir.targets.neuron.codegen.iteration_waits import straight_loops
 from nki_mlir.targets.neuron.codegen.list_scheduler import Order
 from nki_mlir.targets.neuron.codegen.move_psum_results import held_at_peak, move_psum_results
+from nki_mlir.targets.neuron.codegen.pipeline_loops import pipeline_loops
 from nki_mlir.targets.neuron.codegen.records import Block, Branch, Code, Loop, While, copied, nodes_in
 from nki_mlir.targets.neuron.codegen.reuse_loads import reuse_loads
 from nki_mlir.targets.neuron.codegen.schedule_instructions import Arrangement, Schedules
@@ -60,6 +64,9 @@ FREE_BANKS = 50                 # percent of PSUM that results may fill where pr
 WAITS = 1.1                     # times the bound: what takes longer may wait for banks, or be faster in other loops
 BODIES = BODY, 4 * BODY         # instructions of loops' bodies that are candidates
 SHORT = 64                      # instructions of bodies whose iterations overlap
+PIPELINED = 500                 # instructions of an iteration of a loop that is pipelined
+IN_FLIGHT = 100, 70             # percent of SBUF that its iterations in flight may fill
+IN_ROUNDS = Order(share=0, passed=1, issue=False), Order(passed=2)      # nearly the order of the rounds
 WINDOW = 1_500                  # instructions on which program order is timed
 EXECUTED = 1_000_000            # instructions of a program that is timed to its end
 FULL = "on-chip memory is nearly full: instructions stay in program order"
@@ -69,7 +76,8 @@ class Candidate(NamedTuple):
     """How loops are written out: the largest stay above ``limit`` instructions, with bodies of about ``body``.
     ``loads``: repeated loads are dropped. ``memory``: percent of SBUF that tiles may fill before others leave it; 0:
     none leaves it. ``results``: percent of PSUM that results may fill before others leave it. ``overlap``: iterations
-    of loops overlap where they can."""
+    of loops overlap where they can. ``pipelined``: loops are pipelined, and percent of SBUF that their iterations in
+    flight may fill; 0: they are not."""
 
     limit: int
     body: int
@@ -77,6 +85,7 @@ class Candidate(NamedTuple):
     memory: int = 0
     results: int = 100
     overlap: bool = False
+    pipelined: int = 0
 
 
 def run_step(_name: str, _code: Code, run: Callable[[], Any]) -> Any:
@@ -96,13 +105,21 @@ class Prepared:
 
     def __init__(self, code: Code, candidate: Candidate, choice: EngineChoice,
                  step: Callable[..., Any] = run_step) -> None:
-        self.code = code
+        self.code, self.candidate = code, candidate
         self.dropped: list[Op] = step("reuse-loads", code, lambda: reuse_loads(code) if candidate.loads else [])
         step("move-psum-results", code, lambda: move_psum_results(code, candidate.results))
         if candidate.memory:
             step("spill-tiles", code, lambda: spill_tiles(code, candidate.memory))
+        self.pipelined = 0                              # loops
+        if candidate.pipelined:
+            self.open_bound = Schedules(code, choice).bound()
+            self.pipelined = step("pipeline-loops", code, lambda: pipeline_loops(code, choice, candidate.pipelined))
         self.schedules = Schedules(code, choice)
         self.memory: int = min(candidate.memory + ROOM, 100) if candidate.memory else 100
+
+    def bound(self) -> float:
+        """ns that no order takes less than, with any engines: those of pipelined steps are chosen."""
+        return self.open_bound if self.candidate.pipelined else self.schedules.bound()
 
     def in_program_order(self) -> Program:
         return self.program(self.schedules.as_written())
@@ -202,6 +219,10 @@ class TimedCandidates:
     def time(self, candidate: Candidate) -> Prepared:
         """Time the programs of a candidate that may be the fastest."""
         prepared = self.prepared(candidate)
+        if candidate.pipelined:
+            if prepared.pipelined:
+                self.time_rounds(candidate, prepared)
+            return prepared
         if self.evicts and candidate.results == 100 and held_at_peak(prepared.code, FREE_BANKS):
             self.crowded[candidate] = prepared.schedules.bound()
         best: tuple[float, Arrangement] | None = None
@@ -212,6 +233,15 @@ class TimedCandidates:
         if self.overlap and best is not None and straight_loops(prepared.code):
             self.note(candidate._replace(overlap=True), best[1], prepared.program(best[1], overlap=True))
         return prepared
+
+    def time_rounds(self, candidate: Candidate, prepared: Prepared) -> None:
+        """Time pipelined loops, in orders that hardly differ from that of their rounds."""
+        for order in IN_ROUNDS:
+            arrangement = prepared.schedules.found(order)
+            try:
+                self.note(candidate, arrangement, prepared.program(arrangement, candidate.overlap))
+            except MemoryFull:
+                continue
 
     def note(self, candidate: Candidate, arrangement: Arrangement, program: Program) -> float:
         """Time a program; how long it takes."""
@@ -232,16 +262,20 @@ class TimedCandidates:
 
 
 def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, loads: bool = True,
-            spill: bool = True, evict: bool = True, overlap: bool = True) -> Fastest:
+            spill: bool = True, evict: bool = True, overlap: bool = True, pipeline: bool = True) -> Fastest:
     """The fastest program, with its candidate and its arrangement. ``limit``: instructions up to which loops are
     written out, None: what is faster; ``loads``: repeated loads may be dropped; ``spill``: tiles that do not fit may
-    leave on-chip memory; ``evict``: results may leave PSUM though all fit; ``overlap``: iterations of loops may.
+    leave on-chip memory; ``evict``: results may leave PSUM though all fit; ``overlap``: iterations of loops may;
+    ``pipeline``: loops may be pipelined.
 
     Raises the error of program order where none has a program.
     """
     search = TimedCandidates(whole, choice, level, evict, overlap)
     failed: NkiMlirError | None = None
     several = candidates(whole, limit, level, overlap)
+    if pipeline and limit is None:
+        at = int(several[0].body == SHORT)
+        several[at:at] = pipelined_candidates(whole, level, overlap, evict)
     waiting = [candidate._replace(loads=loads) for candidate in reversed(several)]
     full: list[Candidate] = []
     while waiting or (full and not search.timed):
@@ -250,11 +284,13 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
         candidate = waiting.pop()
         try:
             prepared = search.time(candidate)
-            bound, ns = prepared.schedules.bound(), search.known()
+            bound, ns = prepared.bound(), search.known()
             near = WAITS if level == 1 else NEAR[level]
-            if ns <= bound * (near if candidate.body >= BODY else min(CLOSE, NEAR[level])):
+            if ns <= bound * (near if candidate.pipelined or candidate.body >= BODY else min(CLOSE, NEAR[level])):
                 waiting.clear()                     # other loops have no fewer instructions
             search.close = search.close or ns <= bound * CLOSE
+            if candidate.pipelined:
+                continue
             # With its own loads it may be faster: it needs less memory.
             if prepared.dropped and ns > max(bound * NEAR[level], prepared.schedules.bound(loads=prepared.dropped)):
                 waiting.append(candidate._replace(loads=False))
@@ -312,6 +348,14 @@ def candidates(whole: Code, limit: int | None, level: int, overlap: bool = True)
     loops = [Candidate(body, body) for body in BODIES if size > 2 * body and loops_to_keep(whole.body, body)[0]]
     short = [Candidate(SHORT, SHORT)] if overlap and size > FEW and loops_to_keep(whole.body, SHORT)[0] else []
     return [*short, straight, *loops[:1]] if size <= STRAIGHT[level] else [*short, *loops] if loops else [straight]
+
+
+def pipelined_candidates(whole: Code, level: int, overlap: bool, evict: bool) -> list[Candidate]:
+    """Of code that stays a loop, and where much is tried of any."""
+    if (level == 1 and written_out(whole.body) <= STRAIGHT[level]) or not loops_to_keep(whole.body, BODY)[0]:
+        return []
+    return [Candidate(BODY, PIPELINED, results=FREE_BANKS if evict else 100, overlap=overlap, pipelined=memory)
+            for memory in IN_FLIGHT]
 
 
 def take_addresses(schedules: Schedules, arrangement: Arrangement) -> None:

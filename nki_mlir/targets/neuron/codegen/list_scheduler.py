@@ -50,12 +50,14 @@ class Order(NamedTuple):
 
 
 class ListSchedule(NamedTuple):
-    """``order``: the steps; ``engines`` and ``addresses``: by step and by buffer; ``ns``: when the last is complete."""
+    """``order``: the steps; ``engines`` and ``addresses``: by step and by buffer; ``ns``: when the last is complete;
+    ``starts``: when each step starts, nothing where some find no room."""
 
     order: list[int]
     engines: list[Engine]
     addresses: list[int] | None
     ns: float
+    starts: list[float] = []
 
 
 def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | None) -> ListSchedule:
@@ -64,7 +66,7 @@ def list_schedule(graph: SchedulingGraph, order: Order, base: dict[str, int] | N
     run.run()
     if len(run.found) < len(graph):
         return ListSchedule(list(range(len(graph))), [some[0].engine for some in graph.choices], None, inf)
-    return ListSchedule(run.found, run.engines, run.addresses if run.free_ranges else None, run.end)
+    return ListSchedule(run.found, run.engines, run.addresses if run.free_ranges else None, run.end, run.starts)
 
 
 class _ListScheduler:
@@ -97,6 +99,7 @@ class _ListScheduler:
         self.live = [False] * len(graph.held)
         self.oldest = 0
         self.started = [False] * count
+        self.starts = [0.0] * count
         engines = {choice.engine for some in self.choices for choice in some}
         self.ready: dict[Engine, list[int]] = {engine: [] for engine in FIRST if engine in engines}     # ranks, sorted
         self.free_at = dict.fromkeys(self.ready, 0.0)
@@ -367,6 +370,7 @@ class _ListScheduler:
         engine = choice.engine
         self.found.append(k)
         self.started[k] = True
+        self.starts[k] = now
         self.chosen[k], self.engines[k] = choice, engine
         for buffer in graph.buffers[k]:
             if not self.live[buffer]:

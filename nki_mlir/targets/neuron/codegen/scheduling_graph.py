@@ -188,6 +188,13 @@ class SchedulingGraph:
             chosen.append((some[at],))
         return chosen
 
+    def takes(self, k: int) -> float:
+        """ns from the start of a step on its class's first engine until all see its result."""
+        transfer, choice, dma = self.transfers[k], self.choices[k][0], self.machine.costs.dma
+        if transfer is None:
+            return choice.busy + choice.result
+        return dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns
+
     def busy(self, first: bool) -> dict[object, float]:
         """ns that parts of the machine are busy in any order: each engine with the steps that no other may have
         (``first``: with all steps on their first engine), the DMA engines, HBM."""

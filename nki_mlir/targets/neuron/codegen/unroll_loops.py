@@ -86,7 +86,7 @@ def unrolled(code: Code, limit: int = UNROLL_LIMIT, body: int = BODY) -> Code:
     copies = {loop: max(1, min(body, limit) // max(1, sizes[loop.body])) for loop in remaining}
     # A loop around another that is kept has one iteration a body.
     copies |= {loop: 1 for loop in remaining if any(inner in remaining for inner in nodes_in(loop.body))}
-    return Code(code.name, code.machine, code.globals, _Unroller(copies).block(code.body, {}, {}, fresh=False),
+    return Code(code.name, code.machine, code.globals, Unroller(copies).block(code.body, {}, {}, fresh=False),
                 code.grid, code.programs, notes)
 
 
@@ -159,7 +159,7 @@ Values = dict[LoopVariable, Value]
 Buffers = dict[DeviceBuffer, DeviceBuffer]
 
 
-class _Unroller:
+class Unroller:
     def __init__(self, rolled: Mapping[Loop, int]) -> None:
         self.rolled = rolled            # the loops to keep, with the iterations that go into one body
         self.known: dict[tuple[object, ...], Value] = {}

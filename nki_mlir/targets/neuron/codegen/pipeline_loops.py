@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""pipeline-loops: modulo scheduling of register loops, whose rounds then have instructions of several iterations.
+
+before:  for i = 0 to 8: load A[i]; exp A[i]; store A[i]
+
+after:   load A[0]
+         for i = 0 to 7: exp A[i]; load A[i + 1]; store A[i]
+         exp A[7]; store A[7]
+
+A few iterations, written out, are put in order by list scheduling, for all engines and memory. The times at which the
+steps of one in the middle start, and the interval from one iteration to the next, give each step a stage and a time in
+its round: round ``r`` has the steps of stage ``s`` of iteration ``r - s``. The rounds that have steps of all stages are
+the new loop; the first and last ones, the prologue and the epilogue, are written out.
+
+A buffer that several stages use has as many copies as iterations use it at once, and iterations take turns with them: a
+body of the loop is as many rounds as there are copies. PSUM has too few banks for copies: what uses one of its buffers
+is one stage.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf
+from statistics import median
+
+from nki_mlir.dialects.access import HBM, PSUM, SBUF
+from nki_mlir.dialects.op import on_engine
+from nki_mlir.machine import Engine
+from nki_mlir.passes.levels import Level
+from nki_mlir.targets.neuron.codegen.engine_choice import EngineChoice
+from nki_mlir.targets.neuron.codegen.iteration_waits import straight_loops
+from nki_mlir.targets.neuron.codegen.list_scheduler import MEMORY, ListSchedule, Order, list_schedule
+from nki_mlir.targets.neuron.codegen.mlir_records import RecordsPass
+from nki_mlir.targets.neuron.codegen.records import (
+    Block,
+    Code,
+    DeviceBuffer,
+    InstructionStep,
+    Loop,
+    Value,
+    blocks,
+    compute,
+    tiles_of,
+)
+from nki_mlir.targets.neuron.codegen.schedule_instructions import NO_REORDER
+from nki_mlir.targets.neuron.codegen.scheduling_graph import SchedulingGraph
+from nki_mlir.targets.neuron.codegen.unroll_loops import Unroller
+
+WINDOW = 1_000                  # instructions that are ordered to see how iterations follow each other
+LEAST, MOST = 4, 12             # iterations of the window
+COPIES = 4                      # of a buffer, at most
+LONGER = 1, 1.5, 2, 3, 5        # times the interval: longer rounds have fewer stages, and need fewer copies
+SWEEPS = 50                     # over the steps, until each is behind those that it depends on
+EARLY = 0.5                     # intervals by which a load starts before its data are needed
+BEHIND = 1e-6                   # ns: the next time in a round
+
+
+class PipelineLoops(RecordsPass, name="pipeline-loops", reads=Level.NISA):
+    memory: int = 100           # percent of on-chip memory that the iterations in flight may fill
+
+    def rewritten(self, code: Code) -> None:
+        pipeline_loops(code, EngineChoice(code.machine), self.memory)
+
+
+def pipeline_loops(code: Code, choice: EngineChoice, memory: int = MEMORY) -> int:
+    """Pipeline the register loops whose bodies are straight-line code, in place; how many were pipelined."""
+    straight = straight_loops(code)
+    order = Order(memory, share=3)
+    count = 0
+    for block in list(blocks(code.body)):
+        nodes = []
+        for node in block.nodes:
+            stages = stages_of(node, code, choice, order) if node in straight else None
+            if stages is None:
+                nodes.append(node)
+            else:
+                pipelined = PipelinedLoop(node, stages).block()
+                nodes += pipelined.nodes
+                block.buffers += pipelined.buffers
+                count += 1
+        block.nodes = nodes
+    return count
+
+
+Dependences = list[list[tuple[int, int]]]       # of each step: a step, and how many iterations before it is that one's
+
+
+class Stages:
+    """``stage`` of each step of a loop's body, their ``order`` in a round, and their ``engines``.
+
+    ``starts`` are the times of the steps of one iteration, ``interval`` the time from an iteration to the next.
+    ``possible``: each step can come behind those that it depends on (``before``). ``users`` has the steps that use each
+    buffer of the body.
+    """
+
+    def __init__(self, loop: Loop, starts: Sequence[float], interval: float, engines: Sequence[Engine],
+                 before: Dependences) -> None:
+        self.engines, self.before = engines, before
+        self.users: dict[DeviceBuffer, list[int]] = {buffer: [] for buffer in loop.body.buffers}
+        for k, step in enumerate(loop.body.nodes):
+            for buffer in {tile.handle for tile in tiles_of(step)} & self.users.keys():
+                self.users[buffer].append(k)
+        begin = self.begin(starts, interval)
+        self.times = [divmod(start - begin, interval) for start in starts]      # rounds, and time in the round
+        self.possible = self.settle()
+        first = min(rounds for rounds, _ in self.times)
+        self.stage = [int(rounds - first) for rounds, _ in self.times]
+        self.count = max(self.stage) + 1
+        self.order = sorted(range(len(starts)), key=lambda k: (self.times[k][1], -self.stage[k], k))
+
+    def begin(self, starts: Sequence[float], interval: float) -> float:
+        """The time at which a round begins: with the fewest bytes of PSUM in use, then of SBUF."""
+        lives = [(min(starts[k] for k in users), max(starts[k] for k in users), buffer)
+                 for buffer, users in self.users.items() if users]
+
+        def in_use(time: float) -> tuple[float, float]:
+            sizes = {PSUM: 0.0, SBUF: 0.0}
+            for first, last, buffer in lives:
+                sizes[buffer.space] += ((last - time) // interval - (first - time) // interval) * (
+                    buffer.bytes_per_partition)
+            return sizes[PSUM], sizes[SBUF]
+
+        return min({start % interval for start in starts}, key=lambda time: (in_use(time), time))
+
+    def settle(self) -> bool:
+        """Move steps back until each comes behind all that it depends on and the users of a PSUM buffer have one stage.
+        False where that does not end."""
+        times = self.times
+        for _ in range(SWEEPS):
+            settled = True
+            for k, before in enumerate(self.before):
+                for other, distance in before:
+                    rounds, time = times[other][0] - distance, times[other][1]
+                    if (rounds, time) > times[k] or (distance and (rounds, time) == times[k]):
+                        times[k] = rounds, time + (BEHIND if distance else 0.0)
+                        settled = False
+            for buffer, users in self.users.items():
+                if buffer.space == PSUM:
+                    last = max((times[k][0] for k in users), default=0.0)
+                    for k in users:
+                        if times[k][0] < last:
+                            times[k] = last, 0.0
+                            settled = False
+            if settled:
+                return True
+        return False
+
+    def copies(self) -> int:
+        """How many iterations use a buffer at once."""
+        return 1 + max((max(self.stage[k] for k in users) - min(self.stage[k] for k in users)
+                        for users in self.users.values() if users), default=0)
+
+
+def stages_of(loop: Loop, code: Code, choice: EngineChoice, order: Order) -> Stages | None:
+    """None where a loop has too few iterations, no more than one stage, or steps and buffers that stay as they are."""
+    body: list[InstructionStep] = loop.body.nodes
+    size = len(body)
+    number = min(max(WINDOW // size, LEAST), MOST, len(loop.span))
+    if number < LEAST or any(NO_REORDER in step.op.extra for step in body) or any(
+            buffer.fixed or buffer.addresses or buffer.space == HBM for buffer in loop.body.buffers):
+        return None
+    unroller, window = Unroller({}), Block()
+    for n in range(number):
+        unroller.into(window, loop.body, {loop.variable: compute("add", loop.variable, n * loop.span.step)}, {})
+    if len(window.nodes) != number * size:
+        return None
+    outside = {tile.handle for step in body for tile in tiles_of(step)} - set(loop.body.buffers)
+    graph = SchedulingGraph(window.nodes, code.machine, outside, choice)
+    schedule = list_schedule(graph, order, None)
+    last = (number - 1) * size
+    before = [[(other % size, number - 1 - other // size) for other in graph.before[last + k]] for k in range(size)]
+    middle = number // 2 * size
+    interval = interval_of(schedule, middle, size, before)
+    if not 0 < interval < inf:
+        return None
+    for longer in LONGER:
+        stages = Stages(loop, starts_of(schedule, graph, middle, size, longer * interval), longer * interval,
+                        schedule.engines[middle:middle + size], before)
+        rounds = len(loop.span) - stages.count + 1
+        if stages.possible and stages.count < number and stages.copies() <= COPIES and rounds >= 2 * stages.copies():
+            return stages if stages.count > 1 else None
+    return None
+
+
+def interval_of(schedule: ListSchedule, middle: int, size: int, before: Dependences) -> float:
+    """The time from an iteration of the window to the next, by the steps that wait for others of their iteration; 0
+    where that is not known."""
+    return median([(schedule.starts[middle + size + k] - schedule.starts[middle - size + k]) / 2 for k in range(size)
+                   if schedule.starts and not all(distance for _, distance in before[k])] or [0.0])
+
+
+def starts_of(schedule: ListSchedule, graph: SchedulingGraph, middle: int, size: int, interval: float) -> list[float]:
+    """When the steps of the window's iteration in the middle start. What waits for nothing in its iteration, as loads
+    do, starts not much before it has to: its buffer would have many copies."""
+    starts = schedule.starts[middle:middle + size]
+    for k in reversed(range(size)):
+        users = [starts[user - middle] for user in graph.users[middle + k] if user < middle + size]
+        if users and all(other < middle for other in graph.before[middle + k]):
+            starts[k] = max(starts[k], min(users) - graph.takes(middle + k) - EARLY * interval)
+    return starts
+
+
+class PipelinedLoop:
+    """What takes the place of a loop: prologue, loop, and epilogue. ``number``: rounds of a body of the new loop."""
+
+    def __init__(self, loop: Loop, stages: Stages) -> None:
+        self.loop, self.stages = loop, stages
+        self.number = stages.copies()
+        used = {buffer: {stages.stage[k] for k in users} for buffer, users in stages.users.items()}
+        self.copies = [{buffer: replace(buffer) for buffer, of in used.items() if len(of) > 1}
+                       for _ in range(self.number)]
+        self.local = [[buffer for buffer, of in used.items() if of == {stage}] for stage in range(stages.count)]
+        self.steps = [InstructionStep(on_engine(step.op, engine), step.location) if step.op.runs_on is not engine
+                      else step for step, engine in zip(loop.body.nodes, stages.engines)]
+        self.unroller = Unroller({})
+
+    def block(self) -> Block:
+        span, count, number = self.loop.span, self.stages.count, self.number
+        bodies = (len(span) - count + 1) // number
+        outer = Block(buffers=[buffer for copies in self.copies for buffer in copies.values()])
+        for r in range(count - 1):
+            self.append(outer, r, lambda n: span[n] if n >= 0 else None)
+        firsts = span[:bodies * number:number]
+        variable = replace(self.loop.variable, low=min(firsts), high=max(firsts))
+        values = [compute("add", variable, n * span.step) for n in range(number + count - 1)]
+        body = Block()
+        for r in range(number):
+            self.append(body, r + count - 1, values.__getitem__)
+        outer.nodes.append(Loop(variable, firsts, body, self.loop.location, self.loop.attributes))
+        for r in range(bodies * number + count - 1, len(span) + count - 1):
+            self.append(outer, r, lambda n: span[n] if n < len(span) else None)
+        return outer
+
+    def append(self, block: Block, r: int, value_of: Callable[[int], Value | None]) -> None:
+        """Append round ``r``. ``value_of``: what the loop's variable is in an iteration, None where there is none."""
+        values = [value_of(r - stage) for stage in range(self.stages.count)]
+        buffers = []
+        for stage, local in enumerate(self.local):
+            fresh = {buffer: replace(buffer) for buffer in local} if values[stage] is not None else {}
+            block.buffers += fresh.values()
+            buffers.append(self.copies[(r - stage) % self.number] | fresh)
+        for k in self.stages.order:
+            stage = self.stages.stage[k]
+            value = values[stage]
+            if value is not None:
+                block.nodes += self.unroller.step(self.steps[k], {self.loop.variable: value}, buffers[stage])
