@@ -56,7 +56,8 @@ NEARLY = 1.01                   # what an order says of its time is off by so mu
 HOPELESS = 1.1                  # where TWO orders, or a candidate, are worse than a program by so much, others are left
 NEAR = {1: 1.02, 3: 1.0}        # times the bound of the busiest engine: nothing better is looked for, by level
 CLOSE = 1.01                    # the same of short bodies, which longer ones are often faster than
-TIMED = {1: 4, 3: 6}            # orders that are timed beside program order, by level
+TIMED = {1: 4, 3: 6}            # orders that are timed beside program order, by level; of short bodies, which differ
+                                # by whether iterations overlap, one
 STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of code that is written out, by level
 SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit
 ROOM = 20                       # percent of SBUF besides that an order may fill with what it loads early
@@ -136,8 +137,9 @@ class Prepared:
         if known() <= bound * NEAR[level]:
             return
         tried, best, count, full = {written[:2]}, 0.0, 0, False
+        most = 1 if self.candidate.body == SHORT and level == 1 else TIMED[level]
         for one in sorted(self.arrangements(level, bound * NEAR[level], known()), key=lambda one: one.ns):
-            if count and (one.ns > best * GOOD or count == TIMED[level] or known() <= bound * NEAR[level]):
+            if count and (one.ns > best * GOOD or count == most or known() <= bound * NEAR[level]):
                 break
             if one.ns > known() * NEARLY:
                 break
