@@ -20,7 +20,6 @@ from nki_mlir.dialects.kernel_function import KernelFunction
 from nki_mlir.dialects.nisa.dynamic_access import GatherColumnsOp
 from nki_mlir.dialects.nisa.indirect import DataAddressed
 from nki_mlir.dialects.nisa.random import RandOp
-from nki_mlir.dialects.nisa.require_written import RequireWrittenOp
 from nki_mlir.dialects.nki.movement import Copying, Filling
 from nki_mlir.dialects.op import FRESH, Op, changed, with_forms
 from nki_mlir.dialects.source_locations import location_of
@@ -176,7 +175,6 @@ class BodyPrinter:
         self.results = [arguments[n] for n in kernel.results]
         self.registers = Registers(self.body, loads_conditions=not self.out.beta)
         self.rows: dict[Value, int] = {}        # of buffers, as many as are used
-        self.flags: set[Value] = set()          # of checks that outputs are written, which each capture adds
         self.note_buffers()
 
     def note_buffers(self) -> None:
@@ -186,8 +184,6 @@ class BodyPrinter:
                 self.out.generators[node.result] = engine
             if isinstance(node, TileInstruction):
                 op = node.instruction
-                if isinstance(op, RequireWrittenOp):
-                    self.flags.add(op.flag.handle)
                 self.out.registers.update(t.handle for f, t in op.operands() if f.name in REGISTERS)
                 if FRESH in op.extra:
                     self.out.zeroed.update(t.handle for _, t in op.operands() if t.on_chip)
@@ -242,10 +238,6 @@ class BodyPrinter:
             self.bind(value, IndexText(0, ((name, 1),)) if number is None else IndexText(number))
         self.block(self.body)
 
-    def is_check(self, op: Op) -> bool:
-        """Whether an operation checks that an output is written, or notes that it is."""
-        return isinstance(op, RequireWrittenOp) or any(t.handle in self.flags for _, t in op.operands())
-
     def clears_for_state(self, node: FunctionNode, after: FunctionNode | None) -> bool:
         """Whether a node fills what the next one copies a generator's state to: one instruction does both."""
         if not (isinstance(node, TileInstruction) and isinstance(after, TileInstruction)):
@@ -288,7 +280,7 @@ class BodyPrinter:
                     out.placement.addresses += ADDRESS in node.op.attributes
                 if node.result in self.registers.values:
                     allocate_register(out, node.result)
-                elif node.result in out.generators or node.result in self.flags or node.result in self.copied:
+                elif node.result in out.generators or node.result in self.copied:
                     pass
                 elif node.result not in out.registers | self.registers.of_loops and list(node.result.uses):
                     self.allocate(node)
@@ -299,7 +291,7 @@ class BodyPrinter:
             case ScalarValue():
                 out.indices.define(node)
             case TileInstruction():
-                if node not in self.registers.begins and not self.is_check(node.instruction):
+                if node not in self.registers.begins:
                     self.statement(node)
             case ForLoop():
                 span = node.span

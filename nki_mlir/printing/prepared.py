@@ -12,6 +12,7 @@ from nki_mlir.conversion.linalg_to_nisa import LinalgToNisa
 from nki_mlir.dialects.meeting import PROGRAMS
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
 from nki_mlir.dialects.nisa.collectives import AllReduceOp
+from nki_mlir.dialects.nisa.require_written import RequireWrittenOp
 from nki_mlir.passes.levels import Level
 from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.passes.pipelines import is_graph, level_of, passes_to
@@ -28,10 +29,20 @@ def prepared(module: Module) -> Module:
         copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
         if is_graph(copy) or level_of(copy) is Level.WAIST:
             run_passes(copy, passes_to("nisa", copy))
+        _erase_checks(copy)
         if not reduces_programs(copy):
             run_passes(copy, [pass_named("split-masked-loops", "")])
         _lower_masked(copy)
         return copy
+
+
+def _erase_checks(module: Module) -> None:
+    """Erase the checks that outputs are written, which each capture adds, with what notes that they are."""
+    for check in operations_of(module, lambda name: name == RequireWrittenOp.full_name()):
+        flag = check.operands[0]
+        for operation in dict.fromkeys(use.owner for use in flag.uses):
+            operation.erase()
+        flag.owner.erase()
 
 
 def reduces_programs(module: Module) -> bool:
