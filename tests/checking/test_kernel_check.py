@@ -191,3 +191,29 @@ def rows_as_matrices(x):
 @pytest.mark.parametrize("shape, count", [((180,), 0), ((2, 6, 15), 0), ((12, 1, 15), 0), ((4, 45), 1), ((15, 12), 1)])
 def test_copies_that_split_dimensions_pair_rows_that_belong_together(shape, count):
     assert len(nki_mlir.check(rows_as_matrices, np.zeros(shape, np.float32)).of("dma-shape")) == count
+
+
+@nki.jit
+def scattered_by_cores(x, rows, first):
+    """Each core writes the rows of its half to those that ``rows`` says, with row 0 before and behind if ``first``."""
+    core, half = nl2.program_id(0), x.shape[0] // 2
+    out = nl2.ndarray(x.shape, x.dtype, buffer=nl2.shared_hbm)
+    mine = slice(core * half, core * half + half)
+    index, tile = nl2.load(rows[mine]), nl2.load(x[mine])
+    if first and core == 0:
+        nisa.dma_copy(out[0:1], tile[0:1])
+    nisa.dma_copy(out.ap([[x.shape[1], half], [1, x.shape[1]]], vector_offset=index, indirect_dim=0), tile)
+    if first and core == 1:
+        nisa.dma_copy(out[0:1], tile[0:1])
+    return out
+
+
+@pytest.mark.parametrize("rows, first, races", [
+    ([3, 1, 5, 0, 2, 4], False, False), ([3, 1, 5, 3, 2, 4], False, True), ([3, 1, 5, 0, 2, 4], True, True)])
+def test_rows_of_two_cores_that_data_choose(rows, first, races):
+    x = np.arange(60, dtype=np.float32).reshape(6, 10)
+    report = nki_mlir.check(scattered_by_cores[2], x, np.array(rows, np.int32)[:, None], first)
+    assert any(f.severity == "error" for f in report.of("race")) == races
+    errors = [f.message for f in report.of("streams") if f.severity == "error"]
+    assert len(errors) == first and not any("DYNAMIC" in message for message in errors)
+    assert any("addresses that data decide may meet" in f.message for f in report.of("streams") if f.severity == "note")

@@ -288,7 +288,7 @@ def conflicts_byte_by_byte(program: Program) -> set[tuple[int, int]]:
     rows = sorted({row for _, t in touches for row in (t.footprint.first, t.footprint.last + 1)})
     writes: dict[tuple[object, ...], Event] = {}
     reads: dict[tuple[object, ...], dict[int, Event]] = {}
-    for event, (footprint, _, written, _) in touches:
+    for event, (footprint, _, written, *_) in touches:
         if footprint.memory[0] not in ("sbuf", "psum"):
             continue
         lane = event.queue_lane if event.queue_lane >= 0 else event.lane

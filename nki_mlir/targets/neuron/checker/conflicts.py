@@ -32,19 +32,30 @@ class Conflict(NamedTuple):
 
 
 class MemoryAccess(NamedTuple):
-    """An event reads or writes; it is complete when that number of ``lane`` is."""
+    """An event reads or writes; it is complete when that number of ``lane`` is.
+
+    ``by_data``: of memory that cores share, elements that data choose among those of the footprint.
+    """
 
     lane: int
     number: int
     event: Event
     footprint: ByteFootprint
+    by_data: bool = False
+
+    def certain(self, other: "MemoryAccess") -> bool:
+        """Whether ``shared`` of their footprints is exact. What data choose, a core has to order for itself."""
+        if (self.by_data or other.by_data) and self.event.core != other.event.core:
+            return False
+        return self.footprint.certain(other.footprint)
 
 
 class CellHistory:
     """What was done to ``cells`` cells since they were last written by one access alone; they have its ``number``.
 
     Reads of a lane complete in order, so that the last of them stands for all; those whose bytes data decide are kept
-    one by one, as such writes are, of which a cell can have several.
+    one by one, as such writes are, of which a cell can have several. Of accesses ``by_data`` the last of a lane is kept
+    beside the others.
     """
 
     __slots__ = ("cells", "number", "reads", "writes")
@@ -232,7 +243,7 @@ class Conflicts:
     def __init__(self, footprints: dict[Memory, Sequence[ByteFootprint]]) -> None:
         self.memories = {memory: Cells(of) for memory, of in footprints.items()}
 
-    def add(self, event: Event, footprint: ByteFootprint, writes: bool) -> list[Conflict]:
+    def add(self, event: Event, footprint: ByteFootprint, writes: bool, by_data: bool = False) -> list[Conflict]:
         """The conflicts of an access with those before it, which it then joins."""
         memory = self.memories.get(footprint.memory)
         if memory is None:
@@ -250,33 +261,37 @@ class Conflicts:
                 for access in history.reads.values():
                     if access.number > ended[access.lane]:
                         unordered.add((access, False))
-        found = list(self.conflicts(event, footprint, writes, unordered)) if unordered else []
         at = (event.queue_lane, event.queue_index) if event.queue_lane >= 0 else (lane, event.index)
-        self.join(memory, past, MemoryAccess(*at, event, footprint), writes)
+        then = MemoryAccess(*at, event, footprint, by_data)
+        found = list(self.conflicts(then, writes, unordered)) if unordered else []
+        self.join(memory, past, then, writes, ended)
         return found
 
     @staticmethod
-    def conflicts(event: Event, footprint: ByteFootprint, writes: bool, unordered: set[tuple[MemoryAccess, bool]]
-                  ) -> Iterator[Conflict]:
+    def conflicts(then: MemoryAccess, writes: bool, unordered: set[tuple[MemoryAccess, bool]]) -> Iterator[Conflict]:
         """Of accesses that nothing orders those that share a byte, those of earlier events first."""
         def order(pair: tuple[MemoryAccess, bool]) -> tuple[int, ...]:
             access, wrote = pair
             return access.lane, access.number, wrote, access.footprint.first, access.footprint.low
         for access, wrote in sorted(unordered, key=order):
-            other, theirs = access.event, access.footprint
-            if other is not event and (at := theirs.shared(footprint)) is not None:
-                yield Conflict(other, event, (wrote, writes), footprint.memory, *at, theirs.certain(footprint))
+            other, footprint = access.event, access.footprint
+            if other is not then.event and (at := footprint.shared(then.footprint)) is not None:
+                yield Conflict(other, then.event, (wrote, writes), footprint.memory, *at, access.certain(then))
 
     @staticmethod
-    def join(memory: Cells, past: Sequence[tuple[CellHistory, int]], access: MemoryAccess, writes: bool) -> None:
-        """Add an access to the history of the cells that it touches."""
-        footprint = access.footprint
+    def join(memory: Cells, past: Sequence[tuple[CellHistory, int]], access: MemoryAccess, writes: bool,
+             ended: Sequence[int]) -> None:
+        """Add an access to the history of the cells that it touches. ``ended``: what completes before it."""
+        footprint, by_data = access.footprint, access.by_data
         known = known_bytes(footprint)
-        if writes and known:
+        if writes and known and not by_data:
             memory.begin(footprint, past, access)
             return
         for part in memory.split(footprint, past):
-            if writes:
+            if not writes:
+                part.reads[(access.lane, by_data) if known else access] = access
+            elif not by_data:
                 part.writes = (*part.writes, access)
-            else:
-                part.reads[access.lane if known else access] = access
+            else:               # what comes after this write comes after those that it comes after
+                part.writes = (*(w for w in part.writes if not (
+                    w.by_data and w.footprint is footprint and w.number <= ended[w.lane])), access)

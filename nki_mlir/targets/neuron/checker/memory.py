@@ -22,12 +22,14 @@ from nki_mlir.targets.neuron.checker.trace import Event, StreamTrace
 
 
 class OperandTouch(NamedTuple):
-    """An operand of an operation: what it touches; ``must_be_written``: all it reads counts."""
+    """An operand of an operation: what it touches; ``must_be_written``: all it reads counts; ``by_data``: of a tensor
+    that cores share, elements that data choose."""
 
     footprint: ByteFootprint
     reads: bool
     writes: bool
     must_be_written: bool
+    by_data: bool = False
 
 
 class UnwrittenByte(NamedTuple):
@@ -58,10 +60,13 @@ class Operands:
 
     def __init__(self, programs: Sequence[Program]) -> None:
         self.variables: dict[tuple[int, Variable], Memory] = {}
+        self.shared: set[Memory] = set()        # that several cores touch
         for core, program in enumerate(programs):
             for v in program.variables:
                 shared = v.kind in ("input", "output")
                 self.variables[core, v] = (v.kind, v.index) if shared else (v.kind, core, v.name)
+                if shared and len(programs) > 1:
+                    self.shared.add(self.variables[core, v])
         self.footprints: dict[tuple[object, ...], ByteFootprint] = {}
         self.of_op: dict[tuple[int, Op], list[OperandTouch]] = {}
         self.outside: dict[int, OutsideBuffer] = {}         # by the address of the instruction
@@ -111,18 +116,20 @@ class Operands:
             read, written = name in reads, name in writes
             # Of a table data choose the elements that count; with zeros a mask has left out others.
             whole = read and name != table and not (table and written) and FRESH not in op.extra
-            touches += self.touch(event, tile, read, written, whole)
+            touches += self.touch(event, tile, read, written, whole, name == table)
         if not event.values:
             self.of_op[core, op] = touches
         return touches
 
-    def touch(self, event: Event, tile: Tile, read: bool, written: bool, whole: bool) -> list[OperandTouch]:
+    def touch(self, event: Event, tile: Tile, read: bool, written: bool, whole: bool, by_data: bool = False
+              ) -> list[OperandTouch]:
         """What an event does to a tile; nothing where the tile leaves its buffer, which is an error."""
         try:
-            return [OperandTouch(self.footprint(event.core, tile, event), read, written, whole)]
+            footprint = self.footprint(event.core, tile, event)
         except OutOfBounds as error:
             self.outside.setdefault(id(event.instruction), OutsideBuffer(event, error))
             return []
+        return [OperandTouch(footprint, read, written, whole, by_data and footprint.memory in self.shared)]
 
 
 class WrittenBytes:
@@ -205,7 +212,7 @@ class MemoryCheck:
         written: dict[Memory, None] = {}
         self.footprints: dict[Memory, dict[ByteFootprint, None]] = {}
         for event, operands in touches:
-            for footprint, _, writes, _ in operands:
+            for footprint, _, writes, _, _ in operands:
                 memory = footprint.memory
                 size = sizes.get(memory, 0)
                 if footprint.high > size:
@@ -221,9 +228,9 @@ class MemoryCheck:
         conflicts = Conflicts({memory: list(self.footprints[memory]) for memory in self.changed})
         pairs: set[tuple[object, ...]] = set()
         for event, operands in touches:
-            for footprint, reads, writes, _ in operands:
+            for footprint, reads, writes, _, by_data in operands:
                 for writing in ([False] if reads else []) + ([True] if writes else []):
-                    for conflict in conflicts.add(event, footprint, writing):
+                    for conflict in conflicts.add(event, footprint, writing, by_data):
                         pair = (id(conflict.first.instruction), id(conflict.then.instruction))
                         if pair not in pairs and len(self.conflicts) < self.limit:
                             pairs.add(pair)
@@ -238,11 +245,11 @@ class MemoryCheck:
             live = buffers[event.core]
             if live.known:
                 live.follow(event)
-                for footprint, _, _, _ in operands:
+                for footprint, *_ in operands:
                     if footprint.memory[0] in (SBUF, PSUM):
                         self.look_at_buffer(event, footprint, live, written[footprint.memory])
             targets = []
-            for footprint, _, writes, whole in operands:
+            for footprint, _, writes, whole, _ in operands:
                 begun = live.begun_around(footprint)
                 if footprint.initialised >= begun or (flags := written.get(footprint.memory)) is None:
                     continue
