@@ -141,14 +141,14 @@ class Schedules:
             engines.append(tuple(chosen))
         return Arrangement(tuple(runs), tuple(engines), None if addresses is None else tuple(addresses), ns)
 
-    def bound(self, first: bool = False, loads: Sequence[Op] = ()) -> float:
+    def bound(self, first: bool = False, loads: Sequence[Op] = (), balanced: bool = False) -> float:
         """ns that no order takes less than; ``first``: none that has each step on its class's first engine; ``loads``:
-        none with these loads besides."""
+        none with these loads besides; ``balanced``: none whose engines share steps as program order balances them."""
         transfers = Transfers(self.code.machine)
         total = moving([transfers.of(op) for op in loads], self.code.machine)
         for parts, times in zip(self.parts, self.times):
             for _, _, graph in parts:
-                for part, ns in graph.busy(first).items():
+                for part, ns in graph.busy(first, balanced).items():
                     total[part] = total.get(part, 0.0) + ns * times
         return max(total.values(), default=0.0)
 

@@ -195,11 +195,12 @@ class SchedulingGraph:
             return choice.busy + choice.result
         return dma.trigger_ns + (transfer.under_way or max(transfer.parts)) + dma.notify_ns
 
-    def busy(self, first: bool) -> dict[object, float]:
+    def busy(self, first: bool, balanced: bool = False) -> dict[object, float]:
         """ns that parts of the machine are busy in any order: each engine with the steps that no other may have
-        (``first``: with all steps on their first engine), the DMA engines, HBM."""
+        (``first``: with all steps on their first engine; ``balanced``: as ``spread`` shares them out), the DMA engines,
+        HBM."""
         totals: dict[object, float] = dict.fromkeys(Engine, 0.0)
-        for some in self.choices:
+        for some in self.spread() if balanced else self.choices:
             if first or len(some) == 1:
                 totals[some[0].engine] += some[0].busy
         return totals | moving([transfer for transfer in self.transfers if transfer is not None], self.machine)

@@ -202,13 +202,13 @@ class _Emitter:
 
     def overlapping(self, loop: Loop) -> IterationWaits | None:
         """The waits of a straight loop; None where a semaphore may overflow with an engine two iterations ahead."""
-        steps = loop.body.nodes
-        if len(self.engines) < 2 or len(steps) * isa.COMPLETIONS * 4 > isa.SEMAPHORE_MAX:
+        steps, issuers = loop.body.nodes, self.issuers(loop.body.nodes)
+        most = max(len(steps), isa.COMPLETIONS * sum(group is not None for _, group in issuers))
+        if len(self.engines) < 2 or most * 4 > isa.SEMAPHORE_MAX:
             return None
-        issuers = self.issuers(steps)
         before = self.ordered.get(steps[0]) or list(dependences_of(steps, issuers))
-        waits = IterationWaits(steps, issuers, len(self.engines), [bool(out) for _, out in self.groups], before,
-                               carried_dependences(steps, issuers, loop))
+        carried, stores = carried_dependences(steps, issuers, loop), [bool(out) for _, out in self.groups]
+        waits = IterationWaits(steps, issuers, len(self.engines), stores, before, carried)
         return waits if waits.plan is not None else None
 
     def loop(self, loop: Loop) -> None:

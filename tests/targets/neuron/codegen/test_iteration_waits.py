@@ -20,6 +20,7 @@ from nki_mlir.targets.neuron.codegen.records import Block, DeviceBuffer, Loop, L
 from nki_mlir.targets.neuron.codegen.synchronize_engines import synchronized
 from nki_mlir.targets.neuron.simulator import simulate
 from nki_mlir.waist.overlap import region_of
+from tests.targets.neuron.code_builder import Builder
 from tests.targets.neuron.random_code import COLUMNS, ROWS, RandomCode
 
 FUZZ = os.environ.get("HYPOTHESIS_PROFILE") == "fuzz"
@@ -87,6 +88,30 @@ def test_loops_in_loops_and_branches__have_iterations_that_overlap(seed):
         output = np.zeros_like(expected)
         simulate(program, [a.copy() for a in made.arrays], [output], scheduler)
         np.testing.assert_array_equal(output, expected)
+
+
+def one_loop(adds, copies):
+    """A loop of so many steps."""
+    b = Builder()
+    x, y = (b.hbm(name, (ROWS, COLUMNS), kind) for name, kind in (("x", "input"), ("y", "output")))
+    tile = b.on_chip("t", (ROWS, COLUMNS))
+    part = tile, 0, ROWS, 0, COLUMNS
+    b.memset(part, 1)
+    with b.loop(3):
+        for _ in range(copies):
+            b.copy(part, (x, 0, ROWS, 0, COLUMNS))
+        for _ in range(adds):
+            b.add(part, part, part)
+    b.copy((y, 0, ROWS, 0, COLUMNS), part)
+    return b.code
+
+
+@pytest.mark.parametrize(("adds", "copies", "overlaps"), [(1_200, 1, True), (10, 1_020, True), (10, 1_030, False)])
+def test_long_bodies__overlap_where_no_semaphore_can_overflow(adds, copies, overlaps):
+    """16 for each transfer, and an engine may be two iterations ahead of another."""
+    code = one_loop(adds, copies)
+    allocate(code)
+    assert clears_in_loops(synchronized(code, overlap=True)) == (not overlaps)
 
 
 @pytest.mark.parametrize("seed", range(6))
