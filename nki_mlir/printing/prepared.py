@@ -40,9 +40,11 @@ def _erase_checks(module: Module) -> None:
     """Erase the checks that outputs are written, which each capture adds, with what notes that they are."""
     for check in operations_of(module, lambda name: name == RequireWrittenOp.full_name()):
         flag = check.operands[0]
+        definition = flag.owner
         for operation in dict.fromkeys(use.owner for use in flag.uses):
             operation.erase()
-        flag.owner.erase()
+        assert not isinstance(definition, ir.Block)
+        definition.erase()
 
 
 def reduces_programs(module: Module) -> bool:
