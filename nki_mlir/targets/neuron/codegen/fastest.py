@@ -61,6 +61,7 @@ TIMED = {1: 4, 3: 6}            # orders that are timed beside program order, by
 STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of code that is written out, by level
 SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit
 ROOM = 20                       # percent of SBUF besides that an order may fill with what it loads early
+AGAIN = 1.5                     # times the bytes of what is accessed in HBM: more are moved if data are loaded again
 FREE_BANKS = 50                 # percent of PSUM that results may fill where products wait for its banks
 WAITS = 1.1                     # times the bound: what takes longer may wait for banks, or be faster in other loops
 BODIES = BODY, 4 * BODY         # instructions of loops' bodies that are candidates
@@ -121,6 +122,11 @@ class Prepared:
     def bound(self) -> float:
         """ns that no order takes less than; of pipelined loops with engines that are balanced."""
         return self.balanced if self.candidate.pipelined else self.schedules.bound()
+
+    def loads_again(self) -> bool:
+        """Whether loops that stay load data again, which longer bodies may keep in SBUF."""
+        moved, size = self.schedules.traffic()
+        return max(self.schedules.times, default=1) > 1 and moved > size * AGAIN
 
     def in_program_order(self) -> Program:
         return self.program(self.schedules.as_written())
@@ -291,9 +297,12 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
             prepared = search.time(candidate)
             bound, ns = prepared.bound(), search.known()
             near = WAITS if level == 1 else NEAR[level]
-            if ns <= bound * (near if candidate.pipelined or candidate.body >= BODY else min(CLOSE, NEAR[level])):
-                waiting.clear()                     # other loops have no fewer instructions
-            search.close = search.close or ns <= bound * CLOSE
+            if prepared.loads_again():              # the bound is that of its loads
+                waiting = [other for other in waiting if not (candidate.pipelined and other.pipelined)]
+            else:
+                if ns <= bound * (near if candidate.pipelined or candidate.body >= BODY else min(CLOSE, NEAR[level])):
+                    waiting.clear()                 # other loops have no fewer instructions
+                search.close = search.close or ns <= bound * CLOSE
             if candidate.pipelined:
                 continue
             # With its own loads it may be faster: it needs less memory.

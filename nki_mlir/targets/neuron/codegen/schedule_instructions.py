@@ -152,6 +152,13 @@ class Schedules:
                     total[part] = total.get(part, 0.0) + ns * times
         return max(total.values(), default=0.0)
 
+    def traffic(self) -> tuple[float, int]:
+        """Bytes to and from HBM, and bytes of the HBM buffers that steps access."""
+        moved = sum(transfer.hbm_bytes * times for parts, times in zip(self.parts, self.times)
+                    for _, _, graph in parts for transfer in graph.transfers if transfer is not None)
+        buffers = {tile.handle for run in self.runs for step in run for tile in tiles_of(step) if tile.space == HBM}
+        return moved, sum(buffer.bytes_per_partition for buffer in buffers)
+
     def in_program_order(self) -> float:
         """ns that program order takes at least, each step on its class's first engine."""
         return sum(graph.in_program_order() * times for parts, times in zip(self.parts, self.times)

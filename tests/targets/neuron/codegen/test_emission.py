@@ -109,6 +109,26 @@ def test_much_code__is_not_slower_than_program_order_or_loops(monkeypatch: pytes
         assert found <= fastest.end_of(emit_code(tiles_in_a_loop(64), other)) + 1e-6
 
 
+def test_loops_that_load_data_again__get_longer_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body of one outer iteration is as fast as its loads let it be; one of several keeps what they load."""
+    for name, value in (("STRAIGHT", {1: 100}), ("BODY", 24), ("BODIES", (24, 96))):
+        monkeypatch.setattr(fastest, name, value)
+    b = Builder()
+    x, y = b.hbm("x", (128, 8 * 2048), "input"), b.hbm("y", (128, 8), "output")
+    with b.loop(24):
+        for k in range(8):
+            tile, result = b.on_chip(f"t{k}", (128, 2048)), b.on_chip(f"r{k}", (128, 1))
+            b.copy((tile, 0, 128, 0, 2048), (x, 0, 128, 2048 * k, 2048))
+            b.add((result, 0, 128, 0, 1), (tile, 0, 128, 0, 1), (tile, 0, 128, 1, 1))
+            b.copy((y, 0, 128, k, 1), (result, 0, 128, 0, 1))
+    best = fastest.fastest(b.code, EngineChoice(b.code.machine), None, 1)
+    assert best.candidate.body == 96
+    short = fastest.Prepared(fastest.expanded(b.code, candidate := fastest.Candidate(24, 24, loads=True)), candidate,
+                             EngineChoice(b.code.machine))
+    moved, size = short.schedules.traffic()
+    assert short.loads_again() and moved >= 24 * x.bytes_per_partition and size == x.bytes_per_partition + 128 * 8 * 4
+
+
 def test_orders__know_the_ramp_of_the_tensor_engine() -> None:
     """Products on 64 of 128 rows run at half of its speed. The vendor's order is found as if they did not."""
     b = Builder()
