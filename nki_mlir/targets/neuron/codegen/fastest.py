@@ -61,6 +61,7 @@ TIMED = {1: 4, 3: 6}            # orders that are timed beside program order, by
 STRAIGHT = {1: 12_000, 3: UNROLL_LIMIT}         # instructions of code that is written out, by level
 SPILLED = 60, 75, 95            # percent of SBUF that tiles may fill where not all fit
 ROOM = 20                       # percent of SBUF besides that an order may fill with what it loads early
+ROUNDS = 1.07                   # times the bound of balanced engines: behind pipelined loops no longer bodies are tried
 AGAIN = 1.5                     # times the bytes of what is accessed in HBM: more are moved if data are loaded again
 FREE_BANKS = 50                 # percent of PSUM that results may fill where products wait for its banks
 WAITS = 1.1                     # times the bound: what takes longer may wait for banks, or be faster in other loops
@@ -121,7 +122,7 @@ class Prepared:
 
     def bound(self) -> float:
         """ns that no order takes less than; of pipelined loops with engines that are balanced."""
-        return self.balanced if self.candidate.pipelined else self.schedules.bound()
+        return min(self.balanced, self.schedules.bound()) if self.candidate.pipelined else self.schedules.bound()
 
     def loads_again(self) -> bool:
         """Whether loops that stay load data again, which longer bodies may keep in SBUF."""
@@ -261,6 +262,12 @@ class TimedCandidates:
         self.timed.append((ns, Fastest(candidate, arrangement, program)))
         return ns
 
+    def needs_no_more(self, memory: int) -> bool:
+        """Whether the program that was timed last is the same if its iterations may fill only so many percent of
+        SBUF."""
+        limit = self.code.machine.sbuf_bytes_per_partition * memory
+        return bool(self.timed) and self.timed[-1][1].program.sbuf_bytes * 100 <= limit
+
     def with_free_banks(self) -> list[Candidate]:
         """The next good candidate, with fewer results in PSUM, where that may be what its engines wait for."""
         crowded = {candidate: min((ns for ns, one in self.timed if one.candidate == candidate), default=inf)
@@ -296,10 +303,10 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
         try:
             prepared = search.time(candidate)
             bound, ns = prepared.bound(), search.known()
-            near = WAITS if level == 1 else NEAR[level]
-            if prepared.loads_again():              # the bound is that of its loads
-                waiting = [other for other in waiting if not (candidate.pipelined and other.pipelined)]
-            else:
+            near = NEAR[level] if level > 1 else ROUNDS if candidate.pipelined else WAITS
+            if candidate.pipelined and (prepared.loads_again() or search.needs_no_more(IN_FLIGHT[-1])):
+                waiting = [other for other in waiting if not other.pipelined]
+            if not prepared.loads_again():          # else the bound is that of its loads
                 if ns <= bound * (near if candidate.pipelined or candidate.body >= BODY else min(CLOSE, NEAR[level])):
                     waiting.clear()                 # other loops have no fewer instructions
                 search.close = search.close or ns <= bound * CLOSE
