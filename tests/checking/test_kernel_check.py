@@ -217,3 +217,21 @@ def test_rows_of_two_cores_that_data_choose(rows, first, races):
     errors = [f.message for f in report.of("streams") if f.severity == "error"]
     assert len(errors) == first and not any("DYNAMIC" in message for message in errors)
     assert any("addresses that data decide may meet" in f.message for f in report.of("streams") if f.severity == "note")
+
+
+@nki.jit
+def cached_by_cores(cache, new, place):
+    """Each core writes a column of its half of the rows, at a place that a number says."""
+    core, half = nl2.program_id(0), cache.shape[0] // 2
+    at = nisa.register_alloc()
+    nisa.register_load(at, place)
+    tile = nl2.load(new[core * half:core * half + half])
+    nisa.dma_copy(cache.ap([[cache.shape[1], half], [1, 1]], offset=core * half * cache.shape[1], scalar_offset=at,
+                           indirect_dim=1), tile)
+    return cache
+
+
+def test_halves_of_two_cores_at_a_place_that_data_choose_are_apart():
+    cache = np.zeros((6, 10), np.float32)
+    report = nki_mlir.check(cached_by_cores[2], cache, np.ones((6, 1), np.float32), np.array([[4]], np.int32))
+    assert report.of("streams") == [] and report.sound

@@ -7,11 +7,12 @@ the other tile's elements in a row of it, and the index tile moves them: by one 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
-from nki_mlir.dialects.access import Linear
+from nki_mlir.dialects.access import Linear, Tile
 from nki_mlir.dialects.nisa.indirect import DataAddressed, IndirectOutOfBounds
 from nki_mlir.dialects.op import In, Integers, Iteration, Out, with_own_axes
 from nki_mlir.dialects.target_rules import TargetCheck
@@ -68,6 +69,19 @@ class PatternAddressed(DataAddressed):
             raise IndirectOutOfBounds(index=bad, size=table.shape[1], row=bad, rows=table.shape[1])
         rows = np.broadcast_to(along[0] if table.shape[0] > 1 else 0, moved)
         return rows, columns, good
+
+    def reachable(self) -> Tile:
+        """From the first place of index 0 to the last one of the greatest index; an index outside moves nothing."""
+        rows, *columns = self.table.shape
+        if len(columns) != 1:
+            return self.table
+        ends = [step * (count - 1) for step, count in zip(self.steps, self.piece.shape)]
+        ends.append(self.scale * (self.extent - 1))
+        low = max(0, self.start + sum(min(0, end) for end in ends))
+        high = min(columns[0], self.start + sum(max(0, end) for end in ends) + 1)
+        if low >= high:
+            return self.table
+        return replace(self.table, access=self.table.access.box((0, low), (rows, high - low)))
 
     def meant(self, tiles: dict[str, np.ndarray], forms: Sequence[np.ndarray]) -> np.ndarray:
         named = np.zeros(self.table.shape, np.bool_)

@@ -88,6 +88,10 @@ class DataAddressed(NisaOp):
         stays = self.addressed_by_data == "dst" or self.mode == "skip"
         return [(name, tile) for name, tile in super().sources() if stays or name != "dst"]
 
+    def reachable(self) -> Tile:
+        """The part of the table in which all elements lie that an index in bounds chooses."""
+        return self.table
+
     def table_start(self, values: Sequence[int]) -> int:
         """Where the table starts in its tensor, for these values of the symbols."""
         return 0 if self.table.on_chip else self.table.access.free.at(values)

@@ -81,13 +81,16 @@ def check_path(programs: Sequence[Program], choices: Choices, executed: int, rep
     relation = HappensBefore(trace)
     words = Descriptions(programs, relation)
     found = report.violations
-    memory = MemoryCheck(trace, VIOLATIONS)
+    memory, may_meet = MemoryCheck(trace, VIOLATIONS), set[frozenset[object]]()
     for conflict in memory.conflicts:
         if conflict.certain:
             found.append(words.unordered(conflict))
             if not report.witness:
                 report.witness, report.witnessed = witness_of(trace, in_source_order(conflict)), found[-1]
-        else:
+            continue
+        lines = frozenset(event.instruction.location for event in (conflict.first, conflict.then))
+        if lines not in may_meet:           # once for the instructions of two lines
+            may_meet.add(lines)
             report.not_analysed.append("addresses that data decide may meet: " + words.unordered(conflict).headline)
     found += [words.rule(outside.error, outside.event) for outside in memory.outside]
     found += [words.unwritten(read) for read in memory.unwritten]

@@ -11,6 +11,7 @@ import numpy as np
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Tile
 from nki_mlir.dialects.isa import instruction as isa
 from nki_mlir.dialects.isa.program import DeviceLiveRange, Program, Variable
+from nki_mlir.dialects.nisa.indirect import DataAddressed
 from nki_mlir.dialects.nisa.meeting import CoreBarrierOp
 from nki_mlir.dialects.op import FRESH, Op
 from nki_mlir.dialects.verification import in_buffer
@@ -116,7 +117,8 @@ class Operands:
             read, written = name in reads, name in writes
             # Of a table data choose the elements that count; with zeros a mask has left out others.
             whole = read and name != table and not (table and written) and FRESH not in op.extra
-            touches += self.touch(event, tile, read, written, whole, name == table)
+            reached = op.reachable() if name == table and isinstance(op, DataAddressed) else tile
+            touches += self.touch(event, reached, read, written, whole, name == table)
         if not event.values:
             self.of_op[core, op] = touches
         return touches
