@@ -6,9 +6,10 @@ It runs eagerly, and each operation is observed; it is captured and compiled, an
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from nki_mlir.capture.tracebacks import without_own_frames
 from nki_mlir.checking.observer import OperationObserver
 from nki_mlir.checking.report import ERROR, NOTE, WARNING, CheckFinding, KernelReport
 from nki_mlir.diagnostics import DeviceRules, DeviceRuleWarning, Location, NkiMlirError
+from nki_mlir.dialects.meeting import RANKS, FewerRanks
 from nki_mlir.dialects.target_rules import TargetRule
 from nki_mlir.language import eager_run
 from nki_mlir.language.argument_memory import ArgumentMemory
@@ -28,6 +30,7 @@ from nki_mlir.language.kernel import Kernel, describe_array, is_array
 from nki_mlir.language.results import ElementsLeftOut
 from nki_mlir.targets import neuron
 from nki_mlir.targets.interpreter.unwritten import Tracked, UnwrittenRead
+from nki_mlir.targets.mesh import Mesh
 
 if TYPE_CHECKING:
     from nki_mlir.targets.neuron.checker import StreamReport
@@ -54,12 +57,11 @@ def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str
     if not isinstance(kernel, Kernel):
         raise NotDecorated(found=getattr(kernel, "__name__", repr(kernel))).here()
     bound = kernel.bind(tuple(arguments), keywords, is_array, describe_array)
-    report, observer = KernelReport(kernel.__name__), OperationObserver()
     before, diagnostics.shown = diagnostics.shown, {}          # warnings that came earlier count again
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            has_ended = run_observed(kernel, bound, observer, report)
+            report, observer, has_ended = run_with_ranks(kernel, bound, caught)
             report.findings += observer.findings
             if has_ended:
                 check_compiled(kernel, bound, report)
@@ -81,10 +83,35 @@ def check_kernel(kernel: Kernel, arguments: Sequence[object], keywords: dict[str
     return report
 
 
-def run_observed(kernel: Kernel, bound: Bound, observer: OperationObserver, report: KernelReport) -> bool:
-    """Run the kernel eagerly with an observer and report what the complete run shows; whether it completed."""
+Observation = tuple[KernelReport, OperationObserver, bool]      # of a run, and whether it completed
+
+
+def run_with_ranks(kernel: Kernel, bound: Bound, caught: list[warnings.WarningMessage]) -> Observation:
+    """Observe the kernel, as rank 0 of all that its collectives name; every rank gets these arguments."""
+    def other() -> None:
+        eager_run.results(kernel, bound, arrays_of(bound), kernel.eager_program(), lambda launch, programs: None)
+    count = 1
+    while True:
+        try:
+            bodies: list[Callable[[], object]] = [partial(run_observed, kernel, bound), *[other] * (count - 1)]
+            first, *_ = Mesh(bodies, RANKS, closed=True).run()
+            return cast(Observation, first)
+        except FewerRanks as error:
+            count = error.count
+            caught.clear()
+            diagnostics.shown = {}
+
+
+def arrays_of(bound: Bound) -> list[np.ndarray]:
+    """Copies of the arrays that a kernel gets."""
+    return [np.array(a) for a in ArgumentMemory(bound.tensors, [s.name for s in bound.specs]).arrays]
+
+
+def run_observed(kernel: Kernel, bound: Bound) -> Observation:
+    """Run the kernel eagerly with an observer and report what the complete run shows."""
+    report, observer = KernelReport(kernel.__name__), OperationObserver()
     builders: list[EagerBuilder] = []
-    arrays = [np.array(a) for a in ArgumentMemory(bound.tensors, [s.name for s in bound.specs]).arrays]
+    arrays = arrays_of(bound)
     originals = [a.copy() for a in arrays]
     program = kernel.eager_program()
 
@@ -99,9 +126,11 @@ def run_observed(kernel: Kernel, bound: Bound, observer: OperationObserver, repo
             report.findings.append(finding("race", error, NOTE if isinstance(error, ProgramsRepeat) else ERROR))
     try:
         structure, values = eager_run.results(kernel, bound, arrays, observed, judge)
+    except FewerRanks:
+        raise
     except NkiMlirError as error:
         report.findings.append(finding("failed", error))
-        return False
+        return report, observer, False
     observer.end(any(builder.properties.get("idle_loops") for builder in builders))
     first = {b.name: at for builder in builders for b, at in builder.first_writes.items()}
     for array, original, spec in zip(arrays, originals, bound.specs):
@@ -116,7 +145,7 @@ def run_observed(kernel: Kernel, bound: Bound, observer: OperationObserver, repo
             report.findings.append(CheckFinding(
                 "unwritten-output", ERROR, f"{missing[0]} elements of the output {value.label} are not written, the "
                 f"first at {missing[1]}", first.get(value.label), "store to all of the output"))
-    return True
+    return report, observer, True
 
 
 def check_compiled(kernel: Kernel, bound: Bound, report: KernelReport) -> None:

@@ -29,22 +29,39 @@ class Member(Protocol):
         """
 
 
-class Alone:
-    """The only one that runs."""
+class FewerRanks(Unsupported):
+    """A rank meets others of which some do not run; ``count``: how many ranks would have to."""
+
+    def __init__(self, what: str, members: tuple[int, ...], running: int) -> None:
+        where = "by itself" if running == 1 else f"on {running} ranks"
+        super().__init__(feature=f"{what} between {len(members)} in a kernel that runs {where}",
+                         instead="run the ranks together with nki_mlir.language.current.simulator.simulate_ranks")
+        self.count = max(members) + 1
+
+
+class OneProgram:
+    """The only program of a launch."""
 
     number = 0
-
-    def __init__(self, instead: str) -> None:
-        self.instead = instead
 
     def exchange(self, members: tuple[int, ...], key: Hashable, value: T, what: str) -> list[T]:
         if members == (0,):
             return [value]
         raise Unsupported(feature=f"{what} between {len(members)} in a kernel that runs by itself",
-                          instead=self.instead)
+                          instead="launch the kernel on several cores: kernel[2](...)")
 
 
-ONE_PROGRAM = Alone("launch the kernel on several cores: kernel[2](...)")
-ONE_RANK = Alone("run the ranks together with nki_mlir.language.current.simulator.simulate_ranks")
+class OneRank:
+    """The only rank that runs."""
+
+    number = 0
+
+    def exchange(self, members: tuple[int, ...], key: Hashable, value: T, what: str) -> list[T]:
+        if members == (0,):
+            return [value]
+        raise FewerRanks(what, members, 1)
+
+
+ONE_PROGRAM, ONE_RANK = OneProgram(), OneRank()
 MEMBERS: dict[str, ContextVar[Member]] = {PROGRAMS: ContextVar(PROGRAMS, default=ONE_PROGRAM),
                                         RANKS: ContextVar(RANKS, default=ONE_RANK)}

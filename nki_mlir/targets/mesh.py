@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from nki_mlir.diagnostics import Location, NkiMlirError
-from nki_mlir.dialects.meeting import MEMBERS, ONE_RANK, PROGRAMS, RANKS
+from nki_mlir.dialects.meeting import MEMBERS, ONE_RANK, PROGRAMS, RANKS, FewerRanks
 
 T = TypeVar("T")
 
@@ -89,14 +89,17 @@ class MeshMember:
     number: int
 
     def exchange(self, members: tuple[int, ...], key: Hashable, value: T, what: str) -> list[T]:
+        if self.mesh.closed and max(members) >= len(self.mesh.bodies):
+            raise FewerRanks(what, members, len(self.mesh.bodies))
         return self.mesh.exchange(self.number, members, key, value, what)
 
 
 class Mesh:
-    """Programs 0, 1, ... with a function each."""
+    """Programs 0, 1, ... with a function each. ``closed``: to wait for another one raises ``FewerRanks`` at once."""
 
-    def __init__(self, bodies: Sequence[Callable[[], object]], kind: str = PROGRAMS, parallel: bool = False) -> None:
-        self.bodies, self.kind, self.parallel = bodies, kind, parallel
+    def __init__(self, bodies: Sequence[Callable[[], object]], kind: str = PROGRAMS, parallel: bool = False,
+                 closed: bool = False) -> None:
+        self.bodies, self.kind, self.parallel, self.closed = bodies, kind, parallel, closed
         self.changed = threading.Condition()
         self.exchanges = Exchanges()
         self.unstarted = list(range(len(bodies)))

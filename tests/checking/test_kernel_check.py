@@ -20,6 +20,7 @@ install()
 import neuronxcc.nki as beta  # noqa: E402
 import neuronxcc.nki.language as nl  # noqa: E402
 import nki  # noqa: E402
+import nki.collectives as ncc  # noqa: E402
 import nki.isa as nisa  # noqa: E402
 import nki.language as nl2  # noqa: E402
 
@@ -235,3 +236,28 @@ def test_halves_of_two_cores_at_a_place_that_data_choose_are_apart():
     cache = np.zeros((6, 10), np.float32)
     report = nki_mlir.check(cached_by_cores[2], cache, np.ones((6, 1), np.float32), np.array([[4]], np.int32))
     assert report.of("streams") == [] and report.sound
+
+
+@nki.jit
+def summed_over_ranks(x, pairs):
+    """The sum over four ranks, after one over two with ``pairs``; nothing reads ``lost``."""
+    src, dst = (nl2.ndarray(x.shape, x.dtype, buffer=nl2.private_hbm, name=name) for name in ("src", "dst"))
+    nisa.dma_copy(src, x)
+    if pairs:
+        ncc.all_reduce([src], [dst], ncc.ReplicaGroup([[0, 1], [2, 3]]), nl2.add)
+        nisa.dma_copy(src, dst)
+    ncc.all_reduce([src], [dst], ncc.ReplicaGroup([[0, 1, 2, 3]]), nl2.add)
+    lost = nl2.multiply(nl2.load(x), 2.0)
+    out = nl2.ndarray(x.shape, x.dtype, buffer=nl2.shared_hbm)
+    nisa.dma_copy(out, dst)
+    return out
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_kernel_with_collectives_runs_among_all_ranks_that_they_name(pairs):
+    x = np.full((4, 8), 3.0, np.float32)
+    with np.errstate(all="raise"):
+        report = nki_mlir.check(summed_over_ranks, x, pairs)
+    assert {(f.kind, f.severity) for f in report.findings} == {("dead-store", "warning")} and report.sound
+    with pytest.raises(NkiMlirError, match="between 2 in a kernel that runs by itself" if pairs else "between 4 in a"):
+        summed_over_ranks.on("eager")(x, pairs)
