@@ -51,7 +51,7 @@ packages.register("nki_mlir.transforms", "nki_mlir.conversion", "nki_mlir.target
 
 
 def spec(shape: tuple[int, ...], dtype: object = "float32") -> "Spec":
-    """A tensor by shape and dtype alone, for ``kernel.lower``.
+    """Describe a tensor by shape and dtype alone, for ``kernel.lower``.
 
     Arguments:
         shape: its extents
@@ -74,18 +74,18 @@ def spec(shape: tuple[int, ...], dtype: object = "float32") -> "Spec":
 def check(kernel: "Kernel", *arguments: object, **keywords: object) -> "KernelReport":
     """Check a kernel on some arguments, and report every mistake that the checkers find.
 
-    The kernel's Python runs once, and a checker looks at each operation: where a NaN or an infinity comes
-    from, which values leave their dtype's range, how much each statement rounds. What is left when it has ended tells
-    of outputs that are not written, arguments that are, and results that nothing reads. Races, rules of the device and
-    reads of unwritten memory are those of any run; the kernel's instruction streams are checked, too.
+    The kernel's Python runs once. A checker looks at each operation and finds where a NaN or an infinity comes from,
+    which values leave their dtype's range, and how much each statement rounds. At the end it reports outputs that the
+    kernel did not write, arguments that it wrote, and results that nothing reads. The report also has the races, broken
+    rules of the device and reads of unwritten memory that any run finds, and the errors in the instruction streams.
 
     Arguments:
         kernel: the kernel, with its grid if it has one
-        arguments: arrays and constants, as for a call; they stay as they are
-        keywords: the same by name
+        arguments: arrays and constants, as in a call; the check does not change them
+        keywords: arguments by name
 
     Result:
-        ``findings``, ``precision`` and ``sound``; ``str`` of it is the text for a terminal, ``json()`` a map.
+        ``findings``, ``precision`` and ``sound``; ``str`` of the report is the text for a terminal, ``json()`` a dict.
 
     Errors:
         Arguments that the kernel does not take are errors, as in a call; each mistake of the kernel is a finding.
@@ -103,13 +103,13 @@ def check(kernel: "Kernel", *arguments: object, **keywords: object) -> "KernelRe
 
 
 def opt(module: "Module | str", passes: "str | Sequence[str]" = (), to: str = "", target: str = "") -> "Module":
-    """A new module, made from a module or its text by passes in order, as ``nki-opt`` runs them.
+    """Run passes in order on a module or its text, as ``nki-opt`` does, and return a new module.
 
     Arguments:
-        module: of the MLIR bindings, or its text; it stays as it is
-        passes: "a,b{option=value}", or a list of such
-        to: a level to lower to after them: linalg (the waist) or nisa
-        target: trn1, trn2 or trn3, where the module says none
+        module: a module of the MLIR bindings, or its text; the call does not change it
+        passes: the names of passes with their options, "a,b{option=value}", or a list of such texts
+        to: the level to lower to after the passes: linalg (the waist) or nisa; none by default
+        target: trn1, trn2 or trn3, for a module that names no target
 
     Result:
         A module of the MLIR bindings.
@@ -129,25 +129,27 @@ def opt(module: "Module | str", passes: "str | Sequence[str]" = (), to: str = ""
 
 def score(candidate: str, reference: str, kernel: str = "", target: str = "", seconds: float = 60.0,
           megabytes: int = 4096, level: int = 1) -> "CandidateVerdict":
-    """The verdict on a candidate kernel: whether it is right, whether the device would take it, how fast it would be.
+    """Judge a candidate kernel: whether it is right, whether the device would accept it, how fast it would be.
 
     The candidate runs in separate processes, which reach neither the reference nor the values.
 
     Arguments:
         candidate: its Python file
-        reference: the Python file with ``inputs``, ``reference`` and what docs/scoring.md describes
-        kernel: the kernel's name, where the reference says none and the file has several
-        target: trn1, trn2 or trn3; that of the reference by default
-        seconds: that it may take
-        megabytes: of memory that it may take
-        level: how long a fast order of instructions is searched for before it is timed: 0 (program order), 1 or 3
+        reference: the Python file with ``inputs``, ``reference`` and the other names of docs/scoring.md
+        kernel: the kernel's name, where the reference names none and the file has several
+        target: trn1, trn2 or trn3; the reference's by default
+        seconds: the time limit of the candidate
+        megabytes: the memory limit of the candidate
+        level: how long the judge searches for a fast order of instructions before it times them: 0 (program order),
+            1 or 3
 
     Result:
-        A map that is JSON, with ``right``, ``total_time`` in seconds of the model, and ``advice`` as properties.
+        A dict that converts to JSON, with the properties ``right``, ``total_time`` (seconds of the timed machine) and
+        ``advice``.
 
     Errors:
-        A reference that cannot be used, and a file that cannot be read, are errors; what is wrong with the candidate is
-        in the verdict.
+        A reference that cannot be used, and a file that cannot be read, are errors; the verdict names the mistakes of
+        the candidate.
 
     Example:
         with open("candidate.py", "w") as out:
@@ -166,22 +168,23 @@ def score(candidate: str, reference: str, kernel: str = "", target: str = "", se
 def tune(kernel: object, space: "Mapping[str, Sequence[object]]", args: "Sequence[object]",
          reference: "Callable[..., object] | None" = None, tolerance: "Mapping[str, float] | None" = None,
          trials: int = 64, seed: int = 0) -> "TuningResult":
-    """The fastest choice of a kernel's parameters among those that are right, on the model of the machine.
+    """Search a kernel's parameters for the fastest choice that computes the right values, on the timed machine.
 
     Arguments:
         kernel: the kernel, which takes the parameters by keyword
         space: the values of each parameter; ``grid`` is the launch grid, ``O`` the level of ``nki-run -O``
-        args: the arguments, arrays and constants
-        reference: a function of the arguments; without one the first values of all parameters are taken to be right
-        tolerance: ``relative_l2``, ``absolute``, ``relative``, as docs/scoring.md has them
-        trials: how many choices are tried at most
-        seed: of the search, which is the same with the same seed
+        args: the kernel's arguments, arrays and constants
+        reference: a function of the arguments that computes the right values; by default the kernel with the first
+            value of each parameter
+        tolerance: the bounds ``relative_l2``, ``absolute`` and ``relative`` of docs/scoring.md
+        trials: the largest number of choices to try
+        seed: the seed of the search, which repeats with the same seed
 
     Result:
-        ``best`` (a dict), its ``seconds``, ``speedup`` against the first, and all ``attempts``.
+        A ``TuningResult``: ``best`` (a dict), its ``seconds``, ``speedup`` over the first choice, and all ``attempts``.
 
     Errors:
-        A space without values is an error, and one of which no choice is right.
+        A space without values is an error, and so is a space in which no choice is right.
 
     Example:
         def scaled(x, columns=8):
@@ -199,10 +202,10 @@ def tune(kernel: object, space: "Mapping[str, Sequence[object]]", args: "Sequenc
 
 
 def load_ipython_extension(shell: object) -> None:
-    """``%load_ext nki_mlir``: MLIR modules are shown highlighted from the start, not from the first that is lowered.
+    """``%load_ext nki_mlir``: show every MLIR module highlighted, before the first kernel is lowered, too.
 
     Arguments:
-        shell: IPython's
+        shell: the shell of IPython
 
     Result:
         None.

@@ -72,7 +72,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("--completion", choices=SHELLS, action=_Print, default=argparse.SUPPRESS,
-                        help=f'print what completes its options in a shell: eval "$({parser.prog} --completion bash)"')
+                        help=f'print a script for completion in a shell: eval "$({parser.prog} --completion bash)"')
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:

@@ -26,15 +26,16 @@ def parser() -> argparse.ArgumentParser:
     add_common(p)
     where = p.add_mutually_exclusive_group()
     where.add_argument("-o", dest="output", default="-", metavar="FILE", help="write there and not to standard output")
-    where.add_argument("--in-place", action="store_true", help="write the files themselves")
-    where.add_argument("--diff", action="store_true", help="print the difference alone")
+    where.add_argument("--in-place", action="store_true", help="overwrite the files")
+    where.add_argument("--diff", action="store_true", help="print the difference instead of the file")
     p.add_argument("--release", default="2.32", help="the release to write for: 2.29 to 2.32 (default)")
     p.add_argument("--check", nargs="+", metavar="ARG",
                    help="run the kernel before and after on all executors with these arguments (as --arg of nki-run) "
                         "and compare, and print a kernel from IR that cannot be rewritten; the word cases takes "
                         "kernels and arguments from the file's function cases()")
     p.add_argument("--grid", default="", metavar="N,M", help="launch grid of the kernel to check")
-    p.add_argument("--quiet", action="store_true", help="print no changes, only what is left for a person")
+    p.add_argument("--quiet", action="store_true",
+                   help="print only what the rewriting leaves to a person, not the changes")
     return p
 
 

@@ -110,7 +110,8 @@ def build_parser(passes: Sequence[PassSummary], others: Sequence[str] = ()) -> a
                           help="trn1, trn2, trn3 (inf2, gen2, gen3, gen4 are accepted)" + of_plugins("targets"))
     lowering.add_argument("-O", dest="level", type=int, choices=LEVELS, default=1,
                           help="how long --lower-to-isa searches for a fast order; 0 is program order (default: 1)")
-    lowering.add_argument("--emit", choices=("asm", "mlir", "bin"), default="asm", help="what --lower-to-isa writes")
+    lowering.add_argument("--emit", choices=("asm", "mlir", "bin"), default="asm",
+                          help="the form in which --lower-to-isa writes the program")
     lowering.add_argument("--cpu-passes", metavar="A,B{x=1}",
                           help="the passes on records that --lower-to-vector and --lower-to-llvm run: "
                                f"{', '.join(CPU_PASSES)}, which are the default")
@@ -156,11 +157,11 @@ def build_parser(passes: Sequence[PassSummary], others: Sequence[str] = ()) -> a
                        ("mlir-pass-statistics", "print how many operations each pass found and left")):
         files.add_argument(f"--{name}", action="store_true", help=text)
     files.add_argument("--mlir-print-ir-tree-dir", default="", metavar="DIR",
-                       help="write what is printed around passes into files of this directory")
+                       help="write modules that are printed around passes to files of this directory")
     files.add_argument("--reduce", action="store_true",
                        help="write the smallest part of FILE that --test still accepts: a module, kernel or assembly")
     files.add_argument("--test", metavar="COMMAND",
-                       help="decides for --reduce, with a candidate's file as {} or at the end: status 0 accepts it")
+                       help="the command that decides for --reduce: status 0 accepts a file, which is {} or comes last")
     for when in ("before", "after"):
         files.add_argument(f"--mlir-print-ir-{when}", action="append", default=[], metavar="PASS,PASS",
                            help=f"print the module {when} these passes")

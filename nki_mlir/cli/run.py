@@ -40,22 +40,22 @@ def parser() -> argparse.ArgumentParser:
                         "name=value")
     p.add_argument("--load-library", action="append", default=[], metavar="FILE.so",
                    help="load a library of custom C++ operators that the source calls, repeated")
-    p.add_argument("--on", choices=executors(), help="where it runs (default: jit, with --time isa)")
+    p.add_argument("--on", choices=executors(), help="the executor (default: jit, with --time isa)")
     p.add_argument("--grid", metavar="N,M", default="",
                    help="launch grid of a kernel, for example 2,4; nc(2) is an extent over two cores")
     p.add_argument("--target", help="trn1, trn2 or trn3, of a kernel or a module" + of_plugins("targets"))
     add_plugins(p)
     p.add_argument("--time", action="store_true",
-                   help="how long it takes on the device, by the timed model of its streams; computes no values")
+                   help="print how long it takes on the device, by the timed model of its streams; computes no values")
     p.add_argument("--as-written", action="store_true",
-                   help="with --time: loads, order of loops and engines as the kernel has them, all loops written out")
+                   help="with --time: keep the kernel's loads, order and engines, with all loops unrolled")
     p.add_argument("-O", dest="level", type=int, choices=LEVELS, default=1,
-                   help="with --time: how long a fast order is searched for; 0 is program order (default: 1)")
+                   help="with --time: how long to search for a fast order; 0 is program order (default: 1)")
     p.add_argument("--json", action="store_true", help="print what --time or --check finds as one JSON object")
     p.add_argument("--profile", metavar="DIR",
-                   help="with --time: write where the time goes into a directory, as JSON, a trace and a page")
+                   help="with --time: write a profile to a directory, as JSON, a trace and a page")
     p.add_argument("--format", choices=("page", "neuron-explorer"), default=None,
-                   help="what --profile writes: the page with its data (default), or tables of the vendor's schema")
+                   help="the form of --profile: the page with its data (default), or tables of the vendor's schema")
     p.add_argument("--compare", nargs="?", const="all", metavar="ON,ON",
                    help="also run on these executors (all without a value) and compare; exit status 1 if they differ")
     p.add_argument("--tolerance", type=float, default=1e-5,
@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--verify-each", action="store_true",
                    help="run the module before and after every pass on the same inputs; name the first that differs")
     p.add_argument("--check", action="store_true",
-                   help="print all that can be found to be wrong with a kernel for these arguments; exit status 1 if "
+                   help="print every mistake that the checkers find in a kernel for these arguments; exit status 1 if "
                         "there is an error")
     add_check(p)
     add_stepping(p)
@@ -71,9 +71,9 @@ def parser() -> argparse.ArgumentParser:
                    help="where instruction streams have accesses that nothing orders, write an order in which they go "
                         "wrong")
     p.add_argument("--order", metavar="FILE",
-                   help="run instruction streams in the order of such a file, whether or not they are sound")
+                   help="run instruction streams in the order that --witness wrote, whether or not they are sound")
     p.add_argument("--save", metavar="FILE.npz", help="write the results to a file")
-    p.add_argument("--quiet", action="store_true", help="print no arrays")
+    p.add_argument("--quiet", action="store_true", help="do not print the results")
     return p
 
 
@@ -85,7 +85,7 @@ def add_stepping(p: argparse.ArgumentParser) -> None:
     p.add_argument("--watch", action="append", default=[], metavar="NAME",
                    help="stop where the tile of a variable changes, repeated")
     p.add_argument("--break-on", action="append", default=[], choices=("nan", "inf"),
-                   help="stop where such a value is written")
+                   help="stop where an operation writes a NaN or an infinity")
     p.add_argument("--script", metavar="FILE",
                    help="read the debugger's commands from a file, or - for standard input, without a screen")
     p.add_argument("--at-level", choices=("nki", "waist", "nisa"), default="nki",

@@ -28,10 +28,11 @@ class ScoreFile(NkiMlirError):
 def add_judging(p: argparse.ArgumentParser) -> None:
     """Options of commands whose workers judge candidates: target, limits, workers, store."""
     p.add_argument("--target", help="trn1, trn2 or trn3 (default: TARGET of the reference)")
-    p.add_argument("--seconds", type=float, default=60.0, metavar="S", help="that a candidate may take (60)")
-    p.add_argument("--megabytes", type=int, default=4096, metavar="MB", help="of memory that it may take (4096)")
+    p.add_argument("--seconds", type=float, default=60.0, metavar="S", help="time limit of a candidate in seconds (60)")
+    p.add_argument("--megabytes", type=int, default=4096, metavar="MB",
+                   help="memory limit of a candidate in megabytes (4096)")
     p.add_argument("-O", dest="level", type=int, choices=LEVELS, default=1,
-                   help="how long a fast order is searched for before a candidate is timed; 0 is program order, which "
+                   help="how long to search for a fast order before a candidate is timed; 0 is program order, which "
                         "is quicker, and pessimistic (1)")
     p.add_argument("--jobs", type=int, default=1, metavar="N", help="workers on this machine (1)")
     p.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler whose workers judge, tcp://HOST:8786")
@@ -45,7 +46,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("candidates", nargs="*", metavar="CANDIDATE.py", help="Python files with one kernel each")
     p.add_argument("-r", "--reference", metavar="REF.py", help="the file with inputs, reference and tolerance")
     p.add_argument("--json", action="store_true", help="print the verdicts as JSON, one a line")
-    p.add_argument("--compare", action="store_true", help="rank the candidates, and say where it cannot be told")
+    p.add_argument("--compare", action="store_true",
+                   help="rank the candidates, and name those that the model cannot tell apart")
     p.add_argument("--kernel", metavar="NAME", help="the kernel in each file (default: ENTRY of the reference)")
     add_judging(p)
     p.add_argument("--serve", action="store_true", help="answer requests in lines of JSON on standard input")

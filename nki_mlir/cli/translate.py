@@ -37,7 +37,8 @@ def parser() -> argparse.ArgumentParser:
                    "(default)")
     p.add_argument("--generation", choices=["current", "beta"], default="current",
                    help="with --to-nki-python: the generation to write for")
-    p.add_argument("--keep-placement", action="store_true", help="with --to-nki-python: print what is emitted, fused "
+    p.add_argument("--keep-placement", action="store_true",
+                   help="with --to-nki-python: print the emitted program, fused "
                    "and in its order, with engines and addresses")
     p.add_argument("--target", help="trn1, trn2 or trn3" + of_plugins("targets"))
     add_plugins(p)

@@ -21,12 +21,13 @@ def parser() -> argparse.ArgumentParser:
     p = CommandParser(prog="nki-tune", description="Search constants, grids and options of a kernel for the fastest "
                       "that is right. Times are of a model of the machine.")
     p.add_argument("kernel_file", metavar="KERNEL.py", help="a Python file with one kernel")
-    p.add_argument("-r", "--reference", required=True, metavar="REF.py", help="as of nki-score")
+    p.add_argument("-r", "--reference", required=True, metavar="REF.py",
+                   help="the file with inputs, reference and tolerance, as for nki-score")
     p.add_argument("--space", action="append", required=True, metavar="NAME=VALUES",
                    help="a constant of the module or default of a function, and its values: 128,256 or 1..8; grid is "
                         "the launch grid, O the level of nki-run -O; repeated")
-    p.add_argument("--trials", type=int, default=64, metavar="N", help="choices that are tried (64)")
-    p.add_argument("--seed", type=int, default=0, metavar="N", help="of the search (0)")
+    p.add_argument("--trials", type=int, default=64, metavar="N", help="the largest number of choices to try (64)")
+    p.add_argument("--seed", type=int, default=0, metavar="N", help="the seed of the search (0)")
     p.add_argument("-o", "--output", metavar="FILE.py", help="write the kernel with the best choice")
     p.add_argument("--json", action="store_true", help="print the best and all attempts as one JSON object")
     p.add_argument("--kernel", metavar="NAME", help="the kernel in the file (default: ENTRY of the reference)")

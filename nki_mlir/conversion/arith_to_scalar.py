@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""arith-to-scalar: bodies of upstream's structured operations in the functions of the scalar library.
+"""arith-to-scalar: rewrite bodies of MLIR's structured operations with the functions of the scalar library.
 
 before:  %s = arith.addf %a, %b : bf16         after:  %x = "scalar.convert"(%a), %y = "scalar.convert"(%b) : f32
          %c = arith.cmpf ult, %a, %b : f32             %s = "scalar.convert"("scalar.alu"(%x, %y) {fn = "add"}) : bf16

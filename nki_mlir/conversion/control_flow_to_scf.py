@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""control-flow-to-scf: ``stablehlo.while``, ``if`` and ``case`` as ``scf``, with the same tensors.
+"""control-flow-to-scf: convert ``stablehlo.while``, ``if`` and ``case`` to ``scf`` on the same tensors.
 
 before:  %1 = stablehlo.while(%arg0 = %0) : ... cond { ... } do { ... }
 after:   %1 = scf.while (%arg0 = %0) : ... { ... scf.condition(%c) %arg0 } do { ... scf.yield ... }

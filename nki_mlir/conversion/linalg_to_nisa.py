@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""linalg-to-nisa: choose engine instructions for what is still linalg.
+"""linalg-to-nisa: cover linalg operations with engine instructions.
 
 before:  linalg.fill ins(%zero) outs(%sum)                    after:  "nisa.tensor_reduce"(%r, %x) {op = "add", ...}
          linalg.generic ins(%x) outs(%sum) { out + in }               "nisa.tensor_scalar"(%y, %r) {op0 = "multiply",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""stablehlo-to-linalg: a StableHLO module, with the kernels that it calls, as one kernel function on HBM buffers.
+"""stablehlo-to-linalg: convert a StableHLO module and the kernels that it calls to one kernel function on HBM buffers.
 
 before:  func.func @main(%a: tensor<8x4xf32>) -> tensor<8x4xf32> {
            %0 = stablehlo.custom_call @AwsNeuronCustomNativeKernel(%a)

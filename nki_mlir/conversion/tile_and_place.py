@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""tile-and-place: operations of a graph, on HBM buffers of any size, as operations on tiles with their copies.
+"""tile-and-place: tile a graph's operations, on HBM buffers of any size, and copy tiles to and from the chip.
 
 before:  linalg.generic ins(%a, %b) outs(%r) { in + in }            (memrefs in HBM)
 after:   for each box of at most 128 rows:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""forward-moves: operations read what a copy moved from where it came from; copies that nobody reads go.
+"""forward-moves: let operations read a copy's source directly, and erase copies that nothing reads.
 
 before:  linalg.generic ins(%x) outs(%turned) { in }                           (maps (d1, d0) and (d0, d1))
          linalg.generic ins(%turned, %y) outs(%r) { in * in + out }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""fuse-graph: elementwise operations of a graph become part of the loops of the kernels that they feed or follow.
+"""fuse-graph: fuse a graph's elementwise operations into the loops of the kernels that they feed or follow.
 
 before:  scf.for { ... linalg.generic ins(%tile) outs(%part of %t) }
          linalg.generic ins(%a, %t) outs(%r) { in * in }

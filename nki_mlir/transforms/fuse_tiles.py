@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""fuse-tiles: an elementwise operation on a tile is computed where its result is used, so that a tile is walked once.
+"""fuse-tiles: compute an elementwise operation where its result is used, so that loops walk a tile once.
 
 before:  linalg.generic ins(%part) outs(%tile) { in }
          linalg.generic ins(%tile) outs(%sums) { in * in + out }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""roll-repeats: make a loop of operations that repeat, so that what follows works on each of them once.
+"""roll-repeats: make a loop of operations that repeat, so that later passes work on each of them once.
 
 before:  %t0 = memref.alloc()                after:  scf.for %i = 0 to 1000 {
          "nki.load"(%t0, %x) rows 0                    %t = memref.alloc()

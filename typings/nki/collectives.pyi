@@ -20,14 +20,14 @@ def all_gather(srcs, dsts, replica_group, collective_dim, priority=None, name=No
         replica_group: a ReplicaGroup
         collective_dim: an integer; 0, in SBUF also 1
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
         None. Each dst is the src of all ranks, one after the other along the dimension.
 
     Errors:
         Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -38,18 +38,18 @@ def all_gather_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known=F
         srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
         dsts: as many, in the same memory, of the same dtypes
         replica_group: a ReplicaGroup
-        metadata_tensor: [3, n] of uint32: counts and places of what is sent, and counts of what is received; a row more with has_rdispls, places of what is received
-        recv_counts_known: True or False; the third row is known, else it is written
-        has_rdispls: True or False; True is not taken
+        metadata_tensor: [3, n] of uint32: counts and first elements of what is sent, and counts of what is received; with has_rdispls a fourth row, first elements of what is received
+        recv_counts_known: True or False; True: the third row is an input; False: the operation writes it
+        has_rdispls: True or False; False; True is an error
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
-        None. dst has n slots; slot s holds the part that rank s sends to all: its first count, from its first place on.
+        None. dst has n slots; slot s gets the part that rank s sends to all: as many elements as its first count, from its first element on.
 
     Errors:
         Tensors in SBUF, several of them, and another group than a ReplicaGroup, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -62,14 +62,14 @@ def all_reduce(srcs, dsts, replica_group, op, priority=None, name=None) -> Any:
         replica_group: a ReplicaGroup
         op: nl.add, nl.minimum or nl.maximum
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
         None. Each dst is op over the src of all ranks of the group.
 
     Errors:
         Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -82,14 +82,14 @@ def all_to_all(srcs, dsts, replica_group, collective_dim, priority=None, name=No
         replica_group: a ReplicaGroup
         collective_dim: an integer; 0
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
-        None. Each dst is this rank's of n parts of the src of all ranks, one after the other.
+        None. Each dst is this rank's part, one of n, of the src of every rank, one after the other.
 
     Errors:
         Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -100,18 +100,18 @@ def all_to_all_v(srcs, dsts, replica_group, metadata_tensor, recv_counts_known=F
         srcs: a list of tiles; a list of tensors, all in HBM, or one in SBUF
         dsts: as many, in the same memory, of the same dtypes
         replica_group: a ReplicaGroup
-        metadata_tensor: [3, n] of uint32: counts and places of what is sent, and counts of what is received; a row more with has_rdispls, places of what is received
-        recv_counts_known: True or False; the third row is known, else it is written
+        metadata_tensor: [3, n] of uint32: counts and first elements of what is sent, and counts of what is received; with has_rdispls a fourth row, first elements of what is received
+        recv_counts_known: True or False; True: the third row is an input; False: the operation writes it
         has_rdispls: True or False; there is a fourth row
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
-        None. dst has n slots, or parts at given places; slot s holds the part that rank s sends to this one.
+        None. dst has n slots, or parts that begin where metadata_tensor says; slot s gets the part that rank s sends to this one.
 
     Errors:
         Tensors in SBUF, several of them, and another group than a ReplicaGroup, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -123,14 +123,14 @@ def collective_permute(srcs, dsts, source_target_pairs, priority=None, name=None
         dsts: as many, in the same memory, of the same dtypes
         source_target_pairs: (from, to) for each rank that receives
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
-        None. dst is src of the rank it is from; a rank that is no target keeps it.
+        None. dst gets src of the rank that sends to this one; a rank that receives nothing keeps dst.
 
     Errors:
         Tensors in SBUF, several of them, and another group than a ReplicaGroup, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -143,14 +143,14 @@ def collective_permute_implicit(srcs_by_channel, dsts_by_channel, replica_group,
         replica_group: a ReplicaGroup
         channel_ids: 0, 1, ... up to 3
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
-        None. Each dst is src of the rank before, round a ring.
+        None. Each dst gets src of the rank before this one in a ring.
 
     Errors:
         Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -161,14 +161,14 @@ def collective_permute_implicit_current_processing_rank_id(iteration_id, replica
         iteration_id: an integer; steps round the ring, from 0
         replica_group: a ReplicaGroup
         channel_id: an integer; 0 to 3
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
         A register: the rank whose data is here after the steps.
 
     Errors:
         Another channel is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -183,14 +183,14 @@ def collective_permute_implicit_reduce(srcs0_by_channel, srcs1_by_channel, dsts_
         op: nl.add, nl.minimum or nl.maximum
         channel_ids: 0, 1, ... up to 3
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
-        None. Each dst is src0 op src1 of the rank before, round a ring.
+        None. Each dst gets src0 op src1 of the rank before this one in a ring.
 
     Errors:
         Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -198,14 +198,14 @@ def rank_id(name=None) -> Any:
     """This rank's number in a register.
 
     Arguments:
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
         A register: this rank's number.
 
     Errors:
         None.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -219,12 +219,12 @@ def reduce_scatter(srcs, dsts, replica_group, collective_dim, op, priority=None,
         collective_dim: an integer; 0
         op: nl.add, nl.minimum or nl.maximum
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
-        None. Each dst is this rank's of n parts of op over all src.
+        None. Each dst is this rank's part, one of n, of op over the src of all ranks.
 
     Errors:
         Lists of different lengths, memories or dtypes, and another group than a ReplicaGroup, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """

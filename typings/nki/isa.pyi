@@ -32,16 +32,16 @@ def activate2(dst, op, data, imm0, imm1, op0, op1, relu_param=0.0, reverse0=Fals
         reverse0: True or False; op0 has its operands in the other order
         reverse1: True or False; op1 has its operands in the other order
         reduce_op: an operator that folds elements, such as nl.add
-        reduce_res: a tile; [P, 1], which gets the registers
+        reduce_res: a tile; [P, 1], to which the instruction writes the registers
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
         op((data op0 imm0) op1 imm1) in float32, rounded once.
 
     Errors:
-        A machine before NeuronCore-v4, and what is no activation function, are errors.
-        They point at the line of the call.
+        A machine before NeuronCore-v4, and an op that is not an activation function, are errors.
+        Their messages point at the line of the call.
     """
 
 
@@ -52,19 +52,19 @@ def activation(dst, op, data, bias=None, scale=1.0, reduce_op=None, reduce_res=N
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
         op: an activation function, such as nl.exp
         data: a tile; [P, F] in SBUF or PSUM
-        bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 without it
-        scale: a number or a tile; a tile is [P, 1] float32
+        bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 by default
+        scale: a number or a tile; a tile is [P, 1] of float32
         reduce_op: nl.add, or None
-        reduce_res: a tile; [P, 1], which gets the registers
+        reduce_res: a tile; [P, 1], to which the instruction writes the registers
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
         op(data * scale + bias), computed in float32 and rounded once to dst's dtype.
 
     Errors:
-        What is no activation function, and a bias or scale that is not [P, 1], are errors.
-        They point at the line of the call.
+        An op that is not an activation function, and a bias or scale that is not [P, 1], are errors.
+        Their messages point at the line of the call.
     """
 
 
@@ -76,17 +76,17 @@ def activation_reduce(dst, op, data, reduce_op, reduce_res, bias=None, scale=1.0
         op: an activation function, such as nl.exp
         data: a tile; [P, F] in SBUF or PSUM
         reduce_op: nl.add
-        reduce_res: a tile; [P, 1], which gets the registers
-        bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 without it
-        scale: a number or a tile; a tile is [P, 1] float32
-        name: a string; what the instruction is called in profiles
+        reduce_res: a tile; [P, 1], to which the instruction writes the registers
+        bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 by default
+        scale: a number or a tile; a tile is [P, 1] of float32
+        name: a string; its name in profiles
 
     Result:
         op(data * scale + bias), and in reduce_res [P, 1] the sum of the float32 values over the free axes.
 
     Errors:
-        What is no activation function is an error, a reduce_op other than nl.add a warning.
-        They point at the line of the call.
+        An op that is not an activation function is an error; a reduce_op other than nl.add is a warning.
+        Their messages point at the line of the call.
     """
 
 
@@ -95,20 +95,20 @@ def affine_select(dst, pattern, channel_multiplier, on_true_tile, on_false_value
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        pattern: a list of [step, count] pairs; of the free axes, outermost first
-        channel_multiplier: an integer; what each partition adds
-        on_true_tile: a tile; [P, F], the values where the condition holds
-        on_false_value: a number; what the other elements get
+        pattern: a list of [step, count] pairs; one pair for each free axis, outermost first
+        channel_multiplier: an integer; the step from one partition to the next
+        on_true_tile: a tile; [P, F], the values where the condition is true
+        on_false_value: a number; the value of the other elements
         cmp_op: a comparison with 0, such as nl.greater_equal
         offset: an integer that is added
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
-        [P, F]: on_true_tile where offset + p * channel_multiplier + the sum of step * i compares with 0.
+        [P, F]: on_true_tile where offset + p * channel_multiplier + the sum of step * i cmp_op 0 is true.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -118,14 +118,14 @@ def bn_aggr(dst, data, name=None) -> Any:
     Arguments:
         dst: a tile; [P, 2] in SBUF or PSUM
         data: a tile; [P, 3 * groups]
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
         [P, 2]: mean and population variance of all groups together.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -135,14 +135,14 @@ def bn_stats(dst, data, name=None) -> Any:
     Arguments:
         dst: a tile; [P, 6] in SBUF or PSUM
         data: a tile; [P, F], F at most 512 elements
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
-        [P, 6]: count, mean, variance * count of the elements at even places, then of those at odd ones.
+        [P, 6]: count, mean, variance * count of the elements at even indices, then of those at odd ones.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -152,17 +152,17 @@ def core_barrier(data, cores, engine=engine.gpsimd, name=None) -> Any:
     A tile, or a tensor in private HBM, is a core's own: with one, all that the cores share is meant.
 
     Arguments:
-        data: a tile; in nl.shared_hbm; with any other tensor all that the cores share is meant
+        data: a tile; a tensor in nl.shared_hbm; with any other the barrier orders all memory that the cores share
         cores: the numbers of the cores that wait for each other: (0, 1); one alone does not wait
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
-        name: a string; what the instruction is called in profiles
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
+        name: a string; its name in profiles
 
     Result:
-        None. What the cores wrote to data before is seen by all of them after.
+        None. After the barrier each core reads what any of them wrote to data before it.
 
     Errors:
         A core that the launch does not have is an error; cores that never meet are one when the program runs.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -184,15 +184,15 @@ def dma_compute(dst, srcs, reduce_op, scales=None, unique_indices=True, oob_mode
         reduce_op: nl.add
         scales: a list of numbers; 1.0 for each source, or None
         unique_indices: True or False; True: no run-time address occurs twice
-        oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip; an address out of bounds is an error, or is skipped
-        name: a string; what the instruction is called in profiles
+        oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip; whether an address out of bounds is an error or its element is skipped
+        name: a string; its name in profiles
 
     Result:
-        dst holds the sum of the sources, in float32 and rounded once.
+        dst gets the sum of the sources, computed in float32 and rounded once.
 
     Errors:
         Another reduce_op is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -205,17 +205,17 @@ def dma_copy(dst, src, priority=None, oob_mode=oob_mode.error, dge_mode=dge_mode
         dst: a tile; [P, F...] in SBUF or a tensor in HBM
         src: a tile; as many elements, in HBM or SBUF
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip; an address out of bounds is an error, or is skipped
-        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; who makes the descriptors; unknown leaves the choice
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
-        name: a string; what the instruction is called in profiles
+        oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip; whether an address out of bounds is an error or its element is skipped
+        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; what generates the DMA descriptors; unknown lets the compiler choose
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
+        name: a string; its name in profiles
 
     Result:
-        dst holds src's elements, converted where dtypes differ.
+        dst gets src's elements, converted where dtypes differ.
 
     Errors:
         Different counts of elements, and an address out of bounds with oob_mode error, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -232,18 +232,18 @@ def dma_transpose(dst, src, axes=None, priority=None, dge_mode=dge_mode.unknown,
     Arguments:
         dst: a tile; in SBUF, of src's dtype and its shape with the axes exchanged
         src: a tile; 2 to 4 axes, in HBM or SBUF
-        axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0), the default by the count of axes
+        axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0); by default the one with src's count of axes
         priority: an integer; 0 (first) to 3, from NeuronCore-v4 on
-        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; who makes the descriptors; unknown leaves the choice
-        oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip; an address out of bounds is an error, or is skipped
-        name: a string; what the instruction is called in profiles
+        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; what generates the DMA descriptors; unknown lets the compiler choose
+        oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip; whether an address out of bounds is an error or its element is skipped
+        name: a string; its name in profiles
 
     Result:
         src with its axes permuted, bit for bit.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -253,15 +253,15 @@ def dropout(dst, data, prob, name=None) -> Any:
     Arguments:
         dst: a tile; [P, F], of data's dtype
         data: a tile; [P, F] in SBUF or PSUM
-        prob: a number or a tile; the probability of 0, from 0 to 1; a tile is [P, 1] float32
-        name: a string; what the instruction is called in profiles
+        prob: a number or a tile; the probability of 0, from 0 to 1; a tile is [P, 1] of float32
+        name: a string; its name in profiles
 
     Result:
         data with elements set to 0 at random; the others stay as they are.
 
     Errors:
-        A number beyond 0 to 1, and dst of another dtype than data, are errors.
-        They point at the line of the call.
+        A probability outside of 0 to 1, and dst of another dtype than data, are errors.
+        Their messages point at the line of the call.
     """
 
 
@@ -283,18 +283,18 @@ def exponential(dst, src, max_value=0.0, reduce_res=None, reduce_cmd=reduce_cmd.
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
         src: a tile; [P, F] in SBUF or PSUM
-        max_value: a number or a tile; what is subtracted; a tile is [P, 1] float32
-        reduce_res: a tile; [P, 1], which gets the registers
+        max_value: a number or a tile; the number to subtract; a tile is [P, 1] of float32
+        reduce_res: a tile; [P, 1], to which the instruction writes the registers
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        reduce_init: a number or a tile; what load_reduce puts into the registers
-        name: a string; what the instruction is called in profiles
+        reduce_init: a number or a tile; the value that load_reduce puts into the registers
+        name: a string; its name in profiles
 
     Result:
-        exp(src - max_value) in float32, rounded once; the registers add it up.
+        exp(src - max_value) in float32, rounded once; the registers get each row's sum.
 
     Errors:
         A machine before NeuronCore-v4, and reduce_init without load_reduce, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -305,11 +305,11 @@ def get_nc_sub_version() -> Any:
         none
 
     Result:
-        The revision of the machine: known when the kernel is captured, so that it may decide an if.
+        The revision of the machine. It is known when the kernel is captured, so that an if may test it.
 
     Errors:
         A call outside of a kernel is none.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -320,11 +320,11 @@ def get_nc_version() -> Any:
         none
 
     Result:
-        The generation of the machine: known when the kernel is captured, so that it may decide an if.
+        The generation of the machine. It is known when the kernel is captured, so that an if may test it.
 
     Errors:
-        A call outside of a kernel is none.
-        They point at the line of the call.
+        A call outside of a kernel is an error.
+        Their messages point at the line of the call.
     """
 
 gpsimd_engine: Any
@@ -335,17 +335,17 @@ def iota(dst, pattern, offset=0, channel_multiplier=0, name=None) -> Any:
 
     Arguments:
         dst: a tile; [P, F] in SBUF
-        pattern: a list of [step, count] pairs; of the free axes, outermost first
+        pattern: a list of [step, count] pairs; one pair for each free axis, outermost first
         offset: an integer or a register
-        channel_multiplier: an integer; what each partition adds
-        name: a string; what the instruction is called in profiles
+        channel_multiplier: an integer; the step from one partition to the next
+        name: a string; its name in profiles
 
     Result:
         [P, F]: offset + p * channel_multiplier + the sum of step * i, of 32-bit integers, as dst's dtype.
 
     Errors:
         A pattern of another count of elements than dst is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -356,16 +356,16 @@ def local_gather(dst, src_buffer, index, num_elem_per_idx=1, num_valid_indices=N
         dst: a tile; [P, count * num_elem_per_idx] in SBUF, of src_buffer's dtype
         src_buffer: a tile; [P, F] in SBUF, P a multiple of 16
         index: a tile; [P, I] of uint16: 16 partitions share their indices, in order of the partition first
-        num_elem_per_idx: an integer; elements from each index on: 1, 2, 4, 8, 16 or 32
-        num_valid_indices: an integer; how many of the 16 * I indices count; all without it
-        name: a string; what the instruction is called in profiles
+        num_elem_per_idx: an integer; how many elements each index copies: 1, 2, 4, 8, 16 or 32
+        num_valid_indices: an integer; how many of the 16 * I indices are used; all by default
+        name: a string; its name in profiles
 
     Result:
-        Elements of each partition from its group's indices on; a new tile is [P, I, 16, num_elem_per_idx].
+        The elements of each partition at its group's indices; a new tile is [P, I, 16, num_elem_per_idx].
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -382,14 +382,14 @@ def max8(dst, src, name=None) -> Any:
     Arguments:
         dst: a tile; [P, 8]
         src: a tile; [P, F] of 8 to 16384 elements a partition
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
-        [P, 8]: the 8 largest elements of each partition, largest first, equal ones repeated.
+        [P, 8]: the 8 largest elements of each partition, largest first; equal elements are repeated.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -399,15 +399,15 @@ def memset(dst, value, engine=engine.unknown, name=None) -> Any:
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
         value: a number; a number, converted to dst's dtype
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
-        name: a string; what the instruction is called in profiles
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
+        name: a string; its name in profiles
 
     Result:
-        A tile of that value in each element.
+        A tile whose elements all have the value.
 
     Errors:
         An infinity or NaN in a tile of integers is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -418,14 +418,14 @@ def nc_find_index8(dst, data, vals, name=None) -> Any:
         dst: a tile; [P, 8] of uint16 or uint32
         data: a tile; [P, F] of 8 to 16384 elements a partition
         vals: a tile; [P, 8]
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
-        [P, 8]: where each value occurs first in its partition, flattened; all ones where it does not.
+        [P, 8]: the index of each value's first occurrence in its flattened partition; all bits 1 without one.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -436,16 +436,16 @@ def nc_match_replace8(dst, data, vals, imm, dst_idx=None, name=None) -> Any:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
         data: a tile; [P, F] in SBUF or PSUM
         vals: a tile; [P, 8]
-        imm: a number; what replaces them
-        dst_idx: a tile; [P, 8] of uint16 or uint32, which gets the places
-        name: a string; what the instruction is called in profiles
+        imm: a number; the number that replaces them
+        dst_idx: a tile; [P, 8] of uint16 or uint32, written with their indices
+        name: a string; its name in profiles
 
     Result:
         data with one occurrence of each of the 8 values replaced by imm.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -458,19 +458,19 @@ def nc_matmul(dst, stationary, moving, is_stationary_onezero=False, is_moving_on
         moving: a tile; [K, N] in SBUF, N at most 512 (more from NeuronCore-v4 on)
         is_stationary_onezero: True or False; a hint: stationary holds only 0 and 1; values stay the same
         is_moving_onezero: True or False; a hint: moving holds only 0 and 1; values stay the same
-        is_transpose: True or False; moving is an identity, and elements are moved bit for bit
-        accumulate: True or False; True adds to dst, False overwrites it, None adds to what a product has written
-        tile_position: a tuple of integers; (row, column) where the part of the array begins that is used
+        is_transpose: True or False; moving is an identity matrix, and stationary's elements are transposed bit for bit
+        accumulate: True or False; True adds to dst, False overwrites it, None adds where a product has written dst before
+        tile_position: a tuple of integers; (row, column) of the array at which the used part begins
         tile_size: a tuple of integers; (rows, columns) of that part; values stay the same
         perf_mode: one of nisa.matmul_perf_mode.none, nisa.matmul_perf_mode.double_row; a nisa.matmul_perf_mode: double_row multiplies [K, 2, M] by [K, 2, N] of 8-bit floats
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
         [M, N] in PSUM: stationary.T @ moving, summed in float32.
 
     Errors:
         Operands outside of SBUF, of different K or of integers, and a dst outside of PSUM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -485,15 +485,15 @@ def nc_matmul_mx(dst, stationary, moving, stationary_scale, moving_scale, tile_p
         moving_scale: a tile; scales of moving, as of quantize_mx
         tile_position: a tuple of integers; (row, 0) where the array is used from
         tile_size: a tuple of integers; (rows, 128) that are used
-        accumulate: True or False; True adds to dst, False overwrites it, None adds to what a product has written
-        name: a string; what the instruction is called in profiles
+        accumulate: True or False; True adds to dst, False overwrites it, None adds where a product has written dst before
+        name: a string; its name in profiles
 
     Result:
         [M, N]: the sum over K and the 4 elements of each of stationary * scale * moving * scale, in float32.
 
     Errors:
         Operands that are not packed, scales of other shapes, and a dst outside of PSUM, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -503,15 +503,15 @@ def nc_n_gather(dst, data, indices, name=None) -> Any:
     Arguments:
         dst: a tile; [P, I] in SBUF, of data's dtype
         data: a tile; [P, F] in SBUF
-        indices: a tile; [P, I] of uint32, places in a partition of data
-        name: a string; what the instruction is called in profiles
+        indices: a tile; [P, I] of uint32, which count elements in a partition of data
+        name: a string; its name in profiles
 
     Result:
         [P, I]: the elements of each partition of data, flattened, at its indices.
 
     Errors:
         Indices of another dtype than uint32, and dst of another dtype than data, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -521,15 +521,15 @@ def nc_stream_shuffle(dst, src, shuffle_mask, name=None) -> Any:
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
         src: a tile; [P, F] in SBUF or PSUM
-        shuffle_mask: a tuple of integers; 32 integers: for each partition of a group of 32 the one it is copied from, or 255
-        name: a string; what the instruction is called in profiles
+        shuffle_mask: a tuple of integers; 32 integers: the partition of its group of 32 that each is copied from, or 255
+        name: a string; its name in profiles
 
     Result:
-        In each 32 partitions, partition i holds src's partition shuffle_mask[i]; with 255 it keeps what it held.
+        In each 32 partitions, partition i of dst gets src's partition shuffle_mask[i]; with 255 it keeps its values.
 
     Errors:
-        Tiles of different dtypes, and places beyond src, are errors.
-        They point at the line of the call.
+        Tiles of different dtypes, and partitions beyond src, are errors.
+        Their messages point at the line of the call.
     """
 
 
@@ -539,15 +539,15 @@ def nc_transpose(dst, data, engine=engine.unknown, name=None) -> Any:
     Arguments:
         dst: a tile; [F, P], in PSUM by the Tensor engine, of data's dtype
         data: a tile; [P, F], up to 128 x 128 by the Tensor engine and 32 x 32 by the Vector engine
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
-        name: a string; what the instruction is called in profiles
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
+        name: a string; its name in profiles
 
     Result:
         [F, P]: data with its partition and its flattened free axes exchanged.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -565,16 +565,16 @@ def nonzero_with_count(dst, src, index_offset=0, padding_val=-1, name=None) -> A
     Arguments:
         dst: a tile; [P, F + 1] int32 in SBUF
         src: a tile; [P, F] of float32 or int32 in SBUF
-        index_offset: an integer; what is added to each place
-        padding_val: an integer; what follows the places
-        name: a string; what the instruction is called in profiles
+        index_offset: an integer; an integer added to each index
+        padding_val: an integer; the value behind the indices
+        name: a string; its name in profiles
 
     Result:
-        In partitions 0, 16, ...: the places of what is not 0, then padding_val, the count at the end; others stay.
+        In partitions 0, 16, ...: the indices of elements that are not 0, then padding_val, and their count at the end. Other partitions keep their values.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -592,14 +592,14 @@ def quantize_mx(dst, src, dst_scale, name=None) -> Any:
         dst: a tile; [P, F / 4] of nl.float8_e4m3fn_x4 or nl.float8_e5m2_x4 in SBUF
         src: a tile; [P, F] of bfloat16 or float16 in SBUF, P a multiple of 32, F of 4
         dst_scale: a tile; [P / 8, F / 4] of uint8 or float8_e8m0fnu; from 64 partitions on [P, F / 4], four rows in 32
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
         8 partitions x 4 elements share a scale 2 ** e with e = floor(log2(largest magnitude)) - 7 (e5m2: - 14). dst holds src / scale, rounded to nearest even, dst_scale e + 127.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -610,14 +610,14 @@ def rand2(dst, min, max, name=None) -> Any:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
         min: a number or a tile; a tile is [P, 1]
         max: a number or a tile; above min; a tile is [P, 1]
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
-        Uniform numbers from min to max, converted to dst's dtype.
+        Random numbers, uniform between min and max, converted to dst's dtype.
 
     Errors:
         A max that is not above min, and a machine before NeuronCore-v4, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -626,15 +626,15 @@ def rand_get_state(dst, engine=engine.gpsimd, name=None) -> Any:
 
     Arguments:
         dst: a tile; [P, 6] of uint32 in SBUF; [P, 24] of the Vector engine
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
-        name: a string; what the instruction is called in profiles
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
+        name: a string; its name in profiles
 
     Result:
         The state of the engine's generator, for rand_set_state.
 
     Errors:
         Another dtype or count of words, and a machine before NeuronCore-v3 (Vector: v4), are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -643,15 +643,15 @@ def rand_set_state(src_seeds, engine=engine.gpsimd, name=None) -> Any:
 
     Arguments:
         src_seeds: [P, 6] of uint32 in SBUF; [P, 24] of the Vector engine
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
-        name: a string; what the instruction is called in profiles
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
+        name: a string; its name in profiles
 
     Result:
-        None. The engine's numbers go on as after the state was got.
+        None. The engine's random numbers continue as they did after rand_get_state.
 
     Errors:
         Another dtype or count of words, and a machine before NeuronCore-v3 (Vector: v4), are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -666,18 +666,18 @@ def range_select(dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_c
         bound0: a tile; [P, 1] float32
         bound1: a tile; [P, 1] float32
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        reduce_res: a tile; [P, 1], which gets the registers
+        reduce_res: a tile; [P, 1], to which the instruction writes the registers
         reduce_op: nl.maximum
         range_start: an integer; the index of the first element
         on_false_value: a number; the lowest float32, the only value
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
-        on_true_tile where both comparisons of the free index hold, else the lowest float32; its row maximum.
+        on_true_tile where both comparisons of the free index are true, else the lowest float32; reduce_res gets each row's maximum.
 
     Errors:
         Another reduce_op, and a tile of integers, are errors; another on_false_value is a warning.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -687,14 +687,14 @@ def reciprocal(dst, data, name=None) -> Any:
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
         data: a tile; [P, F] in SBUF or PSUM
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
         1 / data in float32, rounded once; 1 / 0 is infinity.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -712,14 +712,14 @@ def register_alloc(x=None) -> Any:
     """A new register, with a value where one is given.
 
     Arguments:
-        x: an integer, a register or a tensor of one element; None: not set
+        x: its value: an integer, a register or a tensor of one element; None leaves it unset
 
     Result:
-        A register of 32 bits: a value of the run time for offsets, bounds and conditions.
+        A register of 32 bits, a run-time value for offsets, bounds and conditions.
 
     Errors:
         A tensor of several elements is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -731,11 +731,11 @@ def register_load(dst, src) -> Any:
         src: one element of up to 32 bits
 
     Result:
-        None. dst holds the element; a float is converted, with a warning.
+        None. dst gets the element; a float is converted, with a warning.
 
     Errors:
         A tensor of several elements is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -747,11 +747,11 @@ def register_move(dst, src) -> Any:
         src: an integer or a register
 
     Result:
-        None. dst holds src.
+        None. dst gets src's value.
 
     Errors:
-        A dst that is no register, or a loop's own, is an error.
-        They point at the line of the call.
+        A dst that is no register, or is a loop's variable, is an error.
+        Their messages point at the line of the call.
     """
 
 
@@ -763,11 +763,11 @@ def register_store(dst, src) -> Any:
         src: a register
 
     Result:
-        None. The element is the register's value.
+        None. The element gets the register's value.
 
     Errors:
         A src that is no register is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -776,15 +776,15 @@ def rng(dst, engine=engine.vector, name=None) -> Any:
 
     Arguments:
         dst: a tile; [P, F] of integers in SBUF or PSUM
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
-        name: a string; what the instruction is called in profiles
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
+        name: a string; its name in profiles
 
     Result:
         Random bits in every element.
 
     Errors:
         A tile of floats is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 scalar_engine: Any
@@ -797,19 +797,19 @@ def scalar_tensor_tensor(dst, data, op0, operand0, op1, operand1, reverse0=False
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
         data: a tile; [P, F] in SBUF or PSUM
         op0: the first operator, such as nl.multiply
-        operand0: a number, a tile or None; tiles are [P, 1] float32
+        operand0: a number, a tile or None; op0's second operand; a tile is [P, 1] of float32
         op1: the second operator, such as nl.add
         operand1: a tile; [P, F], of data's shape
         reverse0: True or False; op0 has its operands in the other order
         reverse1: True or False; op1 has its operands in the other order
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
         (data op0 operand0) op1 operand1, computed in float32 and rounded once.
 
     Errors:
         A tile of another shape than the rest, and operands that are all in PSUM, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -818,21 +818,21 @@ def select_reduce(dst, predicate, on_true, on_false, reduce_res=None, reduce_cmd
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        predicate: a tile; [P, F] of 8-bit or 16-bit integers; what is not 0 holds
+        predicate: a tile; [P, F] of 8-bit or 16-bit integers; any value but 0 is true
         on_true: a tile; [P, F] in SBUF or PSUM
-        on_false: a number or a tile; a tile is [P, 1] float32
-        reduce_res: a tile; [P, 1], which gets the registers
+        on_false: a number or a tile; a tile is [P, 1] of float32
+        reduce_res: a tile; [P, 1], to which the instruction writes the registers
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
         reduce_op: nl.maximum
-        reverse_pred: True or False; what is 0 holds
-        name: a string; what the instruction is called in profiles
+        reverse_pred: True or False; True takes 0 for true
+        name: a string; its name in profiles
 
     Result:
-        on_true where the predicate holds, else on_false; the registers keep the row maximum.
+        on_true where the predicate is true, else on_false; the registers get each row's maximum.
 
     Errors:
         A predicate of floats or 32 bits, on_true of 32-bit integers, and another reduce_op are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -842,18 +842,18 @@ def sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, dma_engine=dma_eng
     Arguments:
         src: a tile; [P, F...] in SBUF
         dst: a tile; [P, F...] in SBUF, of src's shape and dtype
-        send_to_rank: an integer; the core that gets src: 0 or 1
-        recv_from_rank: an integer; the core that dst comes from: 0 or 1
+        send_to_rank: an integer; the core that receives src: 0 or 1
+        recv_from_rank: an integer; the core that sends dst: 0 or 1
         pipe_id: an integer; exchanges of one pipe match in their order
         dma_engine: one of nisa.dma_engine.dma, nisa.dma_engine.gpsimd_dma; gpsimd_dma moves at most 256 elements a partition
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
-        None. dst holds what the other core sent.
+        None. dst gets what the other core sent.
 
     Errors:
         Other shapes, dtypes, memories or cores, and a launch of one core that names another, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -863,14 +863,14 @@ def sequence_bounds(dst, segment_ids, name=None) -> Any:
     Arguments:
         dst: a tile; [1, 2, N] in SBUF, of float32 or int32
         segment_ids: a tile; [1, N] in SBUF, of float32 or int32; 0 is padding
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
-        [1, 2, N]: at each place the first place of its run of equal ids, and one past its last; N and -1 at padding.
+        [1, 2, N]: for each index the first index of its run of equal ids, and one past the last; N and -1 at padding.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -879,14 +879,14 @@ def set_rng_seed(src_seeds, name=None) -> Any:
 
     Arguments:
         src_seeds: [1, 1] of 32 bits in SBUF or PSUM
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
-        None. The Vector engine's numbers that follow are the same each time.
+        None. The Vector engine's random numbers that follow are the same in each run.
 
     Errors:
         A tile of several elements, or of other than 32 bits, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -896,15 +896,15 @@ def tensor_copy(dst, src, engine=engine.unknown, name=None) -> Any:
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
         src: a tile; [P, F] in SBUF or PSUM
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
-        name: a string; what the instruction is called in profiles
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
+        name: a string; its name in profiles
 
     Result:
-        The elements of src, bit for bit where dtypes are equal, else converted by way of float32.
+        The elements of src: bit for bit where dtypes are equal, else converted through float32.
 
     Errors:
         Tiles of different shapes, in HBM, or in PSUM on GpSimd, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -914,15 +914,15 @@ def tensor_copy_dynamic_dst(dst, src, engine=engine.unknown, name=None) -> Any:
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, from a free offset that a [1, 1] tile holds
         src: a tile; [P, F] in SBUF or PSUM
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
-        name: a string; what the instruction is called in profiles
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
+        name: a string; its name in profiles
 
     Result:
         None. The elements from the offset on are src's.
 
     Errors:
         An offset beyond the tensor is an error when the program runs.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -932,15 +932,15 @@ def tensor_copy_dynamic_src(dst, src, engine=engine.unknown, name=None) -> Any:
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
         src: a tile; [P, F] in SBUF or PSUM, from a free offset that a [1, 1] tile holds
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
-        name: a string; what the instruction is called in profiles
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
+        name: a string; its name in profiles
 
     Result:
         The elements from the offset on.
 
     Errors:
         An offset beyond the tensor is an error when the program runs.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -950,16 +950,16 @@ def tensor_copy_predicated(dst, src, predicate, reverse_pred=False, name=None) -
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
         src: a number or a tile; [P, F] in SBUF or PSUM, or a number
-        predicate: a tile; [P, F] of unsigned integers; what is not 0 holds
+        predicate: a tile; [P, F] of unsigned integers; any value but 0 is true
         reverse_pred: True or False; copies where the predicate is 0
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
-        dst holds src where the predicate holds, and what it held elsewhere.
+        dst has src's elements where the predicate is true, and keeps its values elsewhere.
 
     Errors:
         A predicate of floats, and src of another dtype than dst, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 tensor_engine: Any
@@ -972,14 +972,14 @@ def tensor_partition_reduce(dst, op, data, name=None) -> Any:
         dst: a tile; [1, F] in SBUF
         op: an operator, such as nl.add
         data: a tile; [P, F] in SBUF
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
         [1, F]: data folded over its partitions in float32, rounded once.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -990,17 +990,17 @@ def tensor_reduce(dst, op, data, axis, negate=False, keepdims=False, name=None) 
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
         op: an operator, such as nl.add
         data: a tile; [P, F] in SBUF or PSUM
-        axis: an integer or a tuple of integers; the last free axes, which are reduced
-        negate: True or False; the result times -1
-        keepdims: True or False; reduced axes stay, with extent 1
-        name: a string; what the instruction is called in profiles
+        axis: an integer or a tuple of integers; the axes to reduce: the last free ones
+        negate: True or False; multiplies the result by -1
+        keepdims: True or False; True keeps reduced axes, with extent 1
+        name: a string; its name in profiles
 
     Result:
         data folded over the axes in float32 and rounded once; [P, F] over axis 1 is [P, 1].
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1011,20 +1011,20 @@ def tensor_scalar(dst, data, op0, operand0, reverse0=False, op1=None, operand1=N
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
         data: a tile; [P, F] in SBUF or PSUM
         op0: the first operator, such as nl.multiply
-        operand0: a number, a tile or None; tiles are [P, 1] float32
+        operand0: a number, a tile or None; op0's second operand; a tile is [P, 1] of float32
         reverse0: True or False; op0 has its operands in the other order
         op1: the second operator, such as nl.add
-        operand1: a number or a tile; tiles are [P, 1] float32
+        operand1: a number or a tile; op1's second operand; a tile is [P, 1] of float32
         reverse1: True or False; op1 has its operands in the other order
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
-        name: a string; what the instruction is called in profiles
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
+        name: a string; its name in profiles
 
     Result:
-        (data op0 operand0) op1 operand1, computed in float32 and rounded once; without op1 its first half.
+        (data op0 operand0) op1 operand1, computed in float32 and rounded once; data op0 operand0 without op1.
 
     Errors:
         operand1 without op1, and an operand that is neither a number nor [P, 1], are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1037,16 +1037,16 @@ def tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1=None, reduce_cmd=red
         op0: the first operator, such as nl.multiply
         op1: the second operator, such as nl.add
         imm0: a number or a tile; op0's operand; a tile is [P, 1]
-        imm1: a number or a tile; what load_reduce starts from
+        imm1: a number or a tile; the value that load_reduce starts from
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
-        [P, F]: element i is op1(op0(src[i], imm0), element i - 1), in float32; each is rounded once.
+        [P, F]: element i is op1(op0(src[i], imm0), element i - 1), computed in float32, each rounded once.
 
     Errors:
         Tiles of 32-bit integers, and imm1 without load_reduce, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1057,21 +1057,21 @@ def tensor_scalar_reduce(dst, data, op0, operand0, reduce_op, reduce_res=None, r
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
         data: a tile; [P, F] in SBUF or PSUM
         op0: the first operator, such as nl.multiply
-        operand0: a number, a tile or None; tiles are [P, 1] float32
+        operand0: a number, a tile or None; op0's second operand; a tile is [P, 1] of float32
         reduce_op: nl.add, nl.multiply, nl.maximum or nl.minimum
-        reduce_res: a tile; [P, 1], which gets the registers
+        reduce_res: a tile; [P, 1], to which the instruction writes the registers
         reverse0: True or False; op0 has its operands in the other order
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        reduce_init: a number or a tile; what load_reduce puts into the registers
-        reduce_res_negate: True or False; reduce_res gets them times -1
-        name: a string; what the instruction is called in profiles
+        reduce_init: a number or a tile; the value that load_reduce puts into the registers
+        reduce_res_negate: True or False; multiplies what reduce_res gets by -1
+        name: a string; its name in profiles
 
     Result:
         data op0 operand0, rounded once; the registers fold its float32 values over the free axes.
 
     Errors:
         Another reduce_op, and reduce_init without load_reduce, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1083,15 +1083,15 @@ def tensor_tensor(dst, data1, data2, op, engine=engine.unknown, name=None) -> An
         data1: a tile; [P, F] in SBUF or PSUM
         data2: a tile; [P, F] in SBUF or PSUM, of data1's shape
         op: an operator, such as nl.add
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
-        name: a string; what the instruction is called in profiles
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
+        name: a string; its name in profiles
 
     Result:
         data1 op data2 of each element, computed in float32 (bitwise operators: on integers), rounded once.
 
     Errors:
         A tile of another shape than the rest, and operands that are all in PSUM, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1107,14 +1107,14 @@ def tensor_tensor_scan(dst, data0, data1, initial, op0, op1, reverse0=False, rev
         op1: the second operator, such as nl.add
         reverse0: True or False; op0 has its operands in the other order
         reverse1: True or False; op1 has its operands in the other order
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
-        [P, F]: element i is op1(op0(data0[i], element i - 1), data1[i]); the one before the first is initial.
+        [P, F]: element i is op1(op0(data0[i], element i - 1), data1[i]); element -1 is initial.
 
     Errors:
         A tile of another shape than the rest, and operands that are all in PSUM, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1126,14 +1126,14 @@ def topk(val_dst, idx_dst, src, n, name=None) -> Any:
         idx_dst: [P, K] of uint32 in SBUF
         src: a tile; [P, F] of bfloat16 in SBUF: 16 partitions hold a list, element i at [i % 16, i // 16]
         n: an integer; the length of the lists, 8 to 16 * F
-        name: a string; what the instruction is called in profiles
+        name: a string; its name in profiles
 
     Result:
         val_dst: the K largest of each list, ascending, laid out as lists; idx_dst: their places; the rest stays.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 unknown_engine: Any

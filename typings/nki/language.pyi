@@ -36,9 +36,9 @@ class NkiTensor:
         """Elements ``start, start + step, ...`` below ``end`` of one dimension.
 
         Arguments:
-            dim: an integer; from 0
+            dim: an integer; the dimension, counted from 0
             start: an integer; the first element
-            end: an integer; the first that is not in it
+            end: an integer; the end, which is excluded
             step: an integer; 1 or more
 
         Result:
@@ -46,22 +46,22 @@ class NkiTensor:
 
         Errors:
             A part beyond the dimension, and an empty one, are errors.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
     def select(self, dim, index) -> Any:
         """One element of a dimension, which is dropped; ``index`` may be known at run time only.
 
         Arguments:
-            dim: an integer; from 0
+            dim: an integer; the dimension, counted from 0
             index: an integer, or known at run time: a register or a [1, 1] tile of integers
 
         Result:
             One element of the dimension, which is dropped; on chip dimension 0 stays, of extent 1.
 
         Errors:
-            An integer beyond the dimension is an error; one of the run time is, when the program runs.
-            They point at the line of the call.
+            An integer beyond the dimension is an error; a run-time index beyond it is one when the program runs.
+            Their messages point at the line of the call.
         """
 
     def vector_select(self, dim, vector_offset) -> Any:
@@ -72,11 +72,11 @@ class NkiTensor:
             vector_offset: [N, 1] of 32-bit integers in SBUF
 
         Result:
-            N rows of a tensor in HBM, for a DMA.
+            The N rows of a tensor in HBM at these indices, as an operand of a DMA.
 
         Errors:
             A tensor on chip, and another dim, are errors.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
     def permute(self, dims) -> Any:
@@ -89,66 +89,66 @@ class NkiTensor:
             The dimensions in that order.
 
         Errors:
-            What is no order of the dimensions, and on chip one that moves dimension 0, are errors.
-            They point at the line of the call.
+            Dims that are not each dimension once, and on chip a new position for dimension 0, are errors.
+            Their messages point at the line of the call.
         """
 
     def broadcast(self, dim, size) -> Any:
         """A dimension of size 1 repeated.
 
         Arguments:
-            dim: an integer; from 0
-            size: an integer; the extent it gets
+            dim: an integer; the dimension, counted from 0
+            size: an integer; its new extent
 
         Result:
-            The dimension, of extent 1, repeated.
+            A view in which the dimension, of extent 1, is repeated.
 
         Errors:
             A dimension of another extent is an error. Dimension 0 on chip, the partition, is an error.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
     def expand_dim(self, dim) -> Any:
         """A dimension of size 1 put in.
 
         Arguments:
-            dim: an integer; where it is put in
+            dim: an integer; the index of the new dimension
 
         Result:
-            One dimension of extent 1 more.
+            A view with one more dimension, of extent 1.
 
         Errors:
             Dimension 0 on chip, the partition, is an error.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
     def squeeze_dim(self, dim) -> Any:
         """Without a dimension of size 1.
 
         Arguments:
-            dim: an integer; from 0
+            dim: an integer; the dimension, counted from 0
 
         Result:
-            The dimension, of extent 1, dropped.
+            A view without the dimension, which has extent 1.
 
         Errors:
             A dimension of another extent is an error. Dimension 0 on chip, the partition, is an error.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
     def reshape_dim(self, dim, shape) -> Any:
         """One dimension split into several.
 
         Arguments:
-            dim: an integer; from 0
+            dim: an integer; the dimension, counted from 0
             shape: a tuple of integers; extents; one may be -1
 
         Result:
-            The dimension split into several.
+            A view in which the dimension is split into several.
 
         Errors:
             Extents whose product is not the dimension's are errors. Dimension 0 on chip, the partition, is an error.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
     def flatten_dims(self, start_dim, end_dim) -> Any:
@@ -156,14 +156,14 @@ class NkiTensor:
 
         Arguments:
             start_dim: an integer; the first
-            end_dim: an integer; the last, which is one of them
+            end_dim: an integer; the last, which is included
 
         Result:
-            The dimensions as one.
+            A view in which the dimensions are one.
 
         Errors:
-            Dimensions that do not lie one in the other are errors. Dimension 0 on chip, the partition, is an error.
-            They point at the line of the call.
+            Dimensions whose steps do not nest are errors. Dimension 0 on chip, the partition, is an error.
+            Their messages point at the line of the call.
         """
 
     def reshape(self, shape) -> Any:
@@ -178,14 +178,14 @@ class NkiTensor:
 
         Errors:
             More elements, in HBM also fewer, and a shape that needs a copy, are errors.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
     def rearrange(self, src_pattern, dst_pattern, fixed_sizes=None) -> Any:
         """Dimensions split, reordered and merged by name: a group of names is one dimension that joins several.
 
         Arguments:
-            src_pattern: a name for each dimension, or a tuple of names of what it is made of
+            src_pattern: a name for each dimension, or a tuple of names for the parts of one
             dst_pattern: the names in their new order; a tuple of names is one dimension
             fixed_sizes: extents by name; one of each tuple may be left out
 
@@ -193,36 +193,36 @@ class NkiTensor:
             The dimensions split, reordered and merged.
 
         Errors:
-            Names that differ, and what needs a copy, are errors.
-            They point at the line of the call.
+            Patterns with different names, and an order that needs a copy, are errors.
+            Their messages point at the line of the call.
         """
 
     def view(self, dtype) -> Any:
         """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them.
 
         Arguments:
-            dtype: of the view
+            dtype: the view's dtype
 
         Result:
-            The same bits as another dtype; the last dimension scales with the sizes.
+            The same bits as another dtype; the last extent changes with the size of an element.
 
         Errors:
             A last dimension that does not divide, or is not dense, is an error.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
     def reinterpret_cast(self, dtype) -> Any:
         """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them.
 
         Arguments:
-            dtype: of the view
+            dtype: the view's dtype
 
         Result:
-            The same bits as another dtype; the last dimension scales with the sizes.
+            The same bits as another dtype; the last extent changes with the size of an element.
 
         Errors:
             A last dimension that does not divide, or is not dense, is an error.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
     def ap(self, pattern, offset=None, scalar_offset=None, vector_offset=None, indirect_dim=0, dtype=None) -> Any:
@@ -232,19 +232,19 @@ class NkiTensor:
         Whether the elements are in the storage is checked where the view is used.
 
         Arguments:
-            pattern: one for each dimension, outermost first, in elements of the storage; on chip partitions first
-            offset: an integer; what is added to where the view starts
-            scalar_offset: a register or a [1, 1] tile, added at run time, times the extents behind indirect_dim
+            pattern: one pair for each dimension, outermost first, in elements of the storage; on chip partitions first
+            offset: an integer; elements added to the view's start
+            scalar_offset: a register or a [1, 1] tile, added at run time, in steps of indirect_dim
             vector_offset: [N, 1] of integers: a row of a tensor in HBM for each
             indirect_dim: an integer; the dimension that scalar_offset counts
-            dtype: of the view
+            dtype: the view's dtype
 
         Result:
             An access pattern on the whole storage, whatever the view's shape is.
 
         Errors:
-            A pattern beyond the storage is an error where it is used, two run-time offsets are one at once.
-            They point at the line of the call.
+            A pattern beyond the storage is an error where it is used; two run-time offsets are an error at once.
+            Their messages point at the line of the call.
         """
 
     def indirect(self, index, num_elem=None) -> Any:
@@ -252,14 +252,14 @@ class NkiTensor:
 
         Arguments:
             index: [P, K] of integers in SBUF: 16 partitions share their offsets, in order of the partition first
-            num_elem: an integer; how many count; without it all
+            num_elem: an integer; how many offsets are used; all by default
 
         Result:
             Columns of a tensor on chip, as many as there are offsets, from NeuronCore-v4 on.
 
         Errors:
             A machine before NeuronCore-v4, and a tensor in HBM, are errors.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
 
@@ -268,14 +268,14 @@ def abs(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         np.abs(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -284,15 +284,15 @@ def abs_max(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
         np.where(np.abs(x) > np.abs(y), x, y) of each element, from NeuronCore-v4 on.
 
     Errors:
         A machine before NeuronCore-v4, unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -301,15 +301,15 @@ def abs_min(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
         np.where(np.abs(x) < np.abs(y), x, y) of each element, from NeuronCore-v4 on.
 
     Errors:
         A machine before NeuronCore-v4, unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -318,15 +318,15 @@ def add(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
         x + y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -334,16 +334,16 @@ def affine_range(start, stop=None, step=1) -> Any:
     """``range``: loops of the kernel's Python are unrolled.
 
     Arguments:
-        start: the first value, or with no stop how many there are
-        stop: the first value that is not reached
-        step: what is added, not 0
+        start: the first value; without stop the number of values, from 0
+        stop: the end, which is excluded
+        step: the increment, not 0
 
     Result:
         range: the loop is unrolled.
 
     Errors:
         Bounds that are no integers are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -353,14 +353,14 @@ def all(x, axis, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         1 where no element over the axes is 0, else 0.
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -369,14 +369,14 @@ def arctan(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         np.arctan(x) of each element, in float32 and rounded once. Beyond x from -1.57 to 1.57, where the engine's table ends, the simulator warns.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 average: Any
@@ -389,15 +389,15 @@ def bitwise_and(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
         x & y of each element's bits; right_shift fills with zeros.
 
     Errors:
         Floats are errors. Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -406,15 +406,15 @@ def bitwise_or(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
         x | y of each element's bits; right_shift fills with zeros.
 
     Errors:
         Floats are errors. Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -423,15 +423,15 @@ def bitwise_xor(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
         x ^ y of each element's bits; right_shift fills with zeros.
 
     Errors:
         Floats are errors. Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 bool: Any
@@ -444,15 +444,15 @@ def broadcast_to(x, shape, dtype=None) -> Any:
 
     Arguments:
         x: a tile; [P, F...] in SBUF or PSUM
-        shape: a tuple of integers; of the result; x has these extents, or 1
-        dtype: a dtype; of the result; without it x's
+        shape: a tuple of integers; the result's shape; each extent of x is the same or 1
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
-        A new tile with x's extents of 1 repeated; x where it has the shape.
+        A new tile in which x is repeated along its axes of extent 1; x itself if it has the shape.
 
     Errors:
         Other extents, and another count of axes, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 bypass: Any
@@ -463,14 +463,14 @@ def ceil(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         np.ceil(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -479,14 +479,14 @@ def copy(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it the operand's
+        dtype: a dtype; the result's dtype; the operand's by default
 
     Result:
         A new tile in SBUF with the elements, bit for bit unless dtype converts them.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -495,14 +495,14 @@ def cos(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         np.cos(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -510,7 +510,7 @@ def device_print(print_prefix, tensor) -> Any:
     """Print a tensor when the kernel runs off the device.
 
     Arguments:
-        print_prefix: a string; what is printed in front
+        print_prefix: a string; a text printed before the tensor
         tensor: a tile; a tensor in SBUF or HBM
 
     Result:
@@ -518,7 +518,7 @@ def device_print(print_prefix, tensor) -> Any:
 
     Errors:
         A prefix that is no string is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -527,15 +527,15 @@ def divide(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
         x / y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -545,14 +545,14 @@ def dropout(x, rate, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         rate: a number or a tile; the probability of 0, from 0 to 1; a tile is [P, 1]
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         x with elements set to 0 at random; the others are not scaled.
 
     Errors:
-        A number beyond 0 to 1 is an error.
-        They point at the line of the call.
+        A probability outside of 0 to 1 is an error.
+        Their messages point at the line of the call.
     """
 
 
@@ -560,7 +560,7 @@ def ds(start, size) -> Any:
     """The slice ``start : start + size``.
 
     Arguments:
-        start: an integer, an index expression or a [1, 1] tile; the first element; a tile or register is known at run time
+        start: an integer, an index expression or a [1, 1] tile; the first element: an integer, or a tile or register read at run time
         size: an integer or an index expression; how many elements
 
     Result:
@@ -568,7 +568,7 @@ def ds(start, size) -> Any:
 
     Errors:
         A part beyond the tensor is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -576,16 +576,16 @@ def dynamic_range(start, stop=None, step=1) -> Any:
     """A loop whose bounds may be registers. Deprecated: ``fori_loop``.
 
     Arguments:
-        start: the first value, or with no stop how many there are: an int or a register
+        start: the first value, without stop the number of values: an int or a register
         stop: an int or a register
         step: an integer; a positive int
 
     Result:
-        A loop of the run time; its variable is a register that cannot be written.
+        A loop that runs on the device; its variable is a register that cannot be written.
 
     Errors:
         break, return, and Python values that an iteration changes are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -594,16 +594,16 @@ def empty_like(x, dtype=None, buffer=None, name='') -> Any:
 
     Arguments:
         x: a tile; a tensor in any memory
-        dtype: a dtype; of the elements; without it the tensor's
-        buffer: the memory; without it the tensor's
-        name: a string; what the tensor is called in code and messages
+        dtype: a dtype; the dtype of the elements; the tensor's by default
+        buffer: the memory; the tensor's by default
+        name: a string; its name in code and messages
 
     Result:
         A tensor of that shape whose elements are not set.
 
     Errors:
-        An extent that is no positive integer, and a buffer that is none, are errors.
-        They point at the line of the call.
+        An extent that is no positive integer, and a buffer that is no memory, are errors.
+        Their messages point at the line of the call.
     """
 
 
@@ -612,15 +612,15 @@ def equal(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        1 where x == y holds, else 0.
+        1 where x == y is true, else 0.
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -629,14 +629,14 @@ def erf(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         erf(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -645,14 +645,14 @@ def erf_dx(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         2 / np.sqrt(np.pi) * np.exp(-x * x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -661,14 +661,14 @@ def exp(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         np.exp(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -677,14 +677,14 @@ def expand_dims(x, axis) -> Any:
 
     Arguments:
         x: a tile; [P, F...] in SBUF or PSUM
-        axis: an integer; where the new axis is, behind the partition
+        axis: an integer; the index of the new axis, 1 or more
 
     Result:
-        A view with an axis of extent 1 more; nothing is copied.
+        A view with one more axis, of extent 1; nothing is copied.
 
     Errors:
         Axis 0, the partition, and one that the result does not have, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 float16: Any
@@ -711,14 +711,14 @@ def floor(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         np.floor(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -727,15 +727,15 @@ def fmod(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
         np.fmod(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -749,11 +749,11 @@ def fori_loop(lower, upper, body_fun, step=1) -> Any:
         step: a positive int
 
     Result:
-        None. body_fun has run for i = lower, lower + step, ... below upper.
+        None. body_fun runs for i = lower, lower + step, ... below upper.
 
     Errors:
         A body that returns something, and one that changes Python values, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -761,18 +761,18 @@ def full(shape, fill_value, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
     """A tensor of one value.
 
     Arguments:
-        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
-        fill_value: a number; converted to dtype
-        dtype: a dtype; of the elements
+        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
+        fill_value: a number; a number, converted to dtype
+        dtype: a dtype; the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
-        name: a string; what the tensor is called in code and messages
+        name: a string; its name in code and messages
 
     Result:
         A tensor whose elements are all fill_value.
 
     Errors:
-        An extent that is no positive integer, and a buffer that is none, are errors.
-        They point at the line of the call.
+        An extent that is no positive integer, and a buffer that is no memory, are errors.
+        Their messages point at the line of the call.
     """
 
 
@@ -781,16 +781,16 @@ def gather_flattened(data, indices, axis=0, dtype=None) -> Any:
 
     Arguments:
         data: a tile; [P, F...] in SBUF or PSUM
-        indices: a tile; [P, I...] of uint32, places in a partition of data
+        indices: a tile; [P, I...] of uint32, which count elements in a partition of data
         axis: an integer; 0
-        dtype: a dtype; of the result; without it data's
+        dtype: a dtype; the result's dtype; data's by default
 
     Result:
         [P, I...]: the elements of each partition of data, flattened, at its indices.
 
     Errors:
         A tile in HBM, and indices that are not 32-bit integers, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -799,14 +799,14 @@ def gelu(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         x * ndtr(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -815,14 +815,14 @@ def gelu_apprx_sigmoid(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         x * expit(1.702 * x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -831,14 +831,14 @@ def gelu_apprx_sigmoid_dx(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         expit(1.702 * x) * (1 + 1.702 * x * expit(-1.702 * x)) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -847,14 +847,14 @@ def gelu_apprx_tanh(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3))) / 2 of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -863,14 +863,14 @@ def gelu_dx(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         ndtr(x) + x * np.exp(-x * x / 2) / np.sqrt(2 * np.pi) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -879,15 +879,15 @@ def greater(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        1 where x > y holds, else 0.
+        1 where x > y is true, else 0.
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -896,15 +896,15 @@ def greater_equal(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        1 where x >= y holds, else 0.
+        1 where x >= y is true, else 0.
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 hbm: Any
@@ -921,14 +921,14 @@ def invert(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
-        ~x: all bits of each element turned.
+        ~x: all bits of each element inverted.
 
     Errors:
         Floats are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -942,8 +942,8 @@ def is_hbm(buffer) -> Any:
         True or False.
 
     Errors:
-        What is no memory is an error.
-        They point at the line of the call.
+        A buffer that is no memory is an error.
+        Their messages point at the line of the call.
     """
 
 
@@ -957,8 +957,8 @@ def is_on_chip(buffer) -> Any:
         True or False.
 
     Errors:
-        What is no memory is an error.
-        They point at the line of the call.
+        A buffer that is no memory is an error.
+        Their messages point at the line of the call.
     """
 
 
@@ -972,8 +972,8 @@ def is_psum(buffer) -> Any:
         True or False.
 
     Errors:
-        What is no memory is an error.
-        They point at the line of the call.
+        A buffer that is no memory is an error.
+        Their messages point at the line of the call.
     """
 
 
@@ -987,8 +987,8 @@ def is_sbuf(buffer) -> Any:
         True or False.
 
     Errors:
-        What is no memory is an error.
-        They point at the line of the call.
+        A buffer that is no memory is an error.
+        Their messages point at the line of the call.
     """
 
 
@@ -997,15 +997,15 @@ def left_shift(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
         x << y of each element's bits; right_shift fills with zeros.
 
     Errors:
         Floats are errors. Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1014,15 +1014,15 @@ def less(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        1 where x < y holds, else 0.
+        1 where x < y is true, else 0.
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1031,15 +1031,15 @@ def less_equal(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        1 where x <= y holds, else 0.
+        1 where x <= y is true, else 0.
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1047,15 +1047,15 @@ def load(src, dtype=None) -> Any:
     """HBM to a new SBUF tile.
 
     Arguments:
-        src: a tile; [P, F...] in HBM, P at most 128; rows may be picked by a tile of indices
-        dtype: a dtype; of the result; without it src's
+        src: a tile; [P, F...] in HBM, P at most 128; a tile of indices may select rows
+        dtype: a dtype; the result's dtype; src's by default
 
     Result:
         A new tile [P, F...] in SBUF with src's elements, converted to dtype.
 
     Errors:
         More than 128 partitions, a tile of another shape, and a side in the wrong memory, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1064,14 +1064,14 @@ def load_transpose2d(src, dtype=None) -> Any:
 
     Arguments:
         src: a tile; [F, P] in HBM
-        dtype: a dtype; of the result; without it src's
+        dtype: a dtype; the result's dtype; src's by default
 
     Result:
         A new tile [P, F] in SBUF: src with its axes exchanged.
 
     Errors:
         More than 128 partitions, a tile of another shape, and a side in the wrong memory, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1080,14 +1080,14 @@ def log(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         np.log(x) of each element, in float32 and rounded once. Beyond x from 5.42e-20 to 1.84e+19, where the engine's table ends, the simulator warns.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1096,15 +1096,15 @@ def logical_and(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        1 where np.logical_and(x, y) holds, else 0.
+        1 where np.logical_and(x, y) is true, else 0.
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1113,14 +1113,14 @@ def logical_not(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
-        1 where x == 0 holds, else 0.
+        1 where x == 0 is true, else 0.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1129,15 +1129,15 @@ def logical_or(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        1 where np.logical_or(x, y) holds, else 0.
+        1 where np.logical_or(x, y) is true, else 0.
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1146,15 +1146,15 @@ def logical_xor(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        1 where np.logical_xor(x, y) holds, else 0.
+        1 where np.logical_xor(x, y) is true, else 0.
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1164,14 +1164,14 @@ def matmul(x, y, transpose_x=False) -> Any:
     Arguments:
         x: a tile; [M, K], or [K, M] with transpose_x; M and K at most 128
         y: a tile; [K, N], N at most 512
-        transpose_x: True or False; x has K first, as the engine takes it; else nl.transpose comes before, at its cost
+        transpose_x: True or False; True: x is [K, M], as the engine needs it; False: nl.transpose runs first, at its cost
 
     Result:
         [M, N] float32 in PSUM: x @ y, or x.T @ y, summed in float32.
 
     Errors:
         Larger operands, and different K, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1181,15 +1181,15 @@ def max(x, axis, dtype=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
-        dtype: a dtype; of the result; without it x's
-        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+        dtype: a dtype; the result's dtype; x's by default
+        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         np.max(x) over the axes, in float32 and rounded once.
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1198,15 +1198,15 @@ def maximum(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
         np.maximum(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1216,15 +1216,15 @@ def mean(x, axis, dtype=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
-        dtype: a dtype; of the result; without it x's
-        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+        dtype: a dtype; the result's dtype; x's by default
+        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         The sum over the axes divided by their extents, in float32.
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1234,15 +1234,15 @@ def min(x, axis, dtype=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
-        dtype: a dtype; of the result; without it x's
-        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+        dtype: a dtype; the result's dtype; x's by default
+        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         np.min(x) over the axes, in float32 and rounded once.
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1251,15 +1251,15 @@ def minimum(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
         np.minimum(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1268,14 +1268,14 @@ def mish(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         x * np.tanh(np.log1p(np.exp(x))) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1284,15 +1284,15 @@ def mod(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
         np.mod(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1301,15 +1301,15 @@ def multiply(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
         x * y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1319,18 +1319,18 @@ def ndarray(shape, dtype, buffer=MemoryRegion.sbuf, name='', address=None) -> An
     A tensor whose elements are not set.
 
     Arguments:
-        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
-        dtype: a dtype; of the elements
+        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
+        dtype: a dtype; the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
-        name: a string; what the tensor is called in code and messages
-        address: (partition, byte) on chip; without it the compiler's
+        name: a string; its name in code and messages
+        address: (partition, byte) on chip; by default the compiler chooses
 
     Result:
         A tensor of that shape whose elements are not set.
 
     Errors:
-        An extent that is no positive integer, and a buffer that is none, are errors.
-        They point at the line of the call.
+        An extent that is no positive integer, and a buffer that is no memory, are errors.
+        Their messages point at the line of the call.
     """
 
 
@@ -1339,14 +1339,14 @@ def negative(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         -x of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1357,11 +1357,11 @@ def no_reorder() -> Any:
         none
 
     Result:
-        A context manager; instructions inside start in the order they are written in.
+        A context manager. Instructions inside start in the order in which they are written.
 
     Errors:
         A dynamic loop inside is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1370,15 +1370,15 @@ def not_equal(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
-        1 where x != y holds, else 0.
+        1 where x != y is true, else 0.
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1386,14 +1386,14 @@ def num_programs(axes=0) -> Any:
     """The number of cores of the launch; 1 along an axis that it does not have, all of them where ``axes`` is None.
 
     Arguments:
-        axes: an integer or a tuple of integers; of the launch
+        axes: an integer or a tuple of integers; an axis of the launch
 
     Result:
         How many programs run along the axes.
 
     Errors:
         A call outside of a kernel is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1401,17 +1401,17 @@ def ones(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
     """A tensor of ones.
 
     Arguments:
-        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
-        dtype: a dtype; of the elements
+        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
+        dtype: a dtype; the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
-        name: a string; what the tensor is called in code and messages
+        name: a string; its name in code and messages
 
     Result:
         A tensor whose elements are all 1.
 
     Errors:
-        An extent that is no positive integer, and a buffer that is none, are errors.
-        They point at the line of the call.
+        An extent that is no positive integer, and a buffer that is no memory, are errors.
+        Their messages point at the line of the call.
     """
 
 
@@ -1426,7 +1426,7 @@ def par_dim(x) -> Any:
 
     Errors:
         None.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1435,15 +1435,15 @@ def power(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
         x ** y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 prelu: Any
@@ -1457,15 +1457,15 @@ def prod(x, axis, dtype=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
-        dtype: a dtype; of the result; without it x's
-        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+        dtype: a dtype; the result's dtype; x's by default
+        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         np.prod(x) over the axes, in float32 and rounded once.
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1473,14 +1473,14 @@ def program_id(axis=0) -> Any:
     """The number of this core in the launch; 0 along an axis that the launch does not have.
 
     Arguments:
-        axis: an integer; of the launch; one that it does not have has one program
+        axis: an integer; an axis of the launch; an axis beyond those has one program
 
     Result:
         This program's number along the axis, from 0.
 
     Errors:
         A call outside of a kernel is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1495,7 +1495,7 @@ def program_ndim() -> Any:
 
     Errors:
         None.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 psum: Any
@@ -1505,17 +1505,17 @@ def rand(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
     """Uniform numbers in [0, 1).
 
     Arguments:
-        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
-        dtype: a dtype; of the elements
+        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
+        dtype: a dtype; the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
-        name: a string; what the tensor is called in code and messages
+        name: a string; its name in code and messages
 
     Result:
-        A tile of uniform numbers, from 0 to below 1.
+        A tile of random numbers, uniform from 0 to below 1.
 
     Errors:
-        An extent that is no positive integer, and a buffer that is none, are errors.
-        They point at the line of the call.
+        An extent that is no positive integer, and a buffer that is no memory, are errors.
+        Their messages point at the line of the call.
     """
 
 
@@ -1523,14 +1523,14 @@ def random_seed(seed) -> Any:
     """Seed the generator with a [1, 1] tile.
 
     Arguments:
-        seed: an integer or a [1, 1] tile of integers; [1, 1] of 32-bit integers
+        seed: an integer or a [1, 1] tile of integers; a tile [1, 1] of 32-bit integers
 
     Result:
-        None. The same numbers follow each time.
+        None. The random numbers that follow are the same in each run.
 
     Errors:
         A tile of several elements is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1539,14 +1539,14 @@ def reciprocal(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
-        1 / x of each element, in float32 and rounded once. Wide tiles take an activation. Beyond magnitudes from 2.27e-13 to 4.4e+12, where the engine's table ends, the simulator warns.
+        1 / x of each element, in float32 and rounded once. Wide tiles use the activation instruction. Beyond magnitudes from 2.27e-13 to 4.4e+12, where the engine's table ends, the simulator warns.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1555,14 +1555,14 @@ def relu(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         np.maximum(x, 0) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1571,15 +1571,15 @@ def right_shift(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
         x >> y of each element's bits; right_shift fills with zeros.
 
     Errors:
         Floats are errors. Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1590,17 +1590,17 @@ def rms_norm(x, w, axis, n, epsilon=1e-06, dtype=None, compute_dtype=None) -> An
         x: [P, F...] in SBUF or PSUM
         w: of x's shape, or of one that broadcasts to it, such as [P, 1]
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
-        n: a number; what the sum of the squares is divided by
-        epsilon: a number; what is added to the quotient
-        dtype: a dtype; of the result; without it x's
-        compute_dtype: a dtype; of what is in between; without it float32
+        n: a number; the divisor of the sum of squares
+        epsilon: a number; a number added to the quotient
+        dtype: a dtype; the result's dtype; x's by default
+        compute_dtype: a dtype; the dtype of intermediate values; float32 by default
 
     Result:
         x / sqrt(sum of x * x over the axes / n + epsilon) * w, in float32 and rounded once.
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1609,14 +1609,14 @@ def rsqrt(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         1 / np.sqrt(x) of each element, in float32 and rounded once. Beyond x from 6.46e-27 to 1.58e+29, where the engine's table ends, the simulator warns.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 sbuf: Any
@@ -1626,16 +1626,16 @@ def sequential_range(start, stop=None, step=1) -> Any:
     """``range``; with registers as bounds ``dynamic_range``, as in older releases.
 
     Arguments:
-        start: the first value, or with no stop how many there are
-        stop: the first value that is not reached
-        step: what is added, not 0
+        start: the first value; without stop the number of values, from 0
+        stop: the end, which is excluded
+        step: the increment, not 0
 
     Result:
         range: the loop is unrolled.
 
     Errors:
         Bounds that are no integers are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1649,8 +1649,8 @@ def shared_constant(constant) -> Any:
         A tensor in HBM with the values, which every program of a launch sees; 64-bit numbers become 32-bit ones.
 
     Errors:
-        What is no array of numbers is an error.
-        They point at the line of the call.
+        An argument that is no array of numbers is an error.
+        Their messages point at the line of the call.
     """
 
 shared_hbm: Any
@@ -1661,15 +1661,15 @@ def shared_identity_matrix(n, dtype=uint8, dst=None) -> Any:
 
     Arguments:
         n: an integer; its extent, 1 to 128
-        dtype: a dtype; of the elements
+        dtype: a dtype; the dtype of the elements
         dst: a tile; [n, n] in SBUF, written
 
     Result:
-        [n, n] in SBUF.
+        The identity matrix [n, n] in SBUF.
 
     Errors:
-        Another extent is an error.
-        They point at the line of the call.
+        Any other extent is an error.
+        Their messages point at the line of the call.
     """
 
 
@@ -1678,14 +1678,14 @@ def sigmoid(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         expit(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1694,14 +1694,14 @@ def sign(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         np.sign(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1710,14 +1710,14 @@ def silu(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         x * expit(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1726,14 +1726,14 @@ def silu_dx(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         expit(x) * (1 + x * expit(-x)) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1742,14 +1742,14 @@ def sin(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         np.sin(x) of each element, in float32 and rounded once. Beyond x from -3.14 to 3.14, where the engine's table ends, the simulator warns.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1759,14 +1759,14 @@ def softmax(x, axis=-1, dtype=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         exp(x - m) / its sum over the axes, with m the maximum, in float32 and rounded once.
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1775,14 +1775,14 @@ def softplus(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         np.log1p(np.exp(x)) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1791,14 +1791,14 @@ def sqrt(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         np.sqrt(x) of each element, in float32 and rounded once. Beyond x from 1.2e-35 to 3.32e+35, where the engine's table ends, the simulator warns.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1807,14 +1807,14 @@ def square(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         x * x of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1822,16 +1822,16 @@ def static_range(start, stop=None, step=1) -> Any:
     """``range``: loops of the kernel's Python are unrolled.
 
     Arguments:
-        start: the first value, or with no stop how many there are
-        stop: the first value that is not reached
-        step: what is added, not 0
+        start: the first value; without stop the number of values, from 0
+        stop: the end, which is excluded
+        step: the increment, not 0
 
     Result:
         A loop that is unrolled: its variable is a Python int.
 
     Errors:
         Bounds that are no integers are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1839,15 +1839,15 @@ def store(dst, value) -> Any:
     """SBUF tile to HBM.
 
     Arguments:
-        dst: a tile; [P, F...] in HBM; rows may be picked by a tile of indices
+        dst: a tile; [P, F...] in HBM; a tile of indices may select rows
         value: a tile; [P, F...] in SBUF or PSUM
 
     Result:
-        None. dst holds value's elements, converted to its dtype.
+        None. dst gets value's elements, converted to its dtype.
 
     Errors:
         More than 128 partitions, a tile of another shape, and a side in the wrong memory, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1856,15 +1856,15 @@ def subtract(x, y, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
-        y: of x's shape, or a number; [P, 1] repeats, with a warning
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers have no say
+        y: a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers do not count
 
     Result:
         x - y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1874,15 +1874,15 @@ def sum(x, axis, dtype=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
-        dtype: a dtype; of the result; without it x's
-        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+        dtype: a dtype; the result's dtype; x's by default
+        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         np.sum(x) over the axes, in float32 and rounded once.
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1891,14 +1891,14 @@ def tan(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         np.tan(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1907,14 +1907,14 @@ def tanh(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         np.tanh(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1930,9 +1930,9 @@ class tensor:
         """Elements ``start, start + step, ...`` below ``end`` of one dimension.
 
         Arguments:
-            dim: an integer; from 0
+            dim: an integer; the dimension, counted from 0
             start: an integer; the first element
-            end: an integer; the first that is not in it
+            end: an integer; the end, which is excluded
             step: an integer; 1 or more
 
         Result:
@@ -1940,22 +1940,22 @@ class tensor:
 
         Errors:
             A part beyond the dimension, and an empty one, are errors.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
     def select(self, dim, index) -> Any:
         """One element of a dimension, which is dropped; ``index`` may be known at run time only.
 
         Arguments:
-            dim: an integer; from 0
+            dim: an integer; the dimension, counted from 0
             index: an integer, or known at run time: a register or a [1, 1] tile of integers
 
         Result:
             One element of the dimension, which is dropped; on chip dimension 0 stays, of extent 1.
 
         Errors:
-            An integer beyond the dimension is an error; one of the run time is, when the program runs.
-            They point at the line of the call.
+            An integer beyond the dimension is an error; a run-time index beyond it is one when the program runs.
+            Their messages point at the line of the call.
         """
 
     def vector_select(self, dim, vector_offset) -> Any:
@@ -1966,11 +1966,11 @@ class tensor:
             vector_offset: [N, 1] of 32-bit integers in SBUF
 
         Result:
-            N rows of a tensor in HBM, for a DMA.
+            The N rows of a tensor in HBM at these indices, as an operand of a DMA.
 
         Errors:
             A tensor on chip, and another dim, are errors.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
     def permute(self, dims) -> Any:
@@ -1983,66 +1983,66 @@ class tensor:
             The dimensions in that order.
 
         Errors:
-            What is no order of the dimensions, and on chip one that moves dimension 0, are errors.
-            They point at the line of the call.
+            Dims that are not each dimension once, and on chip a new position for dimension 0, are errors.
+            Their messages point at the line of the call.
         """
 
     def broadcast(self, dim, size) -> Any:
         """A dimension of size 1 repeated.
 
         Arguments:
-            dim: an integer; from 0
-            size: an integer; the extent it gets
+            dim: an integer; the dimension, counted from 0
+            size: an integer; its new extent
 
         Result:
-            The dimension, of extent 1, repeated.
+            A view in which the dimension, of extent 1, is repeated.
 
         Errors:
             A dimension of another extent is an error. Dimension 0 on chip, the partition, is an error.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
     def expand_dim(self, dim) -> Any:
         """A dimension of size 1 put in.
 
         Arguments:
-            dim: an integer; where it is put in
+            dim: an integer; the index of the new dimension
 
         Result:
-            One dimension of extent 1 more.
+            A view with one more dimension, of extent 1.
 
         Errors:
             Dimension 0 on chip, the partition, is an error.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
     def squeeze_dim(self, dim) -> Any:
         """Without a dimension of size 1.
 
         Arguments:
-            dim: an integer; from 0
+            dim: an integer; the dimension, counted from 0
 
         Result:
-            The dimension, of extent 1, dropped.
+            A view without the dimension, which has extent 1.
 
         Errors:
             A dimension of another extent is an error. Dimension 0 on chip, the partition, is an error.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
     def reshape_dim(self, dim, shape) -> Any:
         """One dimension split into several.
 
         Arguments:
-            dim: an integer; from 0
+            dim: an integer; the dimension, counted from 0
             shape: a tuple of integers; extents; one may be -1
 
         Result:
-            The dimension split into several.
+            A view in which the dimension is split into several.
 
         Errors:
             Extents whose product is not the dimension's are errors. Dimension 0 on chip, the partition, is an error.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
     def flatten_dims(self, start_dim, end_dim) -> Any:
@@ -2050,14 +2050,14 @@ class tensor:
 
         Arguments:
             start_dim: an integer; the first
-            end_dim: an integer; the last, which is one of them
+            end_dim: an integer; the last, which is included
 
         Result:
-            The dimensions as one.
+            A view in which the dimensions are one.
 
         Errors:
-            Dimensions that do not lie one in the other are errors. Dimension 0 on chip, the partition, is an error.
-            They point at the line of the call.
+            Dimensions whose steps do not nest are errors. Dimension 0 on chip, the partition, is an error.
+            Their messages point at the line of the call.
         """
 
     def reshape(self, shape) -> Any:
@@ -2072,14 +2072,14 @@ class tensor:
 
         Errors:
             More elements, in HBM also fewer, and a shape that needs a copy, are errors.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
     def rearrange(self, src_pattern, dst_pattern, fixed_sizes=None) -> Any:
         """Dimensions split, reordered and merged by name: a group of names is one dimension that joins several.
 
         Arguments:
-            src_pattern: a name for each dimension, or a tuple of names of what it is made of
+            src_pattern: a name for each dimension, or a tuple of names for the parts of one
             dst_pattern: the names in their new order; a tuple of names is one dimension
             fixed_sizes: extents by name; one of each tuple may be left out
 
@@ -2087,36 +2087,36 @@ class tensor:
             The dimensions split, reordered and merged.
 
         Errors:
-            Names that differ, and what needs a copy, are errors.
-            They point at the line of the call.
+            Patterns with different names, and an order that needs a copy, are errors.
+            Their messages point at the line of the call.
         """
 
     def view(self, dtype) -> Any:
         """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them.
 
         Arguments:
-            dtype: of the view
+            dtype: the view's dtype
 
         Result:
-            The same bits as another dtype; the last dimension scales with the sizes.
+            The same bits as another dtype; the last extent changes with the size of an element.
 
         Errors:
             A last dimension that does not divide, or is not dense, is an error.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
     def reinterpret_cast(self, dtype) -> Any:
         """The same bits as another dtype; the last dimension scales with the item sizes. ``shape`` reshapes them.
 
         Arguments:
-            dtype: of the view
+            dtype: the view's dtype
 
         Result:
-            The same bits as another dtype; the last dimension scales with the sizes.
+            The same bits as another dtype; the last extent changes with the size of an element.
 
         Errors:
             A last dimension that does not divide, or is not dense, is an error.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
     def ap(self, pattern, offset=None, scalar_offset=None, vector_offset=None, indirect_dim=0, dtype=None) -> Any:
@@ -2126,19 +2126,19 @@ class tensor:
         Whether the elements are in the storage is checked where the view is used.
 
         Arguments:
-            pattern: one for each dimension, outermost first, in elements of the storage; on chip partitions first
-            offset: an integer; what is added to where the view starts
-            scalar_offset: a register or a [1, 1] tile, added at run time, times the extents behind indirect_dim
+            pattern: one pair for each dimension, outermost first, in elements of the storage; on chip partitions first
+            offset: an integer; elements added to the view's start
+            scalar_offset: a register or a [1, 1] tile, added at run time, in steps of indirect_dim
             vector_offset: [N, 1] of integers: a row of a tensor in HBM for each
             indirect_dim: an integer; the dimension that scalar_offset counts
-            dtype: of the view
+            dtype: the view's dtype
 
         Result:
             An access pattern on the whole storage, whatever the view's shape is.
 
         Errors:
-            A pattern beyond the storage is an error where it is used, two run-time offsets are one at once.
-            They point at the line of the call.
+            A pattern beyond the storage is an error where it is used; two run-time offsets are an error at once.
+            Their messages point at the line of the call.
         """
 
     def indirect(self, index, num_elem=None) -> Any:
@@ -2146,14 +2146,14 @@ class tensor:
 
         Arguments:
             index: [P, K] of integers in SBUF: 16 partitions share their offsets, in order of the partition first
-            num_elem: an integer; how many count; without it all
+            num_elem: an integer; how many offsets are used; all by default
 
         Result:
             Columns of a tensor on chip, as many as there are offsets, from NeuronCore-v4 on.
 
         Errors:
             A machine before NeuronCore-v4, and a tensor in HBM, are errors.
-            They point at the line of the call.
+            Their messages point at the line of the call.
         """
 
 tfloat32: Any
@@ -2166,14 +2166,14 @@ def transpose(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F] in SBUF or PSUM, F at most 128
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         [F, P] in PSUM: x with its axes exchanged.
 
     Errors:
         More than two axes, and more than 128 elements along one, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -2182,14 +2182,14 @@ def trunc(x, dtype=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
+        dtype: a dtype; the result's dtype; x's by default
 
     Result:
         np.trunc(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 uint16: Any
@@ -2209,15 +2209,15 @@ def var(x, axis, dtype=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; the last free axes, counted from the front or the back
-        dtype: a dtype; of the result; without it x's
-        keepdims: True or False; no effect: the axes stay, with extent 1
+        dtype: a dtype; the result's dtype; x's by default
+        keepdims: True or False; has no effect: the result keeps the axes, with extent 1
 
     Result:
         The mean of the squared differences from the mean over the axes, in float32.
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -2225,17 +2225,17 @@ def where(condition, x, y, dtype=None) -> Any:
     """x where condition is not 0, else y; tiles or numbers. The result has the dtype of x, of y where x is a number.
 
     Arguments:
-        condition: a number or a tile; [P, F...] of any dtype; what is not 0 holds
-        x: a number or a tile; the values where it does: a tile or a number
-        y: a number or a tile; the values elsewhere: a tile or a number
-        dtype: a dtype; of the result; without it x's, y's if x is a number
+        condition: a number or a tile; [P, F...] of any dtype; any value but 0 is true
+        x: a number or a tile; the values where it is true
+        y: a number or a tile; the values elsewhere
+        dtype: a dtype; the result's dtype; x's by default, y's if x is a number
 
     Result:
-        x where the condition holds, else y.
+        x where the condition is true, else y.
 
     Errors:
         Unlike shapes and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -2243,15 +2243,15 @@ def while_loop(init, body_fun) -> Any:
     """``r = init; while r != 0: r = body_fun(r)``, where ``r`` is a new register: ``init`` keeps its number.
 
     Arguments:
-        init: a register: 0 runs no iteration; it keeps its number
+        init: a register: 0 runs no iteration; the loop does not change it
         body_fun: a function; takes the loop's register, and returns the next one
 
     Result:
-        None. body_fun has run until it returned a register that holds 0.
+        None. body_fun runs until it returns a register that is 0.
 
     Errors:
         A body that returns no register is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -2259,17 +2259,17 @@ def zeros(shape, dtype, buffer=MemoryRegion.sbuf, name='') -> Any:
     """A tensor of zeros.
 
     Arguments:
-        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
-        dtype: a dtype; of the elements
+        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
+        dtype: a dtype; the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
-        name: a string; what the tensor is called in code and messages
+        name: a string; its name in code and messages
 
     Result:
         A tensor whose elements are all 0.
 
     Errors:
-        An extent that is no positive integer, and a buffer that is none, are errors.
-        They point at the line of the call.
+        An extent that is no positive integer, and a buffer that is no memory, are errors.
+        Their messages point at the line of the call.
     """
 
 
@@ -2278,14 +2278,14 @@ def zeros_like(x, dtype=None, buffer=None, name='') -> Any:
 
     Arguments:
         x: a tile; a tensor in any memory
-        dtype: a dtype; of the elements; without it the tensor's
-        buffer: the memory; without it the tensor's
-        name: a string; what the tensor is called in code and messages
+        dtype: a dtype; the dtype of the elements; the tensor's by default
+        buffer: the memory; the tensor's by default
+        name: a string; its name in code and messages
 
     Result:
         A tensor of that shape whose elements are all 0.
 
     Errors:
-        An extent that is no positive integer, and a buffer that is none, are errors.
-        They point at the line of the call.
+        An extent that is no positive integer, and a buffer that is no memory, are errors.
+        Their messages point at the line of the call.
     """

@@ -12,31 +12,32 @@ TILE = "[P, F...] in SBUF or PSUM"
 COMMON = {
     "x": TILE, "data": TILE, "a": "a tensor in any memory",
     "axis": "free axes, counted from the front or the back | the last free axes, counted from the front or the back",
-    "dtype": "of the result; without it x's", "mask": "a condition on loop variables and indices; without it all hold",
-    "keepdims": "reduced axes stay, with extent 1; without it all go but one free axis",
-    "compute_dtype": "of what is in between; without it float32",
-    "shape": "extents, in SBUF and PSUM the partition first", "name": "what the tensor is called in code and messages",
+    "dtype": "the result's dtype; x's by default",
+    "mask": "a condition on loop variables and indices; by default all elements are active",
+    "keepdims": "True keeps reduced axes, with extent 1; False drops them, but for one free axis",
+    "compute_dtype": "the dtype of intermediate values; float32 by default",
+    "shape": "its extents; in SBUF and PSUM the partition is the first", "name": "its name in code and messages",
     "buffer": "the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm",
     "args": "integers: stop; start, stop; or start, stop, step",
-    "start": "the first value, or with no stop how many there are", "stop": "the first value that is not reached",
-    "step": "what is added, not 0",
+    "start": "the first value; without stop the number of values, from 0", "stop": "the end, which is excluded",
+    "step": "the increment, not 0",
 }
 IN_HBM = "A tile in HBM is an error."
 MOVED = "More than 128 partitions, and a mask or tile of another shape, are errors. | " \
         "More than 128 partitions, a tile of another shape, and a side in the wrong memory, are errors."
 SHAPE = "An extent that is no positive integer, and more than 128 partitions on chip, are errors. | " \
-        "An extent that is no positive integer, and a buffer that is none, are errors."
-PROMOTED = "of the result; without it promoted of x's and y's, where numbers are int32 or float32 | " \
-           "of the result; without it promoted of x's and y's, where numbers have no say"
+        "An extent that is no positive integer, and a buffer that is no memory, are errors."
+PROMOTED = "the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32 | " \
+           "the result's dtype; by default x's and y's promoted, where numbers do not count"
 PAIR = {"x": f"{TILE}, or a number", "dtype": PROMOTED,
         "y": "a tile or a number; shapes broadcast as in NumPy | "
-             "of x's shape, or a number; [P, 1] repeats, with a warning"}
+             "a tile of x's shape or a number; a tile [P, 1] is repeated, with a warning"}
 UNLIKE = "Shapes that do not broadcast and tiles in HBM are errors. | Unlike shapes and tiles in HBM are errors."
 AXES = "Axis 0, the partition, is an error. | Axis 0, the partition, and axes that are not the last ones are errors."
 FILLED = "A buffer in HBM is an error: make it with nl.ndarray and store to it. | " + SHAPE.split(" | ")[1]
 
-LIKE = {"x": "a tensor in any memory", "dtype": "of the elements; without it the tensor's",
-        "buffer": "the memory; without it nl.sbuf | the memory; without it the tensor's"}
+LIKE = {"x": "a tensor in any memory", "dtype": "the dtype of the elements; the tensor's by default",
+        "buffer": "the memory; nl.sbuf by default | the memory; the tensor's by default"}
 
 GRID = "An axis that the launch does not have is an error. | A call outside of a kernel is an error."
 ELEMENTWISE = ("tensor_tensor", "tensor_scalar")
@@ -50,142 +51,162 @@ PAGES: dict[str, Page] = {
         ELEMENTWISE, PAIR, "{formula} of each element's bits; right_shift fills with zeros.",
         "Floats are errors. " + UNLIKE.replace("| ", "| Floats are errors. ")),
     "equal not_equal greater greater_equal less less_equal logical_and logical_or logical_xor": Page(
-        ELEMENTWISE, PAIR | {"dtype": "of the result; without it bool | " + PROMOTED.split(" | ")[1]},
-        "1 where {formula} holds, else 0.", UNLIKE),
+        ELEMENTWISE, PAIR | {"dtype": "the result's dtype; bool by default | " + PROMOTED.split(" | ")[1]},
+        "1 where {formula} is true, else 0.", UNLIKE),
     "exp log sin cos tan tanh arctan sqrt rsqrt sigmoid relu gelu gelu_dx gelu_apprx_tanh gelu_apprx_sigmoid "
     "gelu_apprx_sigmoid_dx silu silu_dx erf erf_dx softplus mish square sign abs floor ceil trunc": Page(
         ("activation",), {}, "{formula} of each element, in float32 and rounded once.", IN_HBM),
     "reciprocal": Page(
-        ("reciprocal",), {}, "{formula} of each element, in float32 and rounded once. Wide tiles take an activation.",
+        ("reciprocal",), {}, "{formula} of each element, in float32 and rounded once. Wide tiles use the activation "
+                             "instruction.",
         IN_HBM),
     "negative": Page(("tensor_scalar",), {}, "{formula} of each element, in float32 and rounded once.", IN_HBM),
-    "logical_not": Page(("tensor_scalar",), {"dtype": "of the result; without it bool | of the result; without it x's"},
-                        "1 where {formula} holds, else 0.", IN_HBM),
-    "invert": Page(("tensor_scalar",), {}, "{formula}: all bits of each element turned.", "Floats are errors."),
+    "logical_not": Page(("tensor_scalar",), {"dtype": "the result's dtype; bool by default | the result's dtype; x's "
+        "by default"},
+                        "1 where {formula} is true, else 0.", IN_HBM),
+    "invert": Page(("tensor_scalar",), {}, "{formula}: all bits of each element inverted.", "Floats are errors."),
     "sum prod max min": Page(("tensor_reduce",), {}, "{formula} over the axes, in float32 and rounded once.", AXES),
-    "all": Page(("tensor_reduce",), {"dtype": "of the result; without it bool | of the result; without it x's"},
+    "all": Page(("tensor_reduce",), {"dtype": "the result's dtype; bool by default | the result's dtype; x's by "
+                                              "default"},
                 "1 where no element over the axes is 0, else 0.", AXES),
-    "mean": Page(("tensor_reduce", "tensor_scalar"), {"dtype": "of the result; without it x's, float32 of integers | "
-                 "of the result; without it x's"}, "The sum over the axes divided by their extents, in float32.", AXES),
+    "mean": Page(("tensor_reduce",
+        "tensor_scalar"), {"dtype": "the result's dtype; x's by default, float32 for integers | "
+                 "the result's dtype; x's by default"}, "The sum over the axes divided by their extents, in float32.",
+                 AXES),
     "var": Page(("tensor_reduce", "tensor_scalar", "activation"), {
-        "keepdims": "no effect: the axes stay, with extent 1"},
+        "keepdims": "has no effect: the result keeps the axes, with extent 1"},
         "The mean of the squared differences from the mean over the axes, in float32.", AXES),
     "softmax": Page(("tensor_reduce", "tensor_scalar", "activation"), {},
                     "exp(x - m) / its sum over the axes, with m the maximum, in float32 and rounded once.", AXES),
     "rms_norm": Page(("activation", "tensor_reduce", "tensor_scalar", "tensor_tensor"), {
         "w": "of x's shape, or of one that broadcasts to it, such as [P, 1]",
-        "n": "what the sum of the squares is divided by", "epsilon": "what is added to the quotient"},
+        "n": "the divisor of the sum of squares", "epsilon": "a number added to the quotient"},
         "x / sqrt(sum of x * x over the axes / n + epsilon) * w, in float32 and rounded once.", AXES),
     "where": Page(("tensor_copy_predicated",), {
-        "condition": "[P, F...] of any dtype; what is not 0 holds", "x": "the values where it does: a tile or a number",
-        "y": "the values elsewhere: a tile or a number", "dtype": "of the result; without it promoted of x's and y's | "
-        "of the result; without it x's, y's if x is a number"}, "x where the condition holds, else y.", UNLIKE),
+        "condition": "[P, F...] of any dtype; any value but 0 is true",
+        "x": "the values where it is true",
+        "y": "the values elsewhere",
+        "dtype": "the result's dtype; x's and y's promoted by default | "
+        "the result's dtype; x's by default, y's if x is a number"}, "x where the condition is true, else y.", UNLIKE),
     "dropout": Page(("dropout",), {"rate": "the probability of 0, from 0 to 1; a tile is [P, 1]"},
                     "x with elements set to 0 at random; the others are not scaled.",
-                    "A number beyond 0 to 1 is an error."),
+                    "A probability outside of 0 to 1 is an error."),
     "gather_flattened": Page(("gather_flattened",), {
-        "indices": "[P, I...] of uint32, places in a partition of data", "axis": "0", "dtype": "of the result; without "
-        "it data's"}, "[P, I...]: the elements of each partition of data, flattened, at its indices.",
+        "indices": "[P, I...] of uint32, which count elements in a partition of data", "axis": "0",
+        "dtype": "the result's dtype; data's by default"},
+        "[P, I...]: the elements of each partition of data, flattened, at its indices.",
         "A tile in HBM, and indices that are not 32-bit integers, are errors."),
     "matmul": Page(("nc_matmul",), {
         "x": "[M, K], or [K, M] with transpose_x; M and K at most 128", "y": "[K, N], N at most 512",
-        "transpose_x": "x has K first, as the engine takes it; else nl.transpose comes before, at its cost"},
+        "transpose_x": "True: x is [K, M], as the engine needs it; False: nl.transpose runs first, at its cost"},
         "[M, N] float32 in PSUM: x @ y, or x.T @ y, summed in float32.",
         "Larger operands, and different K, are errors."),
     "transpose": Page(("nc_transpose",), {"x": "[P, F] in SBUF or PSUM, F at most 128"},
                       "[F, P] in SBUF: x with its axes exchanged. | [F, P] in PSUM: x with its axes exchanged.",
                       "More than two axes, and more than 128 elements along one, are errors."),
-    "load": Page(("dma_copy",), {"src": "[P, F...] in HBM, P at most 128; rows may be picked by a tile of indices",
-                                 "dtype": "of the result; without it src's"},
+    "load": Page(("dma_copy",), {"src": "[P, F...] in HBM, P at most 128; a tile of indices may select rows",
+                                 "dtype": "the result's dtype; src's by default"},
                  "A new tile [P, F...] in SBUF with src's elements, converted to dtype.", MOVED),
-    "load_transpose2d": Page(("dma_copy",), {"src": "[F, P] in HBM", "dtype": "of the result; without it src's"},
+    "load_transpose2d": Page(("dma_copy",), {"src": "[F, P] in HBM", "dtype": "the result's dtype; src's by default"},
                              "A new tile [P, F] in SBUF: src with its axes exchanged.", MOVED),
     "store": Page(("dma_copy",), {
-        "dst": "[P, F...] in HBM; rows may be picked by a tile of indices",
+        "dst": "[P, F...] in HBM; a tile of indices may select rows",
         "value": "[P, F...] in SBUF or PSUM, or a number | [P, F...] in SBUF or PSUM"},
-        "None. dst holds value's elements, converted to its dtype.", MOVED),
-    "copy": Page(("tensor_copy",), {"src": TILE, "dtype": "of the result; without it the operand's"},
+        "None. dst gets value's elements, converted to its dtype.", MOVED),
+    "copy": Page(("tensor_copy",), {"src": TILE, "dtype": "the result's dtype; the operand's by default"},
                  "A new tile in SBUF with the elements, bit for bit unless dtype converts them.", IN_HBM),
-    "broadcast_to": Page(("tensor_copy",), {"shape": "of the result; x has these extents, or 1"},
-                         "A new tile with x's extents of 1 repeated; x where it has the shape.",
+    "broadcast_to": Page(("tensor_copy",), {"shape": "the result's shape; each extent of x is the same or 1"},
+                         "A new tile in which x is repeated along its axes of extent 1; x itself if it has the shape.",
                          "Other extents, and another count of axes, are errors."),
-    "expand_dims": Page((), {"axis": "where the new axis is, behind the partition"},
-                        "A view with an axis of extent 1 more; nothing is copied.",
+    "expand_dims": Page((), {"axis": "the index of the new axis, 1 or more"},
+                        "A view with one more axis, of extent 1; nothing is copied.",
                         "An axis that the result does not have is an error. | "
                         "Axis 0, the partition, and one that the result does not have, are errors."),
-    "ndarray": Page((), {"dtype": "of the elements", "address": "(partition, byte) on chip; without it the compiler's"},
+    "ndarray": Page((), {"dtype": "the dtype of the elements",
+        "address": "(partition, byte) on chip; by default the compiler chooses"},
                     "A tensor of that shape whose elements are not set.", SHAPE),
-    "zeros ones": Page(("memset",), {"dtype": "of the elements"}, "A tensor whose elements are all {formula}.", FILLED),
-    "full": Page(("memset",), {"fill_value": "converted to dtype", "dtype": "of the elements"},
+    "zeros ones": Page(("memset",), {"dtype": "the dtype of the elements"},
+        "A tensor whose elements are all {formula}.", FILLED),
+    "full": Page(("memset",), {"fill_value": "a number, converted to dtype", "dtype": "the dtype of the elements"},
                  "A tensor whose elements are all fill_value.", FILLED),
     "zeros_like": Page(("memset",), LIKE, "A tensor of that shape whose elements are all 0.", FILLED),
     "empty_like": Page((), LIKE, "A tensor of that shape whose elements are not set.", SHAPE),
-    "rand": Page(("rand",), {"dtype": "of the elements"}, "A tile of uniform numbers, from 0 to below 1.", SHAPE),
-    "random_seed": Page(("random_seed",), {"seed": "of 32 bits | [1, 1] of 32-bit integers"},
-                        "None. The same numbers follow each time.", "A tile of several elements is an error."),
+    "rand": Page(("rand",), {"dtype": "the dtype of the elements"},
+        "A tile of random numbers, uniform from 0 to below 1.", SHAPE),
+    "random_seed": Page(("random_seed",), {"seed": "a number of 32 bits, or a tile [1, 1] | a tile [1, 1] of 32-bit "
+        "integers"},
+                        "None. The random numbers that follow are the same in each run.",
+                        "A tile of several elements is an error."),
     "shared_constant": Page((), {"constant": "an array of NumPy | an array of NumPy, or the path of a .npy file",
-                                 "dtype": "of the tensor; without it the array's"},
+                                 "dtype": "the tensor's dtype; the array's by default"},
                             "A tensor in HBM with the values, which every program of a launch sees; 64-bit numbers "
-                            "become 32-bit ones.", "What is no array of numbers is an error."),
+                            "become 32-bit ones.", "An argument that is no array of numbers is an error."),
     "shared_identity_matrix": Page((), {
-        "n": "its extent | its extent, 1 to 128", "dst": "[n, n] in SBUF, written", "dtype": "of the elements"},
-                                   "[n, n] in HBM. | [n, n] in SBUF.",
-                                   "What is no positive integer is an error. | Another extent is an error."),
-    "ds": Page((), {"start": "the first element; a tile or register is known at run time", "size": "how many elements"},
+        "n": "its extent | its extent, 1 to 128", "dst": "[n, n] in SBUF, written",
+        "dtype": "the dtype of the elements"},
+                                   "The identity matrix [n, n] in HBM. | The identity matrix [n, n] in SBUF.",
+                                   "An n that is no positive integer is an error. | Any other extent is an error."),
+    "ds": Page((), {"start": "the first element: an integer, or a tile or register read at run time",
+        "size": "how many elements"},
                "What t[..., ds(start, size)] selects: start to start + size.", "A part beyond the tensor is an error."),
     "affine_range": Page((), {}, "A loop whose iterations may run in any order. | range: the loop is unrolled.",
-                         "A write, other than +=, to an index without the loop's variable is an error, where the "
-                         "tensor is made outside. | Bounds that are no integers are errors."),
+                         "A write, other than +=, to a tensor from outside of the loop at an index without its "
+                         "variable is an error. | Bounds that are no integers are errors."),
     "sequential_range": Page((), {}, "A loop whose iterations run in order. | range: the loop is unrolled.",
                              "Bounds that are no integers are errors."),
     "static_range": Page((), {}, "A loop that is unrolled: its variable is a Python int.",
                          "Bounds that are no integers are errors."),
-    "dynamic_range": Page((), {"start": "the first value, or with no stop how many there are: an int or a register",
+    "dynamic_range": Page((), {"start": "the first value, without stop the number of values: an int or a register",
                                "stop": "an int or a register", "step": "a positive int"},
-                          "A loop of the run time; its variable is a register that cannot be written.",
+                          "A loop that runs on the device; its variable is a register that cannot be written.",
                           "break, return, and Python values that an iteration changes are errors."),
     "fori_loop": Page((), {"lower": "an int or a register", "upper": "an int or a register",
                            "body_fun": "takes the register i and returns None; state is in tensors",
                            "step": "a positive int"},
-                      "None. body_fun has run for i = lower, lower + step, ... below upper.",
+                      "None. body_fun runs for i = lower, lower + step, ... below upper.",
                       "A body that returns something, and one that changes Python values, are errors."),
-    "while_loop": Page((), {"init": "a register: 0 runs no iteration; it keeps its number",
+    "while_loop": Page((), {"init": "a register: 0 runs no iteration; the loop does not change it",
                             "body_fun": "takes the loop's register, and returns the next one"},
-                       "None. body_fun has run until it returned a register that holds 0.",
+                       "None. body_fun runs until it returns a register that is 0.",
                        "A body that returns no register is an error."),
-    "no_reorder": Page((), {}, "A context manager; instructions inside start in the order they are written in.",
+    "no_reorder": Page((), {}, "A context manager. Instructions inside start in the order in which they are written.",
                        "A dynamic loop inside is an error."),
-    "program_id": Page((), {"axis": "of the launch | of the launch; one that it does not have has one program"},
+    "program_id": Page((), {"axis": "an axis of the launch | an axis of the launch; an axis beyond those has one "
+                                    "program"},
                        "This program's number along the axis, from 0.", GRID),
-    "num_programs": Page((), {"axes": "of the launch, one or several; without it all | of the launch"},
+    "num_programs": Page((), {"axes": "axes of the launch; all by default | an axis of the launch"},
                          "How many programs run along the axes.", GRID),
     "program_ndim": Page((), {}, "How many axes the launch has. | 1 for a launch in brackets, else 0.", "None."),
     "par_dim": Page((), {"x": "an extent"}, "x itself: dimension 0 is the partition.", "None."),
-    "device_print": Page((), {"prefix": "what is printed in front", "print_prefix": "what is printed in front",
+    "device_print": Page((), {"prefix": "a text printed before the tensor",
+        "print_prefix": "a text printed before the tensor",
                               "tensor": "a tensor in SBUF or HBM"}, "None. The simulator prints the tensor.",
                          "A prefix that is no string is an error."),
     "is_sbuf is_psum is_hbm is_on_chip": Page((), {"buffer": "a memory, such as nl.sbuf or t.buffer"},
-                                              "True or False.", "What is no memory is an error."),
+                                              "True or False.", "A buffer that is no memory is an error."),
     "arange": Page((), {"args": "integers: stop, or start and stop"},
-                   "An index with one axis; [:, None] and [None, :] place it.", "A third bound is an error."),
-    "static_cast": Page((), {"input_data": "a number or an array of NumPy", "dtype": "of the result"},
-                        "The number or array, converted as the machine does. Needs no kernel.",
-                        "What is no dtype is an error."),
-    "atomic_rmw": Page(("dma_scatter",), {"dst": "in HBM, rows picked by a tile of indices", "value": "[P, F] in SBUF",
+                   "An index with one axis; [:, None] and [None, :] say along which axis it counts.",
+                   "A third bound is an error."),
+    "static_cast": Page((), {"input_data": "a number or an array of NumPy", "dtype": "the result's dtype"},
+                        "The number or array, converted as the machine converts it. The call works outside of a "
+                        "kernel, too.",
+                        "A dtype that is none is an error."),
+    "atomic_rmw": Page(("dma_scatter",), {"dst": "in HBM, rows that a tile of indices selects",
+        "value": "[P, F] in SBUF",
                                           "op": "np.add"},
                        "None. value is added to the rows, all of it where an index occurs twice.",
                        "A dst without a tile of indices is an error."),
     "all_reduce": Page(("all_reduce",), {"op": "such as nl.add", "program_axes": "axes of the launch",
-                                         "parallel_reduce": "no effect", "asynchronous": "no effect"},
-                       "op over the x of all programs along the axes; each of them gets the tile.",
+                                         "parallel_reduce": "has no effect", "asynchronous": "has no effect"},
+                       "op over the x of all programs along the axes; each program gets the result.",
                        "An axis that the launch does not have is an error."),
     "loop_reduce": Page(("tensor_tensor",), {"op": "such as nl.add", "loop_indices": "variables of loops around it"},
-                        "What is assigned to a tile made outside of the loops: op over the iterations.",
-                        "What is no operator is an error."),
+                        "op over the iterations of the loops, to assign to a tile from outside of them.",
+                        "An op that is no operator is an error."),
 }
 BETA_PAGES = {
-    "broadcast_to": Page((), {"src": TILE, "shape": "of the result"},
-                         "A view in which extents of 1 are repeated; nothing is copied.",
+    "broadcast_to": Page((), {"src": TILE, "shape": "the result's shape"},
+                         "A view in which src is repeated along its axes of extent 1; nothing is copied.",
                          "A shape to which src does not broadcast, as in NumPy, is an error."),
 }
 FORMULAS = {
@@ -212,8 +233,8 @@ FORMULAS = {
 
 # -- methods of tensors ------------------------------------------------------------------------------------------------
 COMMON_OF_VIEWS = {
-    "dim": "from 0", "step": "1 or more", "size": "the extent it gets", "dtype": "of the view",
-    "shape": "extents; one may be -1", "start": "the first element", "end": "the first that is not in it",
+    "dim": "the dimension, counted from 0", "step": "1 or more", "size": "its new extent", "dtype": "the view's dtype",
+    "shape": "extents; one may be -1", "start": "the first element", "end": "the end, which is excluded",
 }
 ON_CHIP = "Dimension 0 on chip, the partition, is an error."
 VIEWS = {
@@ -221,41 +242,46 @@ VIEWS = {
                   "A part beyond the dimension, and an empty one, are errors."),
     "select": Page((), {"index": "an integer, or known at run time: a register or a [1, 1] tile of integers"},
                    "One element of the dimension, which is dropped; on chip dimension 0 stays, of extent 1.",
-                   "An integer beyond the dimension is an error; one of the run time is, when the program runs."),
+                   "An integer beyond the dimension is an error; a run-time index beyond it is one when the program "
+                   "runs."),
     "vector_select": Page((), {"dim": "0", "vector_offset": "[N, 1] of 32-bit integers in SBUF"},
-                          "N rows of a tensor in HBM, for a DMA.", "A tensor on chip, and another dim, are errors."),
+                          "The N rows of a tensor in HBM at these indices, as an operand of a DMA.",
+                          "A tensor on chip, and another dim, are errors."),
     "permute": Page((), {"dims": "all dimensions in their new order"}, "The dimensions in that order.",
-                    "What is no order of the dimensions, and on chip one that moves dimension 0, are errors."),
-    "broadcast": Page((), {}, "The dimension, of extent 1, repeated.",
+                    "Dims that are not each dimension once, and on chip a new position for dimension 0, are errors."),
+    "broadcast": Page((), {}, "A view in which the dimension, of extent 1, is repeated.",
                       "A dimension of another extent is an error. " + ON_CHIP),
-    "expand_dim": Page((), {"dim": "where it is put in"}, "One dimension of extent 1 more.", ON_CHIP),
-    "squeeze_dim": Page((), {}, "The dimension, of extent 1, dropped.",
+    "expand_dim": Page((), {"dim": "the index of the new dimension"}, "A view with one more dimension, of extent 1.",
+        ON_CHIP),
+    "squeeze_dim": Page((), {}, "A view without the dimension, which has extent 1.",
                         "A dimension of another extent is an error. " + ON_CHIP),
-    "reshape_dim": Page((), {}, "The dimension split into several.",
+    "reshape_dim": Page((), {}, "A view in which the dimension is split into several.",
                         "Extents whose product is not the dimension's are errors. " + ON_CHIP),
-    "flatten_dims": Page((), {"start_dim": "the first", "end_dim": "the last, which is one of them"},
-                         "The dimensions as one.",
-                         "Dimensions that do not lie one in the other are errors. " + ON_CHIP),
+    "flatten_dims": Page((), {"start_dim": "the first", "end_dim": "the last, which is included"},
+                         "A view in which the dimensions are one.",
+                         "Dimensions whose steps do not nest are errors. " + ON_CHIP),
     "reshape": Page((), {}, "The same elements in another shape.",
                     "More elements, in HBM also fewer, and a shape that needs a copy, are errors."),
     "rearrange": Page((), {
-        "src_pattern": "a name for each dimension, or a tuple of names of what it is made of",
+        "src_pattern": "a name for each dimension, or a tuple of names for the parts of one",
         "dst_pattern": "the names in their new order; a tuple of names is one dimension",
         "fixed_sizes": "extents by name; one of each tuple may be left out"},
-        "The dimensions split, reordered and merged.", "Names that differ, and what needs a copy, are errors."),
-    "view": Page((), {}, "The same bits as another dtype; the last dimension scales with the sizes.",
+        "The dimensions split, reordered and merged.",
+        "Patterns with different names, and an order that needs a copy, are errors."),
+    "view": Page((), {}, "The same bits as another dtype; the last extent changes with the size of an element.",
                  "A last dimension that does not divide, or is not dense, is an error."),
     "ap": Page((), {
-        "pattern": "one for each dimension, outermost first, in elements of the storage; on chip partitions first",
-        "offset": "what is added to where the view starts",
-        "scalar_offset": "a register or a [1, 1] tile, added at run time, times the extents behind indirect_dim",
+        "pattern": "one pair for each dimension, outermost first, in elements of the storage; on chip partitions "
+                   "first",
+        "offset": "elements added to the view's start",
+        "scalar_offset": "a register or a [1, 1] tile, added at run time, in steps of indirect_dim",
         "vector_offset": "[N, 1] of integers: a row of a tensor in HBM for each",
         "indirect_dim": "the dimension that scalar_offset counts"},
         "An access pattern on the whole storage, whatever the view's shape is.",
-        "A pattern beyond the storage is an error where it is used, two run-time offsets are one at once."),
+        "A pattern beyond the storage is an error where it is used; two run-time offsets are an error at once."),
     "indirect": Page((), {
         "index": "[P, K] of integers in SBUF: 16 partitions share their offsets, in order of the partition first",
-        "num_elem": "how many count; without it all"},
+        "num_elem": "how many offsets are used; all by default"},
         "Columns of a tensor on chip, as many as there are offsets, from NeuronCore-v4 on.",
         "A machine before NeuronCore-v4, and a tensor in HBM, are errors."),
 }

@@ -32,7 +32,7 @@ TARGETS = ("trn1", "trn2", "trn3")
 
 
 def by_name(table: dict[str, T]) -> dict[str, T]:
-    """Entries of several names, one for each of them."""
+    """The table with one entry for each name; a key of ``table`` may list several names."""
     return {name: value for names, value in table.items() for name in names.split()}
 
 
@@ -46,7 +46,7 @@ COMMON = {ISA: instructions.COMMON, LANGUAGE: language.COMMON, TENSOR: language.
 
 
 def texts(file: str) -> dict[str, dict[str, str]]:
-    """The texts of a file by section, in brackets, and name: each stands indented below the names that share it."""
+    """The texts of a file, by section (a line in brackets) and name. Each text is indented below its names."""
     sections: dict[str, dict[str, str]] = {}
     names, section = list[str](), dict[str, str]()
     for line in Path(__file__).with_name(file).read_text("utf-8").splitlines():
@@ -75,7 +75,7 @@ def filled(text: str, name: str) -> str:
 
 
 def said_of(generation: str, text: str) -> str:
-    """A text's half that is a generation's, where it has two."""
+    """The part of a text for a generation: before " | " for beta, behind it for current."""
     beta, _, current = text.partition(" | ")
     return current if current and generation == CURRENT else beta
 
@@ -89,9 +89,9 @@ class Paragraph(NamedTuple):
 
 
 def cost(cls: type[Op]) -> str:
-    """What a class's work is proportional to."""
+    """A sentence that says what the time of an op class is proportional to."""
     if cls.queued:
-        return "issue of a transfer by the engine, then the transfer in its queue"
+        return "The engine issues a transfer, which then runs in its queue."
     if cls.work is Op.work:
         return f"Each element of {cls.walked} in a partition."
     return str(inspect.getdoc(cls.work)).replace("``", "")
@@ -127,7 +127,7 @@ def performance(page: Page) -> list[Paragraph]:
         since = f", from NeuronCore-v{cls.since} on" if cls.since > 2 else ""
         engines.append(" or ".join(e.value for e in cls.engines) + since + (f" ({name})" if page.ops[1:] else ""))
         work += [f"{name}: {cost(cls)}" if page.ops[1:] else cost(cls), *laws(cls)]
-    work.append("What work costs in time is the machine's matter: nki_mlir.machine has its laws, each with its source.")
+    work.append("Costs differ between machines: nki_mlir.machine has each law with its source.")
     return [Paragraph("Engine", engines), Paragraph("Cost", work)]
 
 
@@ -156,7 +156,8 @@ def description(function: "Function", sentence: str) -> str:
         arguments.append(f"{parameter}: {'; '.join(s for s in said if s)}")
     result = filled(said_of(generation, page.result), name) + (domain(name) if module == LANGUAGE else "")
     paragraphs = [Paragraph("Arguments", arguments or ["none"]), Paragraph("Result", [result]),
-                  Paragraph("Errors", [said_of(generation, page.errors), "They point at the line of the call."]),
+                  Paragraph("Errors", [said_of(generation, page.errors),
+                                       "Their messages point at the line of the call."]),
                   *(performance(page) if page.ops else []), Paragraph("Example", shown.splitlines()),
                   Paragraph("Source", [f"{function.name}, NKI API reference, "
                                        f"releases {spans(releases_with(function.name))}"])]
@@ -179,7 +180,7 @@ SENTENCES = {
 
 
 def of_dtype(dtype: DType) -> str:
-    """What an element type holds."""
+    """A phrase that describes the values of an element type."""
     element, packed, _ = dtype.name.partition("_x4")
     if packed:
         return f"four {element} in {dtype.bits} bits, operands of nisa.nc_matmul_mx"

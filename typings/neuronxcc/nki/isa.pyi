@@ -13,20 +13,20 @@ def activation(op, data, *, bias=None, scale=1.0, reduce_op=None, reduce_res=Non
     Arguments:
         op: an activation function, such as nl.exp
         data: a tile; [P, F] in SBUF or PSUM
-        bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 without it
-        scale: a number or a tile; a tile is [P, 1] float32
+        bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 by default
+        scale: a number or a tile; a tile is [P, 1] of float32
         reduce_op: nl.add, or None
-        reduce_res: a tile; [P, 1], which gets the registers
+        reduce_res: a tile; [P, 1], to which the instruction writes the registers
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dtype: a dtype; the result's dtype; that of the operands by default
 
     Result:
         op(data * scale + bias), computed in float32 and rounded once to dst's dtype.
 
     Errors:
-        What is no activation function, and a bias or scale that is not [P, 1], are errors.
-        They point at the line of the call.
+        An op that is not an activation function, and a bias or scale that is not [P, 1], are errors.
+        Their messages point at the line of the call.
     """
 
 
@@ -37,18 +37,18 @@ def activation_reduce(op, data, *, reduce_op, reduce_res, bias=None, scale=1.0, 
         op: an activation function, such as nl.exp
         data: a tile; [P, F] in SBUF or PSUM
         reduce_op: nl.add
-        reduce_res: a tile; [P, 1], which gets the registers
-        bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 without it
-        scale: a number or a tile; a tile is [P, 1] float32
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
+        reduce_res: a tile; [P, 1], to which the instruction writes the registers
+        bias: a number or a tile; [P, 1] in SBUF or PSUM; 0 by default
+        scale: a number or a tile; a tile is [P, 1] of float32
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dtype: a dtype; the result's dtype; that of the operands by default
 
     Result:
         op(data * scale + bias), and in reduce_res [P, 1] the sum of the float32 values over the free axes.
 
     Errors:
-        What is no activation function is an error, a reduce_op other than nl.add a warning.
-        They point at the line of the call.
+        An op that is not an activation function is an error; a reduce_op other than nl.add is a warning.
+        Their messages point at the line of the call.
     """
 
 
@@ -57,17 +57,17 @@ def affine_select(pred, on_true_tile, on_false_value, *, mask=None, dtype=None) 
 
     Arguments:
         pred: an affine comparison of nl.arange indices
-        on_true_tile: a tile; [P, F], the values where the condition holds
-        on_false_value: a number; what the other elements get
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
+        on_true_tile: a tile; [P, F], the values where the condition is true
+        on_false_value: a number; the value of the other elements
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dtype: a dtype; the result's dtype; that of the operands by default
 
     Result:
-        [P, F]: on_true_tile where offset + p * channel_multiplier + the sum of step * i compares with 0.
+        [P, F]: on_true_tile where offset + p * channel_multiplier + the sum of step * i cmp_op 0 is true.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -76,15 +76,15 @@ def bn_aggr(data, *, mask=None, dtype=None) -> Any:
 
     Arguments:
         data: a tile; [P, 3 * groups]
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dtype: a dtype; the result's dtype; that of the operands by default
 
     Result:
         [P, 2]: mean and population variance of all groups together.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -93,15 +93,15 @@ def bn_stats(data, *, mask=None, dtype=None) -> Any:
 
     Arguments:
         data: a tile; [P, F], F at most 512 elements
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dtype: a dtype; the result's dtype; that of the operands by default
 
     Result:
-        [P, 6]: count, mean, variance * count of the elements at even places, then of those at odd ones.
+        [P, 6]: count, mean, variance * count of the elements at even indices, then of those at odd ones.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -120,17 +120,17 @@ def dma_copy(*, dst, src, mask=None, dst_rmw_op=None, oob_mode=oob_mode.error, d
     Arguments:
         dst: a tile; [P, F...] in SBUF or a tensor in HBM
         src: a tile; as many elements, in HBM or SBUF
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dst_rmw_op: combines what dst holds with src
-        oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip; an address out of bounds is an error, or is skipped
-        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; who makes the descriptors; unknown leaves the choice
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dst_rmw_op: an operator that combines dst's elements with src's
+        oob_mode: one of nisa.oob_mode.error, nisa.oob_mode.skip; whether an address out of bounds is an error or its element is skipped
+        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; what generates the DMA descriptors; unknown lets the compiler choose
 
     Result:
-        dst holds src's elements, converted where dtypes differ.
+        dst gets src's elements, converted where dtypes differ.
 
     Errors:
         Different counts of elements, and an address out of bounds with oob_mode error, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 dma_engine: Any
@@ -141,17 +141,17 @@ def dma_transpose(src, *, axes=None, mask=None, dtype=None) -> Any:
 
     Arguments:
         src: a tile; 2 to 4 axes, in HBM or SBUF
-        axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0), the default by the count of axes
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
-        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; who makes the descriptors; unknown leaves the choice
+        axes: (1, 0), (2, 1, 0) or (3, 1, 2, 0); by default the one with src's count of axes
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dtype: a dtype; the result's dtype; that of the operands by default
+        dge_mode: one of nisa.dge_mode.none, nisa.dge_mode.swdge, nisa.dge_mode.hwdge, nisa.dge_mode.unknown; what generates the DMA descriptors; unknown lets the compiler choose
 
     Result:
         src with its axes permuted, bit for bit.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -160,16 +160,16 @@ def dropout(data, prob, *, mask=None, dtype=None) -> Any:
 
     Arguments:
         data: a tile; [P, F] in SBUF or PSUM
-        prob: a number or a tile; the probability of 0, from 0 to 1; a tile is [P, 1] float32
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
+        prob: a number or a tile; the probability of 0, from 0 to 1; a tile is [P, 1] of float32
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dtype: a dtype; the result's dtype; that of the operands by default
 
     Result:
         data with elements set to 0 at random; the others stay as they are.
 
     Errors:
-        A number beyond 0 to 1, and dst of another dtype than data, are errors.
-        They point at the line of the call.
+        A probability outside of 0 to 1, and dst of another dtype than data, are errors.
+        Their messages point at the line of the call.
     """
 
 
@@ -195,11 +195,11 @@ def get_nc_version() -> Any:
         none
 
     Result:
-        The generation of the machine: known when the kernel is captured, so that it may decide an if.
+        The generation of the machine. It is known when the kernel is captured, so that an if may test it.
 
     Errors:
-        A call outside of a kernel is none.
-        They point at the line of the call.
+        A call outside of a kernel is an error.
+        Their messages point at the line of the call.
     """
 
 gpsimd_engine: Any
@@ -210,15 +210,15 @@ def iota(expr, dtype, *, mask=None) -> Any:
 
     Arguments:
         expr: an integer or an index expression; an affine expression of nl.arange indices
-        dtype: a dtype; of the result; without it the one of the operands
-        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; the result's dtype; that of the operands by default
+        mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
         [P, F]: offset + p * channel_multiplier + the sum of step * i, of 32-bit integers, as dst's dtype.
 
     Errors:
         A pattern of another count of elements than dst is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -228,16 +228,16 @@ def local_gather(src_buffer, index, num_elem_per_idx=1, num_valid_indices=None, 
     Arguments:
         src_buffer: a tile; [P, F] in SBUF, P a multiple of 16
         index: a tile; [P, I] of uint16: 16 partitions share their indices, in order of the partition first
-        num_elem_per_idx: an integer; elements from each index on: 1, 2, 4, 8, 16 or 32
-        num_valid_indices: a positive integer; how many of the 16 * I indices count; all without it
-        mask: a condition on loop variables and indices; elements outside of it are untouched
+        num_elem_per_idx: an integer; how many elements each index copies: 1, 2, 4, 8, 16 or 32
+        num_valid_indices: a positive integer; how many of the 16 * I indices are used; all by default
+        mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
-        Elements of each partition from its group's indices on; a new tile is [P, I, 16, num_elem_per_idx].
+        The elements of each partition at its group's indices; a new tile is [P, I, 16, num_elem_per_idx].
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -246,15 +246,15 @@ def max8(*, src, mask=None, dtype=None) -> Any:
 
     Arguments:
         src: a tile; [P, F] of 8 to 16384 elements a partition
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dtype: a dtype; the result's dtype; that of the operands by default
 
     Result:
-        [P, 8]: the 8 largest elements of each partition, largest first, equal ones repeated.
+        [P, 8]: the 8 largest elements of each partition, largest first; equal elements are repeated.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -264,16 +264,16 @@ def memset(shape, value, dtype, *, mask=None, engine=engine.unknown) -> Any:
     Arguments:
         shape: a tuple of integers; [P, F...] of the new tile
         value: a number; a number, converted to dst's dtype
-        dtype: a dtype; of the result; without it the one of the operands
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+        dtype: a dtype; the result's dtype; that of the operands by default
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
 
     Result:
-        A tile of that value in each element.
+        A tile whose elements all have the value.
 
     Errors:
         An infinity or NaN in a tile of integers is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -283,15 +283,15 @@ def nc_find_index8(*, data, vals, mask=None, dtype=None) -> Any:
     Arguments:
         data: a tile; [P, F] of 8 to 16384 elements a partition
         vals: a tile; [P, 8]
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dtype: a dtype; the result's dtype; that of the operands by default
 
     Result:
-        [P, 8]: where each value occurs first in its partition, flattened; all ones where it does not.
+        [P, 8]: the index of each value's first occurrence in its flattened partition; all bits 1 without one.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -301,17 +301,17 @@ def nc_match_replace8(*, data, vals, imm, dst_idx=None, mask=None, dtype=None) -
     Arguments:
         data: a tile; [P, F] in SBUF or PSUM
         vals: a tile; [P, 8]
-        imm: a number; what replaces them
-        dst_idx: a tile; [P, 8] of uint16 or uint32, which gets the places
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
+        imm: a number; the number that replaces them
+        dst_idx: a tile; [P, 8] of uint16 or uint32, written with their indices
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dtype: a dtype; the result's dtype; that of the operands by default
 
     Result:
         data with one occurrence of each of the 8 values replaced by imm.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -325,17 +325,17 @@ def nc_matmul(stationary, moving, *, is_stationary_onezero=False, is_moving_onez
         moving: a tile; [K, N] in SBUF, N at most 512 (more from NeuronCore-v4 on)
         is_stationary_onezero: True or False; a hint: stationary holds only 0 and 1; values stay the same
         is_moving_onezero: True or False; a hint: moving holds only 0 and 1; values stay the same
-        is_transpose: True or False; moving is an identity, and elements are moved bit for bit
-        tile_position: a tuple of integers; (row, column) where the part of the array begins that is used
+        is_transpose: True or False; moving is an identity matrix, and stationary's elements are transposed bit for bit
+        tile_position: a tuple of integers; (row, column) of the array at which the used part begins
         tile_size: a tuple of integers; (rows, columns) of that part; values stay the same
-        mask: a condition on loop variables and indices; elements outside of it are untouched
+        mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
         [M, N] in PSUM: stationary.T @ moving, summed in float32.
 
     Errors:
         Operands outside of SBUF, of different K or of integers, and a dst outside of PSUM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -345,16 +345,16 @@ def nc_stream_shuffle(src, dst, shuffle_mask, *, dtype=None, mask=None) -> Any:
     Arguments:
         src: a tile; [P, F] in SBUF or PSUM
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        shuffle_mask: a tuple of integers; 32 integers: for each partition of a group of 32 the one it is copied from, or 255
-        dtype: a dtype; of the result; without it the one of the operands
-        mask: a condition on loop variables and indices; elements outside of it are untouched
+        shuffle_mask: a tuple of integers; 32 integers: the partition of its group of 32 that each is copied from, or 255
+        dtype: a dtype; the result's dtype; that of the operands by default
+        mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
-        In each 32 partitions, partition i holds src's partition shuffle_mask[i]; with 255 it keeps what it held.
+        In each 32 partitions, partition i of dst gets src's partition shuffle_mask[i]; with 255 it keeps its values.
 
     Errors:
-        Tiles of different dtypes, and places beyond src, are errors.
-        They point at the line of the call.
+        Tiles of different dtypes, and partitions beyond src, are errors.
+        Their messages point at the line of the call.
     """
 
 
@@ -363,16 +363,16 @@ def nc_transpose(data, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
 
     Arguments:
         data: a tile; [P, F], up to 128 x 128 by the Tensor engine and 32 x 32 by the Vector engine
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dtype: a dtype; the result's dtype; that of the operands by default
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
 
     Result:
         [F, P]: data with its partition and its flattened free axes exchanged.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -401,19 +401,19 @@ def range_select(*, on_true_tile, comp_op0, comp_op1, bound0, bound1, reduce_cmd
         bound0: a tile; [P, 1] float32
         bound1: a tile; [P, 1] float32
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
-        reduce_res: a tile; [P, 1], which gets the registers
+        reduce_res: a tile; [P, 1], to which the instruction writes the registers
         reduce_op: nl.maximum
         range_start: a number; the index of the first element
-        on_false_value: a number; what the other elements get
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
+        on_false_value: a number; the value of the other elements
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dtype: a dtype; the result's dtype; that of the operands by default
 
     Result:
-        on_true_tile where both comparisons of the free index hold, else on_false_value; its row maximum.
+        on_true_tile where both comparisons of the free index are true, else on_false_value; reduce_res gets each row's maximum.
 
     Errors:
         Another reduce_op, and a tile of integers, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -422,15 +422,15 @@ def reciprocal(data, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         data: a tile; [P, F] in SBUF or PSUM
-        dtype: a dtype; of the result; without it the one of the operands
-        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; the result's dtype; that of the operands by default
+        mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
         1 / data in float32, rounded once; 1 / 0 is infinity.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -452,20 +452,20 @@ def scalar_tensor_tensor(*, data, op0, operand0, op1, operand1, reverse0=False, 
     Arguments:
         data: a tile; [P, F] in SBUF or PSUM
         op0: the first operator, such as nl.multiply
-        operand0: a number or a tile; tiles are [P, 1] float32
+        operand0: a number or a tile; op0's second operand; a tile is [P, 1] of float32
         op1: the second operator, such as nl.add
         operand1: a tile; [P, F], of data's shape
         reverse0: True or False; op0 has its operands in the other order
         reverse1: True or False; op1 has its operands in the other order
-        dtype: a dtype; of the result; without it the one of the operands
-        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; the result's dtype; that of the operands by default
+        mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
         (data op0 operand0) op1 operand1, computed in float32 and rounded once.
 
     Errors:
         A tile of another shape than the rest, and operands that are all in PSUM, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -474,22 +474,22 @@ def select_reduce(*, dst, predicate, on_true, on_false, reduce_res=None, reduce_
 
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        predicate: a tile; [P, F] of 8-bit or 16-bit integers; what is not 0 holds
+        predicate: a tile; [P, F] of 8-bit or 16-bit integers; any value but 0 is true
         on_true: a tile; [P, F] in SBUF or PSUM
-        on_false: a number or a tile; a tile is [P, 1] float32
-        reduce_res: a tile; [P, 1], which gets the registers
+        on_false: a number or a tile; a tile is [P, 1] of float32
+        reduce_res: a tile; [P, 1], to which the instruction writes the registers
         reduce_cmd: one of nisa.reduce_cmd.idle, nisa.reduce_cmd.reset, nisa.reduce_cmd.reduce, nisa.reduce_cmd.reset_reduce, nisa.reduce_cmd.load_reduce; what happens to the engine's accumulation registers before and after the instruction
         reduce_op: nl.maximum
-        reverse_pred: True or False; what is 0 holds
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
+        reverse_pred: True or False; True takes 0 for true
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dtype: a dtype; the result's dtype; that of the operands by default
 
     Result:
-        on_true where the predicate holds, else on_false; the registers keep the row maximum.
+        on_true where the predicate is true, else on_false; the registers get each row's maximum.
 
     Errors:
         A predicate of floats or 32 bits, on_true of 32-bit integers, and another reduce_op are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -498,14 +498,14 @@ def sequence_bounds(*, segment_ids, dtype=None) -> Any:
 
     Arguments:
         segment_ids: a tile; [1, N] in SBUF, of float32 or int32; 0 is padding
-        dtype: a dtype; of the result; without it the one of the operands
+        dtype: a dtype; the result's dtype; that of the operands by default
 
     Result:
-        [1, 2, N]: at each place the first place of its run of equal ids, and one past its last; N and -1 at padding.
+        [1, 2, N]: for each index the first index of its run of equal ids, and one past the last; N and -1 at padding.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -514,16 +514,16 @@ def tensor_copy(src, *, mask=None, dtype=None, engine=engine.unknown) -> Any:
 
     Arguments:
         src: a tile; [P, F] in SBUF or PSUM
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dtype: a dtype; the result's dtype; that of the operands by default
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
 
     Result:
-        The elements of src, bit for bit where dtypes are equal, else converted by way of float32.
+        The elements of src: bit for bit where dtypes are equal, else converted through float32.
 
     Errors:
         Tiles of different shapes, in HBM, or in PSUM on GpSimd, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -533,16 +533,16 @@ def tensor_copy_dynamic_dst(*, dst, src, mask=None, dtype=None, engine=engine.un
     Arguments:
         dst: a tile; [P, F] in SBUF or PSUM, from a free offset that a [1, 1] tile holds
         src: a tile; [P, F] in SBUF or PSUM
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dtype: a dtype; the result's dtype; that of the operands by default
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
 
     Result:
         None. The elements from the offset on are src's.
 
     Errors:
         An offset beyond the tensor is an error when the program runs.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -551,16 +551,16 @@ def tensor_copy_dynamic_src(src, *, mask=None, dtype=None, engine=engine.unknown
 
     Arguments:
         src: a tile; [P, F] in SBUF or PSUM, from a free offset that a [1, 1] tile holds
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dtype: a dtype; the result's dtype; that of the operands by default
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
 
     Result:
         The elements from the offset on.
 
     Errors:
         An offset beyond the tensor is an error when the program runs.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -570,17 +570,17 @@ def tensor_copy_predicated(*, src, dst, predicate, reverse_pred=False, mask=None
     Arguments:
         src: a number or a tile; [P, F] in SBUF or PSUM, or a number
         dst: a tile; [P, F] in SBUF or PSUM, of any dtype, which is written
-        predicate: a tile; [P, F] of unsigned integers; what is not 0 holds
+        predicate: a tile; [P, F] of unsigned integers; any value but 0 is true
         reverse_pred: True or False; copies where the predicate is 0
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dtype: a dtype; the result's dtype; that of the operands by default
 
     Result:
-        dst holds src where the predicate holds, and what it held elsewhere.
+        dst has src's elements where the predicate is true, and keeps its values elsewhere.
 
     Errors:
         A predicate of floats, and src of another dtype than dst, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 tensor_engine: Any
@@ -592,15 +592,15 @@ def tensor_partition_reduce(op, data, *, mask=None, dtype=None) -> Any:
     Arguments:
         op: an operator, such as nl.add
         data: a tile; [P, F] in SBUF
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dtype: a dtype; the result's dtype; that of the operands by default
 
     Result:
         [1, F]: data folded over its partitions in float32, rounded once.
 
     Errors:
         A tile of another shape than these, or in another memory, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -610,18 +610,18 @@ def tensor_reduce(op, data, axis, *, mask=None, dtype=None, negate=False, keepdi
     Arguments:
         op: an operator, such as nl.add
         data: a tile; [P, F] in SBUF or PSUM
-        axis: an integer or a tuple of integers; the last free axes, which are reduced
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        dtype: a dtype; of the result; without it the one of the operands
-        negate: True or False; the result times -1
-        keepdims: True or False; reduced axes stay, with extent 1
+        axis: an integer or a tuple of integers; the axes to reduce: the last free ones
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        dtype: a dtype; the result's dtype; that of the operands by default
+        negate: True or False; multiplies the result by -1
+        keepdims: True or False; True keeps reduced axes, with extent 1
 
     Result:
         data folded over the axes in float32 and rounded once; [P, F] over axis 1 is [P, 1].
 
     Errors:
         Axis 0, the partition, and axes that are not the last ones are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -631,21 +631,21 @@ def tensor_scalar(data, op0, operand0, reverse0=False, op1=None, operand1=None, 
     Arguments:
         data: a tile; [P, F] in SBUF or PSUM
         op0: the first operator, such as nl.multiply
-        operand0: a number or a tile; tiles are [P, 1] float32
+        operand0: a number or a tile; op0's second operand; a tile is [P, 1] of float32
         reverse0: True or False; op0 has its operands in the other order
         op1: the second operator, such as nl.add
-        operand1: a number or a tile; tiles are [P, 1] float32
+        operand1: a number or a tile; op1's second operand; a tile is [P, 1] of float32
         reverse1: True or False; op1 has its operands in the other order
-        dtype: a dtype; of the result; without it the one of the operands
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+        dtype: a dtype; the result's dtype; that of the operands by default
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
 
     Result:
-        (data op0 operand0) op1 operand1, computed in float32 and rounded once; without op1 its first half.
+        (data op0 operand0) op1 operand1, computed in float32 and rounded once; data op0 operand0 without op1.
 
     Errors:
         operand1 without op1, and an operand that is neither a number nor [P, 1], are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -655,19 +655,19 @@ def tensor_scalar_reduce(*, data, op0, operand0, reduce_op, reduce_res, reverse0
     Arguments:
         data: a tile; [P, F] in SBUF or PSUM
         op0: the first operator, such as nl.multiply
-        operand0: a number or a tile; tiles are [P, 1] float32
+        operand0: a number or a tile; op0's second operand; a tile is [P, 1] of float32
         reduce_op: nl.add, nl.multiply, nl.maximum or nl.minimum
-        reduce_res: a tile; [P, 1], which gets the registers
+        reduce_res: a tile; [P, 1], to which the instruction writes the registers
         reverse0: True or False; op0 has its operands in the other order
-        dtype: a dtype; of the result; without it the one of the operands
-        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; the result's dtype; that of the operands by default
+        mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
         data op0 operand0, rounded once; the registers fold its float32 values over the free axes.
 
     Errors:
         Another reduce_op, and reduce_init without load_reduce, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -678,16 +678,16 @@ def tensor_tensor(data1, data2, op, *, dtype=None, mask=None, engine=engine.unkn
         data1: a tile; [P, F] in SBUF or PSUM
         data2: a tile; [P, F] in SBUF or PSUM, of data1's shape
         op: an operator, such as nl.add
-        dtype: a dtype; of the result; without it the one of the operands
-        mask: a condition on loop variables and indices; elements outside of it are untouched
-        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; what runs it; unknown leaves the choice
+        dtype: a dtype; the result's dtype; that of the operands by default
+        mask: a condition on loop variables and indices; elements where it is false keep their values
+        engine: one of nisa.engine.unknown, nisa.engine.tensor, nisa.engine.scalar, nisa.engine.gpsimd, nisa.engine.vector, nisa.engine.sync; the engine that runs it; unknown lets the compiler choose
 
     Result:
         data1 op data2 of each element, computed in float32 (bitwise operators: on integers), rounded once.
 
     Errors:
         A tile of another shape than the rest, and operands that are all in PSUM, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -702,15 +702,15 @@ def tensor_tensor_scan(data0, data1, initial, op0, op1, reverse0=False, reverse1
         op1: the second operator, such as nl.add
         reverse0: True or False; op0 has its operands in the other order
         reverse1: True or False; op1 has its operands in the other order
-        dtype: a dtype; of the result; without it the one of the operands
-        mask: a condition on loop variables and indices; elements outside of it are untouched
+        dtype: a dtype; the result's dtype; that of the operands by default
+        mask: a condition on loop variables and indices; elements where it is false keep their values
 
     Result:
-        [P, F]: element i is op1(op0(data0[i], element i - 1), data1[i]); the one before the first is initial.
+        [P, F]: element i is op1(op0(data0[i], element i - 1), data1[i]); element -1 is initial.
 
     Errors:
         A tile of another shape than the rest, and operands that are all in PSUM, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 unknown_engine: Any

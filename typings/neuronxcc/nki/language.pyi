@@ -16,15 +16,15 @@ def abs(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         np.abs(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -34,15 +34,15 @@ def add(x, y, *, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x + y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -56,8 +56,8 @@ def affine_range(*args) -> Any:
         A loop whose iterations may run in any order.
 
     Errors:
-        A write, other than +=, to an index without the loop's variable is an error, where the tensor is made outside.
-        They point at the line of the call.
+        A write, other than +=, to a tensor from outside of the loop at an index without its variable is an error.
+        Their messages point at the line of the call.
     """
 
 
@@ -67,15 +67,15 @@ def all(x, axis, *, dtype=bool, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
-        dtype: a dtype; of the result; without it bool
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; bool by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         1 where no element over the axes is 0, else 0.
 
     Errors:
         Axis 0, the partition, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -86,17 +86,17 @@ def all_reduce(x, op, program_axes, *, dtype=None, mask=None, parallel_reduce=Tr
         x: [P, F...] in SBUF or PSUM
         op: such as nl.add
         program_axes: an integer or a tuple of integers; axes of the launch
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
-        parallel_reduce: True or False; no effect
-        asynchronous: True or False; no effect
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
+        parallel_reduce: True or False; has no effect
+        asynchronous: True or False; has no effect
 
     Result:
-        op over the x of all programs along the axes; each of them gets the tile.
+        op over the x of all programs along the axes; each program gets the result.
 
     Errors:
         An axis that the launch does not have is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -107,11 +107,11 @@ def arange(*args) -> Any:
         args: integers: stop, or start and stop
 
     Result:
-        An index with one axis; [:, None] and [None, :] place it.
+        An index with one axis; [:, None] and [None, :] say along which axis it counts.
 
     Errors:
         A third bound is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -120,15 +120,15 @@ def arctan(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         np.arctan(x) of each element, in float32 and rounded once. Beyond x from -1.57 to 1.57, where the engine's table ends, the simulator warns.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -136,17 +136,17 @@ def atomic_rmw(dst, value, op, *, mask=None) -> Any:
     """dst = op(dst, value) for rows addressed by an index tile; equal indices accumulate. ``op`` is np.add.
 
     Arguments:
-        dst: a tile; in HBM, rows picked by a tile of indices
+        dst: a tile; in HBM, rows that a tile of indices selects
         value: a number or a tile; [P, F] in SBUF
         op: np.add
-        mask: a condition on loop variables and indices; without it all hold
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         None. value is added to the rows, all of it where an index occurs twice.
 
     Errors:
         A dst without a tile of indices is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 bfloat16: Any
@@ -162,15 +162,15 @@ def bitwise_and(x, y, *, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x & y of each element's bits; right_shift fills with zeros.
 
     Errors:
         Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -180,15 +180,15 @@ def bitwise_or(x, y, *, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x | y of each element's bits; right_shift fills with zeros.
 
     Errors:
         Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -198,15 +198,15 @@ def bitwise_xor(x, y, *, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x ^ y of each element's bits; right_shift fills with zeros.
 
     Errors:
         Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 bool_: Any
@@ -217,14 +217,14 @@ def broadcast_to(src, *, shape) -> Any:
 
     Arguments:
         src: a tile; [P, F...] in SBUF or PSUM
-        shape: a tuple of integers; of the result
+        shape: a tuple of integers; the result's shape
 
     Result:
-        A view in which extents of 1 are repeated; nothing is copied.
+        A view in which src is repeated along its axes of extent 1; nothing is copied.
 
     Errors:
         A shape to which src does not broadcast, as in NumPy, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -233,15 +233,15 @@ def ceil(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         np.ceil(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -250,15 +250,15 @@ def copy(src, *, mask=None, dtype=None) -> Any:
 
     Arguments:
         src: a tile; [P, F...] in SBUF or PSUM
-        mask: a condition on loop variables and indices; without it all hold
-        dtype: a dtype; of the result; without it the operand's
+        mask: a condition on loop variables and indices; by default all elements are active
+        dtype: a dtype; the result's dtype; the operand's by default
 
     Result:
         A new tile in SBUF with the elements, bit for bit unless dtype converts them.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -267,15 +267,15 @@ def cos(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         np.cos(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -283,16 +283,16 @@ def device_print(prefix, x, *, mask=None) -> Any:
     """The tile is printed whole, 0 where the mask does not hold; conditions on loop variables decide whether it is.
 
     Arguments:
-        prefix: a string; what is printed in front
+        prefix: a string; a text printed before the tensor
         x: [P, F...] in SBUF or PSUM
-        mask: a condition on loop variables and indices; without it all hold
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         None. The simulator prints the tensor.
 
     Errors:
         A prefix that is no string is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -302,15 +302,15 @@ def divide(x, y, *, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x / y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -320,15 +320,15 @@ def dropout(x, rate, *, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         rate: a number or a tile; the probability of 0, from 0 to 1; a tile is [P, 1]
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x with elements set to 0 at random; the others are not scaled.
 
     Errors:
-        A number beyond 0 to 1 is an error.
-        They point at the line of the call.
+        A probability outside of 0 to 1 is an error.
+        Their messages point at the line of the call.
     """
 
 
@@ -336,7 +336,7 @@ def ds(start, size) -> Any:
     """The slice ``start : start + size``, whose start may be symbolic.
 
     Arguments:
-        start: an integer, an index expression or a [1, 1] tile; the first element; a tile or register is known at run time
+        start: an integer, an index expression or a [1, 1] tile; the first element: an integer, or a tile or register read at run time
         size: an integer or an index expression; how many elements
 
     Result:
@@ -344,7 +344,7 @@ def ds(start, size) -> Any:
 
     Errors:
         A part beyond the tensor is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -353,16 +353,16 @@ def empty_like(a, dtype=None, *, buffer=None, name='') -> Any:
 
     Arguments:
         a: a tile; a tensor in any memory
-        dtype: a dtype; of the elements; without it the tensor's
-        buffer: the memory; without it nl.sbuf
-        name: a string; what the tensor is called in code and messages
+        dtype: a dtype; the dtype of the elements; the tensor's by default
+        buffer: the memory; nl.sbuf by default
+        name: a string; its name in code and messages
 
     Result:
         A tensor of that shape whose elements are not set.
 
     Errors:
         An extent that is no positive integer, and more than 128 partitions on chip, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -372,15 +372,15 @@ def equal(x, y, *, dtype=bool, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it bool
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; bool by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where x == y holds, else 0.
+        1 where x == y is true, else 0.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -389,15 +389,15 @@ def erf(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         erf(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -406,15 +406,15 @@ def erf_dx(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         2 / np.sqrt(np.pi) * np.exp(-x * x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -423,15 +423,15 @@ def exp(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         np.exp(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -440,14 +440,14 @@ def expand_dims(data, axis) -> Any:
 
     Arguments:
         data: a tile; [P, F...] in SBUF or PSUM
-        axis: an integer or a tuple of integers; where the new axis is, behind the partition
+        axis: an integer or a tuple of integers; the index of the new axis, 1 or more
 
     Result:
-        A view with an axis of extent 1 more; nothing is copied.
+        A view with one more axis, of extent 1; nothing is copied.
 
     Errors:
         An axis that the result does not have is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -468,15 +468,15 @@ def floor(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         np.floor(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -486,15 +486,15 @@ def fmod(x, y, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         np.fmod(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -506,18 +506,18 @@ def full(shape, fill_value, dtype, *, buffer=None, name='') -> Any:
     """A tensor of one value, on chip.
 
     Arguments:
-        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
-        fill_value: a number; converted to dtype
-        dtype: a dtype; of the elements
+        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
+        fill_value: a number; a number, converted to dtype
+        dtype: a dtype; the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
-        name: a string; what the tensor is called in code and messages
+        name: a string; its name in code and messages
 
     Result:
         A tensor whose elements are all fill_value.
 
     Errors:
         A buffer in HBM is an error: make it with nl.ndarray and store to it.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -526,16 +526,16 @@ def gather_flattened(data, indices, *, mask=None, dtype=None) -> Any:
 
     Arguments:
         data: a tile; [P, F...] in SBUF or PSUM
-        indices: a tile; [P, I...] of uint32, places in a partition of data
-        mask: a condition on loop variables and indices; without it all hold
-        dtype: a dtype; of the result; without it data's
+        indices: a tile; [P, I...] of uint32, which count elements in a partition of data
+        mask: a condition on loop variables and indices; by default all elements are active
+        dtype: a dtype; the result's dtype; data's by default
 
     Result:
         [P, I...]: the elements of each partition of data, flattened, at its indices.
 
     Errors:
         A tile in HBM, and indices that are not 32-bit integers, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -544,15 +544,15 @@ def gelu(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x * ndtr(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -561,15 +561,15 @@ def gelu_apprx_sigmoid(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x * expit(1.702 * x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -578,15 +578,15 @@ def gelu_apprx_tanh(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3))) / 2 of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -595,15 +595,15 @@ def gelu_dx(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         ndtr(x) + x * np.exp(-x * x / 2) / np.sqrt(2 * np.pi) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -613,15 +613,15 @@ def greater(x, y, *, dtype=bool, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it bool
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; bool by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where x > y holds, else 0.
+        1 where x > y is true, else 0.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -631,15 +631,15 @@ def greater_equal(x, y, *, dtype=bool, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it bool
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; bool by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where x >= y holds, else 0.
+        1 where x >= y is true, else 0.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 hbm: Any
@@ -656,15 +656,15 @@ def invert(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        ~x: all bits of each element turned.
+        ~x: all bits of each element inverted.
 
     Errors:
         Floats are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -674,15 +674,15 @@ def left_shift(x, y, *, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x << y of each element's bits; right_shift fills with zeros.
 
     Errors:
         Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -692,15 +692,15 @@ def less(x, y, *, dtype=bool, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it bool
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; bool by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where x < y holds, else 0.
+        1 where x < y is true, else 0.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -710,15 +710,15 @@ def less_equal(x, y, *, dtype=bool, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it bool
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; bool by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where x <= y holds, else 0.
+        1 where x <= y is true, else 0.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -726,16 +726,16 @@ def load(src, *, mask=None, dtype=None) -> Any:
     """HBM to a new SBUF tile, cast to ``dtype``; rows addressed by an index tile are gathered.
 
     Arguments:
-        src: a tile; [P, F...] in HBM, P at most 128; rows may be picked by a tile of indices
-        mask: a condition on loop variables and indices; without it all hold
-        dtype: a dtype; of the result; without it src's
+        src: a tile; [P, F...] in HBM, P at most 128; a tile of indices may select rows
+        mask: a condition on loop variables and indices; by default all elements are active
+        dtype: a dtype; the result's dtype; src's by default
 
     Result:
         A new tile [P, F...] in SBUF with src's elements, converted to dtype.
 
     Errors:
         More than 128 partitions, and a mask or tile of another shape, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -744,15 +744,15 @@ def load_transpose2d(src, *, mask=None, dtype=None) -> Any:
 
     Arguments:
         src: a tile; [F, P] in HBM
-        mask: a condition on loop variables and indices; without it all hold
-        dtype: a dtype; of the result; without it src's
+        mask: a condition on loop variables and indices; by default all elements are active
+        dtype: a dtype; the result's dtype; src's by default
 
     Result:
         A new tile [P, F] in SBUF: src with its axes exchanged.
 
     Errors:
         More than 128 partitions, and a mask or tile of another shape, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -761,15 +761,15 @@ def log(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         np.log(x) of each element, in float32 and rounded once. Beyond x from 5.42e-20 to 1.84e+19, where the engine's table ends, the simulator warns.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -779,15 +779,15 @@ def logical_and(x, y, *, dtype=bool, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it bool
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; bool by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where np.logical_and(x, y) holds, else 0.
+        1 where np.logical_and(x, y) is true, else 0.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -796,15 +796,15 @@ def logical_not(x, *, dtype=bool, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it bool
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; bool by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where x == 0 holds, else 0.
+        1 where x == 0 is true, else 0.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -814,15 +814,15 @@ def logical_or(x, y, *, dtype=bool, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it bool
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; bool by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where np.logical_or(x, y) holds, else 0.
+        1 where np.logical_or(x, y) is true, else 0.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -832,15 +832,15 @@ def logical_xor(x, y, *, dtype=bool, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it bool
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; bool by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where np.logical_xor(x, y) holds, else 0.
+        1 where np.logical_xor(x, y) is true, else 0.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -851,15 +851,15 @@ def loop_reduce(x, op, loop_indices, *, dtype=None, mask=None) -> Any:
         x: a tile; [P, F...] in SBUF or PSUM
         op: such as nl.add
         loop_indices: a loop variable or a tuple of them; variables of loops around it
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        What is assigned to a tile made outside of the loops: op over the iterations.
+        op over the iterations of the loops, to assign to a tile from outside of them.
 
     Errors:
-        What is no operator is an error.
-        They point at the line of the call.
+        An op that is no operator is an error.
+        Their messages point at the line of the call.
     """
 
 
@@ -869,15 +869,15 @@ def matmul(x, y, *, transpose_x=False, mask=None) -> Any:
     Arguments:
         x: [M, K], or [K, M] with transpose_x; M and K at most 128
         y: [K, N], N at most 512
-        transpose_x: True or False; x has K first, as the engine takes it; else nl.transpose comes before, at its cost
-        mask: a condition on loop variables and indices; without it all hold
+        transpose_x: True or False; True: x is [K, M], as the engine needs it; False: nl.transpose runs first, at its cost
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         [M, N] float32 in PSUM: x @ y, or x.T @ y, summed in float32.
 
     Errors:
         Larger operands, and different K, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -887,16 +887,16 @@ def max(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
-        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
+        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         np.max(x) over the axes, in float32 and rounded once.
 
     Errors:
         Axis 0, the partition, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -906,15 +906,15 @@ def maximum(x, y, *, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         np.maximum(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -924,16 +924,16 @@ def mean(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
-        dtype: a dtype; of the result; without it x's, float32 of integers
-        mask: a condition on loop variables and indices; without it all hold
-        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+        dtype: a dtype; the result's dtype; x's by default, float32 for integers
+        mask: a condition on loop variables and indices; by default all elements are active
+        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         The sum over the axes divided by their extents, in float32.
 
     Errors:
         Axis 0, the partition, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 mgrid: Any
@@ -945,16 +945,16 @@ def min(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
-        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
+        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         np.min(x) over the axes, in float32 and rounded once.
 
     Errors:
         Axis 0, the partition, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -964,15 +964,15 @@ def minimum(x, y, *, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         np.minimum(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -981,15 +981,15 @@ def mish(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x * np.tanh(np.log1p(np.exp(x))) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -999,15 +999,15 @@ def mod(x, y, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         np.mod(x, y) of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1017,15 +1017,15 @@ def multiply(x, y, *, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x * y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1039,17 +1039,17 @@ def ndarray(shape, dtype, *, buffer=None, name='') -> Any:
     A tensor whose elements are not set; on-chip memory reads as zero.
 
     Arguments:
-        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
-        dtype: a dtype; of the elements
+        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
+        dtype: a dtype; the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
-        name: a string; what the tensor is called in code and messages
+        name: a string; its name in code and messages
 
     Result:
         A tensor of that shape whose elements are not set.
 
     Errors:
         An extent that is no positive integer, and more than 128 partitions on chip, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1058,15 +1058,15 @@ def negative(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         -x of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1076,15 +1076,15 @@ def not_equal(x, y, *, dtype=bool, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it bool
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; bool by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 where x != y holds, else 0.
+        1 where x != y is true, else 0.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1092,14 +1092,14 @@ def num_programs(axes=None) -> Any:
     """Programs along an axis or several, or of the whole grid.
 
     Arguments:
-        axes: an integer or a tuple of integers; of the launch, one or several; without it all
+        axes: an integer or a tuple of integers; axes of the launch; all by default
 
     Result:
         How many programs run along the axes.
 
     Errors:
         An axis that the launch does not have is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1107,17 +1107,17 @@ def ones(shape, dtype, *, buffer=None, name='') -> Any:
     """A tensor of ones, on chip.
 
     Arguments:
-        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
-        dtype: a dtype; of the elements
+        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
+        dtype: a dtype; the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
-        name: a string; what the tensor is called in code and messages
+        name: a string; its name in code and messages
 
     Result:
         A tensor whose elements are all 1.
 
     Errors:
         A buffer in HBM is an error: make it with nl.ndarray and store to it.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1131,15 +1131,15 @@ def power(x, y, *, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x ** y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 private_hbm: Any
@@ -1151,16 +1151,16 @@ def prod(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
-        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
+        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         np.prod(x) over the axes, in float32 and rounded once.
 
     Errors:
         Axis 0, the partition, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1168,14 +1168,14 @@ def program_id(axis) -> Any:
     """The index of this program along an axis of the grid.
 
     Arguments:
-        axis: an integer; of the launch
+        axis: an integer; an axis of the launch
 
     Result:
         This program's number along the axis, from 0.
 
     Errors:
         An axis that the launch does not have is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1190,7 +1190,7 @@ def program_ndim() -> Any:
 
     Errors:
         None.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 psum: Any
@@ -1200,15 +1200,15 @@ def rand(shape, dtype=np.float32) -> Any:
     """A tile of uniform numbers in [0, 1).
 
     Arguments:
-        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
-        dtype: a dtype; of the elements
+        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
+        dtype: a dtype; the dtype of the elements
 
     Result:
-        A tile of uniform numbers, from 0 to below 1.
+        A tile of random numbers, uniform from 0 to below 1.
 
     Errors:
         An extent that is no positive integer, and more than 128 partitions on chip, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1216,15 +1216,15 @@ def random_seed(seed, *, mask=None) -> Any:
     """Seed the generator with a number or a [1, 1] tile; the same seed gives the same numbers.
 
     Arguments:
-        seed: an integer or a [1, 1] tile of integers; of 32 bits
-        mask: a condition on loop variables and indices; without it all hold
+        seed: an integer or a [1, 1] tile of integers; a number of 32 bits, or a tile [1, 1]
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        None. The same numbers follow each time.
+        None. The random numbers that follow are the same in each run.
 
     Errors:
         A tile of several elements is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1233,15 +1233,15 @@ def reciprocal(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        1 / x of each element, in float32 and rounded once. Wide tiles take an activation. Beyond magnitudes from 2.27e-13 to 4.4e+12, where the engine's table ends, the simulator warns.
+        1 / x of each element, in float32 and rounded once. Wide tiles use the activation instruction. Beyond magnitudes from 2.27e-13 to 4.4e+12, where the engine's table ends, the simulator warns.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1250,15 +1250,15 @@ def relu(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         np.maximum(x, 0) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1268,15 +1268,15 @@ def right_shift(x, y, *, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x >> y of each element's bits; right_shift fills with zeros.
 
     Errors:
         Floats are errors. Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1287,18 +1287,18 @@ def rms_norm(x, w, axis, n, epsilon=1e-06, *, dtype=None, compute_dtype=None, ma
         x: [P, F...] in SBUF or PSUM
         w: of x's shape, or of one that broadcasts to it, such as [P, 1]
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
-        n: a number other than 0; what the sum of the squares is divided by
-        epsilon: a number; what is added to the quotient
-        dtype: a dtype; of the result; without it x's
-        compute_dtype: a dtype; of what is in between; without it float32
-        mask: a condition on loop variables and indices; without it all hold
+        n: a number other than 0; the divisor of the sum of squares
+        epsilon: a number; a number added to the quotient
+        dtype: a dtype; the result's dtype; x's by default
+        compute_dtype: a dtype; the dtype of intermediate values; float32 by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x / sqrt(sum of x * x over the axes / n + epsilon) * w, in float32 and rounded once.
 
     Errors:
         Axis 0, the partition, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1307,15 +1307,15 @@ def rsqrt(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         1 / np.sqrt(x) of each element, in float32 and rounded once. Beyond x from 6.46e-27 to 1.58e+29, where the engine's table ends, the simulator warns.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 sbuf: Any
@@ -1332,7 +1332,7 @@ def sequential_range(*args) -> Any:
 
     Errors:
         Bounds that are no integers are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1341,14 +1341,14 @@ def shared_constant(constant, dtype=None) -> Any:
 
     Arguments:
         constant: an array of numbers; an array of NumPy
-        dtype: a dtype; of the tensor; without it the array's
+        dtype: a dtype; the tensor's dtype; the array's by default
 
     Result:
         A tensor in HBM with the values, which every program of a launch sees; 64-bit numbers become 32-bit ones.
 
     Errors:
-        What is no array of numbers is an error.
-        They point at the line of the call.
+        An argument that is no array of numbers is an error.
+        Their messages point at the line of the call.
     """
 
 shared_hbm: Any
@@ -1359,14 +1359,14 @@ def shared_identity_matrix(n, dtype=np.uint8) -> Any:
 
     Arguments:
         n: a positive integer; its extent
-        dtype: a dtype; of the elements
+        dtype: a dtype; the dtype of the elements
 
     Result:
-        [n, n] in HBM.
+        The identity matrix [n, n] in HBM.
 
     Errors:
-        What is no positive integer is an error.
-        They point at the line of the call.
+        An n that is no positive integer is an error.
+        Their messages point at the line of the call.
     """
 
 
@@ -1375,15 +1375,15 @@ def sigmoid(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         expit(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1392,15 +1392,15 @@ def sign(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         np.sign(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1409,15 +1409,15 @@ def silu(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x * expit(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1426,15 +1426,15 @@ def silu_dx(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         expit(x) * (1 + x * expit(-x)) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1443,15 +1443,15 @@ def sin(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         np.sin(x) of each element, in float32 and rounded once. Beyond x from -3.14 to 3.14, where the engine's table ends, the simulator warns.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1461,16 +1461,16 @@ def softmax(x, axis, *, dtype=None, compute_dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
-        dtype: a dtype; of the result; without it x's
-        compute_dtype: a dtype; of what is in between; without it float32
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        compute_dtype: a dtype; the dtype of intermediate values; float32 by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         exp(x - m) / its sum over the axes, with m the maximum, in float32 and rounded once.
 
     Errors:
         Axis 0, the partition, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1479,15 +1479,15 @@ def softplus(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         np.log1p(np.exp(x)) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1500,15 +1500,15 @@ def sqrt(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         np.sqrt(x) of each element, in float32 and rounded once. Beyond x from 1.2e-35 to 3.32e+35, where the engine's table ends, the simulator warns.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1517,15 +1517,15 @@ def square(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x * x of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1534,14 +1534,14 @@ def static_cast(input_data, dtype) -> Any:
 
     Arguments:
         input_data: an array of numbers; a number or an array of NumPy
-        dtype: a dtype; of the result
+        dtype: a dtype; the result's dtype
 
     Result:
-        The number or array, converted as the machine does. Needs no kernel.
+        The number or array, converted as the machine converts it. The call works outside of a kernel, too.
 
     Errors:
-        What is no dtype is an error.
-        They point at the line of the call.
+        A dtype that is none is an error.
+        Their messages point at the line of the call.
     """
 
 
@@ -1556,7 +1556,7 @@ def static_range(*args) -> Any:
 
     Errors:
         Bounds that are no integers are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1564,16 +1564,16 @@ def store(dst, value, *, mask=None) -> Any:
     """On-chip tile (or number) to HBM, cast to dst's dtype; rows addressed by an index tile are scattered.
 
     Arguments:
-        dst: a tile; [P, F...] in HBM; rows may be picked by a tile of indices
+        dst: a tile; [P, F...] in HBM; a tile of indices may select rows
         value: [P, F...] in SBUF or PSUM, or a number
-        mask: a condition on loop variables and indices; without it all hold
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        None. dst holds value's elements, converted to its dtype.
+        None. dst gets value's elements, converted to its dtype.
 
     Errors:
         More than 128 partitions, and a mask or tile of another shape, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1583,15 +1583,15 @@ def subtract(x, y, *, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM, or a number
         y: a tile or a number; shapes broadcast as in NumPy
-        dtype: a dtype; of the result; without it promoted of x's and y's, where numbers are int32 or float32
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; by default x's and y's promoted, where numbers count as int32 or float32
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         x - y of each element, in float32 and rounded once; add, subtract and multiply of two 32-bit integers wrap around.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1601,16 +1601,16 @@ def sum(x, axis, *, dtype=None, mask=None, keepdims=False) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
-        keepdims: True or False; reduced axes stay, with extent 1; without it all go but one free axis
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
+        keepdims: True or False; True keeps reduced axes, with extent 1; False drops them, but for one free axis
 
     Result:
         np.sum(x) over the axes, in float32 and rounded once.
 
     Errors:
         Axis 0, the partition, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1619,15 +1619,15 @@ def tan(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         np.tan(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1636,15 +1636,15 @@ def tanh(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         np.tanh(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 tfloat32: Any
@@ -1657,15 +1657,15 @@ def transpose(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F] in SBUF or PSUM, F at most 128
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         [F, P] in SBUF: x with its axes exchanged.
 
     Errors:
         More than two axes, and more than 128 elements along one, are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1674,15 +1674,15 @@ def trunc(x, *, dtype=None, mask=None) -> Any:
 
     Arguments:
         x: [P, F...] in SBUF or PSUM
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         np.trunc(x) of each element, in float32 and rounded once.
 
     Errors:
         A tile in HBM is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 uint16: Any
@@ -1698,15 +1698,15 @@ def var(x, axis, *, dtype=None, mask=None) -> Any:
     Arguments:
         x: [P, F...] in SBUF or PSUM
         axis: an integer or a tuple of integers; free axes, counted from the front or the back
-        dtype: a dtype; of the result; without it x's
-        mask: a condition on loop variables and indices; without it all hold
+        dtype: a dtype; the result's dtype; x's by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
         The mean of the squared differences from the mean over the axes, in float32.
 
     Errors:
         Axis 0, the partition, is an error.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1714,18 +1714,18 @@ def where(condition, x, y, *, dtype=None, mask=None) -> Any:
     """x where condition is not 0, else y.
 
     Arguments:
-        condition: a number or a tile; [P, F...] of any dtype; what is not 0 holds
-        x: a number or a tile; the values where it does: a tile or a number
-        y: a number or a tile; the values elsewhere: a tile or a number
-        dtype: a dtype; of the result; without it promoted of x's and y's
-        mask: a condition on loop variables and indices; without it all hold
+        condition: a number or a tile; [P, F...] of any dtype; any value but 0 is true
+        x: a number or a tile; the values where it is true
+        y: a number or a tile; the values elsewhere
+        dtype: a dtype; the result's dtype; x's and y's promoted by default
+        mask: a condition on loop variables and indices; by default all elements are active
 
     Result:
-        x where the condition holds, else y.
+        x where the condition is true, else y.
 
     Errors:
         Shapes that do not broadcast and tiles in HBM are errors.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1733,17 +1733,17 @@ def zeros(shape, dtype, *, buffer=None, name='') -> Any:
     """A tensor of zeros, on chip.
 
     Arguments:
-        shape: a tuple of integers; extents, in SBUF and PSUM the partition first
-        dtype: a dtype; of the elements
+        shape: a tuple of integers; its extents; in SBUF and PSUM the partition is the first
+        dtype: a dtype; the dtype of the elements
         buffer: the memory: nl.sbuf, nl.psum, nl.hbm or nl.shared_hbm
-        name: a string; what the tensor is called in code and messages
+        name: a string; its name in code and messages
 
     Result:
         A tensor whose elements are all 0.
 
     Errors:
         A buffer in HBM is an error: make it with nl.ndarray and store to it.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
 
 
@@ -1752,14 +1752,14 @@ def zeros_like(a, dtype=None, *, buffer=None, name='') -> Any:
 
     Arguments:
         a: a tile; a tensor in any memory
-        dtype: a dtype; of the elements; without it the tensor's
-        buffer: the memory; without it nl.sbuf
-        name: a string; what the tensor is called in code and messages
+        dtype: a dtype; the dtype of the elements; the tensor's by default
+        buffer: the memory; nl.sbuf by default
+        name: a string; its name in code and messages
 
     Result:
         A tensor of that shape whose elements are all 0.
 
     Errors:
         A buffer in HBM is an error: make it with nl.ndarray and store to it.
-        They point at the line of the call.
+        Their messages point at the line of the call.
     """
