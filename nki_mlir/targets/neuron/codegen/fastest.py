@@ -208,7 +208,7 @@ class TimedCandidates:
         self.code, self.choice, self.level, self.evicts, self.overlap = code, choice, level, evicts, overlap
         self.timed: list[tuple[float, Fastest]] = []
         self.expanded: dict[tuple[int, int], Code] = {}
-        self.close = False                              # to the bound, so that program order is not faster
+        self.least_in_order = 0.0                              # ns that program order takes at least
         self.crowded: dict[Candidate, float] = {}       # those whose products may wait for banks, with their bound
 
     def known(self) -> float:
@@ -232,6 +232,8 @@ class TimedCandidates:
             if prepared.pipelined:
                 self.time_rounds(candidate, prepared)
             return prepared
+        if candidate.results == 100 and not candidate.memory:
+            self.least_in_order = max(self.least_in_order, prepared.schedules.bound(first=True))
         if self.evicts and candidate.results == 100 and held_at_peak(prepared.code, FREE_BANKS):
             self.crowded[candidate] = prepared.schedules.bound()
         best: tuple[float, Arrangement] | None = None
@@ -306,10 +308,9 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
             near = NEAR[level] if level > 1 else ROUNDS if candidate.pipelined else WAITS
             if candidate.pipelined and (prepared.loads_again() or search.needs_no_more(IN_FLIGHT[-1])):
                 waiting = [other for other in waiting if not other.pipelined]
-            if not prepared.loads_again():          # else the bound is that of its loads
-                if ns <= bound * (near if candidate.pipelined or candidate.body >= BODY else min(CLOSE, NEAR[level])):
-                    waiting.clear()                 # other loops have no fewer instructions
-                search.close = search.close or ns <= bound * CLOSE
+            most = bound * (near if candidate.pipelined or candidate.body >= BODY else min(CLOSE, NEAR[level]))
+            if ns <= most and not prepared.loads_again():       # else the bound is that of its loads
+                waiting.clear()                     # other loops have no fewer instructions
             if candidate.pipelined:
                 continue
             # With its own loads it may be faster: it needs less memory.
@@ -329,7 +330,7 @@ def fastest(whole: Code, choice: EngineChoice, limit: int | None, level: int, lo
         in_program_order_where_it_fits(whole, written, choice, spill)           # the error that it has
         raise failed
     ns, best = search.best()
-    if limit is None and not search.close and written_out(whole.body) > STRAIGHT[level] and (
+    if limit is None and search.least_in_order * CLOSE < ns and written_out(whole.body) > STRAIGHT[level] and (
             in_program_order(whole, choice) < ns):
         straight = Candidate(UNROLL_LIMIT, BODY)
         prepared = Prepared(expanded(whole, straight), straight, choice)
