@@ -4,7 +4,7 @@
 import math
 
 from nki_mlir.dialects.access import SBUF, Tile
-from nki_mlir.dialects.nisa.elementwise import TensorCopyPredicatedOp
+from nki_mlir.dialects.nisa.elementwise import TensorCopyPredicatedOp, TensorScalarOp
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Elementwise, Op, changed
 from nki_mlir.language.current import language
@@ -127,6 +127,9 @@ def adapted(op: Op) -> Op:
         return changed(op, lambda tile: tile, axes=(of_one[-1],))
     if type(op).name == "memset" and op.dst.dtype.is_integer and math.isfinite(op.value):    # type: ignore[attr-defined]
         return changed(op, lambda tile: tile, value=round(op.value))                         # type: ignore[attr-defined]
+    if isinstance(op, TensorScalarOp) and op.op0 == "negative":     # which the documents have no operator for
+        product = changed(op, lambda tile: tile, op0="multiply", imm0=-1.0)
+        return product if product.compute is op.compute else changed(product, lambda tile: tile, engine="vector")
     return op
 
 

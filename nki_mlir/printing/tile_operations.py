@@ -10,7 +10,7 @@ from typing import Any
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.dialects.access import HBM, PSUM, SBUF, Linear, Tile
 from nki_mlir.dialects.nisa.dynamic_access import ColumnsAddressed
-from nki_mlir.dialects.nisa.elementwise import AffineSelectOp, TensorScalarOp, TensorTensorOp
+from nki_mlir.dialects.nisa.elementwise import AffineSelectOp, ReciprocalOp, TensorScalarOp, TensorTensorOp
 from nki_mlir.dialects.nisa.indirect import DataAddressed, DmaGatherOp, DmaScatterOp
 from nki_mlir.dialects.nisa.matmul import MatmulTransposeOp
 from nki_mlir.dialects.nisa.microscaling import PACKED, NcMatmulMxOp, QuantizeMxOp
@@ -32,6 +32,7 @@ from nki_mlir.dialects.nki.reduction import ReduceOp
 from nki_mlir.dialects.op import Elementwise, Op, changed
 from nki_mlir.dialects.target_rules import starts_legally
 from nki_mlir.dialects.verification import verify
+from nki_mlir.language.current.functions import EVERYWHERE
 from nki_mlir.language.current.instruction import ACTIVATION_FUNCTIONS
 from nki_mlir.machine import Machine
 from nki_mlir.printing.addresses import write_run_time_copy
@@ -322,6 +323,9 @@ def _binary_scalar(text: KernelText, op: BinaryScalarOp) -> None:
 
 
 def _unary(text: KernelText, op: UnaryOp) -> None:
+    if op.fn == "reciprocal" and all(tile.on_chip for _, tile in op.operands()):        # the exact one
+        write_instruction(text, ReciprocalOp(dst=op.dst, src=op.src, symbols=op.symbols, ranges=op.ranges))
+        return
     if op.fn in ACTIVATION_FUNCTIONS and op.fn != "prelu":
         source = text.tile(op, op.src)
         text.write(f"nisa.activation(dst={text.tile(op, op.dst)}, op={operator_text(op.fn)}, data={source})")
@@ -330,7 +334,8 @@ def _unary(text: KernelText, op: UnaryOp) -> None:
         write_instruction(text, instruction)
         return
     source = text.tile(op, op.src, exact=True)
-    _function(text, op, f"{operator_text(op.fn)}({source}, dtype={dtype_text(op.dst.dtype)})")
+    function = "sin" if op.fn == EVERYWHERE["sin"] and not text.beta else op.fn
+    _function(text, op, f"{operator_text(function)}({source}, dtype={dtype_text(op.dst.dtype)})")
 
 
 def _select(text: KernelText, op: SelectOp) -> None:
