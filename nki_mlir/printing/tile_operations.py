@@ -35,6 +35,7 @@ from nki_mlir.dialects.verification import verify
 from nki_mlir.language.current.functions import EVERYWHERE
 from nki_mlir.language.current.instruction import ACTIVATION_FUNCTIONS
 from nki_mlir.machine import Machine
+from nki_mlir.machine.engine import DOCUMENTED
 from nki_mlir.printing.addresses import write_run_time_copy
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
@@ -272,7 +273,10 @@ def _is_column(tile: Tile) -> bool:
 
 
 def _instruction(op: BinaryOp | BinaryScalarOp | UnaryOp) -> TensorTensorOp | TensorScalarOp | None:
-    """The instruction that computes an operation in the same dtype; None where there is none."""
+    """The instruction that computes an operation in the same dtype; None where there is none, or where the documents
+    have a function alone."""
+    if not isinstance(op, UnaryOp) and op.op not in DOCUMENTED:
+        return None
     made: TensorTensorOp | TensorScalarOp
     symbols, ranges = op.symbols, op.ranges
     match op:

@@ -42,3 +42,17 @@ def test_functions_of_one_operand(name, dtype):
 
 def test_the_exact_reciprocal_stays_exact():
     assert "nisa.reciprocal(dst=" in printed(of_each("reciprocal"), [np.ones((3, 4), np.float32)])
+
+
+@pytest.mark.parametrize("name", ["divide", "mod", "fmod"])
+@pytest.mark.parametrize("number", [None, 3.0])
+def test_functions_without_an_instruction_stay_functions(name, number):
+    def kernel(x, y):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, getattr(nl, name)(nl.load(x), nl.load(y) if number is None else number))
+        return out
+    x, y = (np.random.default_rng(seed).standard_normal((3, 8)).astype(np.float32) for seed in range(2))
+    text = printed(nki.jit(kernel), [x, y])
+    assert f"nl.{name}(" in text and f"=nl.{name}" not in text
+    for executor in ("interpreter", "isa"):
+        np.testing.assert_array_equal(reread(text).on(executor)(x, y), nki.jit(kernel).on(executor)(x, y))
