@@ -151,7 +151,7 @@ class Builder:
             self.touches.end(outside)
 
     def enter_branch(self) -> None:
-        """What follows is in a branch whose condition is known."""
+        """Enter a branch whose condition is known: operations that follow belong to it."""
 
     def leave_branch(self) -> None:
         pass
@@ -179,7 +179,7 @@ class Builder:
             raise SharedHbmInside().here()
 
     def emit(self, cls: type[Op], views: Views, mask: object, attributes: dict[str, object]) -> Op | None:
-        """One operation; returns it, or None when its mask is false everywhere.
+        """Emit one operation and return it, or None if its mask is false everywhere.
 
         ``views`` are by tile field; elementwise sources broadcast to ``dst``. Attributes of kind ``Linear`` are given
         as ``Index`` over the operation's axes.

@@ -204,7 +204,7 @@ class NotAnIndex:
 
 
 def _by_value(name: str) -> Callable[..., object]:
-    """An operator that Python applies to the number, with the number on either side."""
+    """A method for an operator that Python applies to the index's number, as left or right operand."""
     def operate(self: Index, *others: object) -> object:
         number = self.as_int("it is an operand of " + name.strip("_"))
         try:

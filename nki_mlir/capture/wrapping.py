@@ -293,7 +293,7 @@ class NoSourceWarning(UserWarning):
 
 
 def warn_of_lost_checks(code: CodeType, is_kernel: bool) -> None:
-    """Say what is not checked: of kernels, and of helpers that have loops."""
+    """Warn of the checks that do not run in kernels, and in helpers that have loops."""
     if code.co_name.startswith("<") or not (is_kernel or any(
             i.opname == "FOR_ITER" for i in dis.get_instructions(code))):
         return

@@ -129,7 +129,7 @@ def completions(text: str, at: int) -> tuple[TextSpan, list[Completion]]:
 
 
 def _defined(text: str, begin: str, at: int) -> list[Completion]:
-    """Values above, aliases and functions of the part, whose names begin so."""
+    """The names that begin with a prefix: values above the line, aliases, and functions of the part."""
     part = part_around(text, at)
     start = text.rfind("\n", 0, at) + 1
     names = dict.fromkeys(m[0] for m in TOKENS.finditer(text, part.start, start if begin[0] == "%" else part.end)

@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
 
 @alone
 def main(arguments: list[str] | None = None) -> int:
-    """The command; returns the exit status."""
+    """Run ``nki-migrate`` and return its exit status."""
     options = parser().parse_args(command_line(arguments))
     return exit_status(lambda: run(options))
 

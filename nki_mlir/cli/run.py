@@ -225,7 +225,7 @@ def timed(one: "Runnable", options: argparse.Namespace) -> "Results":
 
 
 def print_results(results: "Results") -> None:
-    """Each with its name, dtype and shape."""
+    """Print each result with its name, dtype and shape."""
     for name, value in results:
         print(f"{name}: {value.dtype}{list(value.shape)}\n{value}")
 

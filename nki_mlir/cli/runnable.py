@@ -179,7 +179,7 @@ def check_executor(one: Runnable, on: str, what: str) -> None:
 
 
 class KernelSource(Runnable):
-    """A Python kernel with its arguments."""
+    """A Python kernel, with the arguments of the command line."""
 
     executors, runs_on_plugins = EXECUTORS, True
 

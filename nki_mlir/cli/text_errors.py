@@ -63,7 +63,7 @@ def _follows(error: TextError, lines: list[str], missing: set[str]) -> bool:
 
 
 def _leave_out(lines: list[str], line: int, missing: set[str]) -> bool:
-    """Blank the operation at a line; whether there was one."""
+    """Blank the operation at a line; returns whether there was one."""
     if line >= len(lines) or not lines[line].strip():
         return False
     first = next((k for k in range(line, -1, -1) if BEGINS.match(lines[k])), line)

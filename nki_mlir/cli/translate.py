@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Translate, and write the result."""
+    """Translate the input as the options say, and write the result."""
     from nki_mlir.cli.source import write_output  # start-up: imported on first use
     write_output(options.output, translate(options))
     return 0

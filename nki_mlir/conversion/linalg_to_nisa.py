@@ -82,7 +82,7 @@ def is_masked(operation: Operation) -> bool:
 
 
 def _blocks(op: Operation) -> Iterator[Block]:
-    """The blocks of code below an operation; bodies of structured operations are none."""
+    """The blocks of code below an operation, without bodies of structured operations."""
     for region in op.regions:
         for block in region.blocks:
             yield block

@@ -51,7 +51,7 @@ class UnclearType(MalformedForm):
 
 @dataclass
 class TextOperand:
-    """A value with what is said behind it: subscripts, the text of an access pattern, or nothing."""
+    """A value and the text behind it: subscripts, an access pattern, or nothing."""
 
     name: str
     at: int
@@ -312,7 +312,7 @@ class FormReader:
         return assembled(VIEW, operands, texts, kind)
 
     def view_type(self, operand: TextOperand, symbols: Sequence[str], dims: str | None) -> str:
-        """The type that a view's pattern gives."""
+        """The memref type of a view with this pattern."""
         if isinstance(operand.pattern, str):
             raise MalformedForm(operand.at, "needs the type of the view behind '->'")
         buffer, access = operand.buffer(), operand.access(symbols, self.types)

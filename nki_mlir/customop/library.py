@@ -105,7 +105,7 @@ class WrongArgumentDtype(NkiMlirError, TypeError):
 
 
 class DenseArray(NamedTuple):
-    """A dense array: where it is, the code of its dtype, its shape."""
+    """A dense array as C++ sees it: its address, the code of its dtype, its shape."""
 
     address: int
     code: int

@@ -126,7 +126,7 @@ def values_of(form: Linear, counts: Sequence[int], values: Sequence[int] = (), s
 
 def active_elements(mask: Mask, counts: Sequence[int], values: Sequence[int] = (), starts: Sequence[int] = ()
                     ) -> np.ndarray:
-    """Where all constraints hold, over such a box."""
+    """A boolean array over the box: true where all constraints hold."""
     active = np.ones(tuple(counts), np.bool_)
     for constraint in mask:
         position = values_of(constraint.form, counts, values, starts)

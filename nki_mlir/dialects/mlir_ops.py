@@ -68,7 +68,7 @@ def _verify_rules(op: Operation) -> None:
 
 
 def _verify_forms(op: Op) -> None:
-    """Masks and affine attributes are over the operation's own axes and symbols."""
+    """Check that masks and affine attributes are over the operation's axes and symbols."""
     forms = [("mask", c.form) for c in op.mask] + [("nki.limits", c.form) for c in op.limits]
     forms += [(name, getattr(op, name)) for name, kind in op.attributes.items() if kind is Linear]
     if not forms:

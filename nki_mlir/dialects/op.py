@@ -236,7 +236,7 @@ class Op:
 
     @staticmethod
     def form_of(outline: tuple[object, ...]) -> tuple[object, ...]:
-        """Equal for operations of such outlines that differ in where their tiles start."""
+        """A key that is equal for operations of equal outline whose tiles may start at different offsets."""
         return tuple([part.form if type(part) is Layout else part for part in outline])
 
     # -- what holds for all ops ----------------------------------------------------------------------------------------

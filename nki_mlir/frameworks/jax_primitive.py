@@ -165,6 +165,6 @@ def _finish(made: Handler) -> None:
 
 
 def _call_back(callee: Callee, arrays: Sequence[object]) -> list[object]:
-    """The kernel through ``jax.pure_callback``."""
+    """Run the kernel through ``jax.pure_callback``."""
     shapes = [jax.ShapeDtypeStruct(r.shape, storage(r)) for r in callee.record.results]
     return jax.pure_callback(lambda *values: run_on_arrays(callee, values), shapes, *arrays)

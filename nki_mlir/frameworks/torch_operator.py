@@ -167,7 +167,7 @@ def bits_of(tensor: torch.Tensor) -> np.ndarray:
 
 
 def names_of(record: KernelRecord) -> list[str]:
-    """The names of ``nki::call_``'s tensors."""
+    """The parameter names of the tensors of ``nki::call_``."""
     form = record.form
     made = [n for n in range(len(form.results)) if n not in form.aliases.values()]
     return [*(record.operands[k].name for k in form.aliases), *(record.results[n].name for n in made),
@@ -307,7 +307,7 @@ def call_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], kernel: 
 
 def map_batched(info: Any, axes: Any, tensors: Sequence[torch.Tensor], mapped: Sequence[bool], size: int,
                 kernel: str) -> object:
-    """``vmap`` of ``vmap``: one loop over both batches."""
+    """Batch a batched call (``vmap`` of ``vmap``): one loop runs over both batches."""
     given = []
     for tensor, axis, each in zip(tensors, axes[0], mapped):
         if axis is None and not each:

@@ -108,7 +108,7 @@ class KernelRecord:
 
     @property
     def slots(self) -> list[Slot]:
-        """The buffers in the order of the native entry's data: inputs, then shared outputs."""
+        """The buffers in the order of the native entry's arguments: inputs, then shared outputs."""
         return [(kind, n) for kind, group in (("input", self.inputs), ("shared", self.shared))
                 for n in range(len(group))]
 
@@ -131,7 +131,7 @@ class KernelRecord:
 
     @cached_property
     def has_effects(self) -> bool:
-        """Whether running it has an effect besides its results."""
+        """Whether the call has an effect besides its results."""
         return self.has_collectives or any("nki.device_print" in text for _, text in self.variants)
 
     @cached_property

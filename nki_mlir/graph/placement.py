@@ -211,7 +211,7 @@ class Placement:
         return sizes
 
     def stays(self, nest: TileNest) -> bool:
-        """Whether the result has room among the tiles that are kept."""
+        """Whether the result is small enough to stay on chip."""
         elements = prod(n for a, n in enumerate(nest.extents) if a not in nest.reduced)
         return elements * nest.output.dtype.itemsize <= self.tiles.cache.bytes * self.machine.partitions // SHARE
 
@@ -272,7 +272,7 @@ class Placement:
         return self.in_two_steps(merged, axis, rows, start)
 
     def in_two_steps(self, nest: TileNest, axis: int, rows: int, start: float | int | None) -> None:
-        """A fold of everything into one value: one value a row first."""
+        """Split a fold of all elements into two: one value for each row, then one value."""
         parts = nest.divided(axis, nest.extents[axis] // rows)
         fold = folded(parts)
         scratch = self.tiles.buffer((rows,), fold.dtype, HBM)

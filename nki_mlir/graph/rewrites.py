@@ -111,7 +111,7 @@ WIDTHS = (1, 8, 16, 32, 64)         # of integers that the bindings give as numb
 
 
 def _number(value: Value) -> int | None:
-    """The value of a scalar integer constant."""
+    """The value of a scalar integer constant, as a Python int."""
     op = defining(value)
     if op is None or op.name != "stablehlo.constant" or ir.RankedTensorType(value.type).rank != 0:
         return None

@@ -48,7 +48,7 @@ class StridedMemory(NamedTuple):
                 "typestr": f"|V{self.itemsize}"}
 
     def overlaps(self, other: "StridedMemory") -> bool:
-        """Whether two of them have a byte in common. The memory itself is not touched."""
+        """Whether two arguments have a byte in common. The function does not touch their memory."""
         try:
             return np.shares_memory(np.asarray(self), np.asarray(other), max_work=MOST_WORK)  # type: ignore[arg-type]
         except np.exceptions.TooHardError:

@@ -53,7 +53,7 @@ FILES = ("save_neff_name", "save_trace_name", "artifacts_dir", "profile")
 
 
 def changes_of(mode: str, options: dict[str, object]) -> dict[str, object]:
-    """What the options of a decorator change on a kernel."""
+    """The attributes of a kernel that the options of a decorator change."""
     if mode not in MODES:
         raise UnknownMode(mode=mode, modes=", ".join(MODES)).here()
     for option in options.keys() - {*OPTIONS}:

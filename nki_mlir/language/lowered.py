@@ -68,7 +68,7 @@ class Spec(Described):
 
 
 def is_described(value: object) -> bool:
-    """Whether a value says shape and dtype as arrays do: one of any framework, or a description."""
+    """Whether a value has a shape and a dtype, as arrays of any framework and ``Spec`` do."""
     if isinstance(value, Described):
         return True
     return not isinstance(value, (type, np.generic)) and hasattr(value, "shape") and hasattr(value, "dtype")

@@ -100,7 +100,7 @@ class Specialization:
 
     @made_alone
     def effects(self) -> list[Any]:
-        """What the programs do to each shared buffer; nothing where they are small."""
+        """The effects of the programs on each shared buffer; empty for small programs."""
         if sum(prod(s.shape) for s in self.shared) < WORTH_A_PROOF:
             return []
         from nki_mlir.graph.custom_call import effects_of  # start-up: loads MLIR

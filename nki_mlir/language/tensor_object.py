@@ -87,7 +87,7 @@ class TensorObject:
         return header if value is None else f"{header}\n{value}"
 
     def _is_part_of(self, other: object) -> bool:
-        """Whether another tensor is in the same memory."""
+        """Whether the tensor is a view of another one's memory."""
         return False
 
     def _addresses(self) -> tuple[tuple[int, int], ...]:

@@ -55,7 +55,7 @@ class Arguments:
         return node is not None and self.calls.code(node) != "None"
 
     def text(self, name: str, default: str = "") -> str:
-        """The text of an argument, without parentheses around it."""
+        """The source text of an argument, without enclosing parentheses."""
         node = self.nodes.get(name)
         if node is None or name not in self:
             return default
@@ -121,7 +121,7 @@ class Calls(Indices):
         raise LeftForAPerson("a buffer that the text does not show")
 
     def program(self, name: str, arguments: str) -> cst.BaseExpression:
-        """A question about the launch."""
+        """Rewrite a call that asks for the launch grid or the program's index."""
         return self.new(f"{self.nl}.{name}({arguments})", NumberFact("int"))
 
     # -- operators -----------------------------------------------------------------------------------------------------

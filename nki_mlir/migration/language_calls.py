@@ -456,7 +456,7 @@ def arange(calls: Calls, a: Arguments) -> cst.BaseExpression:
 
 @recipe("ds")
 def ds(calls: Calls, a: Arguments) -> cst.BaseExpression:
-    """A slice by its start and size."""
+    """Rewrite ``ds(start, size)`` as a slice."""
     start, size = (calls.text(n) for n in a.nodes.values())
     return calls.new(f"{calls.nl}.ds({start}, {size})", Span(start, size if calls.stable(size) else ""))
 

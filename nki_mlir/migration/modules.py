@@ -224,7 +224,7 @@ class Host(GridAxes):
         return node.name.value in self.module.kernels.functions
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        """A kernel in the current generation."""
+        """Rewrite a kernel for the current generation."""
         name = original_node.name.value
         if self.module.functions.get(name) is not original_node or not self.is_own(original_node):
             return updated_node

@@ -107,7 +107,7 @@ def render(view: SubscriptText, mask: MaskFact | None = None) -> tuple[str, Tens
 
 
 def _within(item: Item, size: str, counts: frozenset[str]) -> Item:
-    """An index of a dimension of which a mask has left fewer elements."""
+    """An index into a dimension that a mask has cut to fewer elements."""
     if size not in counts or not isinstance(item, IndexFact) or item.base != "0":
         return item
     varying = [k for k, a in enumerate(item.axes) if a.step != "0"]
@@ -259,7 +259,7 @@ def _gathered(text: str, tensor: TensorFact, items: Sequence[Item], rows: list[i
 
 
 def _of_slices(text: str, tensor: TensorFact, items: list[Item]) -> tuple[str, TensorFact]:
-    """Slices and integers: on chip the partition stays, and a second dimension with it."""
+    """A view by slices and integers; on chip the partition and at least one more dimension stay."""
     if any(isinstance(i, RowNumbers) for i in items):
         rest = tuple(IndexFact("0", ()) if isinstance(i, Part) else i for i in items)
         if (len(items) == 1 and tensor.rank == 2) or (len(items) == 2 and isinstance(items[1], Part)):

@@ -139,7 +139,7 @@ class Records(Protocol):
     """What passes below MLIR work on."""
 
     def text(self) -> str:
-        """The records for people."""
+        """The records as text that people read."""
 
     def count(self) -> int:
         """How many there are."""

@@ -71,7 +71,7 @@ def _problem(op: Operation, safe: set[Attribute]) -> str | None:
 
 
 def _other_division(e: ir.AffineExpr) -> ir.AffineBinaryExpr | None:
-    """A division by something else than a constant of at least 1."""
+    """A division in an affine expression whose divisor is not a constant of at least 1; None without one."""
     if not isinstance(e, ir.AffineBinaryExpr):
         return None
     divides = isinstance(e, ir.AffineFloorDivExpr | ir.AffineCeilDivExpr | ir.AffineModExpr)

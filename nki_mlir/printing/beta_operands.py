@@ -106,7 +106,7 @@ class BetaOperand:
 
 
 def is_tile(node: ast.expr, tensors: Tensors) -> bool:
-    """Whether an expression is of a tensor."""
+    """Whether an expression is a tensor or a view of one."""
     return any(isinstance(inner, ast.Name) and inner.id in tensors for inner in ast.walk(node))
 
 
@@ -200,7 +200,7 @@ def _span(item: ast.expr, extent: int) -> tuple[str, int, int]:
 
 
 def linear(node: ast.expr) -> dict[str, int]:
-    """A sum of products with numbers, by the text of each factor; the constant is that of no text."""
+    """A linear expression: the coefficient of each factor, by its text. The constant has the empty text."""
     match node:
         case ast.Constant(value=int(number)):
             return {"": number} if number else {}

@@ -264,5 +264,5 @@ class KernelText:
 
 
 def source_text(at: Location) -> str:
-    """``kernel.py:12``."""
+    """The file name and line of a location, such as ``kernel.py:12``."""
     return f"{at.file.rsplit('/', 1)[-1]}:{at.line}"

@@ -130,7 +130,7 @@ def _with_whole_rows(text: KernelText, op: Op) -> Op:
 
 
 def _loads_registers(text: KernelText, op: Op) -> bool:
-    """Whether an operation writes registers of an engine, which the next instruction then begins its sum with."""
+    """Whether an operation writes the registers from which the next instruction starts its sum."""
     if not isinstance(op, Filling | CopyOp | TensorCopyOp) or op.dst.handle not in text.registers:
         return False
     register = op.dst.handle
@@ -354,7 +354,7 @@ def _matmul(text: KernelText, op: MatmulOp) -> None:
 
 
 def _reduce(text: KernelText, op: ReduceOp) -> None:
-    """The reduced axes are the last: the patterns have their dims in that order."""
+    """Write a reduction. Its patterns have their dims in an order in which the reduced axes come last."""
     kept = [axis for axis in range(len(op.src.shape)) if axis not in op.axes]
 
     def ordered(tile: Tile) -> Tile:

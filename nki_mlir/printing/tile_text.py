@@ -18,7 +18,7 @@ def dtype_text(dtype: DType) -> str:
 
 
 def shape_text(shape: Sequence[int]) -> str:
-    """A tuple."""
+    """The text of a shape, as a tuple."""
     return f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
 
 

@@ -109,7 +109,7 @@ def _from_scale(e: "ScalarEmitter", value: "Value") -> "Value":
 
 
 def _to_scale(e: "ScalarEmitter", value: "Value") -> "Value":
-    """The nearest power of two, the larger one half way; zero and what is negative, infinite or NaN have none."""
+    """Round to the nearest power of two, ties to the larger. Zero, negative numbers, infinities and NaN become NaN."""
     bits = e.bitcast(value, "i32")
     code = e.minui(e.shrui(e.add(bits, 0x400000), 23), 0xFF)
     code = e.select(e.cmp("eq", bits, 0x400000), e.const(bits, 0), code)

@@ -15,7 +15,7 @@ BEST = 8
 
 
 class LiveTable:
-    """Shown on standard error while it is a terminal; else it only counts."""
+    """A table of the candidates' state, on standard error if that is a terminal; otherwise it only counts."""
 
     def __init__(self, shown: bool | None = None) -> None:
         self.counts: dict[str, int] = {}

@@ -81,7 +81,7 @@ def is_main_block(node: ast.stmt) -> bool:
 
 
 def acts(body: list[ast.stmt], modules: dict[str, str]) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
-    """What the candidate may not do, with where it does so."""
+    """The forbidden actions of a candidate, each with its line."""
     for statement in body:
         if is_main_block(statement):
             continue

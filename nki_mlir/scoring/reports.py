@@ -28,7 +28,7 @@ class Remark(TypedDict):
 
 
 def reason_of(error: BaseException) -> Reason:
-    """An error as JSON has it; exceptions that are none of ours get the code of what a kernel raises."""
+    """An error in the form of the JSON report. Exceptions of other packages get the code for what a kernel raises."""
     if isinstance(error, NkiMlirError):
         at = error.at
         return Reason(code=error.code, message=cut(error.headline), fix=cut(error.advice[1]), location=str(at or ""))
@@ -40,7 +40,7 @@ def reason_of(error: BaseException) -> Reason:
 
 
 def remarks_of(recorded: Sequence[warnings.WarningMessage]) -> list[Remark]:
-    """Warnings as JSON has them, each once."""
+    """Warnings in the form of the JSON report, without repetitions."""
     remarks = [Remark(category=w.category.__name__, message=cut(str(w.message)), location=f"{w.filename}:{w.lineno}")
                for w in recorded]
     return [remark for k, remark in enumerate(remarks) if remark not in remarks[:k]][:50]

@@ -35,7 +35,7 @@ class CandidateVerdict(dict[str, Any]):
 
     @property
     def advice(self) -> str:
-        """What would help most, in a sentence."""
+        """The change that would help most, in a sentence: of a wrong candidate, the fix of its error."""
         return str(self.get("advice") or (self.get("reason") or {}).get("fix", ""))
 
     def __str__(self) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What executes or emits: the interpreter, the CPU and the Neuron target."""
+"""The targets: the interpreter, the CPU and the NeuronCore."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol

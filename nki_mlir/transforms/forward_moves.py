@@ -150,7 +150,7 @@ def is_read_in_runs(reader: GenericOperation, copy: GenericOperation, operand: i
 
 
 def structured_reader(op: Operation) -> GenericOperation | None:
-    """A ``linalg.generic`` with one output, whatever its body is."""
+    """A ``linalg.generic`` with one output and no mask, with any body; None for other operations."""
     if op.name != "linalg.generic" or "nki.mask" in op.attributes:
         return None
     inputs, outputs = list(op.attributes["operandSegmentSizes"])

@@ -72,7 +72,7 @@ class TileReader:
         return tuple(self.numbering.values)
 
     def ranges_of(self, symbols: tuple[Value, ...]) -> Ranges:
-        """The least and greatest values of symbols where the operation stands."""
+        """The least and greatest values that each symbol has at the operation."""
         return ranges_of(self.operation, symbols)
 
     def extra(self) -> dict[str, Attribute]:

@@ -26,7 +26,7 @@ Expression = Callable[..., Any]         # (scalar builder, values...) -> value
 
 @dataclass(frozen=True)
 class Reduction:
-    """A reduction as a start value, what is done to an element, a step, and what is done to the result.
+    """A reduction: a start value, a function of each element, a step, and a function of the result.
 
     ``first`` is a reduction of the same elements that comes before; ``element`` and ``last`` get its result, too.
     """

@@ -39,7 +39,7 @@ class Input(metaclass=Interned):
 
 @dataclass(frozen=True, eq=False)
 class Output(metaclass=Interned):
-    """The element that the output holds before."""
+    """The output's element before the nest runs."""
 
     dtype: DType
 

@@ -1754,7 +1754,7 @@ def sin(x, dtype=None) -> Any:
 
 
 def softmax(x, axis=-1, dtype=None) -> Any:
-    """exp(x - max(x)) / its sum, over the last free axes.
+    """exp(x - max(x)) divided by its sum over the last free axes.
 
     Arguments:
         x: [P, F...] in SBUF or PSUM

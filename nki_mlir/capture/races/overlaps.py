@@ -205,7 +205,7 @@ class System:
     # -- the two sides -------------------------------------------------------------------------------------------------
     def solved(self, a: Touch, b: Touch, when_a: Sequence[tuple[Affine, bool]], when_b: Sequence[tuple[Affine, bool]]
                ) -> CommonElement | None:
-        """The first at the point that comes first; both under their conditions."""
+        """The element that both accesses touch under their conditions; None if there is none."""
         size_a, size_b = a.view.dtype.itemsize, b.view.dtype.itemsize
         unit = size_a if size_a == size_b else 1
         (partition, free), other = (self.side(k, t, t.view.dtype.itemsize // unit) for k, t in enumerate((a, b)))

@@ -168,7 +168,7 @@ class TooManyPoints(Exception):
 
 
 class Chosen:
-    """Flat elements, one by one."""
+    """A set of elements, listed by their flat index."""
 
     def __init__(self, elements: np.ndarray) -> None:
         self.elements = elements

@@ -94,7 +94,7 @@ class CoreBarrierOp(Meeting, name="core_barrier", engines=ANY, mnemonic="CORE_BA
         return None
 
     def work(self) -> Work:
-        """A signal to other cores."""
+        """One signal to the other cores."""
         return CORE_SIGNAL
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What is around every function of the beta generation: calls in any release's form, values that parameters take."""
+"""The wrapper of every beta function: it binds calls in any release's form and converts their arguments."""
 
 import inspect
 from collections.abc import Callable

@@ -48,7 +48,7 @@ class sbuf:
     @of_class
     def mod_alloc(*, base_addr: int, base_partition: int = 0, num_par_tiles: tuple[int, ...] = (),
                   num_free_tiles: tuple[int, ...] = ()) -> Allocation:
-        """Blocks in turn on ``num_par_tiles`` x ``num_free_tiles`` slots."""
+        """An allocator that assigns blocks in turn to ``num_par_tiles`` x ``num_free_tiles`` slots."""
         return sbuf_modulo(base_addr, base_partition, num_par_tiles, num_free_tiles)
 
 

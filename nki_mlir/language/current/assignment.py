@@ -17,7 +17,7 @@ from nki_mlir.language.signatures.kinds import is_number
 
 
 def assign(target: NkiTensor, value: Any) -> None:
-    """target = value, a tensor or a number."""
+    """Emit ``target = value``, where the value is a tensor or a number."""
     if not isinstance(value, NkiTensor):
         require(is_number(value), f"expecting 'number' or 'tensor', got {value!r}",
                 fix="give a number, or a tensor of the shape that is assigned to")

@@ -150,7 +150,7 @@ class CompileKernel(Kernel):
         return nir
 
     def _make_trace_cache(self, inputs: dict[str, Any], compile_opts: CompileOptions) -> object:
-        """What a frontend keeps captures in: nothing, since kernels keep theirs; for subclasses to override."""
+        """The cache for captures: None, since kernels have theirs; subclasses may override it."""
         return None
 
     @property

@@ -235,7 +235,7 @@ def var(x: NkiTensor, axis: object, dtype: object, keepdims: object) -> NkiTenso
 # -- composites --------------------------------------------------------------------------------------------------------
 @reported
 def softmax(x: NkiTensor, axis: object, dtype: object) -> NkiTensor:
-    """exp(x - max(x)) / its sum, over the last free axes."""
+    """exp(x - max(x)) divided by its sum over the last free axes."""
     return low.adopt(functions.softmax(*tile_and_axes("softmax", x, axis), dtype=result_type(dtype, x)))
 
 

@@ -36,7 +36,7 @@ def creates(example: str) -> Callable[[F], F]:
 
 
 def typed(values: np.ndarray, dtype: object) -> np.ndarray:
-    """Values as elements of a dtype, or of NumPy's in at most 32 bits."""
+    """Values converted to a dtype; without one, to NumPy's dtype of at most 32 bits."""
     kind = NARROW.get(values.dtype, values.dtype) if dtype is None else dtype_of(dtype).numpy
     return values.astype(kind)
 

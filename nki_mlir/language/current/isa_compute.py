@@ -243,7 +243,7 @@ COMMANDS = dict.fromkeys(
 
 def accumulated(op: str, cls: type[Op], dst: View, views: dict[str, Any], engine: str, reduce_res: NkiTensor | None,
                 command: str, **attributes: object) -> None:
-    """Emit an instruction with the registers, and the tile that reads them where one is given."""
+    """Emit an instruction that accumulates in the registers, and the copy to ``reduce_res`` if the call has one."""
     views = {"dst": dst, "accumulator": core.registers(engine, dst.shape[0]), **views}
     if reduce_res is None:
         emit(cls, views, reduce_cmd=command, **attributes)

@@ -184,7 +184,7 @@ def dma_compute(dst: NkiTensor, srcs: list[NkiTensor], reduce_op: object, scales
 
 
 def same_addresses(a: NkiTensor, b: NkiTensor) -> bool:
-    """Whether both have the elements at one index of the run time: the same one, or tiles of the same elements."""
+    """Whether both tensors address the same elements at the same run-time index."""
     if a.indirection is None or b.indirection is None:
         return False
     x, y = a.indirection.index, b.indirection.index

@@ -435,7 +435,7 @@ def flat_tile(op: str, label: str, value: object) -> View:
 
 
 def flat_view(out: NkiTensor) -> View:
-    """What ``writing(flat=True)`` gave, as [P, N]."""
+    """The tile of ``writing(flat=True)``, viewed as [P, N]."""
     view = _rows(out)
     assert view.ndim == 2
     return view

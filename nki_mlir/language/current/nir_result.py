@@ -149,7 +149,7 @@ class NirResult:
 
     @property
     def work_dir(self) -> str:
-        """Where files of the compilation go."""
+        """The directory for files of the compilation."""
         return self.options.artifacts_dir or "."
 
     @property

@@ -110,7 +110,7 @@ def _has_bytes(size: tuple[int, int], fix: str) -> None:
 
 
 def _bytes_of(buffer: MemoryRegion) -> int:
-    """Bytes of a partition."""
+    """The bytes that a partition of a memory has."""
     return (machine().sbuf_bytes_per_partition if buffer is MemoryRegion.sbuf
             else machine().psum_banks * machine().psum_bank_bytes)
 

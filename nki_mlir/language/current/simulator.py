@@ -278,7 +278,7 @@ def natively(kernel: "Kernel", arguments: tuple[object, ...], keywords: dict[str
 
 
 def simulate_bound(kernel: "Kernel", bound: Bound, target: str, updates: bool) -> object:
-    """As above, operation by operation."""
+    """Simulate a bound call, one operation after the other."""
     given = bound.tensors                       # in the order of the parameters
     arrays = [to_numpy(g) for g in given]
     memory = ArgumentMemory(arrays, [s.name for s in bound.specs], lambda a: a.flags.c_contiguous and a.flags.writeable)

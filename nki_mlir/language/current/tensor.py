@@ -142,7 +142,7 @@ class NkiTensor(OlderMethods):
         return int(self.on_chip or self._has_rows)
 
     def _replaced(self, first: int, end: int, shape: Sequence[int], strides: Sequence[int]) -> "NkiTensor":
-        """The view with others for the dimensions from ``first`` up to ``end``."""
+        """A view whose dimensions from ``first`` up to ``end`` are replaced."""
         return self.like(shape=(*self.shape[:first], *shape, *self.shape[end:]),
                          strides=(*self.strides[:first], *strides, *self.strides[end:]))
 

@@ -269,7 +269,7 @@ class Function:
         return "" if table.is_ignored(self.name, parameter) else None
 
     def binds(self, signature: Signature, count: int, keywords: Sequence[str], crosses: bool) -> BindingForm | None:
-        """How ``count`` arguments and these keywords bind to a signature; None where they do not."""
+        """How ``count`` positional arguments and these keywords bind to a signature; None if they do not bind."""
         by_name = {p.name: p for p in signature.parameters} | {
             n: Parameter(n, "None", True) for n in signature.described}
         places = signature.positional

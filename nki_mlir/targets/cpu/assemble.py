@@ -61,7 +61,7 @@ class LiveRange:
 
 
 def assign_offsets(ranges: Sequence[LiveRange]) -> int:
-    """Give each the lowest offset that is free while it is live; the size of all together."""
+    """Assign each buffer the lowest offset that is free during its live range, and return the total size."""
     total = 0
     live: list[LiveRange] = []                     # by offset
     for one in sorted(ranges, key=lambda r: r.first):

@@ -155,7 +155,7 @@ class Contraction:
             body(whole, extent - whole)
 
     def tile(self, pointers: list[Value], rows: int, columns: int) -> None:
-        """``rows`` by ``columns`` of the result through all summed axes."""
+        """Emit the loops over all summed axes for ``rows`` x ``columns`` elements of the result."""
         code, nest, product = self.code, self.nest, self.product
         out, vectors = nest.outputs[0], -(-columns // self.lanes)
         rest = columns % self.lanes

@@ -62,7 +62,7 @@ class HostOperations:
             return site
 
     def failure(self, site: int) -> BaseException | None:
-        """What an operation raised: in this thread, or in any where the kernel was called by another."""
+        """The exception of an operation: that of this thread, or of any thread if another one called the kernel."""
         here = threading.get_ident(), site
         key = here if here in self.failures else next((k for k in self.failures if k[1] == site), here)
         return self.failures.pop(key, None)

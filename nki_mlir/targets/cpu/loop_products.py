@@ -149,7 +149,7 @@ def _without_copies(items: list[PlacedNest]) -> list[PlacedNest]:
 
 
 def _without_copy(copy: PlacedNest, after: list[PlacedNest]) -> list[PlacedNest] | None:
-    """What comes after a copy, if all of it that knows the copy can do without."""
+    """The operations behind a copy, if all of them that use the copy can read its source instead."""
     if not copy.is_copy or not isinstance(copy.target, ScratchBuffer):
         return None
     changed = [_reading_source(i, copy) if copy.target in i.roots else i for i in after]

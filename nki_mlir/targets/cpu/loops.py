@@ -39,7 +39,7 @@ class MemoryUse:
 
 
 class Loops:
-    """Emits one nest, a loop an axis, at the current insertion point."""
+    """Emits one nest at the current insertion point, with one loop for each axis."""
 
     def __init__(self, code: FunctionEmitter, nest: Nest, plan: Schedule, symbols: Sequence[Value],
                  use: MemoryUse = MemoryUse()) -> None:
@@ -190,7 +190,7 @@ class Loops:
                       self.nest.outputs[output].dtype, point.lanes, point.active, output in self.streams)
 
     def load(self, depth: int, point: Point) -> Point:
-        """The inputs that the remaining loops do not move, and what follows from them."""
+        """Load the inputs that the remaining loops do not step through, and compute what depends on those alone."""
         rest = self.plan.order[depth:]
         needed = [k for k, o in enumerate(self.nest.inputs)
                   if k not in point.known and not any(o.strides[a] for a in rest)]

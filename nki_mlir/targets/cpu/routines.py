@@ -236,7 +236,7 @@ def compiled(routines: Iterable[Routine]) -> dict[Routine, tuple[Batch, int]]:
 
 
 def forget() -> None:
-    """Compile again what is needed from now on, for measurements. Code that is in use stays."""
+    """Forget compiled routines, so that later calls compile again; measurements use it. Code that is in use stays."""
     with ALONE:
         _compiled.clear()
         jit.forget()

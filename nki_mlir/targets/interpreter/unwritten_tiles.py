@@ -152,7 +152,7 @@ class UnwrittenTiles:
     # -- reports -------------------------------------------------------------------------------------------------------
     def note_read(self, view: np.ndarray | None, shadow: Shadow, made: dict[int, np.ndarray],
                   at: Callable[[], Location | None]) -> None:
-        """The first read of each origin among what is passed on."""
+        """Record the first read of each origin among the elements that an operation passes on."""
         for number in {int(n) for values in made.values() for n in np.unique(values)} - {0}:
             origin = self.origins[number - 1]
             if origin.read_at is not None or not isinstance(shadow, np.ndarray) or view is None or number not in view:

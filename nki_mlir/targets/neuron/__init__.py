@@ -79,7 +79,7 @@ def streams_of_module(module: "Module", options: "Emission") -> "list[Program]":
 
 @alone
 def timed(programs: "Sequence[Program]", as_written: bool = False) -> "Timing":
-    """How long programs take that run together, a core each: on the timed machine, without values."""
+    """Run programs together on the timed machine, one a core, and return the times; computes no values."""
     from nki_mlir.targets.neuron.timing import time_programs  # start-up: imported on first use
     return time_programs(programs, mode=mode(as_written))
 

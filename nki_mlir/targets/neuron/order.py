@@ -54,7 +54,7 @@ class OrderDoesNotFit(NkiMlirError):
 
 
 def order_text(steps: Iterable[Step], cores: int) -> str:
-    """Steps as lines."""
+    """The text of an order, one line for each step."""
     return "".join(f"{step_text(step, cores)}\n" for step in steps)
 
 

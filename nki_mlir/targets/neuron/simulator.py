@@ -240,7 +240,7 @@ class Core:
 
     # -- queues --------------------------------------------------------------------------------------------------------
     def move(self, transfer: Transfer) -> bool:
-        """Move the data of a transfer; whether all it needs was there."""
+        """Move the data of a transfer; returns whether all its operands were there."""
         op = transfer.instruction.op
         assert isinstance(op, Op)
         try:

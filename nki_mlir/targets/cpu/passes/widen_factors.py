@@ -36,7 +36,7 @@ class WidenFactors(FunctionPass, name="widen-factors"):
         self.block(function, function.body, MEMORY)
 
     def block(self, function: NativeFunction, block: NativeBlock, memory: int) -> None:
-        """A block whose buffers are in the memory whose address is in that slot."""
+        """Run the pass on a block, whose buffers lie in the memory that the slot ``memory`` points to."""
         nodes, block.nodes = block.nodes, []
         with function.inside(block):
             for node in nodes:

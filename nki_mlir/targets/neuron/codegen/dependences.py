@@ -168,7 +168,7 @@ def physical(buffer: DeviceBuffer) -> Address:
 
 
 def touched(steps: Sequence[InstructionStep], place: Callable[[DeviceBuffer], Address]) -> list[Touched]:
-    """The regions that each step reads and those it writes; those of one place are one object."""
+    """The regions that each step reads and writes; equal regions are one object."""
     known: dict[tuple[Access, Address], Region] = {}
 
     def region(tile: Tile, op: Op) -> Region:

@@ -95,7 +95,7 @@ def block_bytes(buffer: DeviceBuffer, uses: list[tuple[InstructionStep | Load, T
 
 
 def fits(node: object, tile: Tile, size: int) -> bool:
-    """Whether a use stays in one block, or can be cut where blocks begin."""
+    """Whether a use touches one block, or can be split at the starts of blocks."""
     _, _, first, after = tile.bounds
     if tile.access.free.symbols or size % tile.dtype.itemsize:
         return False

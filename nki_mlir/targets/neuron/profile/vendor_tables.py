@@ -189,7 +189,7 @@ def _flows(document: Document, ids: dict[int, int], transfers: dict[int, int]) -
 
 
 def _spans(document: Document, track: int) -> list[tuple[int, int]]:
-    """When a track is active, neighbours as one."""
+    """The intervals in which a track is active; adjacent ones are merged."""
     slices, merged = document["slices"], list[tuple[int, int]]()
     for where, begin, end in zip(slices["track"], slices["begin"], slices["end"]):
         if where == track:

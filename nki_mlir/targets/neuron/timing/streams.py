@@ -38,7 +38,7 @@ Entry = tuple[int, float, float, float, int]
 
 
 class Occasion(NamedTuple):
-    """Where several cores meet: which ones, and what tells their meetings apart."""
+    """A meeting of several cores: the cores, and a key that tells their meetings apart."""
 
     members: tuple[int, ...]
     key: object
