@@ -166,11 +166,10 @@ def product(a, b, block=4, pieces=0):
 
 
 @nki.jit
-def batched(a, b, ahead=1, pieces=0, turned=False):
-    """a [batch, M, K] (``turned``: [batch, K, M]), b [batch, K, N]: of ``ahead`` row tiles, of several batches where
-    they are more than one has, the transposes come before the products."""
-    batch, m, k = (a.shape[0], a.shape[2], a.shape[1]) if turned else a.shape
-    n = b.shape[2]
+def batched(a, b, ahead=1, pieces=0):
+    """a [batch, M, K], b [batch, K, N]: the transposes of ``ahead`` row tiles, of several batches where they are more
+    than one has, come before the products."""
+    (batch, m, k), n = a.shape, b.shape[2]
     tiles = m // P
     kind = nl.bfloat16 if pieces else nl.float32
     out = nl.ndarray((batch, m, n), dtype=a.dtype, buffer=nl.shared_hbm)
@@ -183,11 +182,8 @@ def batched(a, b, ahead=1, pieces=0, turned=False):
             left = nl.ndarray((ahead, nl.par_dim(k), P), dtype=kind, buffer=nl.sbuf)
             for r in nl.affine_range(ahead):
                 t, row = divmod(i * ahead + r, tiles)
-                if turned:
-                    left[r] = nl.load(a[g * together + t, :, nl.ds(row * P, P)])
-                else:
-                    tile = nl.load(a[g * together + t, nl.ds(row * P, P), :])
-                    left[r] = nisa.activation(nl.copy, nisa.nc_transpose(tile), dtype=kind)
+                tile = nl.load(a[g * together + t, nl.ds(row * P, P), :])
+                left[r] = nisa.activation(nl.copy, nisa.nc_transpose(tile), dtype=kind)
             for r in nl.affine_range(ahead):
                 t, row = divmod(i * ahead + r, tiles)
                 results = nl.ndarray((P, n), dtype=out.dtype, buffer=nl.sbuf)

@@ -171,16 +171,20 @@ class Prepared:
     def arrangements(self, level: int, enough: float, known: float) -> Iterator[Arrangement]:
         """What the orders give, until one says that it takes no longer than ``enough``, or the first ones that they
         take much longer than the fastest program."""
-        best = inf
-        for count, order in enumerate(self.orders(level), 1):
+        best, room = inf, False
+        most, orders = self.orders(level)
+        for count, order in enumerate(orders, 1):
             one = self.schedules.found(order._replace(memory=self.memory))
             yield one
-            best = min(best, one.ns)
+            best, room = min(best, one.ns), room or one.addresses is not None
             if best <= enough or (count >= TWO and best > known * HOPELESS):
                 break
+            if count >= most and (count >= most + len(LOADS) or (room and best <= enough * HOPELESS)):
+                break
 
-    def orders(self, level: int) -> tuple[Order, ...]:
-        """The ways to order that are tried: all of much code would take long."""
+    def orders(self, level: int) -> tuple[int, tuple[Order, ...]]:
+        """The ways to order, and how many of them are tried: all of much code would take long. Where these have no room
+        for tiles that do not all fit, or take long, those behind them leave more room to results."""
         steps = sum(map(len, self.schedules.runs))
         orders, ordered = MORE_ORDERS if level > 1 else ORDERS, ORDERED
         if self.schedules.crowded:
@@ -188,10 +192,12 @@ class Prepared:
             orders = (*orders[:TWO], *fewer[:2 * TWO], *orders[TWO:], *fewer[2 * TWO:])
             ordered = ordered * 3 // 2
         if level > 1:
-            return orders
+            return len(orders), orders
         if steps <= FEW:
-            return (*orders, *(order._replace(issue=False) for order in ORDERS if order.issue))
-        return orders[:max(TWO, ordered // steps)]
+            orders = (*orders, *(order._replace(issue=False) for order in ORDERS if order.issue))
+            return len(orders), orders
+        most = max(TWO, ordered // steps)
+        return most, orders if self.schedules.crowded else orders[:most]
 
 
 class Fastest(NamedTuple):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The order that emission chooses where several are timed."""
 
+import math
 import random
 
 import numpy as np
@@ -18,6 +19,7 @@ from nki_mlir.targets.neuron.codegen.unroll_loops import BODY, unrolled
 from nki_mlir.targets.neuron.simulator import simulate
 from nki_mlir.targets.neuron.timing import time_programs
 from tests.targets.neuron.code_builder import Builder
+from tests.targets.neuron.codegen.test_address_map import crowded
 from tests.targets.neuron.random_code import RandomCode
 
 
@@ -148,6 +150,20 @@ def test_orders__know_the_ramp_of_the_tensor_engine() -> None:
         known[written] = arrangement.ns / end
     # The search counts semaphores and transfers a little otherwise than the timed machine.
     assert known[False] == pytest.approx(1, rel=0.01) and known[True] < 0.7
+
+
+@pytest.mark.parametrize("seed", [2, 11, 48])
+def test_much_code_whose_loads_fill_sbuf__is_tried_with_fewer_loads(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Two orders are tried of much code. Where these find no addresses, orders follow whose loads leave more room."""
+    monkeypatch.setattr(fastest, "FEW", 0)
+    monkeypatch.setattr(fastest, "ORDERED", 0)
+    code = crowded(seed)
+    prepared = fastest.Prepared(code, fastest.Candidate(BODY, BODY), EngineChoice(code.machine))
+    tried = list(prepared.arrangements(1, 0.0, math.inf))
+    assert [one.addresses is None for one in tried[:2]] == [True, True] and len(tried) == 2 + len(fastest.LOADS)
+    assert min(tried, key=lambda one: one.ns).addresses is not None
+    (_, program), *_ = prepared.programs(1, lambda: math.inf)
+    assert fastest.end_of(program) < 0.9 * fastest.end_of(prepared.in_program_order())
 
 
 @pytest.mark.parametrize("seed", range(4))
