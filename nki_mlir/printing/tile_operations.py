@@ -371,8 +371,10 @@ def _device_print(text: KernelText, op: DevicePrintOp) -> None:
 
 
 def _affine_select(text: KernelText, op: AffineSelectOp) -> None:
+    """The current generation's instruction is of GpSimd, which does not read PSUM."""
     comparison = "equal" if op.equal else "greater_equal"
-    target, source = text.tile(op, op.dst, exact=True), text.tile(op, op.src, exact=True)
+    read = op.src if text.beta or op.src.space != PSUM else _to_sbuf(text, op, op.src)
+    target, source = text.tile(op, op.dst, exact=True), text.tile(op, read, exact=True)
     text.write(f"nisa.affine_select(dst={target}, {affine_arguments(text, op, op.predicate)}, on_true_tile={source}, "
                f"on_false_value={number_text(op.value)}, cmp_op=nl.{comparison})")
 

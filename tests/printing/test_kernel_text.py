@@ -244,6 +244,27 @@ def halves(x):
     return out
 
 
+@nki.jit
+def causal_product(x):
+    p, f = nl.mgrid[0:8, 0:8]
+    rows = nl.load(x)
+    out = nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, nisa.affine_select(p >= f, nisa.nc_matmul(rows, rows), -1.0, dtype=nl.float32))
+    return out
+
+
+@pytest.mark.filterwarnings("ignore::nki_mlir.diagnostics.DeviceRuleWarning")
+def test_a_selection_from_psum_reads_a_copy_in_sbuf():
+    """The beta generation's instruction reads PSUM, the current generation's does not."""
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    text = printed(causal_product, [x])
+    selects, = (line for line in text.splitlines() if "affine_select" in line)
+    source = selects.split("on_true_tile=")[1].split(",")[0]
+    assert f"nisa.tensor_copy(dst={source}, src=" in text
+    np.testing.assert_array_equal(reread(text)(x), np.where(np.tri(8, dtype=bool), x.T @ x, -1))
+    assert text.count("tensor_copy") == 1 and "tensor_copy" not in printed(causal_product, [x], generation="beta")
+
+
 def test_columns_that_are_not_float32_are_operands_of_tiles():
     x = np.random.default_rng(0).random((8, 16), np.float32).astype(np.float16)
     text = printed(halves, [x])
