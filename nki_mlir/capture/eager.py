@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from nki_mlir.capture.builder import Builder, Known, Marks, Operands, Site, Views, fills
+from nki_mlir.capture.errors import NoRoomForTensor
 from nki_mlir.capture.index import Symbol
 from nki_mlir.capture.iterations import LoopRun, Turn
 from nki_mlir.capture.locations import user_location
@@ -144,7 +145,11 @@ class EagerBuilder(Builder):
 
     def fresh(self, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
         value = self.fill(dtype)
-        return np.full(shape, value, dtype.numpy) if value != 0 else np.zeros(shape, dtype.numpy)
+        try:
+            return np.full(shape, value, dtype.numpy) if value != 0 else np.zeros(shape, dtype.numpy)
+        except (MemoryError, OverflowError, ValueError):          # ValueError: NumPy cannot say the size
+            error = NoRoomForTensor(shape=list(shape), dtype=dtype, bytes=prod(shape) * dtype.itemsize)
+            raise error.here() from None
 
     def allocate_state(self, shape: tuple[int, ...], dtype: DType, name: str) -> Buffer:
         return Buffer(shape, dtype, "sbuf", name, handle=np.zeros(shape, dtype.numpy))

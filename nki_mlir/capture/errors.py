@@ -13,6 +13,12 @@ class OutOfScope(KernelError):
     fix = "create it before the loop or branch and write it in place: t[...] = value"
 
 
+class NoRoomForTensor(KernelError, MemoryError):
+    code = "NKI-HOST-ROOM"
+    message = "a tensor of shape {shape} of {dtype} takes {bytes} bytes, for which this machine has no memory"
+    fix = "correct the shape, or work on a part of the tensor at a time"
+
+
 class AnnotationMismatch(KernelError):
     code = "err_annotation_shape_mismatch"
     message = "the annotation says {annotated}, the value has shape {shape}"

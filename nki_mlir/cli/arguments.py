@@ -60,6 +60,8 @@ def parse_arguments(texts: list[str], values: bool = True) -> tuple[list[object]
     for text in texts:
         name = re.match(r"^([a-zA-Z_]\w*)=(.*)$", text)
         if name and name[1] not in SHORT:
+            if name[1] in keywords:
+                raise BadArgumentText(text=text[:80], what=f"{name[1]} has a value already")
             keywords[name[1]] = parse_argument(name[2], len(positional) + len(keywords), values)
         else:
             positional.append(parse_argument(text, len(positional) + len(keywords), values))

@@ -373,7 +373,7 @@ class Kernel(Derived):
         if on in TRACKS and spec.captured.verdict.undecided and checked():
             from nki_mlir.language.eager_run import check_run  # start-up: imported on first use
             check_run(self, bound, inputs)
-        shared = [make(s.shape, s.dtype.numpy) for s, make in zip(spec.shared, spec.makers)]
+        shared = spec.new_shared()
         if on not in TRACKS:
             spec.program(on)(inputs, shared)
             if spec.left_out:
@@ -465,10 +465,10 @@ def flat_grid(grid: Any) -> tuple[int, ...]:
         return tuple(n for g in grid for n in flat_grid(g))
     try:
         extent = int(grid)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         raise BadExtent(extent=repr(grid)).here() from None
-    if extent < 1:
-        raise BadExtent(extent=extent).here()
+    if extent < 1 or (isinstance(grid, (str, float, np.floating)) and extent != grid):
+        raise BadExtent(extent=repr(grid)).here()
     return (extent,)
 
 

@@ -292,12 +292,19 @@ def plain_number(value: object) -> object:
     return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
 
 
+LARGEST = int(np.finfo(np.float64).max)
+
+
 def check_number(op: str, value: object) -> None:
     if isinstance(value, np.ndarray):
         raise HostArray(shape=value.shape).here()
     if not isinstance(value, (int, float, np.number, np.bool_)):
         raise BrokenRule(op=op, what=f"takes tiles and numbers, got {type(value).__name__}",
                          fix="give it a tile or a number").here()
+    if isinstance(value, int) and value.bit_length() > LARGEST.bit_length():
+        bits = value.bit_length()
+        raise BrokenRule(op=op, what=f"takes numbers that a float can hold, got an integer of {bits} bits",
+                         fix=f"give it an integer of at most {LARGEST.bit_length()} bits").here()
     if op in ALU and not ALU[op].floats and float(value) % 1:
         raise BrokenRule(op=op, what=f"takes integers, got {value}", fix="round the number").here()
 
@@ -343,6 +350,12 @@ class BadAxis(KernelError, IndexError):
     fix = "use the free axes 1 to {last}, or -1 to -{last}"
 
 
+class RepeatedAxis(KernelError):
+    code = "NKI-AXIS"
+    message = "axis {axis} names an axis twice"
+    fix = "name each axis once"
+
+
 def free_axes(rank: int, axis: Any) -> tuple[int, ...]:
     """The axes of a reduction, in order, counted from the front."""
     axes = [operator.index(a) for a in (axis if isinstance(axis, (list, tuple)) else [axis])]
@@ -351,7 +364,9 @@ def free_axes(rank: int, axis: Any) -> tuple[int, ...]:
             raise PartitionAxis(axis=a).here()
         if not -rank <= a < rank:
             raise BadAxis(axis=a, rank=rank, last=rank - 1).here()
-    return tuple(sorted({a % rank for a in axes}))
+    if len({a % rank for a in axes}) < len(axes):
+        raise RepeatedAxis(axis=axes).here()
+    return tuple(sorted(a % rank for a in axes))
 
 
 def reduce(op: object, x: View, axis: object, *, mask: object = None, dtype: object = None, keepdims: bool = False

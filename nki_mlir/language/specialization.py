@@ -11,6 +11,7 @@ import numpy as np
 
 from nki_mlir import extensions, recycled
 from nki_mlir.alone import ALONE, made_alone
+from nki_mlir.capture.errors import NoRoomForTensor
 from nki_mlir.diagnostics import NkiMlirError
 from nki_mlir.language.arguments import TensorSpec
 from nki_mlir.language.results import warn_left_out
@@ -113,6 +114,19 @@ class Specialization:
         if not self.effects:
             return [np.zeros] * len(self.shared)
         return [recycled.empty if e.covered and not e.reads else np.zeros for e in self.effects]
+
+    def new_shared(self) -> list[np.ndarray]:
+        """Memory for each shared buffer."""
+        arrays: list[np.ndarray] = []
+        for tensor, make in zip(self.shared, self.makers):
+            try:
+                arrays.append(make(tensor.shape, tensor.dtype.numpy))
+            except (MemoryError, OverflowError, ValueError):      # ValueError: NumPy cannot say the size
+                at = next((r.at for r in self.results if r.shared == len(arrays)), None)
+                size = prod(tensor.shape) * tensor.dtype.itemsize
+                error = NoRoomForTensor(shape=list(tensor.shape), dtype=tensor.dtype, bytes=size)
+                raise (error if at is None else error.located(at)) from None
+        return arrays
 
     @made_alone
     def left_out(self) -> list[tuple[Result, Any]]:

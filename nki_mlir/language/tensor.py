@@ -33,6 +33,12 @@ class HostFunction(KernelError, TypeError):
     fix = "use the function of nki.language that computes it: nl.{name} where there is one"
 
 
+class NoProductOperator(KernelError, TypeError):
+    code = "NKI-TYPE"
+    message = "tiles have no operator @"
+    fix = "use nl.matmul(a, b), or nisa.nc_matmul(stationary, moving)"
+
+
 class BadNewAxis(KernelError, IndexError):
     code = "NKI-AXIS"
     message = "axis {axis} of a view that has {rank} dimensions then"
@@ -239,6 +245,11 @@ class Tensor(TensorObject, View):
             raise HostFunction(name=name).here()
         made: Tensor = getattr(self, operator)(operands[0])
         return made
+
+    def _no_product(self, other: object) -> NoReturn:
+        raise NoProductOperator().here()
+
+    __matmul__ = __rmatmul__ = _no_product
 
     # -- comparisons with None are Python's ----------------------------------------------------------------------------
     def __eq__(self, other: object) -> Any:

@@ -412,7 +412,7 @@ def scalar(op: str, label: str, value: object, beside: View) -> Any:
 
 def number_and_tile(op: str, label: str, value: object, beside: View) -> tuple[Any, float]:
     """A scalar operand as (tile or None, number)."""
-    return core.operand(scalar(op, label, value, beside))
+    return core.operand(scalar(op, label, value, beside), op)
 
 
 def tile(op: str, label: str, value: object) -> View:
@@ -464,9 +464,9 @@ def free_axes(op: str, tensor: NkiTensor, axis: object) -> tuple[int, ...]:
     """Axes of a reduction: the last free ones."""
     several = [integer(a, f"{op} axis") for a in (axis if isinstance(axis, (list, tuple)) else [axis])]
     core_rule(several, ops.BadAxis, axis=axis, rank=tensor.ndim, last=tensor.ndim - 1)
+    require(len({a % tensor.ndim for a in several}) == len(several), f"{op} axis {axis} names an axis twice",
+            fix="name each axis once", code="NKI-AXIS")
     axes = ops.free_axes(tensor.ndim, several)
-    require(len(axes) == len(several), f"{op} axis {axis} names an axis twice", fix="name each axis once",
-            code="NKI-AXIS")
     require(axes == tuple(range(axes[0], tensor.ndim)),
             f"{op} axis {axis} of a tensor of {tensor.ndim} dimensions: the last contiguous free axes are reduced",
             fix="rearrange the tile so that the axes are the last", code="NKI-AXIS")
