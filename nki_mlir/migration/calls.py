@@ -444,6 +444,7 @@ class Calls(Indices):
                 if not fact.is_box:
                     raise LeftForAPerson("a mask that no box of elements is")
             elif self.code(given) not in ("None", "True"):
-                condition = self.text(given)
+                text = self.text(given)
+                condition = f"{text} is None or {text}" if isinstance(given, cst.Name) else text
             self.report.changed(self.line, f"{meaning} has no mask: operands are slices")
         return Arguments(self, meaning, nodes, mask, condition)

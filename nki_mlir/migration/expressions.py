@@ -120,21 +120,31 @@ class Expressions(cst.CSTTransformer):
     def forced(self, mark: str) -> str:
         """The text of a result as an expression."""
         result = self.results[mark]
-        if result.condition:
-            self.left("a tile that is computed under a condition")
-        if result.expression:
+        if result.expression and not result.condition:
             return self.settled(result.expression)
         name = self.fresh(result.name)
         self.prelude[-1] += self.allocated(name, result)
-        result.expression = name
+        result.expression, result.condition = name, ""
         return name
 
     def allocated(self, name: str, result: OperationText) -> list[str]:
-        """The statements that create a tile for a result and write it."""
-        assert result.into is not None
-        memory = "psum" if result.fact.memory == PSUM else "sbuf"
-        create = f"{name} = {self.nl}.ndarray({result.shape}, dtype={result.dtype}, buffer={self.nl}.{memory})"
-        return [create, *result.into(name, result.fact)]
+        """The statements that create a tile for a result and write it, where its condition holds."""
+        memory, dtype = "psum" if result.fact.memory == PSUM else "sbuf", result.dtype
+        texts = result.into(name, result.fact) if result.into else []
+        if not result.into:
+            if not dtype.strip() or result.fact.shape is None:          # which only the expression itself says
+                self.left("a tile that is computed under a condition")
+            dtype = f"{self.nl}.{dtype[3:]}" if dtype.startswith("nl.") else dtype
+            texts = [f"{self.nisa}.tensor_copy(dst={name}, src={self.settled(result.expression)})"]
+        create = f"{name} = {self.nl}.ndarray({result.shape}, dtype={dtype}, buffer={self.nl}.{memory})"
+        return [create, *self.under(result.condition, texts)]
+
+    def under(self, condition: str, texts: list[str]) -> list[str]:
+        """Statements that are executed under a condition of the host."""
+        if not condition:
+            return texts
+        body = "\n".join("    " + line for text in texts for line in text.splitlines())
+        return [f"if {condition}:\n{body}"]
 
     def named(self, text: str, hint: str) -> str:
         """A text that can be written twice: a name that a statement in front gets."""

@@ -167,8 +167,8 @@ def load(calls: Calls, a: Arguments) -> "OperationText | cst.BaseExpression":
         mode = f", oob_mode={a.text('mode')}" if "mode" in a else ""
         return [f"{calls.nisa}.dma_copy(dst={dst}, src={text}{mode})"]
     expression = "" if "mode" in a else f"{calls.nl}.load({text}{_dtype(a)})"
-    return OperationText(fact, expression, into, calls.shape_text(fact, text), a.dtype or f"{terms.factor(text)}.dtype",
-                  "loaded")
+    dtype = a.dtype or (source.dtype if source.dtype.endswith(".dtype") else f"{terms.factor(text)}.dtype")
+    return OperationText(fact, expression, into, calls.shape_text(fact, text), dtype, "loaded")
 
 
 @recipe("load_transpose2d")

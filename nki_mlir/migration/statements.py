@@ -231,13 +231,6 @@ class Statements(FunctionCalls):
         if isinstance(fact, TensorFact) and fact.shape is None and all(self.stable(t) for t in shape):
             self.scope.facts[target.value] = replace(fact, shape=shape)
 
-    def under(self, condition: str, texts: list[str]) -> list[str]:
-        """Statements that are executed under a condition of the host."""
-        if not condition:
-            return texts
-        body = "\n".join("    " + line for text in texts for line in text.splitlines())
-        return [f"if {condition}:\n{body}"]
-
     def assign(self, target: cst.BaseExpression, value: cst.BaseExpression, others: list[cst.BaseAssignTargetExpression]
                ) -> list[str] | None:
         """target = value."""
@@ -301,9 +294,7 @@ class Statements(FunctionCalls):
             text = f"{name} = {self.text(value)}"
             self.bind(name, self._received(name, fact))
             return [text]
-        if result.condition:
-            self.left("a tile that is computed under a condition")
-        if result.expression:
+        if result.expression and not result.condition:
             texts = [f"{name} = {self.settled(result.expression)}"]
         else:
             target = name
@@ -317,9 +308,8 @@ class Statements(FunctionCalls):
         return texts
 
     def _texts_of(self, result: OperationText) -> list[str]:
-        assert result.into is not None
         taken = set(self.scope.taken)
-        texts = [*result.into("_", result.fact), result.shape, result.dtype]
+        texts = [*(result.into("_", result.fact) if result.into else [result.expression]), result.shape, result.dtype]
         self.scope.taken = taken
         return texts
 

@@ -35,7 +35,7 @@ def migrated(line):
     ("tile[...] = compute(tile)", "a value of which the text does not say whether it is a tile"),
     ("tile[...] = nl.add(compute(tile), tile)", "an operand of which the text does not say whether it is a tile"),
     ("tile = nl.load(x[p, 7 - f])", "a step backwards"),
-    ("tile = nl.load(x[p, f], mask=nl.program_id(0) < 1)", "a tile that is computed under a condition"),
+    ("tile = nl.load_transpose2d(x, mask=nl.program_id(0) < 1)", "a tile that is computed under a condition"),
     ("tile = nl.all_reduce(tile, op=np.add, program_axes=[0])", "nl.all_reduce has no counterpart")])
 def test_line_is_left(line, why):
     left, text = migrated(line)
@@ -62,6 +62,19 @@ def test_line_is_rewritten(line, new):
 def test_functions_and_spans_as_values(lines, new):
     left, text = migrated(lines)
     assert left == [] and new in text
+
+
+@pytest.mark.parametrize(("line", "new"), [
+    ("half = nl.load(x[p, f], mask=compute > 1)",
+     "    half = nl.ndarray((16, 8), dtype=x.dtype, buffer=nl.sbuf)\n    if compute > 1:\n"
+     "        nisa.dma_copy(dst=half, src=x[0:16, 0:8])"),
+    ("half = nl.reciprocal(tile, mask=compute > 1)",
+     "    half = nl.ndarray((16, 8), dtype=nl.float32, buffer=nl.sbuf)\n    if compute > 1:\n"),
+    ("tile[...] = nl.load(x[p, f], mask=compute)",                  # None is no mask
+     "    if compute is None or compute:\n        nisa.dma_copy(dst=tile, src=x[0:16, 0:8])")])
+def test_what_is_computed_under_a_condition_has_a_destination(line, new):
+    left, text = migrated(line)
+    assert left == [] and new in "\n".join(text)
 
 
 def test_new_text_has_the_names_that_the_module_imports():

@@ -287,6 +287,54 @@ def placed_norm(x):
     return out
 
 
+@nki.jit
+def attention_backward(q, k, v, o, dy, sums, causal=True):
+    """q, k, v, o, dy (b, h, d, s), sums (b, h, 64, s // 64); blocks above the diagonal are not computed."""
+    b, h = nl.program_id(axis=0), nl.program_id(axis=1)
+    batch, heads, d, s = q.shape
+    n = s // 64
+    scale = 1.0 / math.sqrt(d)
+    dq = nl.ndarray((batch, heads, d, s), dtype=q.dtype, buffer=nl.shared_hbm)
+    dk = nl.ndarray((batch, heads, d, s), dtype=q.dtype, buffer=nl.shared_hbm)
+    dv = nl.ndarray((batch, heads, d, s), dtype=q.dtype, buffer=nl.shared_hbm)
+    i_q, i_k = nl.arange(64)[:, None], nl.arange(64)[None, :]
+    dy_o_sum = nl.ndarray((n, par_dim(64), 1), dtype=nl.float32, buffer=nl.sbuf)
+    for i in nl.affine_range(n):
+        dy_rows = nl.load_transpose2d(dy[b, h, :, nl.ds(i * 64, 64)])
+        o_rows = nl.load_transpose2d(o[b, h, :, nl.ds(i * 64, 64)])
+        dy_o_sum[i, :, :] = nl.sum(nl.multiply(dy_rows, o_rows), axis=1, keepdims=True)
+    dq_sb = nl.zeros((n, par_dim(d), 64), dtype=nl.float32, buffer=nl.sbuf)
+    for j in nl.affine_range(n):
+        k_sb = nl.load(k[b, h, 0:d, nl.ds(j * 64, 64)])
+        v_sb = nl.load(v[b, h, 0:d, nl.ds(j * 64, 64)])
+        k_rows = nl.copy(nisa.nc_transpose(k_sb))
+        dk_psum = nl.zeros((par_dim(d), 64), dtype=nl.float32, buffer=nl.psum)
+        dv_psum = nl.zeros((par_dim(d), 64), dtype=nl.float32, buffer=nl.psum)
+        for i in nl.affine_range(n):
+            mask = i * 64 >= j * 64 if causal else None
+            q_sb = nl.load(q[b, h, 0:d, nl.ds(i * 64, 64)], mask=mask)
+            dy_sb = nl.load(dy[b, h, 0:d, nl.ds(i * 64, 64)], mask=mask)
+            sum_sb = nl.load(sums[b, h, 0:64, i], mask=mask)
+            scores = nisa.nc_matmul(nl.multiply(q_sb, scale, mask=mask), k_sb, mask=mask)
+            if causal:
+                scores = nisa.affine_select(pred=(i * 64 + i_q >= j * 64 + i_k), on_true_tile=scores,
+                                            on_false_value=-9984.0, dtype=nl.float32, mask=mask)
+            p = nisa.activation(np.exp, scores, bias=nl.multiply(sum_sb, -1.0, mask=mask), scale=1.0, mask=mask)
+            dv_psum[...] += nisa.nc_matmul(nl.copy(nisa.nc_transpose(dy_sb, mask=mask), mask=mask), p, mask=mask)
+            dp = nisa.nc_matmul(dy_sb, v_sb, mask=mask)
+            ds = nl.multiply(nisa.scalar_tensor_tensor(data=dp, op0=np.subtract, operand0=dy_o_sum[i], op1=np.multiply,
+                                                       operand1=p, mask=mask), scale, mask=mask)
+            dk_psum[...] += nisa.nc_matmul(nl.copy(nisa.nc_transpose(q_sb, mask=mask), mask=mask), ds, mask=mask)
+            ds_t = nl.copy(nisa.nc_transpose(ds, mask=mask), mask=mask)
+            dq_sb[i] = nl.loop_reduce(nisa.nc_matmul(k_rows, ds_t, mask=mask), op=np.add, loop_indices=(j,),
+                                      dtype=nl.float32, mask=mask)
+        nl.store(dk[b, h, 0:d, nl.ds(j * 64, 64)], value=nl.copy(dk_psum))
+        nl.store(dv[b, h, 0:d, nl.ds(j * 64, 64)], value=nl.copy(dv_psum))
+    for i in nl.affine_range(n):
+        nl.store(dq[b, h, 0:d, nl.ds(i * 64, 64)], value=dq_sb[i])
+    return dq, dk, dv
+
+
 def cases():
     rng = np.random.default_rng(0)
     def floats(*shape):
@@ -298,13 +346,23 @@ def cases():
             (row_norm_with_tail, (floats(100, 20), floats(20))), (log_of_sum, (x,)), (decayed_state, (x, floats(64, 1))),
             (depthwise_filter, (x, floats(64, 3))), (doubled_image, (floats(16, 4, 6),)), (edges, (floats(16, 5, 7),)),
             (clipped_rows, (x,)), (seen_before, (floats(64, 64),)),
-            (shared_heads[2, 2], (floats(2, 4, 16, 32), floats(2, 2, 16, 32))), (placed_norm, (floats(96, 16),))]
+            (shared_heads[2, 2], (floats(2, 4, 16, 32), floats(2, 2, 16, 32))), (placed_norm, (floats(96, 16),)),
+            (attention_backward[1, 2], (*(floats(1, 2, 16, 128) for _ in range(5)), 3 + np.abs(floats(1, 2, 64, 2))))]
+
+
+def gradients_of_attention(q, k, v, o, dy, sums):
+    """By NumPy, for causal attention whose rows have these logarithms of sums."""
+    scale, n = 1 / np.sqrt(q.shape[2]), q.shape[3]
+    logs = sums.transpose(0, 1, 3, 2).reshape(*q.shape[:2], n, 1)
+    p = np.exp(np.einsum("bhdq,bhdk->bhqk", q, k) * scale - logs) * np.tri(n)
+    ds = p * (np.einsum("bhdq,bhdk->bhqk", dy, v) - (dy * o).sum(2)[..., None]) * scale
+    return (np.einsum("bhqk,bhdk->bhdq", ds, k), np.einsum("bhqk,bhdq->bhdk", ds, q), np.einsum("bhqk,bhdq->bhdk", p, dy))
 
 
 def expected():
     """The same by NumPy alone, in the order of the cases."""
     (x,), (a, b), (c, g, u), (m, w, bias), (n, gamma), (r, rw), (s,), (t, decay), (f, taps), (small,), (image,), (long,), (
-        scores,), (q, k), (p,) = (arguments for _, arguments in cases())
+        scores,), (q, k), (p,), backward = (arguments for _, arguments in cases())
     groups = n.reshape(64, 4, 12)
     groups = (groups - groups.mean(2, keepdims=True)) / np.sqrt(groups.var(2, keepdims=True) + 1e-5)
     states = reduce(lambda ys, column: [*ys, decay[:, 0] * ys[-1] + column], t.T, [np.zeros(64, np.float32)])[1:]
@@ -317,4 +375,4 @@ def expected():
             long / np.maximum(1, np.linalg.norm(long, axis=1, keepdims=True)),
             np.tril(scores).sum(1, keepdims=True),
             np.einsum("bhdi,bhdj->bhij", q, k.repeat(2, axis=1)) / 4,
-            p / np.sqrt((p * p).mean(1, keepdims=True))]
+            p / np.sqrt((p * p).mean(1, keepdims=True)), gradients_of_attention(*backward)]
