@@ -3,6 +3,8 @@
 
 import runpy
 import sys
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from nki_mlir.capture.tracebacks import leave_out_own_frames
@@ -31,6 +33,9 @@ def main(arguments: list[str]) -> int:
     if module is None and arguments[0].startswith("-"):
         print(f"error: unknown option {arguments[0]}\n\n{USAGE}", file=sys.stderr)
         return 2
+    if module is not None and not is_found(module):
+        print(f"error: no module {module}", file=sys.stderr)
+        return 2
     script = Path(arguments[0])
     if module is None and not script.is_file():
         print(f"error: no script {script}", file=sys.stderr)
@@ -55,6 +60,13 @@ def main(arguments: list[str]) -> int:
         leave_out_own_frames(error)
         raise
     return 0
+
+
+def is_found(module: str) -> bool:
+    """Whether the top of a module's name can be imported."""
+    with suppress(ValueError):              # of an empty name, and of a module without a specification
+        return find_spec(module.split(".")[0]) is not None
+    return False
 
 
 if __name__ == "__main__":

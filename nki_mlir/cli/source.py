@@ -78,6 +78,8 @@ def read_bytes(source: str) -> bytes:
     limit = TEXT_BYTES.value()
     try:
         if source == "-":
+            if sys.stdin is None:
+                raise SourceError("cannot read -: standard input is closed")
             data = sys.stdin.buffer.read(limit + 1)
         else:
             with open(source, "rb") as file:

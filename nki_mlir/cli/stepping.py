@@ -36,9 +36,14 @@ def run_stepped(one: Runnable, options: argparse.Namespace, source: str) -> "Res
                 raise SourceError(f"{options.script}: {error.strerror}") from None
         debugger = Debugger(TextFront(script, sys.stdout, echo=not script.isatty()), stops, options.step)
         try:
-            return one.stepped(on, debugger, options.at_level)
+            results = one.stepped(on, debugger, options.at_level)
         except Quit:
             return None
+    for line in [b for b in stops.lines if b not in debugger.reached]:
+        print(f"warning: the run never came to {line.file}:{line.line}", file=sys.stderr)
+    for name in [name for name in stops.watched if name not in debugger.tiles]:
+        print(f"warning: the run has no tile {name}", file=sys.stderr)
+    return results
 
 
 def stops_of(options: argparse.Namespace) -> Stops:

@@ -60,6 +60,7 @@ class Debugger:
         self.last: Location | None = None       # of the operation before
         self.tiles: dict[str, ShownTile] = {}
         self.before_write: dict[str, np.ndarray] = {}
+        self.reached: list[Breakpoint] = []
         self.number = 0
         self.one = threading.RLock()            # programs that meet run on threads of their own
 
@@ -90,14 +91,16 @@ class Debugger:
     def reason_before(self, moment: Moment) -> str:
         """Why the run stops here; an empty text where it does not."""
         at, line = moment.at, moment.at and moment.at[:2]
+        arrived = at is not None and line != (self.last and self.last[:2])
+        met = [b for b in self.stops.lines if b.matches(at)] if arrived and at is not None else []
+        self.reached += [b for b in met if b not in self.reached]
         if self.steps:
             self.steps -= 1
             if not self.steps:
                 return "step"
         if self.to_line is not None and at is not None and line != self.to_line[:2]:
             return "line"
-        arrived = at is not None and line != (self.last and self.last[:2])
-        return "breakpoint" if arrived and at is not None and any(b.matches(at) for b in self.stops.lines) else ""
+        return "breakpoint" if met else ""
 
     def after(self, moment: Moment) -> None:
         """An operation has run."""

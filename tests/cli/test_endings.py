@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nki_mlir.cli import command, entry
+from nki_mlir.cli import command, entry, opt
 from nki_mlir.targets.neuron import profile
 
 ROOT = Path(__file__).parent.parent.parent
@@ -26,6 +26,12 @@ def ends(error: BaseException) -> int:
 def test_ctrl_c_is_one_line(capsys):
     assert ends(KeyboardInterrupt()) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_closed_standard_input__is_an_error(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert opt.main(["-"]) == 1
+    assert capsys.readouterr().err == "error: cannot read -: standard input is closed\n"
 
 
 def test_too_little_memory_is_an_error(capsys):

@@ -96,6 +96,9 @@ def test_a_kernel_mistake_in_a_script_is_no_traceback(tmp_path):
 def test_missing_script():
     done = subprocess.run([sys.executable, "-m", "nki_mlir", "nowhere.py"], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 2 and "no script nowhere.py" in done.stderr
+    for name in ("nowhere", ".", "nowhere.below"):
+        done = subprocess.run([sys.executable, "-m", "nki_mlir", "-m", name], capture_output=True, text=True, cwd=ROOT)
+        assert (done.returncode, done.stderr) == (2, f"error: no module {name}\n")
 
 
 def test_a_module_runs_as_a_script_does(tmp_path):

@@ -2,6 +2,7 @@
 """Runs that stop: at lines, where values change or stop being finite, and at each operation, on every executor."""
 
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -128,6 +129,13 @@ def test_command__takes_scripts_and_prints_results(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "(step) print shifted.min()\n-3.0\n" in done.stdout
     assert "result 0: float32[2, 4]" in done.stdout
+
+
+def test_command__tells_of_stops_that_the_run_never_meets() -> None:
+    shown = ["--watch", "shifted", "--watch", "shiftde", "--break", "nofile.py:3"]
+    done = ran(KERNEL, "--arg", "2x4xf32=arange", *shown, "--script", os.devnull)
+    assert done.returncode == 0
+    assert done.stderr == "warning: the run never came to nofile.py:3\nwarning: the run has no tile shiftde\n"
 
 
 @pytest.mark.parametrize("options, wanted", [

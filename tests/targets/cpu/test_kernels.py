@@ -3,6 +3,7 @@
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -16,7 +17,8 @@ from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.targets.cpu import routines
 from nki_mlir.targets.cpu.assemble import NativeProgram
-from nki_mlir.targets.cpu.kernel import NativeKernel
+from nki_mlir.targets.cpu.kernel import OVERLAP_FAILED, NativeKernel
+from nki_mlir.targets.runtime.machine import INTERRUPTED
 
 from ...scalar.samples import ulp_error
 from ...tolerances import assert_within, product_bound
@@ -351,3 +353,12 @@ def test_exponentials__down_to_the_smallest_numbers() -> None:
     for got, exact, ulp in zip(functions.on("jit")(x), (np.exp(wide), wide * tail, wide / (1 + np.exp(-wide))),
                                (1.5, 7.5, 3.5), strict=True):
         assert ulp_error(got, exact) <= ulp
+
+
+def test_kept_failure__is_of_its_own_status_alone():
+    kept = ValueError("kept")
+    native: Any = SimpleNamespace(failures=[kept])
+    assert isinstance(NativeKernel.error(native, INTERRUPTED), KeyboardInterrupt)
+    assert native.failures == [kept]
+    assert NativeKernel.error(native, OVERLAP_FAILED) is kept
+    assert native.failures == []
