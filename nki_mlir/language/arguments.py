@@ -42,6 +42,11 @@ class ElementType(BadArgument):
     fix = "convert it first, for example with x.astype(np.float32)"
 
 
+class NoShape(BadArgument):
+    message = "a tensor of shape {shape}: {reason}"
+    fix = "give a tuple of extents that are integers of 0 or more, for example (128, 512)"
+
+
 class NoTensor(BadArgument):
     message = "parameter {name} is {value}, and the kernel reads its {attribute}"
     why = "only arrays and tensors have shapes and dtypes; anything else is passed to a kernel as a Python constant"
@@ -106,7 +111,14 @@ def dtype_name(dtype: object) -> object:
 def zeros_of(shape: Any, dtype: object) -> np.ndarray:
     """An array for a description; its memory is never touched."""
     try:
-        return np.zeros([int(n) for n in shape], dtype_of(dtype_name(dtype)).numpy)
+        extents = [int(n) for n in shape]
+    except (OverflowError, TypeError, ValueError) as error:
+        raise NoShape(shape=tuple(shape), reason=error).here() from None
+    wrong = [n for n, extent in zip(shape, extents) if extent < 0 or (isinstance(n, (str, float)) and n != extent)]
+    if wrong:
+        raise NoShape(shape=tuple(shape), reason=f"an extent is {wrong[0]!r}").here()
+    try:
+        return np.zeros(extents, dtype_of(dtype_name(dtype)).numpy)
     except (TypeError, ValueError) as error:
         raise ElementType(what=f"a tensor of shape {tuple(shape)} and dtype {dtype}", reason=error).here() from None
 

@@ -7,7 +7,7 @@ import pytest
 import nki_mlir
 import nki_mlir.language.beta.language as nl
 from nki_mlir.cli import opt, run
-from nki_mlir.language.arguments import ElementType, NoTensor
+from nki_mlir.language.arguments import ElementType, NoShape, NoTensor
 from nki_mlir.language.beta import nki
 from nki_mlir.scalar.dtypes import dtype_of
 
@@ -53,6 +53,16 @@ def test_an_array_of_float64_says_how_to_convert_it():
     assert str(error.value).endswith("fix: convert it first, for example with x.astype(np.float32)")
     with pytest.raises(ElementType, match="the nearest is float32"):
         nki_mlir.spec((4, 4), "float64")
+
+
+@pytest.mark.parametrize("shape, says", [
+    ((-1, 3), "a tensor of shape (-1, 3): an extent is -1"), ((1.5, 3), "a tensor of shape (1.5, 3): an extent is 1.5"),
+    ("24", "a tensor of shape ('2', '4'): an extent is '2'"), ("x", "a tensor of shape ('x',): invalid literal")])
+def test_shape_of_a_description__has_integers(shape, says):
+    with pytest.raises(NoShape) as error:
+        nki_mlir.spec(shape)
+    assert says in str(error.value)
+    assert str(error.value).endswith("fix: give a tuple of extents that are integers of 0 or more, for example (128, 512)")
 
 
 @pytest.mark.parametrize(("name", "says"), [
