@@ -54,6 +54,7 @@ def test_line_is_rewritten(line, new):
 
 @pytest.mark.parametrize(("lines", "new"), [
     ("function = nl.exp if compute else nl.square\n    tile = function(tile)", "    tile = function(tile)"),
+    ("nl.store(out, compute(tile))", "    nl.store(out, nl.copy(compute(tile)))"),        # which may be in PSUM
     ("rows = lambda i: nl.ds(i, 4)\n    tile[rows(0), :] = nl.load(x[rows(0), :])",
      "    nisa.dma_copy(dst=tile[rows(0), :], src=x[rows(0), :])"),
     ("for s in nl.affine_range(2):\n        part = nl.load(x[nl.ds(s * 8, 8), :])\n"
