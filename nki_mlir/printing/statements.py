@@ -138,7 +138,10 @@ def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load:
     if load is not None and parameter in (form.initial, "reduce_cmd"):
         return load if parameter == form.initial else "nisa.reduce_cmd.load_reduce"
     if parameter in form.scalars:
-        return _scalar(text, op, *form.scalars[parameter], parameter)
+        tile_name, number = form.scalars[parameter]
+        if getattr(op, tile_name) is None and parameter == "scale" and getattr(op, number) == 1:     # its default
+            return None
+        return _scalar(text, op, tile_name, number, parameter)
     tile_name = form.tiles.get(parameter, "dst" if parameter == "dst" else "")
     if tile_name:
         tile = getattr(op, tile_name)

@@ -18,7 +18,7 @@ from nki_mlir.passes.pipelines import passes_to
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel import kernel_text
 
-from .reading import printed, reread
+from .reading import printed, reread, reread_beta
 
 HEAD = "import nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n\n@nki.jit\n"
 
@@ -263,6 +263,23 @@ def test_a_selection_from_psum_reads_a_copy_in_sbuf():
     assert f"nisa.tensor_copy(dst={source}, src=" in text
     np.testing.assert_array_equal(reread(text)(x), np.where(np.tri(8, dtype=bool), x.T @ x, -1))
     assert text.count("tensor_copy") == 1 and "tensor_copy" not in printed(causal_product, [x], generation="beta")
+
+
+@nki.jit
+def squashed(x):
+    out = nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, nl.exp(nisa.activation(nl.tanh, nl.load(x), scale=1.0)))
+    return out
+
+
+@pytest.mark.parametrize("generation", ["current", "beta"])
+def test_a_scale_of_one_is_the_default(generation):
+    """A function of one operand and an activation that is not scaled have one text, also on the second round."""
+    x = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
+    text = printed(squashed, [x], generation=generation)
+    again = (reread_beta if generation == "beta" else reread)(text)
+    assert text.count("nisa.activation(") == 2 and "scale" not in text + printed(again, [x], generation=generation)
+    np.testing.assert_array_equal(again.on("interpreter")(x), squashed.on("interpreter")(x))
 
 
 def test_columns_that_are_not_float32_are_operands_of_tiles():
