@@ -184,8 +184,7 @@ def load_transposed(calls: Calls, a: Arguments) -> cst.BaseExpression:
 def store(calls: Calls, a: Arguments) -> cst.BaseExpression:
     """A tile to HBM: what is in PSUM, or a number, goes through SBUF."""
     dst, target = a.tensor("dst")
-    value = a.nodes.get("value")
-    if value is None:
+    if (value := a.nodes.get("value")) is None:
         raise LeftForAPerson("nl.store without a value")
     fact = calls.fact(value)
     if isinstance(fact, Unknown):

@@ -144,14 +144,18 @@ def _instruction(name: str, target: BetaOperand, given: Keywords, tensors: Tenso
         kept = tuple(n for k, n in enumerate(data.shape) if k not in axes)
         target = _fitted(target, kept if len(kept) > 1 else (*kept, 1))
     elif name == "nc_matmul":
-        pairs = {p: _fitted(o, (o.shape[0], prod(o.shape[1:])))
-                 for p in ("stationary", "moving") for o in [operand(given[p], tensors)]}
-        target = _fitted(target, (pairs["stationary"].shape[1], pairs["moving"].shape[1]))
+        stationary, moving = operand(given["stationary"], tensors), operand(given["moving"], tensors)
+        pairs = {"stationary": _fitted(stationary, (stationary.shape[0], prod(stationary.shape[1:]))),
+                 "moving": moving.shaped((moving.shape[0], prod(moving.shape[1:]))) or moving}
+        target = _fitted(target, (pairs["stationary"].shape[1], *pairs["moving"].shape[1:]))
         shown |= {p: str(o) for p, o in pairs.items()}
     elif name not in UNPAIRED:
         pairs = {p: operand(v, tensors) for p, v in given.items() if p in ELEMENTWISE and is_tile(v, tensors)}
         target, *others = _paired([target, *pairs.values()])
         shown |= {p: str(o) for p, o in zip(pairs, others)}
+    for p in ("operand0", "bias", "scale"):         # one value a partition has two axes, whatever the data have
+        if p in given and is_tile(given[p], tensors) and prod((one := operand(given[p], tensors)).shape[1:]) == 1:
+            shown[p] = str(_fitted(one, (one.shape[0], 1)))
     if name == "tensor_scalar" and shown.get("operand0") == "None":     # an operator of one operand
         if "op1" in shown or not hasattr(language, shown["op0"].removeprefix("nl.")):
             raise _missing(f"op0={shown['op0']} of nki.isa.{name}")

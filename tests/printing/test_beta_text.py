@@ -4,6 +4,9 @@
 import numpy as np
 import pytest
 
+from nki_mlir.language.beta import isa as old_nisa
+from nki_mlir.language.beta import language as old_nl
+from nki_mlir.language.beta import nki as old_nki
 from nki_mlir.language.current import isa as nisa
 from nki_mlir.language.current import language as nl
 from nki_mlir.language.current import nki
@@ -86,6 +89,41 @@ return t7
     gathered_and_scattered, [X, np.array([[5], [0], [63], [7]], np.int32)])], ids=["while", "rows by indices"])
 def test_loops_and_addresses_of_the_run_time(kernel, arrays):
     check(kernel, arrays)
+
+
+@old_nki.jit
+def convolved(x, w):
+    """The taps' windows are no rows of the image: they stay products' operands of three axes."""
+    out = old_nl.ndarray((8, 4, 5), dtype=old_nl.float32, buffer=old_nl.shared_hbm)
+    image, taps = old_nl.load(x), old_nl.load(w)
+    sums = old_nl.zeros((8, 4, 5), old_nl.float32, buffer=old_nl.psum)
+    for a in old_nl.affine_range(3):
+        sums[...] += old_nisa.nc_matmul(taps[:, a, :], image[:, old_nl.ds(a, 4), old_nl.ds(a, 5)])
+    old_nl.store(out, old_nl.copy(sums))
+    return out
+
+
+@old_nki.jit
+def shifted_by_blocks(x, w):
+    """Each block's numbers, one a partition, lie behind its index."""
+    out = old_nl.ndarray((2, 4, 8), dtype=old_nl.float32, buffer=old_nl.shared_hbm)
+    means = old_nl.ndarray((2, old_nl.par_dim(4), 1), dtype=old_nl.float32)
+    for i in old_nl.affine_range(2):
+        means[i] = old_nl.mean(old_nl.load(w[:, i, :]), axis=1, keepdims=True)
+        part = old_nl.load(x[:, i, 0:8])
+        old_nl.store(out[i], old_nisa.scalar_tensor_tensor(data=part, op0=np.subtract, operand0=means[i], op1=np.multiply,
+                                                           operand1=part))
+    return out
+
+
+@pytest.mark.parametrize("kernel, shown", [(convolved, "[:, nl.ds(i, 4), nl.ds(i, 5)])"),
+                                           (shifted_by_blocks, "operand0=means[:, nl.ds(i, 1), 0]")])
+def test_operands_of_three_axes(kernel, shown):
+    """What stays for products, and one value a partition, which has two axes."""
+    rng = np.random.default_rng(0)
+    text = check(kernel, [rng.standard_normal((4, 7, 8)).astype(np.float32), rng.standard_normal((4, 3, 8)).astype(
+        np.float32)], ("eager", "interpreter", "isa"))
+    assert shown in text
 
 
 def test_what_the_beta_generation_does_not_have_is_an_error():
