@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import nki_mlir
-from nki_mlir.checking.report import KernelReport
+from nki_mlir.checking.report import CheckFinding, KernelReport
 from nki_mlir.compat import install
-from nki_mlir.diagnostics import NkiMlirError
+from nki_mlir.diagnostics import Location, NkiMlirError
 
 install()
 
@@ -261,3 +261,13 @@ def test_a_kernel_with_collectives_runs_among_all_ranks_that_they_name(pairs):
     assert {(f.kind, f.severity) for f in report.findings} == {("dead-store", "warning")} and report.sound
     with pytest.raises(NkiMlirError, match="between 2 in a kernel that runs by itself" if pairs else "between 4 in a"):
         summed_over_ranks.on("eager")(x, pairs)
+
+
+def test_report__has_errors_first_and_what_has_no_line_before_lines():
+    def found(severity, *at):
+        return CheckFinding("failed", severity, "", Location(*at) if at else None)
+    late, early, nowhere = found("error", "k.py", 9, 0), found("error", "k.py", 3, 4), found("error")
+    note, warned = found("note"), found("warning", "a.py", 1, 0)
+    report = KernelReport("k", [note, late, warned, early, nowhere])
+    assert report.ordered() == [nowhere, early, late, warned, note]
+    assert report.json()["findings"][0]["location"] is None
