@@ -56,6 +56,12 @@ class NotOnCpu(NkiMlirError, ValueError):
     fix = "move it first: x.cpu()"
 
 
+class NotStrided(NkiMlirError, TypeError):
+    code = "NKI-TORCH-LAYOUT"
+    message = "a tensor of layout {layout} is passed to kernel {name}; kernels read tensors that have all elements"
+    fix = "convert it first: x.to_dense()"
+
+
 class UpdatesWithGradient(NkiMlirError, RuntimeError):
     code = "NKI-TORCH-UPDATE"
     message = "kernel {name} updates a tensor that requires grad, of which no derivative would know"
@@ -88,6 +94,9 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
     positional, named = map_leaves(arguments, is_tensor, take), map_leaves(keywords, is_tensor, take)
     if not torch.compiler.is_dynamo_compiling() and any([isinstance(t, np.ma.MaskedArray) for t in tensors]):
         raise MaskedArgument().here()
+    sparse = [t.layout for t in tensors if isinstance(t, torch.Tensor) and t.layout is not torch.strided]
+    if sparse:
+        raise NotStrided(layout=sparse[0], name=kernel.__name__).here()
     device = next(t.device for t in tensors if isinstance(t, torch.Tensor))
     tensors = [torch.from_numpy(t).to(device) if isinstance(t, np.ndarray) else t for t in tensors]
     kinds: Any = tuple([(tuple([guard_scalar(n) for n in t.shape]), t.dtype, t.device.type) for t in tensors])

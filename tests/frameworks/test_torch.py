@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from nki_mlir.diagnostics import NkiMlirError  # noqa: E402
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds  # noqa: E402
-from nki_mlir.frameworks.torch import NotOnCpu  # noqa: E402
+from nki_mlir.frameworks.torch import NotOnCpu, NotStrided  # noqa: E402
 from nki_mlir.frameworks.torch_neuronx import get_platform_target, nki_jit, wrap_nki  # noqa: E402
 from nki_mlir.frameworks.torch_operator import NoTorchDtype, UnknownCallee  # noqa: E402
 from nki_mlir.language.arguments import BadArgument, NoDerivative  # noqa: E402
@@ -376,6 +376,17 @@ def test_error__dtype_that_kernels_do_not_have(dtype):
     with pytest.raises(BadArgument, match=str(dtype)) as error:
         kernels.scaled(A.to(dtype), 2.0)
     assert error.value.at.file == __file__
+
+
+@pytest.mark.parametrize("convert", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr])
+def test_error__sparse_tensor(convert):
+    for _ in range(2):                  # the call in between is remembered
+        with pytest.raises(NotStrided, match=r"a tensor of layout torch.sparse_.* is passed to kernel") as error:
+            kernels.scaled(convert(A), 2.0)
+        assert error.value.at.file == __file__
+        assert str(error.value).endswith("fix: convert it first: x.to_dense()")
+        kernels.scaled(A, 2.0)
+        kernels.scaled(A, 2.0)
 
 
 def test_error__dtype_that_torch_does_not_have():
