@@ -6,10 +6,10 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nki_mlir.capture.index import Index, Mask, Symbol
+from nki_mlir.capture.index import Index, Mask, Symbol, arange
 from nki_mlir.capture.iterations import LoopRun, Turn
 from nki_mlir.capture.races.hazards import by_elements, first_element
-from nki_mlir.capture.races.overlaps import Apart, meeting
+from nki_mlir.capture.races.overlaps import MOST_POINTS, Apart, happens, meeting
 from nki_mlir.capture.races.touches import Touch
 from nki_mlir.capture.races.verdicts import Verdict
 from nki_mlir.capture.strides import Dim
@@ -132,3 +132,11 @@ def test_elements_of_numbered_iterations(case):
         assert (found is not None) == bool(met)
         if found is not None:
             assert (frozenset((found.first, found.second)), *found.element) in met
+
+
+def test_conditions__that_hold_between_the_ends_alone():
+    short, long = arange(5), arange(MOST_POINTS + 1)
+    assert happens([short >= 1, short <= 3]) is True
+    assert happens([short >= 3, short <= 1]) is False
+    assert happens([long >= 1, long <= 3]) is None              # too many to tell, and at neither end
+    assert happens([long <= 3]) is True
