@@ -347,6 +347,7 @@ PACKAGE = str(Path(__file__).parent.parent) + "/"
 NUMPY = str(Path(np.__file__).parent) + "/"
 STANDARD_LIBRARY = str(Path(textwrap.__file__).parent) + "/"
 NKI = {"nki_mlir", "neuronxcc", "nki"}          # the packages that the names of NKI come from
+JAX = "jax", "jaxlib"                           # call what a user gives ``jax.jit``; TorchDynamo runs no such code
 
 _users: dict[str, bool] = {}
 
@@ -370,14 +371,15 @@ def is_users(file: str, scope: dict[str, object]) -> bool:
 
 
 class Passed(dict[str, bool]):
-    """Whether frames of a file are between the kernel and the toolchain (``contextlib``, NumPy), or its own.
+    """Whether frames of a file are between the user's code and the toolchain (``contextlib``, NumPy, JAX), or
+    the toolchain's.
 
     A dict, for it is asked of every frame between an operation and its place.
     """
 
     def __missing__(self, file: str) -> bool:
-        installed = "site-packages" in file or "dist-packages" in file
-        self[file] = passed = is_own(file) or file.startswith(NUMPY) or (
+        _, installed, inside = file.replace("dist-packages", "site-packages").partition("site-packages/")
+        self[file] = passed = is_own(file) or file.startswith(NUMPY) or inside.partition("/")[0] in JAX or (
             file.startswith((STANDARD_LIBRARY, "<frozen")) and not installed)
         return passed
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from nki_mlir.frameworks.registry import PlainResults, record_of
 from nki_mlir.graph.custom_call import KernelRecord, read_record
-from nki_mlir.language.arguments import BadArgument, signature_of
+from nki_mlir.language.arguments import ElementType, signature_of
 from nki_mlir.language.call_cache import CallCache
 from nki_mlir.language.kernel import Kernel, flat_grid, unwrap
 from nki_mlir.language.specialization import Specialization
@@ -175,7 +175,7 @@ class FrameworkKernel:
         try:
             return tuple(int(n) for n in shape), dtype_of(self.translate_to_neuron_dtype(dtype))
         except TypeError as error:
-            raise BadArgument(what=f"a tensor of dtype {dtype} is passed to a kernel: {error}").here() from None
+            raise ElementType.of(f"a tensor of dtype {dtype} is passed to a kernel", dtype, error).here() from None
 
 
 def is_mutable(spec: Specialization, kernel: Kernel, place: int) -> bool:

@@ -22,7 +22,7 @@ from nki_mlir.frameworks.framework_kernel import FrameworkKernel
 from nki_mlir.frameworks.jax_primitive import KernelNotDifferentiable, bind, registered_handler
 from nki_mlir.frameworks.registry import PlainResults, SymbolicShape, callee_for
 from nki_mlir.graph.custom_call import TARGETS
-from nki_mlir.language.arguments import BadArgument
+from nki_mlir.language.arguments import ElementType
 from nki_mlir.language.kernel import Kernel
 from nki_mlir.language.results import assemble
 from nki_mlir.scalar.dtypes import DType, dtype_of
@@ -48,7 +48,7 @@ def is_tensor(value: object) -> bool:
 
 
 def describe(name: str, array: Any) -> tuple[tuple[int, ...], DType]:
-    """Shape and dtype of an array or tracer that a kernel of this name gets; raises ``BadArgument`` for a dtype that
+    """Shape and dtype of an array or tracer that a kernel of this name gets; raises ``ElementType`` for a dtype that
     kernels do not have."""
     if not all(isinstance(n, int) for n in array.shape):
         raise SymbolicShape(name=name, what=f"an array of shape {array.shape}",
@@ -56,7 +56,8 @@ def describe(name: str, array: Any) -> tuple[tuple[int, ...], DType]:
     try:
         return tuple(array.shape), dtype_of(array.dtype)
     except TypeError as error:
-        raise BadArgument(what=f"an array of dtype {array.dtype} is passed to a kernel: {error}").here() from None
+        what = f"an array of dtype {array.dtype} is passed to a kernel"
+        raise ElementType.of(what, array.dtype, error, "x.astype(jnp.float32)").here() from None
 
 
 def is_described(value: object) -> bool:

@@ -33,8 +33,10 @@ from nki_mlir.frameworks.registry import C_ENTRY, Callee, SymbolicShape, call_fo
 from nki_mlir.frameworks.torch_operator import NKI_DTYPE, TENSORS, callee_named, layout_of, made_for, watched
 from nki_mlir.language.arguments import (
     BadArgument,
+    ElementType,
     MaskedArgument,
     NoDerivative,
+    dtype_name,
     map_leaves,
     records,
     refuse_gradient,
@@ -44,7 +46,7 @@ from nki_mlir.language.call_cache import MOST, CachedCall, CallCache, constant, 
 from nki_mlir.language.closure_state import ClosureState
 from nki_mlir.language.kernel import Kernel, default_executor
 from nki_mlir.language.left_files import leave_in_cache
-from nki_mlir.scalar.dtypes import DType
+from nki_mlir.scalar.dtypes import DType, dtype_of
 
 TensorKind = tuple[tuple[int, ...], torch.dtype, str]           # shape, dtype, type of its device
 DEVICES = {"cpu", "meta", "neuron", "xla"}        # tensors of ``torch_device`` are on the CPU, of ``torch_xla`` lazy
@@ -279,10 +281,13 @@ def _is_slot(value: object) -> bool:
 
 def _describe(kind: TensorKind) -> tuple[tuple[int, ...], DType]:
     shape, dtype, _ = kind
-    if dtype not in NKI_DTYPE:
-        known = ", ".join(str(d).removeprefix("torch.") for d in NKI_DTYPE)
-        raise BadArgument(what=f"a tensor of dtype {dtype} is passed to a kernel; the language has {known}").here()
-    return shape, NKI_DTYPE[dtype]
+    if dtype in NKI_DTYPE:
+        return shape, NKI_DTYPE[dtype]
+    try:
+        return shape, dtype_of(dtype_name(dtype))
+    except TypeError as error:
+        what = f"a tensor of dtype {dtype} is passed to a kernel"
+        raise ElementType.of(what, dtype, error, "x.to(torch.float32)").here() from None
 
 
 def refuse_update(tensors: list[torch.Tensor], kernel: Kernel) -> None:

@@ -39,7 +39,23 @@ class WrongCall(BadArgument):
 
 class ElementType(BadArgument):
     message = "{what}: {reason}"
-    fix = "convert it first, for example with x.astype(np.float32)"
+    fix = "{instead}"
+
+    @classmethod
+    def of(cls, what: str, dtype: object, reason: object, convert: str = "x.astype(np.float32)") -> "ElementType":
+        """The error for a tensor of this dtype; ``convert`` is an expression that converts one."""
+        return cls(what=what, reason=reason, instead=conversion(dtype, convert))
+
+
+def conversion(dtype: object, convert: str = "x.astype(np.float32)") -> str:
+    """What to do with a tensor whose dtype is no element type."""
+    try:
+        kind = np.dtype(dtype_name(dtype)).kind             # type: ignore[call-overload]
+    except TypeError:
+        kind = ""
+    if kind == "c":
+        return "pass its real part and its imaginary part as two tensors of float32"
+    return "pass a tensor of numbers" if kind and kind in "OVSUMm" else f"convert it first, for example with {convert}"
 
 
 class NoShape(BadArgument):
@@ -120,7 +136,8 @@ def zeros_of(shape: Any, dtype: object) -> np.ndarray:
     try:
         return np.zeros(extents, dtype_of(dtype_name(dtype)).numpy)
     except (TypeError, ValueError) as error:
-        raise ElementType(what=f"a tensor of shape {tuple(shape)} and dtype {dtype}", reason=error).here() from None
+        what = f"a tensor of shape {tuple(shape)} and dtype {dtype}"
+        raise ElementType.of(what, dtype, error, "dtype=np.float32").here() from None
 
 
 def with_arrays(arguments: tuple[object, ...], keywords: dict[str, object]

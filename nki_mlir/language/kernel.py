@@ -84,7 +84,7 @@ def describe_array(array: np.ndarray) -> tuple[tuple[int, ...], DType]:
         return tuple(array.shape), dtype_of(array.dtype)
     except TypeError as error:
         what = f"an array of dtype {array.dtype} is passed to a kernel"
-        raise ElementType(what=what, reason=error).here() from None
+        raise ElementType.of(what, array.dtype, error).here() from None
 
 
 def takes_attributes(kernel_class: type[T]) -> type[T]:

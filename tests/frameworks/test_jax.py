@@ -293,6 +293,17 @@ def test_error__dtype_that_kernels_do_not_have():
     with pytest.raises(BadArgument) as error:
         jax.jit(lambda x: kernels.scaled(x, 2.0))(jnp.ones((4, 4), jnp.complex64))
     assert "complex64" in error.value.headline and error.value.at.file == __file__
+    assert error.value.advice[1] == "pass its real part and its imaginary part as two tensors of float32"
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_error__float64_says_how_to_convert_it(jit):
+    """The error points at the user's call, though JAX is between it and the kernel."""
+    with jax.enable_x64(True), pytest.raises(BadArgument) as error:
+        (jax.jit(kernels.lower_triangle) if jit else kernels.lower_triangle)(jnp.ones((4, 4)))       # this line
+    assert error.value.at.file == __file__ and "# this line" in str(error.value)
+    assert error.value.headline.endswith("the nearest is float32: the device has no 64-bit floats")
+    assert error.value.advice[1] == "convert it first, for example with x.astype(jnp.float32)"
 
 
 def test_error__number_that_is_traced():

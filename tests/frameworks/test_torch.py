@@ -371,11 +371,16 @@ class OnAnotherDevice(torch.Tensor):
         return torch.device("cuda")
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64])
-def test_error__dtype_that_kernels_do_not_have(dtype):
+@pytest.mark.parametrize(("dtype", "reason", "fix"), [
+    (torch.float64, "the nearest is float32: the device has no 64-bit floats",
+     "convert it first, for example with x.to(torch.float32)"),
+    (torch.complex64, "the device has no complex numbers: pass the real and the imaginary part as two arrays of float32",
+     "pass its real part and its imaginary part as two tensors of float32")])
+def test_error__dtype_that_kernels_do_not_have(dtype, reason, fix):
     with pytest.raises(BadArgument, match=str(dtype)) as error:
         kernels.scaled(A.to(dtype), 2.0)
     assert error.value.at.file == __file__
+    assert error.value.headline.endswith(reason) and error.value.advice[1] == fix
 
 
 @pytest.mark.parametrize("convert", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr])

@@ -23,6 +23,7 @@ from nki_mlir.files import write_file
 from nki_mlir.language.arguments import (
     Bound,
     MaskedArgument,
+    conversion,
     explained,
     framework_of,
     leaves_of,
@@ -223,7 +224,7 @@ class Kernel(CoreKernel):
             return tuple(array.shape), dtype_of(array.dtype)
         except TypeError as error:
             raise NkiTypeError(f"an array of dtype {array.dtype} is passed to a kernel: {error}",
-                               fix="convert it first, for example with x.astype(np.float32)",
+                               fix=conversion(array.dtype),
                                code="NKI-ARGUMENT").here() from None
 
     def call(self, builder: Builder, bound: Bound, parameters: list[Buffer]) -> object:
