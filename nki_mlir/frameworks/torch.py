@@ -94,11 +94,12 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
         arguments, keywords = (map_leaves(given, is_number, guard_scalar) for given in (arguments, keywords))
         grid = tuple([guard_scalar(n) for n in grid])                          # type: ignore[misc]
     positional, named = map_leaves(arguments, is_tensor, take), map_leaves(keywords, is_tensor, take)
-    if not torch.compiler.is_dynamo_compiling() and any([isinstance(t, np.ma.MaskedArray) for t in tensors]):
-        raise MaskedArgument().here()
-    sparse = [t.layout for t in tensors if isinstance(t, torch.Tensor) and t.layout is not torch.strided]
-    if sparse:
-        raise NotStrided(layout=sparse[0], name=kernel.__name__).here()
+    if not torch.compiler.is_dynamo_compiling():    # which refuses to read layouts in a backward
+        if any([isinstance(t, np.ma.MaskedArray) for t in tensors]):
+            raise MaskedArgument().here()
+        sparse = [t.layout for t in tensors if isinstance(t, torch.Tensor) and t.layout is not torch.strided]
+        if sparse:
+            raise NotStrided(layout=sparse[0], name=kernel.__name__).here()
     device = next(t.device for t in tensors if isinstance(t, torch.Tensor))
     tensors = [torch.from_numpy(t).to(device) if isinstance(t, np.ndarray) else t for t in tensors]
     kinds: Any = tuple([(tuple([guard_scalar(n) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
