@@ -166,7 +166,7 @@ class NativeKernel:
         if status == OVERLAP_FAILED and self.failures:
             return self.failures.pop()
         if status == INTERRUPTED:
-            return machine().interruption or KeyboardInterrupt()
+            return machine().raised()
         site, excess = status & ((1 << SITE_BITS) - 1), status >> SITE_BITS
         if site == 0:
             return OutOfMemory(bytes=self.bytes)

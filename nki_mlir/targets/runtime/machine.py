@@ -111,6 +111,11 @@ class RoutineMachine:
             except BaseException as error:          # it must not end in compiled frames; the caller raises it
                 self.interruption, status = error, INTERRUPTED
 
+    def raised(self) -> BaseException:
+        """What ended the last watched launch; said once, since an exception keeps its frames and their arrays alive."""
+        error, self.interruption = self.interruption, None
+        return error or KeyboardInterrupt()
+
     def function(self, name: str) -> int:
         """The address of an instruction."""
         with ALONE:

@@ -18,7 +18,7 @@ from nki_mlir.language.beta import nki
 from nki_mlir.targets.cpu import routines
 from nki_mlir.targets.cpu.assemble import NativeProgram
 from nki_mlir.targets.cpu.kernel import OVERLAP_FAILED, NativeKernel
-from nki_mlir.targets.runtime.machine import INTERRUPTED
+from nki_mlir.targets.runtime.machine import INTERRUPTED, machine
 
 from ...scalar.samples import ulp_error
 from ...tolerances import assert_within, product_bound
@@ -358,6 +358,8 @@ def test_exponentials__down_to_the_smallest_numbers() -> None:
 def test_kept_failure__is_of_its_own_status_alone():
     kept = ValueError("kept")
     native: Any = SimpleNamespace(failures=[kept])
+    machine().interruption = signalled = TimeoutError("a handler's")
+    assert NativeKernel.error(native, INTERRUPTED) is signalled
     assert isinstance(NativeKernel.error(native, INTERRUPTED), KeyboardInterrupt)
     assert native.failures == [kept]
     assert NativeKernel.error(native, OVERLAP_FAILED) is kept
