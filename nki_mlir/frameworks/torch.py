@@ -37,6 +37,7 @@ from nki_mlir.language.arguments import (
     MaskedArgument,
     NoDerivative,
     dtype_name,
+    leaves_of,
     map_leaves,
     records,
     refuse_gradient,
@@ -60,8 +61,14 @@ class NotOnCpu(NkiMlirError, ValueError):
 
 class NotStrided(NkiMlirError, TypeError):
     code = "NKI-TORCH-LAYOUT"
-    message = "a tensor of layout {layout} is passed to kernel {name}; kernels read tensors that have all elements"
-    fix = "convert it first: x.to_dense()"
+    message = "{what} is passed to kernel {name}; kernels read tensors that have all elements, as numbers"
+    fix = "convert it first: {convert}"
+
+
+class NotScripted(NkiMlirError, RuntimeError):
+    code = "NKI-TORCH-TRACE"
+    message = "kernel {name} is called while torch.jit.trace records, and TorchScript has no kernels"
+    fix = "use torch.export.export or torch.compile"
 
 
 class UpdatesWithGradient(NkiMlirError, RuntimeError):
@@ -84,6 +91,9 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
         known = launched(kernel, arguments, keywords)
         if known is not None:
             return known[0]
+        proxies: Any = leaves_of((arguments, keywords), lambda value: isinstance(value, torch.fx.Proxy))
+        if proxies:                                 # of torch.fx.symbolic_trace, to which a kernel is a function
+            return proxies[0][1].tracer.create_proxy("call_function", kernel, arguments, keywords)
     tensors: list[torch.Tensor] = []
 
     def take(value: Any) -> tuple[type, int]:
@@ -97,9 +107,7 @@ def call(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, obje
     if not torch.compiler.is_dynamo_compiling():    # which refuses to read layouts in a backward
         if any([isinstance(t, np.ma.MaskedArray) for t in tensors]):
             raise MaskedArgument().here()
-        sparse = [t.layout for t in tensors if isinstance(t, torch.Tensor) and t.layout is not torch.strided]
-        if sparse:
-            raise NotStrided(layout=sparse[0], name=kernel.__name__).here()
+        refuse_form([t for t in tensors if isinstance(t, torch.Tensor)], kernel)
     device = next(t.device for t in tensors if isinstance(t, torch.Tensor))
     tensors = [torch.from_numpy(t).to(device) if isinstance(t, np.ndarray) else t for t in tensors]
     kinds: Any = tuple([(tuple([guard_scalar(n) for n in t.shape]), t.dtype, t.device.type) for t in tensors])
@@ -133,6 +141,22 @@ def launch(kernel: Kernel, operator: Callable[..., Any], *arguments: object) -> 
     except (NoDerivative, BadArgument) as error:
         error.at = outside_torch(user_location(), kernel)
         raise error from None
+
+
+def refuse_form(tensors: list[torch.Tensor], kernel: Kernel) -> None:
+    """Raises of tensors that are not a number at each index, and where what is called is recorded for TorchScript."""
+    for t in tensors:
+        if t.is_nested:
+            what, convert = "a nested tensor", "x.to_padded_tensor(0.0), or call the kernel on each of x.unbind()"
+        elif t.layout is not torch.strided:
+            what, convert = f"a tensor of layout {t.layout}", "x.to_dense()"
+        elif t.is_quantized:
+            what, convert = f"a quantized tensor of {t.dtype}", "x.dequantize(), or x.int_repr() for its integers"
+        else:
+            continue
+        raise NotStrided(what=what, convert=convert, name=kernel.__name__).here()
+    if torch._C._get_tracing_state() is not None:
+        raise NotScripted(name=kernel.__name__).here()
 
 
 def refuse_symbols(kernel: Kernel, kinds: tuple[TensorKind, ...]) -> None:
@@ -385,7 +409,7 @@ def key_of(kernel: Kernel, arguments: tuple[object, ...], keywords: dict[str, ob
         if type(value) in TENSORS:
             tensor: torch.Tensor = value                    # type: ignore[assignment]
             if (not tensor.is_cpu or tensor.layout is not torch.strided or not tensor.is_contiguous()
-                    or tensor.is_neg()):
+                    or tensor.is_neg() or tensor.is_nested):
                 return None, None
             key += tensor.shape, KEY_DTYPE.get(tensor.dtype)
             if not keywords:

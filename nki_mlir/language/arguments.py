@@ -382,12 +382,13 @@ def bind(function: object, arguments: tuple[object, ...], keywords: dict[str, ob
 # of that name in ``nki_mlir.frameworks``; it is above the language, hence found by name. It has
 # ``call(kernel, arguments, keywords)``.
 
-TENSOR_CLASSES = {"torch": "Tensor", "jax": "Array"}            # the class that is quicker to ask comes first
+# The class that is quicker to ask comes first; a Proxy stands for a tensor while torch.fx.symbolic_trace records.
+TENSOR_CLASSES = {"torch": "Tensor", "jax": "Array", "torch.fx": "Proxy"}
 
 
 def tensor_classes() -> list[tuple[str, Any]]:
     """The frameworks that the program has imported, with their classes."""
-    return [(name, getattr(sys.modules[name], kind)) for name, kind in TENSOR_CLASSES.items()
+    return [(name.split(".")[0], getattr(sys.modules[name], kind)) for name, kind in TENSOR_CLASSES.items()
             if hasattr(sys.modules.get(name), kind)]
 
 

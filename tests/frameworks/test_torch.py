@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from nki_mlir.diagnostics import NkiMlirError  # noqa: E402
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds  # noqa: E402
-from nki_mlir.frameworks.torch import NotOnCpu, NotStrided  # noqa: E402
+from nki_mlir.frameworks.torch import NotOnCpu, NotScripted, NotStrided  # noqa: E402
 from nki_mlir.frameworks.torch_neuronx import get_platform_target, nki_jit, wrap_nki  # noqa: E402
 from nki_mlir.frameworks.torch_operator import NoTorchDtype, UnknownCallee  # noqa: E402
 from nki_mlir.language.arguments import BadArgument, NoDerivative  # noqa: E402
@@ -392,6 +392,31 @@ def test_error__sparse_tensor(convert):
         assert str(error.value).endswith("fix: convert it first: x.to_dense()")
         kernels.scaled(A, 2.0)
         kernels.scaled(A, 2.0)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("convert", "what", "fix"), [
+    (lambda x: torch.nested.nested_tensor([x, x]), "a nested tensor", "to_padded_tensor"),
+    (lambda x: torch.nested.nested_tensor([x, x], layout=torch.jagged), "a nested tensor", "to_padded_tensor"),
+    (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), "a quantized tensor of torch.qint8", "dequantize")])
+def test_error__tensor_that_is_not_one_array_of_numbers(convert, what, fix):
+    with pytest.raises(NotStrided, match=f"{what} is passed to kernel scaled") as error:
+        kernels.scaled(convert(A), 2.0)
+    assert error.value.at.file == __file__
+    assert f"fix: convert it first: x.{fix}" in str(error.value)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_error__torch_script():
+    with pytest.raises(NotScripted, match=r"while torch\.jit\.trace records") as error:
+        torch.jit.trace(lambda x: kernels.scaled(x, 2.0), (A,))
+    assert error.value.at.file == __file__
+
+
+def test_symbolic_trace__keeps_calls_of_kernels():
+    graph = torch.fx.symbolic_trace(lambda x: kernels.scaled(x + 1, 2.0) * 3)
+    assert [node.target for node in graph.graph.nodes if node.op == "call_function"][1] is kernels.scaled
+    assert torch.equal(graph(A), kernels.scaled(A + 1, 2.0) * 3)
 
 
 def test_error__dtype_that_torch_does_not_have():
