@@ -40,6 +40,10 @@ def main(arguments: list[str]) -> int:
     if module is None and not script.is_file():
         print(f"error: no script {script}", file=sys.stderr)
         return 2
+    if options["--neuron-device"] and not is_found("torch"):
+        print("error: --neuron-device is a device of PyTorch, which is not installed: pip install 'nki_mlir[torch]'",
+              file=sys.stderr)
+        return 2
     install(torch_xla=options["--torch-xla"], override=options["--override"])
     if options["--neuron-device"]:
         # start-up: imported on first use

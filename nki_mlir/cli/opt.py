@@ -185,6 +185,8 @@ def take_cpu_passes(parser: argparse.ArgumentParser, options: argparse.Namespace
     """The passes of a pipeline that work on records of the CPU come last: ``--lower-to-vector`` runs them."""
     on_records = [name in CPU_PASSES for name, _ in options.passes]
     if True not in on_records:
+        if options.cpu_passes is not None:
+            take_vector(parser, options, "--cpu-passes")
         return
     first = on_records.index(True)
     name = options.passes[first][0]
@@ -193,10 +195,16 @@ def take_cpu_passes(parser: argparse.ArgumentParser, options: argparse.Namespace
         parser.error(f"{later} works on MLIR, {name} on the program of the CPU that MLIR becomes: name {later} first")
     if options.cpu_passes is not None:
         parser.error(f"{name} is in a pipeline, and there are --cpu-passes: name all passes in one of them")
+    take_vector(parser, options, name)
+    options.cpu_passes = ",".join(f"{one}{{{text}}}" if text else one for one, text in options.passes[first:])
+    options.passes = options.passes[:first]
+
+
+def take_vector(parser: argparse.ArgumentParser, options: argparse.Namespace, name: str) -> None:
+    """Lower to the vector dialect where an option of that name works on its records and no other goal is named."""
     if options.goal not in (None, "vector", "llvm"):
         parser.error(f"{name} works on a program of the CPU: leave --lower-to-{options.goal} out")
-    options.cpu_passes = ",".join(f"{one}{{{text}}}" if text else one for one, text in options.passes[first:])
-    options.passes, options.goal = options.passes[:first], options.goal or "vector"
+    options.goal = options.goal or "vector"
 
 
 def other_passes(arguments: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:

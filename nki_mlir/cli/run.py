@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
                    help="with --time: how long to search for a fast order; 0 is program order (default: 1)")
     p.add_argument("--json", action="store_true", help="print what --time or --check finds as one JSON object")
     p.add_argument("--profile", metavar="DIR",
-                   help="with --time: write a profile to a directory, as JSON, a trace and a page")
+                   help="time it, as --time does, and write a profile to a directory, as JSON, a trace and a page")
     p.add_argument("--format", choices=("page", "neuron-explorer"), default=None,
                    help="the form of --profile: the page with its data (default), or tables of the vendor's schema")
     p.add_argument("--compare", nargs="?", const="all", metavar="ON,ON",
@@ -117,7 +117,9 @@ def comparing(arguments: list[str]) -> list[str]:
 
 
 def refuse(given: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """End the command where options do not go together; choose the executor where none is named."""
+    """End the command where options do not go together; choose the executor where none is named. A profile is
+    of what ``--time`` times, so it implies that."""
+    options.time = options.time or options.profile is not None
     if options.time:
         clash = next((f"--{name}" for name in ("compare", "save", "verify_each") if getattr(options, name)), None)
         if options.on not in (None, "isa"):
@@ -130,11 +132,9 @@ def refuse(given: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         if options.profile is not None and len(options.source) > 1:
             given.error("--profile is of one kernel or module, two are given")
         if options.profile is None and options.format is not None:
-            given.error("--format is of what --profile writes")
-    elif options.profile is not None:
-        given.error("--profile is of what --time times")
+            given.error("--format says what --profile writes: add --profile DIR")
     elif options.format is not None:
-        given.error("--format is of what --profile writes")
+        given.error("--format says what --profile writes: add --profile DIR")
     elif options.as_written:
         given.error("--as-written says how --time makes the streams")
     elif options.level != 1:

@@ -95,12 +95,14 @@ def test_pipeline__runs_passes_of_the_cpu_last(capsys):
     assert [name for name in dumps(text) if name.split()[1] in NAMES] == [
         f"Before {name}" for name in ("zero-unwritten", "parallelize", "chunk-rows")] + ["After chunk-rows"]
     assert out == opted(capsys, "--fuse-tiles", "--lower-to-vector", "--cpu-passes=parallelize,chunk-rows{least=1}")[0]
+    assert out == opted(capsys, "--fuse-tiles", "--cpu-passes=parallelize,chunk-rows{least=1}")[0]
 
 
 @pytest.mark.parametrize("arguments, text", [
     (["--pass-pipeline=chunk-rows,cse"], "cse works on MLIR, chunk-rows on the program of the CPU"),
     (["--pass-pipeline=chunk-rows", "--cpu-passes=parallelize"], "chunk-rows is in a pipeline, and there are --cpu-passes"),
-    (["--pass-pipeline=chunk-rows", "--lower-to-isa"], "leave --lower-to-isa out")])
+    (["--pass-pipeline=chunk-rows", "--lower-to-isa"], "leave --lower-to-isa out"),
+    (["--cpu-passes=chunk-rows", "--lower-to-isa"], "--cpu-passes works on a program of the CPU")])
 def test_pipeline__refuses_passes_of_the_cpu_elsewhere(capsys, arguments, text):
     with pytest.raises(SystemExit) as ended:
         opt.main([*arguments, FILE])

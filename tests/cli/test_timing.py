@@ -62,7 +62,7 @@ def test_a_linked_graph_is_timed(capsys):
 
 
 def test_a_profile_and_its_summary(capsys, tmp_path):
-    assert run.main([TILED, *MATRICES, "--time", "--profile", str(tmp_path / "new")]) == 0
+    assert run.main([TILED, *MATRICES, "--profile", str(tmp_path / "new")]) == 0
     text = capsys.readouterr().out
     profile = json.loads((tmp_path / "new" / "profile.json").read_text())
     assert profile["timing"] == figures(capsys, TILED, *MATRICES)
@@ -104,7 +104,7 @@ def test_what_does_not_go_with_it(capsys, arguments, message):
 
 
 @pytest.mark.parametrize("arguments, message", [
-    (["--profile", "folder"], "--profile is of what --time times"),
+    (["--format", "page"], "--format says what --profile writes: add --profile DIR"),
     (["--as-written"], "--as-written says how --time makes the streams"),
     (["--json"], "--json is the form of what --time prints"),
     ([SOFTMAX], "one kernel or module runs at a time; with --time two are compared"),

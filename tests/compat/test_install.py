@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from nki_mlir.__main__ import main
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -99,6 +101,12 @@ def test_missing_script():
     for name in ("nowhere", ".", "nowhere.below"):
         done = subprocess.run([sys.executable, "-m", "nki_mlir", "-m", name], capture_output=True, text=True, cwd=ROOT)
         assert (done.returncode, done.stderr) == (2, f"error: no module {name}\n")
+
+
+def test_device_of_a_framework_that_is_not_installed(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["--neuron-device", __file__]) == 2
+    assert "not installed: pip install 'nki_mlir[torch]'" in capsys.readouterr().err
 
 
 def test_a_module_runs_as_a_script_does(tmp_path):
