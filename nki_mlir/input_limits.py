@@ -36,6 +36,9 @@ class InputTime(NkiMlirError):
     fix = "set {variable} to a larger number of seconds"
 
 
+PROGRAMS = 1 << 24              # of a launch: each is captured or run
+
+
 @dataclass(frozen=True)
 class InputLimit:
     """One of them: the environment variable, its unit and what holds where it is not set."""

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from nki_mlir.capture.builder import Builder, Known, Marks, Operands, Site, Views, fills
-from nki_mlir.capture.errors import NoRoomForTensor
+from nki_mlir.capture.errors import NoRoomForTensor, OfAnotherCall
 from nki_mlir.capture.index import Symbol
 from nki_mlir.capture.iterations import LoopRun, Turn
 from nki_mlir.capture.locations import user_location
@@ -78,6 +78,7 @@ class EagerBuilder(Builder):
         self.known, self.forms = launch.known, launch.forms
         self.point, self.taken, self.fill, self.unwritten = point, 0, fill, UnwrittenTiles()
         self.branches: list[Turn | None] = []       # where each open branch is
+        self.scope = object()               # of the tensors that this program creates
         self.deeds = 0                      # equal for programs that do the same
         self.touches.meant = elements_meant
 
@@ -108,6 +109,7 @@ class EagerBuilder(Builder):
                  at: Location | None = None) -> Buffer:
         private = self.new_private() if space == HBM and not shared else None
         buffer = self.allocated(shape, dtype, space, shared or private in self.launch.results, partition_dim, name)
+        buffer.scope = self.scope
         at = at or user_location(2)
         if space != HBM:
             buffer.unwritten = buffer.origin = FreshTile(buffer.name, at)
@@ -227,6 +229,9 @@ class EagerBuilder(Builder):
 
     def perform(self, op: Op, operands: Operands, views: Sequence[View], symbols: Sequence[Symbol],
                 known: Known) -> None:
+        for view in views:
+            if view.buffer.scope is not self.scope and view.buffer.scope is not None:
+                raise OfAnotherCall(name=view.buffer.name).here()
         work, values = known.get("work") or self.worked_out(op, operands, known)
         if self.observer is None:
             self.run(op, [tile.handle for _, tile in operands], work, values)

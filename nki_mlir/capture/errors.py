@@ -13,6 +13,13 @@ class OutOfScope(KernelError):
     fix = "create it before the loop or branch and write it in place: t[...] = value"
 
 
+class OfAnotherCall(KernelError):
+    code = "NKI-TENSOR-OF-ANOTHER-CALL"
+    message = "tensor {name} was created in another call or program of a kernel, which has ended"
+    why = "what a kernel creates is gone after it, but for what it returns; a global or an attribute kept the tensor"
+    fix = "return it from that kernel, and pass it to this one as a parameter"
+
+
 class NoRoomForTensor(KernelError, MemoryError):
     code = "NKI-HOST-ROOM"
     message = "a tensor of shape {shape} of {dtype} takes {bytes} bytes, for which this machine has no memory"

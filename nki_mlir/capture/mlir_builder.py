@@ -11,7 +11,7 @@ import numpy as np
 from nki_mlir.bindings import Attribute, Module, Operation, Type, Value, ir
 from nki_mlir.capture.affine import Affine
 from nki_mlir.capture.builder import Builder, Known, Marks, Operands, Site, fills
-from nki_mlir.capture.errors import OutOfScope, UnrollLimit
+from nki_mlir.capture.errors import OfAnotherCall, OutOfScope, UnrollLimit
 from nki_mlir.capture.index import Index, Mask, NeedsValue, Symbol
 from nki_mlir.capture.iterations import LoopRun
 from nki_mlir.capture.locations import user_location
@@ -290,6 +290,8 @@ class MlirBuilder(Builder):
 
     def out_of_scope(self, buffer: Buffer) -> None:
         """A tensor of a block that has ended is an error; a branch on program ids alone is decided in each program."""
+        if not isinstance(buffer.scope, Scope) or buffer.scope.root() != self.scopes[0].root():
+            raise OfAnotherCall(name=buffer.name)
         roots = [r for e in buffer.scope.condition for s in e.symbols for r in s.roots()]
         if roots and all(r.key[0] == "program_id" for r in roots):
             for root in roots:

@@ -25,3 +25,10 @@ class Scope:
 
     def __post_init__(self) -> None:
         self.end = ir.InsertionPoint(self.block)
+
+    def root(self) -> ir.Operation:
+        """The outermost operation around it: another one for each capture."""
+        op = self.block.owner
+        while op.parent is not None:
+            op = op.parent
+        return op

@@ -52,7 +52,7 @@ class Buffer:
     name: str
     partition_dim: int = 0
     handle: Any = None          # an array (eager), or the holder of the SSA value (capture)
-    scope: Any = None           # the block it was created in
+    scope: Any = None           # the block it was created in; eager: one object for each program
     role: str = "local"         # local, input or output
     created_at: Location | None = None      # where the kernel made it, for tensors in HBM
     held: Any = None            # the record of its time on chip (``on_chip_memory.Held``)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nki_mlir.cli.command import CommandLineError
+from nki_mlir.input_limits import PROGRAMS
 from nki_mlir.scalar.dtypes import BY_MLIR, BY_NAME, DType, convert
 
 TENSOR = re.compile(r"^((?:\d{1,18}x)*)([a-zA-Z]\w*)(?:=(.+))?$")
@@ -21,7 +22,6 @@ SHORT = BY_MLIR | BY_NAME | {"u8": BY_NAME["uint8"], "u16": BY_NAME["uint16"], "
                              "bool": BY_NAME["bool"]}
 
 
-PROGRAMS = 1 << 24              # of a launch: each is captured or run
 NESTED = re.compile(r"(?<![\w.'\"])(?:\d{1,18}x)+[a-zA-Z]\w*(?:=[\w.:/-]+)?")       # a tensor in a tuple, list or dict
 
 

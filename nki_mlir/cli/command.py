@@ -206,7 +206,7 @@ def exit_status(command: Callable[[], int], reads_data: bool = False) -> int:
             raise
         drop_output()
         return fail(OutputFailed(reason=error.strerror))
-    except Exception as error:
+    except (SystemExit, Exception) as error:
         at = raised_at(error)
         if at is None:
             raise
@@ -217,7 +217,7 @@ def exit_status(command: Callable[[], int], reads_data: bool = False) -> int:
 
 def fail(error: NkiMlirError) -> int:
     """Print an error as commands do; the exit status."""
-    if error.at is not None and error.at.file in ("<unknown>", sys.argv[0]):
+    if error.at is not None and error.at.file in ("<unknown>", sys.argv[0], os.path.abspath(sys.argv[0])):
         error.at = None                     # the call is the command's own, which is no line of the user's
     if "signature" in error.values:         # a call that does not fit: its arguments are options here
         error.values["instead"] += "; arguments are options, for example --arg 128x512xf32 --arg count=2"
@@ -235,7 +235,7 @@ def is_kernel(source: str) -> bool:
     return ".py:" in source or source.endswith(".py")
 
 
-def raised_at(error: Exception) -> Location | None:
+def raised_at(error: BaseException) -> Location | None:
     """The user's line that raised an exception, itself or in a library; None where our own code raised it."""
     from nki_mlir.capture import locations  # start-up: imported on first use
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]

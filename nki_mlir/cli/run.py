@@ -117,7 +117,7 @@ def comparing(arguments: list[str]) -> list[str]:
 
 
 def refuse(given: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """End the command where options do not go together; choose the executor where none is named. A profile is
+    """End the command where options do not go together; choose the executor of instruction streams. A profile is
     of what ``--time`` times, so it implies that."""
     options.time = options.time or options.profile is not None
     if options.time:
@@ -155,7 +155,15 @@ def refuse(given: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         if getattr(options, name) is not None and clash:
             given.error(f"--{name} is of instruction streams that run, and does not go with {clash.replace('_', '-')}")
     streams = options.time or options.order is not None or options.witness is not None
-    options.on = options.on or ("isa" if streams else "" if stepped else "jit")
+    options.on = options.on or ("isa" if streams else "")
+
+
+def executor_of(source: str) -> str:
+    """What runs a kernel where the command does not say; modules, which not every executor runs, are on the JIT."""
+    if not is_kernel(source):
+        return "jit"
+    from nki_mlir.language.kernel import default_executor  # start-up: loads the language
+    return default_executor()
 
 
 def steps(options: argparse.Namespace) -> bool:
@@ -169,6 +177,7 @@ def run(options: argparse.Namespace) -> int:
         from nki_mlir.cli.timing import time_all  # start-up: imported on first use
         return time_all(options)
     source, = options.source
+    options.on = options.on or ("" if options.stepped else executor_of(source))
     from nki_mlir.cli.runnable import asked_for, check_executor  # start-up: imported on first use
     one = asked_for(source, options)
     if options.check:

@@ -72,8 +72,20 @@ class NoTensor(BadArgument):
 TENSOR_ATTRIBUTES = ("shape", "dtype", "ndim", "size", "reshape", "ap")
 
 
-def explained(error: AttributeError, values: Mapping[str, object]) -> Exception:
-    """``NoTensor`` where a kernel reads the shape or dtype of an argument that is no tensor, else the error itself."""
+class EndlessRecursion(KernelError, RecursionError):
+    code = "NKI-RECURSION"
+    message = "the Python of the kernel calls itself more than {limit:,} calls deep"
+    why = "it runs while the kernel is captured, so what ends the recursion is decided without the values of tiles"
+    fix = "end it with a condition on a constant, or write it as a loop"
+
+
+def explained(error: AttributeError | RecursionError, values: Mapping[str, object]) -> Exception:
+    """``NoTensor`` where a kernel reads the shape or dtype of an argument that is no tensor, ``EndlessRecursion`` for
+    Python's, else the error itself."""
+    if isinstance(error, NkiMlirError):
+        return error
+    if isinstance(error, RecursionError):
+        return EndlessRecursion(limit=sys.getrecursionlimit()).located(raised_at(error.__traceback__))
     read: Any = error.obj
     sequence = isinstance(read, tuple | list)                   # of these a capture has a copy
     name = next((name for name, value in values.items() if value is read or (

@@ -33,6 +33,7 @@ from nki_mlir.capture.wrapping import name_of, place_of, underlying, wrap
 from nki_mlir.diagnostics import LEVEL, device_rules
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.environment import EXECUTOR, TARGET, raw_values
+from nki_mlir.input_limits import PROGRAMS
 from nki_mlir.language.argument_memory import ArgumentMemory
 from nki_mlir.language.arguments import (
     BadArgument,
@@ -339,7 +340,7 @@ class Kernel(Derived):
         positional, keywords = bound.with_tensors([Tensor.full(p) for p in parameters])
         try:
             returned = function(*positional, **keywords)
-        except AttributeError as error:
+        except (AttributeError, RecursionError) as error:
             if (explanation := explained(error, bound.values)) is error:
                 raise
             raise explanation from None
@@ -455,6 +456,11 @@ class BadExtent(BadArgument):
     fix = "give each axis a positive integer, for example kernel[2, 4]"
 
 
+class TooManyPrograms(BadArgument):
+    message = "a launch grid has {count} programs, at most {limit:,} run"
+    fix = "give each program more of the work, in a loop in the kernel"
+
+
 class NoFunction(BadArgument):
     fix = "decorate a function with nki.jit"
 
@@ -462,14 +468,24 @@ class NoFunction(BadArgument):
 def flat_grid(grid: Any) -> tuple[int, ...]:
     """The extents of a launch grid: ints, core markers and nested sequences, flattened."""
     if isinstance(grid, (tuple, list)):
-        return tuple(n for g in grid for n in flat_grid(g))
+        extents = tuple(n for g in grid for n in flat_grid(g))
+        check_programs(prod(extents))
+        return extents
     try:
         extent = int(grid)
     except (OverflowError, TypeError, ValueError):
         raise BadExtent(extent=repr(grid)).here() from None
     if extent < 1 or (isinstance(grid, (str, float, np.floating)) and extent != grid):
         raise BadExtent(extent=repr(grid)).here()
+    check_programs(extent)
     return (extent,)
+
+
+def check_programs(count: int) -> None:
+    """Raises ``TooManyPrograms``."""
+    if count > PROGRAMS:
+        text = f"{count:,}" if count < 1 << 64 else "more than 2**64"
+        raise TooManyPrograms(count=text, limit=PROGRAMS).here()
 
 
 def unwrap(kernel: object) -> Kernel:

@@ -23,7 +23,7 @@ from nki_mlir.language import operations as ops
 from nki_mlir.language.creation import MemoryRegion, region_of
 from nki_mlir.language.indirect import DynamicIndex, DynamicView, PlainDynamicCopy
 from nki_mlir.language.loops import LoopReduction
-from nki_mlir.language.tensor_object import BINARY, UNARY, TensorObject
+from nki_mlir.language.tensor_object import BINARY, OF_PYTHON, UNARY, TensorObject, not_implemented
 from nki_mlir.scalar.dtypes import FLOAT32
 
 
@@ -251,12 +251,12 @@ class Tensor(TensorObject, View):
 
     __matmul__ = __rmatmul__ = _no_product
 
-    # -- comparisons with None are Python's ----------------------------------------------------------------------------
+    # -- equality with None, text and lists is Python's ----------------------------------------------------------------
     def __eq__(self, other: object) -> Any:
-        return False if other is None else _operator("equal")(self, other)
+        return False if isinstance(other, OF_PYTHON) else _operator("equal")(self, other)
 
     def __ne__(self, other: object) -> Any:
-        return True if other is None else _operator("not_equal")(self, other)
+        return True if isinstance(other, OF_PYTHON) else _operator("not_equal")(self, other)
 
 
 NUMBERS = (Index, int, float, np.number, np.bool_, np.ndarray)      # arrays of no dimensions; others are refused
@@ -280,7 +280,7 @@ def _operator(op: str) -> Callable[..., object]:
     def operate(self: Tensor, other: object) -> DynamicIndex | View:
         if op in ("add", "subtract") and isinstance(other, Index) and other.shape:     # an index from the tile's value
             return DynamicIndex(self, other if op == "add" else -other)
-        return _tile_operator(op, self, other) if isinstance(other, OPERANDS) else NotImplemented
+        return _tile_operator(op, self, other) if isinstance(other, OPERANDS) else not_implemented(other)
     return operate
 
 
@@ -288,14 +288,14 @@ def _reflected(op: str) -> Callable[..., object]:
     def operate(self: Tensor, other: object) -> DynamicIndex | View:
         if op == "add" and isinstance(other, Index) and other.shape:
             return DynamicIndex(self, other)
-        return _tile_operator(op, other, self) if isinstance(other, NUMBERS) else NotImplemented
+        return _tile_operator(op, other, self) if isinstance(other, NUMBERS) else not_implemented(other)
     return operate
 
 
 def _in_place(op: str) -> Callable[..., object]:
     def operate(self: Tensor, other: object) -> object:
         if not isinstance(other, OPERANDS):
-            return NotImplemented
+            return not_implemented(other)
         match op:
             case "add":
                 return assignment.accumulate(self, other)

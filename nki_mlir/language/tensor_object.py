@@ -1,16 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What tensors of both generations are to Python: names of operators, copies, lengths, their text."""
 
+import reprlib
+from types import NoneType
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from nki_mlir.capture.prompts import GENERATED, at_prompt, variable
+from nki_mlir.diagnostics import KernelError
 
 BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "mod": "mod", "pow": "power",
           "floordiv": "floor_divide", "lshift": "left_shift", "rshift": "right_shift", "and": "bitwise_and",
           "or": "bitwise_or", "xor": "bitwise_xor"}
 UNARY = {"neg": "negative", "invert": "invert", "abs": "abs"}
+
+
+OF_PYTHON = (NoneType, str, bytes, list, tuple, dict, set, range)       # with these a tile computes nothing
+
+
+class NotAnOperand(KernelError, TypeError):
+    code = "NKI-TYPE"
+    message = "an operator has a tile and {what} for operands"
+    fix = "{instead}"
+
+
+def not_implemented(other: object) -> Any:
+    """What an operator of a tile returns for an operand that may know tiles; ``NotAnOperand`` of what is Python's."""
+    if not isinstance(other, OF_PYTHON):
+        return NotImplemented
+    what = "None" if other is None else f"the {type(other).__name__} {reprlib.repr(other)}"
+    instead = "an operand is a tile or a number"
+    if isinstance(other, (list, tuple, range)):
+        instead += "; pass an array of these values to the kernel, and load it"
+    elif other is None:
+        instead += "; where a tensor is optional, test it with `is None` first"
+    raise NotAnOperand(what=what, instead=instead).here()
 
 
 T = TypeVar("T", bound="TensorObject")
@@ -30,6 +55,18 @@ class TensorObject:
 
     def __len__(self) -> int:
         return int(self.shape[0])
+
+    # Python takes these from the value: the conversion says that it is known on the device only.
+    def __format__(self, form: str) -> str:
+        return format(float(self), form) if form else str(self)                        # type: ignore[arg-type]
+
+    def __round__(self, digits: int | None = None) -> float:
+        return round(float(self), digits)                                              # type: ignore[arg-type]
+
+    def __divmod__(self, other: object) -> Any:
+        return divmod(float(self), other)                                              # type: ignore[arg-type,operator]
+
+    __rdivmod__ = __divmod__
 
     def __copy__(self: T) -> T:
         return self

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nki_mlir.cli import command, entry, opt
+from nki_mlir.cli import command, entry, opt, run
 from nki_mlir.targets.neuron import profile
 
 ROOT = Path(__file__).parent.parent.parent
@@ -26,6 +26,26 @@ def ends(error: BaseException) -> int:
 def test_ctrl_c_is_one_line(capsys):
     assert ends(KeyboardInterrupt()) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+@pytest.mark.parametrize("ending", ["3", "'no device here'"])
+def test_a_file_that_ends_the_process_is_an_error(tmp_path, capsys, ending):
+    file = tmp_path / "kernel.py"
+    file.write_text(f"raise SystemExit({ending})\n")
+    assert opt.main([f"{file}:kernel"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"{file}:1:1: error: SystemExit: {ending.strip(chr(39))} [NKI-KERNEL-RAISED]")
+
+
+def test_executor_of_the_environment(monkeypatch, capsys):
+    arguments = ["examples/current_tensor_add.py:add", *["--arg", "256x1024xf32"] * 2, "--quiet"]
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("NKI_MLIR_EXECUTOR", "interpreter")
+    assert run.main(arguments) == 0 and capsys.readouterr().out.startswith("interpreter: ")
+    monkeypatch.setenv("NKI_MLIR_EXECUTOR", "gpu")
+    assert run.main(arguments) == 1
+    assert "error: there is no executor named 'gpu'" in capsys.readouterr().err
+    assert run.main([MODULE, "--quiet", *["--arg", "256x1024xf32"] * 2]) == 0     # of kernels alone
 
 
 def test_closed_standard_input__is_an_error(capsys, monkeypatch):

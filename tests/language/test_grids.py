@@ -9,7 +9,7 @@ from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.functions import BadGridAxis
-from nki_mlir.language.kernel import describe_array, flat_grid, is_array
+from nki_mlir.language.kernel import TooManyPrograms, describe_array, flat_grid, is_array
 
 from .running import check, numbers, run
 
@@ -35,6 +35,13 @@ def test_grid(on, grid):
     count = int(np.prod(flat_grid(grid)))
     x = numbers(count, 4, 8)
     check(on, scaled_tiles, x * np.arange(1, count + 1, dtype=np.float32)[:, None, None], x, grid=grid)
+
+
+@pytest.mark.parametrize("grid", [10 ** 12, 10 ** 5000, (1 << 20, 1 << 20), ((1 << 12, 1 << 13),)], ids=range(4))
+def test_grid_that_no_machine_launches(grid):
+    with pytest.raises(TooManyPrograms, match=r"has .* programs, at most 16,777,216 run") as error:
+        scaled_tiles[grid]
+    assert error.value.at.file == __file__
 
 
 def test_launch_without_a_grid(on):

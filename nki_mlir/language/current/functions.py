@@ -285,8 +285,9 @@ def _operator(name: str, swapped: bool = False, writes: bool = False) -> Callabl
     def operate(self: NkiTensor, *other: object) -> object:
         if os.environ.get("NKI_MLIR_STRICT"):
             self._no_operator()
-        if not builtins.all(isinstance(o, (NkiTensor, int, float, np.number, np.bool_)) for o in other):
-            return NotImplemented
+        strange = [o for o in other if not isinstance(o, (NkiTensor, int, float, np.number, np.bool_))]
+        if strange:
+            return tensor_object.not_implemented(strange[0])
         made = compute(*((*other, self) if swapped else (self, *other)))
         if not writes:
             return made

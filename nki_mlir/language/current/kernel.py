@@ -239,7 +239,7 @@ class Kernel(CoreKernel):
         with bare_names(self.func):
             try:
                 made = self.func(*positional, **keywords)
-            except AttributeError as error:
+            except (AttributeError, RecursionError) as error:
                 if (explanation := explained(error, bound.values)) is error:
                     raise
                 raise explanation from None

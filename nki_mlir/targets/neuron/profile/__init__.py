@@ -52,7 +52,10 @@ def profile_of(programs: Sequence[Program], mode: str = "optimized", loaded: Loa
 
 def check_folder(folder: str | Path) -> Path:
     """The folder, which need not exist yet. Raises ``ProfileFolder`` where no file can be written; leaves nothing."""
-    path = Path(folder)
+    try:
+        path = Path(folder)
+    except TypeError:
+        raise ProfileFolder(folder=repr(folder), reason="it is no path") from None
     try:
         there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
         TemporaryFile(dir=there).close()
