@@ -12,7 +12,7 @@ import stat
 import sys
 from pathlib import Path
 
-CACHE_FOLDER = "NKI_MLIR_CACHE_DIR"
+CACHE, CACHE_FOLDER = "NKI_MLIR_CACHE", "NKI_MLIR_CACHE_DIR"
 NAME_BYTES = 200                    # of the target's name in the temporary file's, of at most 255
 
 
@@ -59,6 +59,20 @@ def cache_folder() -> Path:
     if folder.startswith("~"):
         raise FileNotFoundError(errno.ENOENT, "no such home", folder)
     return Path(folder)
+
+
+def private_folder(name: str) -> Path | None:
+    """A directory of the cache that belongs to this user alone, for what is run; None where there is none."""
+    if os.environ.get(CACHE, "").lower() == "off" or os.name != "posix":
+        return None
+    try:
+        folder = cache_folder() / name
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError:                             # no home, or a read-only one
+        return None
+    others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return None if status.st_uid != os.geteuid() or others else folder
 
 
 def write_file(file: str | Path, data: str | bytes, mode: int = 0o666) -> None:

@@ -8,23 +8,27 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable
+from hashlib import sha256
 from pathlib import Path
 
 from nki_mlir.cli.standins import EXECUTABLES
+from nki_mlir.files import private_folder, write_file
 
 DEVICE = "neuron-ls"            # lists a device, which programs take for a sign that there is one
 _installed: list[str] = []      # the directory on PATH, once there is one
 
 
 def write_executables(folder: Path, names: Iterable[str] = EXECUTABLES) -> None:
-    """A script for each executable in a new directory, which this interpreter runs."""
-    folder.mkdir(parents=True)
+    """A script for each executable, which this interpreter runs, in a directory that need not exist; scripts that are
+    there already stay."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         script = folder / name
         program = f"import sys; sys.argv[0] = {name!r}; from {EXECUTABLES[name]} import main; sys.exit(main())"
-        script.write_text(f"#!/bin/sh\nPYTHONPATH={shlex.quote(package_path())}${{PYTHONPATH:+:$PYTHONPATH}} "
-                          f'exec {shlex.quote(sys.executable)} -c {shlex.quote(program)} "$@"\n')
-        script.chmod(0o755)
+        text = (f"#!/bin/sh\nPYTHONPATH={shlex.quote(package_path())}${{PYTHONPATH:+:$PYTHONPATH}} "
+                f'exec {shlex.quote(sys.executable)} -c {shlex.quote(program)} "$@"\n')
+        if not script.is_file() or script.read_text() != text:
+            write_file(script, text, 0o755)
 
 
 def package_path() -> str:
@@ -34,17 +38,22 @@ def package_path() -> str:
 
 def put_on_path() -> None:
     """Have the executables found by this process and those that it starts, behind all that are installed; not the one
-    that lists a device. Where no file can be written, nothing is found."""
+    that lists a device. The scripts are in the cache, one directory for each interpreter and package; without a cache
+    they are there until the process ends. Where no file can be written, nothing is found."""
     if _installed:
         return
+    cached = private_folder("executables")
     try:
-        folder = tempfile.mkdtemp(prefix="nki-executables-")
+        if cached is None:
+            folder = tempfile.mkdtemp(prefix="nki-executables-")
+            atexit.register(remove, folder, os.getpid())
+        else:
+            folder = str(cached / sha256(f"{sys.executable}\n{package_path()}".encode()).hexdigest()[:16])
         write_executables(Path(folder) / "bin", [name for name in EXECUTABLES if name != DEVICE])
     except OSError:
         return
     _installed.append(folder)
     os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(folder) / "bin")])
-    atexit.register(remove, folder, os.getpid())
 
 
 def take_off_path() -> None:
@@ -53,7 +62,6 @@ def take_off_path() -> None:
         entry = str(Path(folder) / "bin")
         parts = os.environ.get("PATH", "").split(os.pathsep)
         os.environ["PATH"] = os.pathsep.join(p for p in parts if p != entry)
-        shutil.rmtree(folder, ignore_errors=True)
     _installed.clear()
 
 

@@ -18,7 +18,8 @@ from nki_mlir.frameworks.registry import PlainResults, record_of
 from nki_mlir.graph.custom_call import KernelRecord, read_record
 from nki_mlir.language.arguments import ElementType, signature_of
 from nki_mlir.language.call_cache import CallCache
-from nki_mlir.language.kernel import Kernel, flat_grid, unwrap
+from nki_mlir.language.kernel import Kernel, unwrap
+from nki_mlir.language.launch_grid import flat_grid
 from nki_mlir.language.specialization import Specialization
 from nki_mlir.scalar.dtypes import DType, dtype_of
 

@@ -12,8 +12,8 @@ from nki_mlir.dialects.nisa.require_written import OutputNotWritten
 from nki_mlir.frameworks.jax import describe, is_described
 from nki_mlir.frameworks.jax_primitive import bind
 from nki_mlir.frameworks.registry import PlainResults, callee_for
-from nki_mlir.language.kernel import Kernel, flat_grid, unwrap
-from nki_mlir.language.launch_grid import cores_of
+from nki_mlir.language.kernel import Kernel, unwrap
+from nki_mlir.language.launch_grid import cores_of, flat_grid
 
 
 class NoOutShape(NkiMlirError, TypeError):

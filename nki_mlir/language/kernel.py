@@ -33,7 +33,6 @@ from nki_mlir.capture.wrapping import name_of, place_of, underlying, wrap
 from nki_mlir.diagnostics import LEVEL, device_rules
 from nki_mlir.dialects.nisa.indirect import IndirectOutOfBounds
 from nki_mlir.environment import EXECUTOR, TARGET, raw_values
-from nki_mlir.input_limits import PROGRAMS
 from nki_mlir.language.argument_memory import ArgumentMemory
 from nki_mlir.language.arguments import (
     BadArgument,
@@ -55,7 +54,7 @@ from nki_mlir.language.call_cache import (
     key_of_bound,
 )
 from nki_mlir.language.closure_state import ClosureState
-from nki_mlir.language.launch_grid import cores_of
+from nki_mlir.language.launch_grid import cores_of, flat_grid
 from nki_mlir.language.left_files import leave_for_profilers
 from nki_mlir.language.other_threads import OtherThreads
 from nki_mlir.language.read_files import FilesRead
@@ -451,41 +450,8 @@ def default_executor() -> str:
     return chosen
 
 
-class BadExtent(BadArgument):
-    message = "a launch grid has an extent of {extent}"
-    fix = "give each axis a positive integer, for example kernel[2, 4]"
-
-
-class TooManyPrograms(BadArgument):
-    message = "a launch grid has {count} programs, at most {limit:,} run"
-    fix = "give each program more of the work, in a loop in the kernel"
-
-
 class NoFunction(BadArgument):
     fix = "decorate a function with nki.jit"
-
-
-def flat_grid(grid: Any) -> tuple[int, ...]:
-    """The extents of a launch grid: ints, core markers and nested sequences, flattened."""
-    if isinstance(grid, (tuple, list)):
-        extents = tuple(n for g in grid for n in flat_grid(g))
-        check_programs(prod(extents))
-        return extents
-    try:
-        extent = int(grid)
-    except (OverflowError, TypeError, ValueError):
-        raise BadExtent(extent=repr(grid)).here() from None
-    if extent < 1 or (isinstance(grid, (str, float, np.floating)) and extent != grid):
-        raise BadExtent(extent=repr(grid)).here()
-    check_programs(extent)
-    return (extent,)
-
-
-def check_programs(count: int) -> None:
-    """Raises ``TooManyPrograms``."""
-    if count > PROGRAMS:
-        text = f"{count:,}" if count < 1 << 64 else "more than 2**64"
-        raise TooManyPrograms(count=text, limit=PROGRAMS).here()
 
 
 def unwrap(kernel: object) -> Kernel:

@@ -1,10 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which programs of a launch grid run on which physical core, where the grid's extents name cores (``nl.nc``)."""
+"""Launch grids: their extents, and the physical core of each program where extents name cores (``nl.nc``)."""
 
+from math import prod
 from operator import index
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
+import numpy as np
+
+from nki_mlir.input_limits import PROGRAMS
+from nki_mlir.language.arguments import BadArgument
 from nki_mlir.language.functions import nc, spmd_dim
+
+
+class BadExtent(BadArgument):
+    message = "a launch grid has an extent of {extent}"
+    fix = "give each axis a positive integer, for example kernel[2, 4]"
+
+
+class TooManyPrograms(BadArgument):
+    message = "a launch grid has {count} programs, at most {limit:,} run"
+    fix = "give each program more of the work, in a loop in the kernel"
+
+
+def flat_grid(grid: Any) -> tuple[int, ...]:
+    """The extents of a launch grid: ints, core markers and nested sequences, flattened."""
+    if isinstance(grid, (tuple, list)):
+        extents = tuple(n for g in grid for n in flat_grid(g))
+        check_programs(prod(extents))
+        return extents
+    try:
+        extent = int(grid)
+    except (OverflowError, TypeError, ValueError):
+        raise BadExtent(extent=repr(grid)).here() from None
+    if extent < 1 or (isinstance(grid, (str, float, np.floating)) and extent != grid):
+        raise BadExtent(extent=repr(grid)).here()
+    check_programs(extent)
+    return (extent,)
+
+
+def check_programs(count: int) -> None:
+    """Raises ``TooManyPrograms``."""
+    if count > PROGRAMS:
+        text = f"{count:,}" if count < 1 << 64 else "more than 2**64"
+        raise TooManyPrograms(count=text, limit=PROGRAMS).here()
 
 
 def cores_of(grid: object) -> tuple[int, ...]:

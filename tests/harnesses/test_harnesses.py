@@ -81,7 +81,21 @@ def test_installed_names__find_executables_behind_others(tmp_path):
                "install()\ninstall()\nfound = shutil.which('neuron-profile')\nassert os.environ['PATH'].startswith(before)\n"
                "print(subprocess.run(['neuron-profile', '--version'], capture_output=True, text=True).stdout.strip())\n"
                "assert shutil.which('neuron-explorer') and not shutil.which('neuron-ls')\nuninstall()\n"
-               "assert os.environ['PATH'] == before and not os.path.exists(found)\ninstall(executables=False)\n"
+               "assert os.environ['PATH'] == before\ninstall(executables=False)\n"
                "assert os.environ['PATH'] == before")
     done = subprocess.run([sys.executable, "-c", program], cwd=HERE.parents[1], capture_output=True, text=True)
     assert done.stdout.startswith("neuron-profile of nki_mlir "), done.stderr
+
+
+@pytest.mark.parametrize("cache, kept", [("", 1), ("off", 0)])
+def test_installed_names__leave_nothing_behind_but_in_the_cache(tmp_path, cache, kept):
+    """Also where a process ends without its exit handlers."""
+    (tmp_path / "temporary").mkdir()
+    program = ("import os, shutil\nfrom nki_mlir.compat import install\ninstall()\nassert shutil.which('neuronx-cc')\n"
+               + ("os._exit(0)" if kept else ""))
+    environment = {**os.environ, "NKI_MLIR_CACHE": cache, "NKI_MLIR_CACHE_DIR": str(tmp_path / "cache"),
+                   "TMPDIR": str(tmp_path / "temporary")}
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", program], cwd=HERE.parents[1], env=environment, check=True)
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert len(list(tmp_path.glob("cache/executables/*"))) == kept

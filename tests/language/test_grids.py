@@ -9,7 +9,8 @@ from nki_mlir.diagnostics import KernelError, NkiMlirError
 from nki_mlir.language.beta import language as nl
 from nki_mlir.language.beta import nki
 from nki_mlir.language.functions import BadGridAxis
-from nki_mlir.language.kernel import TooManyPrograms, describe_array, flat_grid, is_array
+from nki_mlir.language.kernel import describe_array, is_array
+from nki_mlir.language.launch_grid import TooManyPrograms, flat_grid
 
 from .running import check, numbers, run
 

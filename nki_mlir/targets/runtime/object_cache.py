@@ -9,34 +9,23 @@ stand for another one. What does not agree is made again and replaced.
 
 import hashlib
 import os
-import stat
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from nki_mlir.bindings import ir
-from nki_mlir.files import cache_folder, write_file
+from nki_mlir.files import private_folder, write_file
 from nki_mlir.targets.runtime import host
 
-OFF = "NKI_MLIR_CACHE"
 MOST_BYTES = 256 << 20
 DIGEST = hashlib.sha256().digest_size
 SUFFIX = ".object"
 
 
 def folder() -> Path | None:
-    """The directory of the entries, which belongs to this user alone: what is in it is run."""
-    if os.environ.get(OFF, "").lower() == "off" or sys.platform != "linux":
-        return None
-    try:
-        objects = cache_folder() / "objects"
-        objects.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = objects.stat()
-    except OSError:                             # no home, or a read-only one
-        return None
-    others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return None if status.st_uid != os.geteuid() or others else objects
+    """The directory of the entries."""
+    return private_folder("objects") if sys.platform == "linux" else None
 
 
 @cache
