@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from nki_mlir.capture.affine import A, Affine, IndexChange
+from nki_mlir.capture.assigned_names import assigned_name
 from nki_mlir.capture.errors import EmptySubscript, OutsideKernel, SharedHbmInside, UnsupportedMask
 from nki_mlir.capture.index import Index, Mask, Symbol
 from nki_mlir.capture.iterations import LoopRun
@@ -67,6 +68,7 @@ class Builder:
     symbolic = False
     considering = False             # the operation that is emitted is to be checked only
     settles = False                 # rules that only older documents contest are the kernel's
+    names_by_assignment = False     # tensors that the kernel does not name are named after the variable they go to
 
     advance: Advance = staticmethod(ignore)         # tells the progress line of an operation
 
@@ -166,7 +168,7 @@ class Builder:
 
     # -- common --------------------------------------------------------------------------------------------------------
     def new_name(self, name: str = "") -> str:
-        return name or f"t{next(self.names)}"
+        return name or (assigned_name() if self.names_by_assignment else "") or f"t{next(self.names)}"
 
     def rename(self, buffer: Buffer, name: str) -> None:
         """Name a buffer after the variable it is assigned to: in messages and, where it is output, in the IR."""

@@ -360,7 +360,10 @@ def is_own(file: str) -> bool:
 
 def is_users(file: str, scope: dict[str, object]) -> bool:
     """Whether code of a file is a user's, given its globals: not the toolchain's, not Python's, and not that of an
-    installed package, unless the module uses NKI: kernels come in packages, too."""
+    installed package, unless the module uses NKI: kernels come in packages, too. Functions of a dataclass, of which
+    Python makes the text, are of the module of the class."""
+    if file == "<string>":
+        file = str(scope.get("__file__", file))
     if file not in _users:
         if "site-packages" in file or "dist-packages" in file:
             names = [getattr(v, "__module__" if callable(v) else "__name__", None) for v in list(scope.values())]
@@ -439,10 +442,12 @@ diagnostics.kernel_line = user_location
 
 
 def raised_at(traceback: TracebackType | None) -> Location | None:
-    """Where the kernel was when an exception came: the innermost frame of user code in the traceback."""
+    """Where the kernel was when an exception came: the innermost frame of user code in the traceback. An endless
+    recursion can end in any library that the toolchain calls."""
     at = None
     while traceback is not None:
-        if not is_passed[traceback.tb_frame.f_code.co_filename]:
+        frame = traceback.tb_frame
+        if not is_passed[frame.f_code.co_filename] and is_users(frame.f_code.co_filename, frame.f_globals):
             at = traceback
         traceback = traceback.tb_next
     return _position(at.tb_frame.f_code, at.tb_lasti) if at is not None else None

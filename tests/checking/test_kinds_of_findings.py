@@ -73,7 +73,7 @@ def beta_programs_write_one_block(x):
     return out
 
 
-@case("error", r"t0\[0, 0\] is written by program 0 here, and written by program 1 at",
+@case("error", r"out\[0, 0\] is written by program 0 here, and written by program 1 at",
       "let each program write its own part", grid=(2,))
 @nki.jit
 def current_programs_write_one_block(x):
@@ -144,7 +144,7 @@ def beta_output_in_part(x):
     return out
 
 
-@case("error", r"12288 elements of the output t0 are not written, the first at \[0, 32\]", "store to all of the output",
+@case("error", r"12288 elements of the output out are not written, the first at \[0, 32\]", "store to all of the output",
       (128, 128), (2,))
 @nki.jit
 def current_subscripts_in_the_wrong_order(x):
@@ -200,7 +200,7 @@ def beta_tile_of_an_ended_loop(x):
     return out
 
 
-@case("error", "t1 and t2 have addresses that overlap in SBUF, and t1 is still used when t2 is", "choose addresses")
+@case("error", "a and b have addresses that overlap in SBUF, and a is still used when b is", "choose addresses")
 @nki.jit
 def current_tiles_at_one_address(x):
     out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
@@ -283,7 +283,7 @@ def current_tiles_that_do_not_fit(x):
     return out
 
 
-@case("error", r"t1\[0, 0\] is written by program 0 here, and read by program 1 at", "let each program write", grid=(2,))
+@case("error", r"middle\[0, 0\] is written by program 0 here, and read by program 1 at", "let each program write", grid=(2,))
 @nki.jit
 def current_other_core_is_not_waited_for(x):
     out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
@@ -459,7 +459,7 @@ def beta_tile_written_twice(x):
     return out
 
 
-@case("warning", r"what dma_copy writes to t0 is overwritten at line \d+ before anything reads it", "remove the statement")
+@case("warning", r"what dma_copy writes to out is overwritten at line \d+ before anything reads it", "remove the statement")
 @nki.jit
 def current_output_written_twice(x):
     out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)
@@ -471,7 +471,7 @@ def current_output_written_twice(x):
     return out
 
 
-@case("warning", r"what memset writes to t1 is overwritten at line \d+ before anything reads it", "remove the statement")
+@case("warning", r"what memset writes to t is overwritten at line \d+ before anything reads it", "remove the statement")
 @nki.jit
 def current_part_written_before_all(x):
     out = nlc.ndarray((128, 64), dtype=x.dtype, buffer=nlc.shared_hbm)

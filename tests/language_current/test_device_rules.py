@@ -114,7 +114,7 @@ def test_addresses(on):
     x = X[:16]
     np.testing.assert_allclose(run(on, placed((0, 0), (0, 256)), x), np.exp(x) + x, rtol=1e-4)
     np.testing.assert_allclose(run(on, placed((0, 0), (32, 0)), x), np.exp(x) + x, rtol=1e-4)
-    with pytest.raises(NkiValidationError, match="have addresses that overlap in SBUF, and t1 is still used when t2"):
+    with pytest.raises(NkiValidationError, match="have addresses that overlap in SBUF, and t is still used when u"):
         run(on, placed((0, 0), (0, 128)), x)
     with pytest.raises(NkiValidationError, match="bytes 212984 to 213239 is not inside SBUF, of which kernels of trn2"):
         run(on, placed((0, 0), (0, 212984)), x)
@@ -154,7 +154,7 @@ def test_tiles_held_at_once(on):
         run(on, kernel, np.ones((128, 16000), np.float32))
     said = [str(w.message) for w in shown if w.category is DeviceRuleWarning]
     assert said[0].startswith("4 tiles that are held at once take 256000 bytes of each partition, SBUF of trn2 has "
-                              "212984: t1 64000 (line ")
+                              "212984: t0 64000 (line ")
 
 
 @pytest.mark.parametrize("executor", ["eager", "interpreter", "isa"])

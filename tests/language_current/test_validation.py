@@ -305,22 +305,24 @@ def test_sums_that_the_hardware_computes_wrong_warn(on, name, monkeypatch):
 
 def test_reading_what_nobody_wrote_warns():
     def kernel(x):
-        out, t, u = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), tile(2, 2), tile(2, 2)
+        out, u = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), tile(2, 2)
+        t = tile(2, 2)
         nisa.memset(u[:, 0:1], 1.0)                     # a part is written: no warning
         nisa.tensor_tensor(u, u, t, nl.add)
         nl.store(out, u)
         return out
-    with pytest.warns(UserWarning, match=r"element \[0, 0\] of t1, made at line \d+, is read, and nothing has written it"):
+    with pytest.warns(UserWarning, match=r"element \[0, 0\] of t, made at line \d+, is read, and nothing has written it"):
         run("interpreter", kernel, np.zeros((2, 2), np.float32))
 
 
 def test_an_instruction_in_place_on_what_nobody_wrote_warns():
     def kernel(x):
-        out, t = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm), tile(2, 2)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        t = tile(2, 2)
         nisa.tensor_scalar(t, t, nl.add, 2.0)           # follows the tile at once, and writes all of it
         nl.store(out, t)
         return out
-    with pytest.warns(UserWarning, match=r"element \[0, 0\] of t1, made at line \d+, is read, and nothing has written it"):
+    with pytest.warns(UserWarning, match=r"element \[0, 0\] of t, made at line \d+, is read, and nothing has written it"):
         got = run("interpreter", kernel, np.zeros((2, 2), np.float32))
     np.testing.assert_array_equal(got, np.full((2, 2), 2.0))
 

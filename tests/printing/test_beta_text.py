@@ -51,7 +51,8 @@ def test_examples_compute_the_same(name, monkeypatch):
 @nki.jit
 def scaled(x, w):
     out = nl.ndarray((128, 32), nl.float32, buffer=nl.shared_hbm)
-    weights, rows = nl.load(w), nl.load(x)
+    weights = nl.load(w)
+    rows = nl.load(x)
     nisa.tensor_scalar(rows, rows, op0=nl.multiply, operand0=2.0)
     turned = nl.ndarray((64, 128), nl.float32, buffer=nl.psum)
     nisa.nc_transpose(turned, rows)
@@ -71,17 +72,17 @@ def test_results_define_tiles_and_products_accumulate():
     w = np.random.default_rng(1).integers(-4, 4, (64, 32)).astype(np.float32)
     text = check(scaled, [x, w], ("eager", "interpreter", "jit", "isa"))
     assert text.split('"""\n')[1].replace("    ", "") == """\
-t0 = nl.load(w, dtype=nl.float32)
-t1 = nl.load(x, dtype=nl.float32)
-t2 = nisa.tensor_scalar(data=t1, op0=nl.multiply, operand0=2.0, dtype=nl.float32)
-t3 = nisa.nc_transpose(data=t2, engine=nisa.engine.tensor)
-t4 = nisa.tensor_copy(src=t3, dtype=nl.float32)
-t5 = nisa.nc_matmul(stationary=t4, moving=t0)
-t5[...] += nisa.nc_matmul(stationary=t4, moving=t0)
-t6 = nisa.tensor_copy(src=t5, dtype=nl.float32)
-t7 = nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.shared_hbm)
-nl.store(t7, t6)
-return t7
+weights = nl.load(w, dtype=nl.float32)
+rows = nl.load(x, dtype=nl.float32)
+rows_2 = nisa.tensor_scalar(data=rows, op0=nl.multiply, operand0=2.0, dtype=nl.float32)
+turned = nisa.nc_transpose(data=rows_2, engine=nisa.engine.tensor)
+held = nisa.tensor_copy(src=turned, dtype=nl.float32)
+total = nisa.nc_matmul(stationary=held, moving=weights)
+total[...] += nisa.nc_matmul(stationary=held, moving=weights)
+result = nisa.tensor_copy(src=total, dtype=nl.float32)
+out = nl.ndarray((128, 32), dtype=nl.float32, buffer=nl.shared_hbm)
+nl.store(out, result)
+return out
 """
 
 

@@ -231,7 +231,7 @@ class Kernel(CoreKernel):
         """Run the function's Python on a builder, which is current; what it returns."""
         region = memory.shared_hbm if prod(builder.grid) > 1 else memory.private_hbm
         builder.properties["kernel"] = self
-        builder.settles = True
+        builder.settles = builder.names_by_assignment = True
         builder.touches.values = ValueNumbers()
         tensors = [NkiTensor.full(Storage(p, region, p.dtype)) for p in parameters]
         builder.properties["shared_tensors"] = list(tensors)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The names of tensors of the current generation: those of the variables that they are assigned to."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from nki_mlir.capture.assigned_names import assigned_name
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
+
+
+def name():
+    return [assigned_name()]                # the list is built behind the call: its value goes to no variable
+
+
+def returned(value=0):
+    return assigned_name()
+
+
+def test_destinations():
+    plain = returned()
+    annotated: str = returned(1)
+    one = other = returned(value=2)
+    if (inline := returned(*[3])) != "inline":
+        raise AssertionError(inline)
+    thing = SimpleNamespace()
+    thing.attribute = returned()
+    several = (returned(), returned())
+    assert (plain, annotated, one, other, thing.attribute) == ("plain", "annotated", "one", "one", "attribute")
+    assert several == ("", "") and [returned() for _ in range(2)] == ["", ""] and name() == [""]
+
+
+def test_many_variables():
+    """Bytecode puts a prefix before the numbers of variables above 255."""
+    lines = [f"    v{n} = call()" for n in range(300)]
+    scope = {"call": returned}
+    exec(compile("\n".join(["def f():", *lines, "    return v0, v299"]), __file__, "exec"), scope)
+    assert scope["f"]() == ("v0", "v299")
+
+
+def test_tensors_are_named_in_every_level():
+    def zeros(shape):
+        return nl.zeros(shape, nl.float32, buffer=nl.sbuf)
+
+    @nki.jit
+    def kernel(x):
+        result = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        rows = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=rows, src=x)
+        total = zeros(x.shape)
+        parts = [nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf) for _ in range(2)]
+        for part in parts:
+            nisa.tensor_tensor(dst=part, data1=rows, data2=total, op=nl.add)
+            nisa.tensor_tensor(dst=total, data1=total, data2=part, op=nl.add)
+        nisa.dma_copy(dst=result, src=total)
+        return result
+    x = np.ones((4, 8), np.float32)
+    lowered = kernel.lower(x)
+    text = str(lowered.specialization.modules[0])
+    assert [part.split('"')[0] for part in text.split('nki.name = "')[1:]] == [
+        "x", "result", "rows", "total", "t0", "t1"]
+    assert [result.name for result in lowered.specialization.results] == ["result"]
+    assert np.array_equal(kernel(x), 3 * x)
