@@ -11,13 +11,30 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from nki_mlir.diagnostics import Location, NkiMlirError
+from nki_mlir.dialects.access import HBM
 from nki_mlir.dialects.nisa.meeting import Meeting
 from nki_mlir.dialects.op import Op
 from nki_mlir.recycled import array_at
 from nki_mlir.targets.interpreter.execute import compile_op
 
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+
+
+class OnlyChanges:
+    """An operand that an operation writes: a copy in its place, of which the elements that change are written."""
+
+    def __init__(self, arrays: list[np.ndarray], number: int) -> None:
+        self.array = arrays[number]
+        self.before = self.array.copy()
+        self.after = arrays[number] = self.before.copy()
+
+    def write(self) -> None:
+        bits = np.dtype(f"u{self.array.itemsize}")
+        array, before, after = (one.view(bits) for one in (self.array, self.before, self.after))
+        np.copyto(array, after, where=before != after)
 
 
 @dataclass
@@ -40,16 +57,22 @@ class HostOperations:
         """Take over an operation, whose runner gets the addresses of its tiles' buffers, then its symbols."""
         self.meets |= isinstance(op, Meeting)
         run = compile_op(op)
-        tiles = [(t.base_shape, t.base_dtype.numpy) for _, t in op.operands()]
+        operands = op.operands()
+        tiles = [(t.base_shape, t.base_dtype.numpy) for _, t in operands]
+        shared = [k for k, (field, tile) in enumerate(operands) if field.writes and tile.space == HBM]
         count = 1 + len(tiles) + len(op.symbols)
 
         def runner(words: int) -> None:
             numbers = (ctypes.c_int64 * count).from_address(words)
             arrays = [array_at(address, shape, dtype) for address, (shape, dtype) in zip(numbers[1:], tiles)]
+            # An operation that finds its address at run time writes all of a tensor, of which others write parts now.
+            apart = [OnlyChanges(arrays, k) for k in shared] if self.meets else []
             try:
                 run(arrays, numbers[1 + len(tiles):])
             except NkiMlirError as error:
                 raise error.located(at) from None
+            for one in apart:
+                one.write()
         self.runners[site] = runner
 
     def _run(self, words: int) -> int:
