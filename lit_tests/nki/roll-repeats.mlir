@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: nki-opt --roll-repeats=least=2 %s | FileCheck %s
 // RUN: nki-opt --roll-repeats=least=8 %s | FileCheck %s --check-prefix=FEW
+// RUN: nki-opt --roll-repeats="least=1 pairs=true" %s | FileCheck %s --check-prefix=NEST
 
 !x = memref<128x192xf32, "hbm">
 !tile = memref<128x64xf32, "sbuf">
@@ -68,5 +69,32 @@ func.func @in_turn(%t: !tile) {
   "nki.copy"(%t, %t) {access = [#left, #right], mask = #all} : (!tile, !tile) -> () loc(#load)
   "nki.copy"(%t, %t) {access = [#right, #left], mask = #all} : (!tile, !tile) -> () loc(#store)
   "nki.copy"(%t, %t) {access = [#left, #right], mask = #all} : (!tile, !tile) -> () loc(#load)
+  return
+}
+
+// Loops in loops, each with its own steps: 0, 8, 32, 40. Two repetitions are enough with `pairs`, none without.
+// CHECK-LABEL: func.func @nested(
+// CHECK-NOT:     scf.for
+
+// NEST-DAG: #[[STEPS:map[0-9]*]] = affine_map<()[s0, s1] -> (0, s0 * 32 + s1 * 8)>
+// NEST-LABEL: func.func @nested(
+// NEST:         scf.for %[[I:[a-z0-9]+]] = %{{.*}} to %[[C2:.*]] step
+// NEST-NEXT:      scf.for %[[J:[a-z0-9]+]] = %{{.*}} to %[[C2]] step
+// NEST-NEXT:        "nki.copy"(%{{.*}}, %{{.*}}, %[[I]], %[[J]]) {access = [#nki.access<f32, #[[STEPS]], {{\[\[}}1, 128], [1, 8]]>
+// NEST-NEXT:      } {nki.loop = "sequential"}
+// NEST-NEXT:      "nki.copy"(%{{.*}}, %{{[a-z0-9]+}}) {
+// NEST-NEXT:    } {nki.loop = "sequential"}
+// NEST-NEXT:    return
+#at0 = #nki.access<f32, affine_map<() -> (0, 0)>, [[1, 128], [1, 8]]>
+#at8 = #nki.access<f32, affine_map<() -> (0, 8)>, [[1, 128], [1, 8]]>
+#at32 = #nki.access<f32, affine_map<() -> (0, 32)>, [[1, 128], [1, 8]]>
+#at40 = #nki.access<f32, affine_map<() -> (0, 40)>, [[1, 128], [1, 8]]>
+func.func @nested(%t: !tile) {
+  "nki.copy"(%t, %t) {access = [#at0, #at0], mask = #all} : (!tile, !tile) -> () loc(#load)
+  "nki.copy"(%t, %t) {access = [#at8, #at0], mask = #all} : (!tile, !tile) -> () loc(#load)
+  "nki.copy"(%t, %t) {access = [#left, #right], mask = #all} : (!tile, !tile) -> () loc(#store)
+  "nki.copy"(%t, %t) {access = [#at32, #at0], mask = #all} : (!tile, !tile) -> () loc(#load)
+  "nki.copy"(%t, %t) {access = [#at40, #at0], mask = #all} : (!tile, !tile) -> () loc(#load)
+  "nki.copy"(%t, %t) {access = [#left, #right], mask = #all} : (!tile, !tile) -> () loc(#store)
   return
 }

@@ -2,11 +2,16 @@
 """What is left over when code was cut: constants that fold, values and buffers nobody reads, empty loops."""
 
 from collections.abc import Callable, Iterable
+from functools import cmp_to_key
+from math import prod
+
+import numpy as np
 
 from nki_mlir.analysis.index_values import constant_of
 from nki_mlir.bindings import Block, Operation, Value, enclosing, ir, load, operations_of
 from nki_mlir.dialects.access import Tile
 from nki_mlir.dialects.mlir_ops import is_tile_op, read_op
+from nki_mlir.dialects.op import Op
 
 MEMSET = "nki.memset"
 
@@ -46,25 +51,66 @@ def _only_set(buffer: Value) -> bool:
 
 
 def _overwritten(memset: Operation) -> bool:
-    """Whether the next operation on the buffer writes, without reading it, all that is ever read of it."""
+    """Whether other operations write each element of a buffer, without reading it, before one of them reads it."""
     buffer, block = memset.operands[0], memset.block
     if isinstance(buffer.owner, ir.Block) or buffer.owner.operation.block != block:
         return False
     users = {op for use in buffer.uses if (op := use.owner.operation) != memset}
-    first: Operation | None = None
-    for user in users:
-        outermost = ancestor_in(block, user)
-        if outermost is None or not memset.is_before_in_block(outermost) or not is_tile_op(user):
-            return False
-        if first is None or outermost.is_before_in_block(first):
-            first = outermost
-    if first is None or first not in users:
+    around = [ancestor_in(block, user) for user in users]
+    if not users or not all(is_tile_op(op) for op in users) or any(
+            op is None or not memset.is_before_in_block(op) for op in around):
         return False
-    writer = read_op(first)
-    written = [t for _, t in writer.targets() if t.handle == buffer]
-    if not written or writer.mask or writer.limits or any(t.handle == buffer for _, t in writer.sources()):
+    tile = read_op(memset).targets()[0][1]
+    unwritten = np.ones((tile.base_shape[0], prod(tile.base_shape[1:])), bool)
+    return _reads_what_is_written(block, users, tile, unwritten) is not None
+
+
+def _reads_what_is_written(block: Block, users: set[Operation], tile: Tile, unwritten: np.ndarray) -> np.ndarray | None:
+    """The elements that nothing has written after the operations of a block, of which ``users`` use the buffer that
+    the tile is all of. None where one of them reads such an element, or may do so."""
+    def order(one: Operation, other: Operation) -> int:
+        return -1 if one.is_before_in_block(other) else 1
+    inside = dict.fromkeys(op for user in users if (op := ancestor_in(block, user)) is not None)
+    for op in sorted(inside, key=cmp_to_key(order)):
+        if not unwritten.any():
+            return unwritten
+        if op.name == "scf.if":
+            sides = [_reads_what_is_written(side, users, tile, unwritten.copy())
+                     for region in op.regions for side in region.blocks]
+            known = [side for side in sides if side is not None]
+            if len(known) < len(sides):
+                return None
+            unwritten = np.logical_or.reduce([*known, *([unwritten] if len(sides) == 1 else [])])
+        elif is_tile_op(op):
+            if not _use(read_op(op), tile, unwritten):
+                return None
+        elif not all(_use(read_op(user), tile, unwritten.copy()) for user in users if ancestor_in(block, user) == op):
+            return None                             # iterations: none may run
+    return unwritten
+
+
+def _use(op: Op, tile: Tile, unwritten: np.ndarray) -> bool:
+    """Note what an operation writes; False where it reads what nothing has written, or may do so."""
+    sources, targets = ([t for _, t in tiles if t.handle == tile.handle] for tiles in (op.sources(), op.targets()))
+    def is_plain(t: Tile) -> bool:
+        return not t.access.symbols_used() and t.access.partition is not None and t.dtype is tile.dtype
+    if not all(is_plain(t) and not unwritten[elements_of(t)].any() for t in sources):
         return False
-    return all(covers(written[0], t) for user in users for _, t in read_op(user).sources() if t.handle == buffer)
+    for t in targets:
+        if is_plain(t) and not op.mask and not op.limits:
+            unwritten[elements_of(t)] = False
+    return True
+
+
+def elements_of(tile: Tile) -> tuple[np.ndarray, np.ndarray]:
+    """The rows and columns of an on-chip buffer that a tile without symbols has, to index an array with."""
+    access = tile.access
+    assert access.partition is not None
+    step, count = access.dims[0]
+    columns = np.asarray(access.free.const)
+    for stride, extent in access.free_dims:
+        columns = columns[..., None] + stride * np.arange(extent)
+    return (access.partition.const + step * np.arange(count))[:, None], columns.reshape(1, -1)
 
 
 def covers(written: Tile, read: Tile) -> bool:

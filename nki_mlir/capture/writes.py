@@ -82,7 +82,8 @@ class FirstUses:
         elif state.scope not in scopes:
             whole = True
         else:           # another iteration may write this piece only later
-            whole = state if not read or (tile.access == state.access and op.symbols == state.symbols) else False
+            same = outline(tile.access) == outline(state.access) and op.symbols == state.symbols
+            whole = state if not read or same else False
         if isinstance(whole, Covering):
             self.open[buffer] = whole
             return
@@ -104,6 +105,11 @@ class FirstUses:
             access = Access(buffer.dtype, Linear(), Linear(), ((1, shape[0]), (1, prod(shape[1:]))))
             tile = Tile(buffer.handle.value, buffer.space, shape, buffer.dtype, access)
             write_op(MemsetOp(dst=tile, value=0.0), make, allocation.location, ir.InsertionPoint.after(allocation))
+
+
+def outline(access: Access) -> tuple[object, ...]:
+    """Equal for accesses to the same elements in the same order."""
+    return access.dtype, access.partition, access.free, access.dims[0], [d for d in access.dims[1:] if d[1] > 1]
 
 
 def first_write(op: Op, tile: Tile, buffer: Buffer, scopes: list[Scope]) -> bool | Covering:

@@ -27,6 +27,7 @@ from nki_mlir.machine import Machine
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.index_text import IndexText
 from nki_mlir.printing.kernel_text import REGIONS, KernelText, NamedTensor
+from nki_mlir.printing.loop_names import loop_names
 from nki_mlir.printing.masked import can_select, write_selected
 from nki_mlir.printing.placement import can_be_named
 from nki_mlir.printing.programs import program_phases, program_texts, reduction_over_programs, write_reduction
@@ -175,6 +176,7 @@ class BodyPrinter:
         self.results = [arguments[n] for n in kernel.results]
         self.registers = Registers(self.body, loads_conditions=not self.out.beta)
         self.rows: dict[Value, int] = {}        # of buffers, as many as are used
+        self.loop_names = loop_names(self.body)
         self.note_buffers()
 
     def note_buffers(self) -> None:
@@ -220,6 +222,7 @@ class BodyPrinter:
             self.bind(variable, IndexText(0, ((name, 1),)))
             with self.out.block(f"for {name} in range({', '.join(map(str, shown))}):"):
                 body()
+            self.out.names.discard(name)
         except OpenMask:
             if variable is None:
                 raise
@@ -297,9 +300,13 @@ class BodyPrinter:
                 span = node.span
                 if span is None:
                     raise Unprintable(what="a loop with bounds of the run time", fix="give the bounds as numbers")
-                self.loop(node.variable, "i", span, lambda: self.block(node.body))
+                self.loop(node.variable, self.loop_names.get(node, "i"), span, lambda: self.block(node.body))
             case IfBranch():
                 condition = out.indices.of(node.condition)
+                if condition.number is not None:
+                    for inner in node.then.nodes if condition.number else (node.otherwise or FunctionBlock()).nodes:
+                        self.node(inner)
+                    return
                 with out.block(f"if {condition}:"):
                     self.block(node.then)
                 if node.otherwise is not None and node.otherwise.nodes:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Index values as Python text: linear forms of loop variables and of what is computed from them."""
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +12,8 @@ from nki_mlir.printing.errors import Unprintable
 from nki_mlir.waist.function import IndexCast, IndexMap, IndexOperation, ScalarConstant, ScalarValue
 
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+HOLDS = {name: getattr(operator, name) for name in COMPARISONS}
+MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 OPERATORS = {"floordiv": "//", "mod": "%", "mult": "*", "and": "&", "or": "|", "xor": "^"}
 
 
@@ -96,6 +99,8 @@ def _computed(node: ScalarValue, operands: list[IndexText]) -> IndexText | None:
                 return _call(node.function, operands)
             if node.function == "select":
                 condition, left, right = operands
+                if condition.number is not None:
+                    return left if condition.number else right
                 return _wrapped(f"({left} if {condition} else {right})")
             return combined(node.function, *operands)
     return None
@@ -103,6 +108,20 @@ def _computed(node: ScalarValue, operands: list[IndexText]) -> IndexText | None:
 
 def _wrapped(atom: str) -> IndexText:
     return IndexText(0, ((atom, 1),))
+
+
+def _compared(function: str, left: IndexText, right: IndexText) -> IndexText:
+    """A comparison of what has variables with the rest, ``i <= 3`` for ``0 <= 3 - i``; a number where none has."""
+    if left.text or right.text:
+        return IndexText(text=f"{left} {COMPARISONS[function]} {right}")
+    difference = left.plus(right, -1)
+    if difference.number is not None:
+        return IndexText(int(HOLDS[function](difference.number, 0)))
+    sides = [IndexText(max(sign * difference.const, 0), tuple((atom, sign * c) for atom, c in difference.terms
+                                                              if sign * c > 0)) for sign in (1, -1)]
+    if not sides[0].terms:
+        sides, function = sides[::-1], MIRRORED.get(function, function)
+    return IndexText(text=f"{sides[0]} {COMPARISONS[function]} {sides[1]}")
 
 
 def _call(function: str, operands: Sequence[IndexText]) -> IndexText:
@@ -131,7 +150,10 @@ def combined(function: str, left: IndexText, right: IndexText) -> IndexText:
             return IndexText(a % b)
     function = function.removeprefix("u") if function in ("ult", "ule", "ugt", "uge") else function
     if function in COMPARISONS:
-        return IndexText(text=f"{left} {COMPARISONS[function]} {right}")
+        return _compared(function, left, right)
+    if function in ("and", "or") and (left.text or right.text) and (a is not None or b is not None):
+        truth, other = (left, right) if a is not None else (right, left)
+        return other if bool(truth.number) == (function == "and") else truth
     if function in OPERATORS:
         sides = [f"({side.text})" if side.text else side.atom for side in (left, right)]
         return _wrapped(f"({sides[0]} {OPERATORS[function]} {sides[1]})")

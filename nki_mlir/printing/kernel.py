@@ -26,6 +26,7 @@ from nki_mlir.printing import beta as beta_generation
 from nki_mlir.printing.body import BodyPrinter, write_programs
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.kernel_text import KernelText, NamedTensor
+from nki_mlir.printing.merged_programs import merged_programs
 from nki_mlir.printing.placement import KeptPlacement, placed_module
 from nki_mlir.printing.prepared import prepared, reduces_programs
 from nki_mlir.printing.releases import NEWEST, OLDEST, check_release
@@ -54,7 +55,7 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
     if beta and (keep_placement or release != NEWEST):
         raise Unprintable(what="a placement, or a release of the current generation, with generation beta",
                           fix="leave --generation out")
-    copies = [prepared(module) for module in modules]
+    copies = [prepared(module) for module in (modules if keep_placement else merged_programs(modules))]
     on_cores, placement = the_kernel(copies[0]).grid == CORES, None
     if keep_placement:
         copies, placement = _placed(copies, on_cores)
@@ -85,6 +86,7 @@ def kernel_text(modules: Sequence[Module], comments: bool = True, release: str =
     if first.results:
         places = [n for n, a in enumerate(first.arguments) if a.kind != "program_id"]
         out.write(f"return {', '.join(tensors[places.index(n)].name for n in first.results)}")
+    out.renumber()
     return formatted(_file_text(first, out, [t for t, a in zip(tensors, (
         a for a in first.arguments if a.dtype is not None)) if a.kind == "input"]))
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from nki_mlir.bindings import Operation, Value
 from nki_mlir.diagnostics import Location
@@ -78,7 +79,7 @@ class KernelText:
     opened: tuple[int, ...] = ()                    # numbers of the blocks around
     homes: dict[str, tuple[int, ...]] = field(default_factory=dict)         # the blocks that names are defined in
     blocks: int = 0
-    heads: list[int] = field(default_factory=list)                  # lines that open the blocks around
+    heads: list[int] = field(default_factory=list)          # where the blocks around begin, with allocations for them
     copied: dict[Value, ColumnsAddressed | RandOp] = field(default_factory=dict)    # what only the next copy reads
     loads: dict[Value, str] = field(default_factory=dict)   # what a register begins the next sum with
     begins: dict[Value, Value] = field(default_factory=dict)     # the tiles of these, by register
@@ -131,8 +132,8 @@ class KernelText:
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
         """The lines below a head, which are ``pass`` where there are none."""
-        self.flush()
         self.heads.append(len(self.lines))
+        self.flush()
         self.write(head)
         self.depth += 1
         self.blocks += 1
@@ -175,6 +176,20 @@ class KernelText:
             chosen = f"{name}_{count}"
         self.names.add(chosen)
         return chosen
+
+    def renumber(self) -> None:
+        """Number tensors without a name in the order of the text: some are defined in front of earlier lines."""
+        automatic = {t.name for t in self.named.values() if AUTOMATIC.fullmatch(t.wanted)}
+        free = (name for n in count() if (name := f"t{n}") not in self.names - automatic)
+        numbers: dict[str, str] = {}
+
+        def renamed(match: re.Match[str]) -> str:
+            name = match[0]
+            if name in automatic and name not in numbers:
+                numbers[name] = next(free)
+            return numbers.get(name, name)
+        if all(AUTOMATIC.fullmatch(name) for name in automatic):
+            self.lines = [re.sub(r"'[^']*'|\bt\d+\b", renamed, line) for line in self.lines]
 
     def define(self, tensor: NamedTensor) -> str:
         """The name of a tensor from here on: captures number tensors without a name, the text does in its own order."""

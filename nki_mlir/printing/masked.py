@@ -27,8 +27,7 @@ Write = Callable[[KernelText, Op], None]
 
 def call(text: KernelText, op: Op, function: str, target: Tile, source: Tile) -> None:
     """A call with a destination and a source."""
-    read = text.tile(op, source)
-    text.write(f"nisa.{function}(dst={text.tile(op, target)}, src={read})")
+    text.write(f"nisa.{function}(dst={text.tile(op, target)}, src={text.tile(op, source)})")
 
 
 def is_backwards(tile: Tile) -> bool:

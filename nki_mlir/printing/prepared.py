@@ -5,6 +5,7 @@ Graphs and modules at the waist become instructions. So do operations under mask
 says: a fold of the elements that a mask has, a product of such rows.
 """
 
+from nki_mlir.analysis.dead_code import erase_dead_code
 from nki_mlir.analysis.index_values import SymbolValues
 from nki_mlir.analysis.mask_boxes import box_of
 from nki_mlir.bindings import Module, Operation, ir, operations_of
@@ -30,8 +31,10 @@ def prepared(module: Module) -> Module:
         if is_graph(copy) or level_of(copy) is Level.WAIST:
             run_passes(copy, passes_to("nisa", copy))
         _erase_checks(copy)
+        for function in operations_of(copy, lambda name: name == "func.func"):
+            erase_dead_code(function)
         if not reduces_programs(copy):
-            run_passes(copy, [pass_named("split-masked-loops", "")])
+            run_passes(copy, [pass_named("roll-repeats", "least=1 pairs=true"), pass_named("split-masked-loops", "")])
         _lower_masked(copy)
         return copy
 

@@ -60,6 +60,8 @@ def value_text(attribute: str, value: object) -> str:
             return number_text(value)
         case bool() | int():
             return str(value)
+        case (axis,) if attribute == "axes":
+            return str(axis)
         case tuple():
             return str(list(value))
     raise Unprintable(what=f"{attribute} = {value}", fix="write this part of the kernel by hand")
@@ -147,7 +149,8 @@ def _argument(text: KernelText, op: Op, form: PrintedCall, parameter: str, load:
         tile = getattr(op, tile_name)
         if tile is None:
             return None
-        return text.tile(op, column(tile) if tile_name == "bias" else tile, exact=not form.paired)
+        exact = not form.paired and (parameter != "dst" or form.function != "tensor_reduce")   # which keeps axes or not
+        return text.tile(op, column(tile) if tile_name == "bias" else tile, exact=exact)
     attribute = form.attributes.get(parameter, parameter)
     if attribute not in type(op).attributes:
         return None

@@ -236,10 +236,10 @@ def _transpose(text: KernelText, op: TransposeOp) -> None:
     """By the Tensor engine, to PSUM, and from there to the destination."""
     source = text.tile(op, _to_sbuf(text, op, op.src))
     if op.dst.space == PSUM and op.dst.dtype is op.src.dtype:
-        text.write(f"nisa.nc_transpose(dst={text.tile(op, op.dst)}, data={source})")
+        text.write(f"nisa.nc_transpose(dst={text.tile(op, op.dst)}, data={source}, engine=nisa.engine.tensor)")
         return
     turned = text.temporary(op.src.shape[::-1], op.src.dtype, PSUM)
-    text.write(f"nisa.nc_transpose(dst={text.tile(op, turned)}, data={source})")
+    text.write(f"nisa.nc_transpose(dst={text.tile(op, turned)}, data={source}, engine=nisa.engine.tensor)")
     call(text, op, "tensor_copy", op.dst, turned)
 
 

@@ -25,8 +25,8 @@ OTHERS = ("allocated_transpose", "attention", "cumulative_sum", "current_average
           "transformer_kernels")
 
 
-def check(launched, arguments, executors=("interpreter",)):
-    """The text of a kernel that computes the same once it is read, whose third text is the second."""
+def check(launched, arguments, executors=("interpreter",), stable=True):
+    """The text of a kernel that computes the same once it is read, and whose second text, or third, is the first."""
     grid = launched.lower(*arguments).specialization.grid
     text = printed(launched, arguments, generation="beta")
     arrays = [a for a in arguments if isinstance(a, np.ndarray)]
@@ -36,6 +36,7 @@ def check(launched, arguments, executors=("interpreter",)):
         for one, other in zip(expected, flat([again.on(executor)(*[a.copy() for a in arrays])]), strict=True):
             np.testing.assert_array_equal(np.asarray(one, np.float64), np.asarray(other, np.float64))
     second = printed(again, arrays, generation="beta")
+    assert second == text or not stable
     assert printed(reread_beta(second, grid), arrays, generation="beta") == second
     return text
 
@@ -45,7 +46,7 @@ def check(launched, arguments, executors=("interpreter",)):
 def test_examples_compute_the_same(name, monkeypatch):
     monkeypatch.syspath_prepend("examples")
     for launched, arguments in first_cases(name):
-        check(launched, arguments)
+        check(launched, arguments, stable=name not in ("current_average_pool2d", "current_normalisation"))
 
 
 @nki.jit
@@ -117,7 +118,7 @@ def shifted_by_blocks(x, w):
     return out
 
 
-@pytest.mark.parametrize("kernel, shown", [(convolved, "[:, nl.ds(i, 4), nl.ds(i, 5)])"),
+@pytest.mark.parametrize("kernel, shown", [(convolved, "[:, nl.ds(a, 4), nl.ds(a, 5)])"),
                                            (shifted_by_blocks, "operand0=means[:, nl.ds(i, 1), 0]")])
 def test_operands_of_three_axes(kernel, shown):
     """What stays for products, and one value a partition, which has two axes."""

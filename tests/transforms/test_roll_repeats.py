@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nki_mlir.analysis.repeats import _Level
 from nki_mlir.bindings import cloned, ir, operations_of
 from nki_mlir.dialects.kernel_function import the_kernel
 from nki_mlir.dialects.mlir_ops import loop_span, shared_context
@@ -15,16 +16,15 @@ from nki_mlir.passes.pass_manager import pass_named, run_passes
 from nki_mlir.passes.safety import UnsafeInput, check_safe
 from nki_mlir.targets.cpu.kernel import NativeKernel
 from nki_mlir.targets.interpreter.module import compile_function, run_grid
-from nki_mlir.transforms.roll_repeats import _BlockRepeats
 
 X = np.arange(4096, dtype=np.float32).reshape(8, 512) % 251
 
 
-def rolled(function, *inputs, least=1):
+def rolled(function, *inputs, least=1, pairs=False):
     """The loops that the pass makes, as (iterations, operations in one), after the values have been compared."""
     spec = specialized(function, inputs)
     module = cloned(spec.modules[0])
-    run_passes(module, [pass_named("roll-repeats", f"least={least}")])
+    run_passes(module, [pass_named("roll-repeats", f"least={least} pairs={str(pairs).lower()}")])
     assert module.operation.verify()
     np.testing.assert_array_equal(result(module, spec, inputs), result(spec.modules[0], spec, inputs))
     loops = operations_of(module, lambda name: name == "scf.for")
@@ -75,6 +75,35 @@ def test_the_last_repetition_stays_where_its_buffer_is_used_later():
         nl.store(out[:, 0:8], tile[:, 8:16])
         return out
     assert rolled(kernel, X) == [(7, 3)]
+
+
+def test_loops_in_loops():
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        for i in nl.static_range(3):
+            kept = nl.ndarray((8, 16), x.dtype)
+            for j in nl.static_range(4):
+                for k in nl.static_range(2):
+                    tile[:, i * 100 + j * 20 + k * 9:i * 100 + j * 20 + k * 9 + 4] = nl.add(tile[:, k * 4:k * 4 + 4], 1.0)
+                kept[:, j * 4:j * 4 + 4] = nl.multiply(tile[:, 500:504], 2.0)
+            nl.store(out[:, i * 16:i * 16 + 16], kept)
+        nl.store(out[:, 48:512], tile[:, 0:464])
+        return out
+    assert rolled(kernel, X, pairs=True) == [(3, 4), (4, 2), (2, 1)]
+    assert [count for count, _ in rolled(kernel, X)] == [3, 3]       # columns one by one
+
+
+def test_rows_that_move_over_the_partitions():
+    def kernel(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        tile = nl.ndarray((128, 512), x.dtype)
+        for i in nl.static_range(4):
+            tile[i * 32:i * 32 + 8, :] = nl.load(x)
+        for i in nl.static_range(4):
+            nl.store(out[0:8, i * 128:i * 128 + 128], tile[i * 32:i * 32 + 8, i * 128:i * 128 + 128])
+        return out
+    assert rolled(kernel, X, pairs=True) == [(4, 1), (4, 1)]
 
 
 def test_what_a_repetition_takes_from_the_one_before_stays():
@@ -134,8 +163,8 @@ def test_operations_in_no_order_stay_and_are_compared_with_few_others(monkeypatc
             tile[:, at:at + 8] = nl.add(tile[:, at:at + 8], 1.0)
         nl.store(out, tile)
         return out
-    compared, fits = [], _BlockRepeats.fits
-    monkeypatch.setattr(_BlockRepeats, "fits", lambda self, *found: compared.append(found) or fits(self, *found))
+    compared, fits = [], _Level.fits
+    monkeypatch.setattr(_Level, "fits", lambda self, *found: compared.append(found) or fits(self, *found))
     assert rolled(kernel, X, least=512) == []
     assert len(compared) < 4 * len(order)
 
@@ -200,6 +229,7 @@ def test_random_loops_keep_their_values(plan):
         nl.store(out, tile)
         return out
     rolled(kernel, X)
+    rolled(kernel, X, pairs=True)
 
 
 def test_a_location_among_the_attributes_is_left_to_the_check_of_what_is_safe():

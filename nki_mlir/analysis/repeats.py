@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Where a sequence of operations repeats, as loops, loops in loops among them.
+
+    load 0, add, load 8, add, store 0, load 100, add, load 108, add, store 1, ...
+    for 2: (for 2: load + 8, add), store          moving by 100, 100, 1
+
+Equal are operations of one form that differ in where their tiles start, by the same step from one repetition to the
+next, and in buffers that each repetition allocates and that nobody else uses. Their order stays.
+"""
+
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+Steps = tuple[int, ...]         # for each tile of an operation: where it starts, or how far it moves
+CANDIDATES = 4                  # of earlier items of one form, with which an item is compared
+O = TypeVar("O")
+
+
+@dataclass(eq=False)
+class Item(Generic[O]):
+    """What stands at one place of a sequence: an operation, or a loop.
+
+    ``form`` is equal for items that differ in buffers and in where tiles start alone. ``sources`` are the items, or
+    other values, that define the operands; ``inner`` those that code inside of the operation uses.
+    """
+
+    form: Hashable
+    starts: Steps
+    sources: "list[Item[O] | Hashable]"
+    operation: O | None = None
+    inner: "list[Item[O] | Hashable]" = field(default_factory=list)
+    loop: "Repetition[O] | None" = None
+    at: int = 0                 # its number in the sequence
+    last_use: int = -1
+
+    def operations(self) -> Iterator[O]:
+        """The operation, or those of all iterations."""
+        if self.loop is None:
+            assert self.operation is not None
+            yield self.operation
+        else:
+            for item in (*self.loop.body, *self.loop.later):
+                yield from item.operations()
+
+
+@dataclass(frozen=True)
+class Repetition(Generic[O]):
+    """Items that repeat: those of the first iteration, how many iterations there are, how far each item moves."""
+
+    body: Sequence[Item[O]]
+    count: int
+    steps: Sequence[Steps]
+    later: Sequence[Item[O]]    # items of all other iterations, which are to go
+
+    @property
+    def first(self) -> int:
+        return self.body[0].at
+
+    def item(self) -> Item[O]:
+        """The loop as an item of the sequence around it."""
+        first = self.first
+        inside = [[source.at - first if isinstance(source, Item) and source.at >= first else None
+                   for source in item.sources] for item in self.body]
+        sources = [source for item, places in zip(self.body, inside)
+                   for source, place in zip(item.sources, places) if place is None]
+        form = (self.count, *[(item.form, *places) for item, places in zip(self.body, inside)], *self.steps)
+        starts = tuple([start for item in self.body for start in item.starts])
+        return Item(form, starts, sources, loop=self)
+
+
+def with_loops(items: list[Item[O]], least: int, pairs: bool) -> list[Item[O]]:
+    """The sequence with loops for what repeats, inner ones first. ``least`` is how many operations a loop has to save;
+    with ``pairs``, two repetitions are enough where no third shows that the steps go on."""
+    forms: dict[Hashable, int] = {}
+    while True:
+        for item in items:
+            item.form = forms.setdefault(item.form, len(forms)) if type(item.form) is not int else item.form
+        runs = _Level(items, least, pairs).runs()
+        if not runs:
+            return items
+        replaced, at = [], 0
+        for run in runs:
+            replaced += [*items[at:run.first], run.item()]
+            at = run.first + len(run.body) * run.count
+        items = [*replaced, *items[at:]]
+
+
+class _Level(Generic[O]):
+    """The search for loops whose bodies are items of one sequence."""
+
+    def __init__(self, items: list[Item[O]], least: int, pairs: bool) -> None:
+        self.items, self.least, self.pairs = items, least, pairs
+        self.before = [0]               # how many operations stand in front of each item
+        for at, item in enumerate(items):
+            item.at, item.last_use = at, -1
+            for source in (*item.sources, *item.inner):
+                if isinstance(source, Item):
+                    source.last_use = at
+            self.before.append(self.before[-1] + (1 if item.loop is None else sum(1 for _ in item.operations())))
+
+    def runs(self) -> list[Repetition[O]]:
+        """From front to back, each as long as it goes. The last equal, and the last alike items give periods."""
+        repetitions: list[Repetition[O]] = []
+        latest: dict[Hashable, deque[int]] = {}
+        compared: dict[int, int] = {}           # by period, how far
+        at = begin = 0
+        while at < len(self.items):
+            item = self.items[at]
+            equal, alike = [latest.setdefault(key, deque(maxlen=n)) for key, n in (
+                ((item.form, item.starts), 1), (item.form, CANDIDATES if self.pairs else 1))]
+            for first in [n for n in (*reversed(alike), *equal) if n >= begin]:
+                if compared.get(at - first, 0) > at or not (self.pairs or self.goes_on(first, at)):
+                    continue
+                steps, end = self.compare(first, at - first)
+                compared[at - first] = end
+                if self.before[end] - self.before[at] < self.least:
+                    continue
+                run = self.repetition(first, at - first, steps, end)
+                if (run.count - 1) * (self.before[at] - self.before[first]) >= self.least:
+                    repetitions.append(run)
+                    at = begin = first + run.count * (at - first)
+                    break
+            else:
+                equal.append(at)
+                alike.append(at)
+                at += 1
+        return repetitions
+
+    def goes_on(self, first: int, at: int) -> bool:
+        """Whether a third item follows the two as the second does the first: most that are alike do not repeat."""
+        third = 2 * at - first
+        return third < len(self.items) and self.items[third].form == self.items[at].form and (
+            self.step(third, at) == self.step(at, first))
+
+    def step(self, at: int, before: int) -> Steps:
+        """How far the tiles are moved from one item to another."""
+        return tuple([a - b for a, b in zip(self.items[at].starts, self.items[before].starts)])
+
+    def compare(self, first: int, period: int) -> tuple[list[Steps], int]:
+        """How far each item from there on moves in a period, and up to where items are alike."""
+        items, steps = self.items, list[Steps]()
+        at = first + period
+        while at < len(items) and items[at].form == items[at - period].form and self.fits(at, first, period):
+            step = self.step(at, at - period)
+            if len(steps) < period:
+                steps.append(step)
+            elif steps[(at - first) % period] != step:
+                break
+            at += 1
+        return steps, at
+
+    def fits(self, at: int, first: int, period: int) -> bool:
+        """Whether the operands are what they were a period before: from in front of the run, or as far back in it."""
+        for new, old in zip(self.items[at].sources, self.items[at - period].sources):
+            if isinstance(new, Item) and new.at >= first:
+                if not isinstance(old, Item) or new.at - old.at != period:
+                    return False
+            elif new != old:
+                return False
+        return True
+
+    def repetition(self, first: int, period: int, steps: list[Steps], end: int) -> Repetition[O]:
+        """The complete repetitions up to there of which nothing is used in later ones or behind."""
+        count = (end - first) // period
+        for number in range(first, first + count * period):
+            before = (number - first) // period
+            if self.items[number].last_use >= first + (before + 1) * period:
+                count = before
+                break
+        return Repetition(self.items[first:first + period], count, steps,
+                          self.items[first + period:first + count * period])

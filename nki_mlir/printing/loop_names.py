@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The variables of loops: those of the ``for`` statements in the source that they come from."""
+
+import ast
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from nki_mlir.capture.locations import source_of
+from nki_mlir.diagnostics import Location
+from nki_mlir.dialects.source_locations import location_of
+from nki_mlir.files import is_known_source
+from nki_mlir.waist.function import ForLoop, FunctionBlock, TileInstruction, function_blocks, nodes_of
+
+
+def loop_names(block: FunctionBlock) -> dict[ForLoop, str]:
+    """Of the block's loops, and those in them; loops without a statement, or without a variable, have none."""
+    return {loop: statement.target.id for loop, statement in _statements(block)
+            if isinstance(statement.target, ast.Name) and statement.target.id != "_"}
+
+
+def _statements(block: FunctionBlock) -> Iterator[tuple[ForLoop, ast.For]]:
+    """The statement of each loop. A loop in another one has an inner statement."""
+    for node in block.nodes:
+        inside = [pair for part in function_blocks(node) for pair in _statements(part)]
+        yield from inside
+        if not isinstance(node, ForLoop):
+            continue
+        places = [at for n in nodes_of(node.body) if isinstance(n, TileInstruction)
+                  and (at := location_of(n.op)) is not None and is_known_source(at.file)]
+        at = location_of(node.op)
+        used = {statement for _, statement in inside}
+        statement = _begins_at(at) if at is not None and is_known_source(at.file) else None
+        if statement is None:           # operations of functions that a loop calls are in none
+            chains = [chain for at in places if (chain := set(_around(at)))]
+            around = set.intersection(*chains or [set()]) - used
+            statement = max(around, key=lambda one: one.lineno, default=None)
+        if statement is not None:
+            yield node, statement
+
+
+def _begins_at(at: Location) -> ast.For | None:
+    """The statement whose loop variable, or whose first line, is there."""
+    return next((one for one in _loops(at.file, id(source_of(at.file).tree)) if one.lineno == at.line), None)
+
+
+def _around(at: Location) -> Iterable[ast.For]:
+    """The loops whose bodies a place is in."""
+    return [one for one in _loops(at.file, id(source_of(at.file).tree))
+            if one.body[0].lineno <= at.line <= (one.body[-1].end_lineno or at.line)]
+
+
+@lru_cache(maxsize=64)
+def _loops(file: str, tree: int) -> list[ast.For]:
+    """The ``for`` statements of a file, which is read again when it changes: ``tree`` is then another."""
+    return [node for node in ast.walk(source_of(file).tree) if isinstance(node, ast.For)]

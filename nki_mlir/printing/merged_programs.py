@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""One module for the programs of a launch that differ only in where their tiles start.
+
+before:  "nki.load"(%t, %x) row 0           after:  "nki.load"(%t, %x, %program_id) row program_id
+         "nki.load"(%t, %x) row 1, of program 1
+
+The current generation runs a kernel's Python once for each program, so that each has its own module.
+"""
+
+from collections.abc import Sequence
+
+from nki_mlir.analysis.repeats import Item, Steps
+from nki_mlir.bindings import Module, Operation, cloned, ir
+from nki_mlir.dialects.attributes import Attributes
+from nki_mlir.dialects.kernel_function import the_kernel
+from nki_mlir.transforms.roll_repeats import OperationItems, move_tiles
+
+Program = list[Item[Operation]]
+
+
+def merged_programs(modules: Sequence[Module]) -> list[Module]:
+    """One module for those of all programs of a launch with one axis; else the same modules."""
+    if len(modules) < 2 or the_kernel(modules[0]).grid != (len(modules),) or len(set(map(_around, modules))) > 1:
+        return list(modules)
+    merged = cloned(modules[0])
+    with merged.context, ir.Location.unknown():
+        programs = [OperationItems().of_block(the_kernel(m).op.regions[0].blocks[0]) for m in (merged, *modules[1:])]
+        steps = _steps(programs)
+        if steps is None:
+            return list(modules)
+        _add_program_id(merged, programs[0], steps)
+    return [merged]
+
+
+def _around(module: Module) -> str:
+    """What a module has beside the function's body."""
+    function = the_kernel(module).op
+    others = [str(op) for op in module.body.operations if op.operation != function]
+    kinds = [str(function.attributes[name]) for name in ("function_type", "arg_attrs", "nki.results")
+             if name in function.attributes]
+    return "\n".join([*kinds, *others])
+
+
+def _steps(programs: Sequence[Program]) -> list[Steps] | None:
+    """How far each operation's tiles move from one program to the next; None where programs differ otherwise."""
+    first, *others = programs
+    steps: list[Steps] = []
+    for number, program in enumerate(others, 1):
+        if len(program) != len(first) or list(map(_operands, program)) != list(map(_operands, first)):
+            return None
+        for at, (one, other) in enumerate(zip(first, program)):
+            if number == 1:
+                steps.append(tuple([b - a for a, b in zip(one.starts, other.starts)]))
+            if one.form != other.form or other.starts != tuple(
+                    [a + number * step for a, step in zip(one.starts, steps[at])]):
+                return None
+    return steps
+
+
+def _operands(item: Item[Operation]) -> list[object]:
+    """Those of an operation, by the numbers of the operations that define them, and of the function's arguments."""
+    return [source.at if isinstance(source, Item) else -1 - ir.BlockArgument(source).arg_number     # type: ignore[arg-type]
+            for source in item.sources]
+
+
+def _add_program_id(module: Module, program: Program, steps: Sequence[Steps]) -> None:
+    """Let the tiles of the first program start where those of each program do."""
+    function, make = the_kernel(module).op, Attributes()
+    index = ir.IndexType.get()
+    program_id = function.regions[0].blocks[0].add_argument(index, function.location)
+    kind = function.attributes["function_type"].value
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([*kind.inputs, index], kind.results))
+    function.attributes["arg_attrs"] = ir.ArrayAttr.get([*function.attributes["arg_attrs"],
+                                                         ir.DictAttr.get({"nki.program_id": make.value(0)})])
+    for item, moves in zip(program, steps):
+        if any(moves):
+            assert item.operation is not None
+            move_tiles(item.operation, [(program_id, moves)], make)

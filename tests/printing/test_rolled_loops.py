@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Loops and programs that a kernel's Python has run one by one, as loops and one program in the text."""
+
+import numpy as np
+
+from nki_mlir.language.current import isa as nisa
+from nki_mlir.language.current import language as nl
+from nki_mlir.language.current import nki
+
+from .reading import printed, reread
+
+X = np.arange(4096, dtype=np.float32).reshape(64, 64)
+
+
+def body(text):
+    return [line.strip() for line in text.split('"""\n')[1].splitlines() if line.strip()]
+
+
+def part(source, row, column):
+    tile = nl.ndarray((16, 32), source.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=source[row * 16:row * 16 + 16, column * 32:column * 32 + 32])
+    return tile
+
+
+@nki.jit
+def doubled(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for row in range(4):
+        for column in range(2):
+            loaded = part(x, row, column)
+            nisa.tensor_scalar(dst=loaded, data=loaded, op0=nl.multiply, operand0=2.0)
+            nisa.dma_copy(dst=out[row * 16:row * 16 + 16, column * 32:column * 32 + 32], src=loaded)
+    return out
+
+
+def test_loops_have_the_names_of_the_source():
+    text = printed(doubled, [X])
+    lines = body(text)
+    assert lines[1:3] == ["for row in range(4):", "for column in range(2):"]
+    assert "nisa.dma_copy(dst=out[nl.ds(row * 16, 16), nl.ds(column * 32, 32)], src=tile)" in lines
+    assert np.array_equal(reread(text)(X), 2 * X) and printed(reread(text), [X]) == text
+
+
+@nki.jit
+def half_of_a_core(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    core = nl.program_id(0)
+    rows = nl.ndarray((32, 64), x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=rows, src=x[core * 32:core * 32 + 32, :])
+    nisa.tensor_scalar(dst=rows, data=rows, op0=nl.add, operand0=1.0)
+    nisa.dma_copy(dst=out[32 - core * 32:64 - core * 32, :], src=rows)
+    return out
+
+
+@nki.jit
+def number_of_a_core(x):
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    core = nl.program_id(0)
+    rows = nl.ndarray((32, 64), x.dtype, buffer=nl.sbuf)
+    nisa.memset(dst=rows, value=float(core))
+    nisa.dma_copy(dst=out[core * 32:core * 32 + 32, :], src=rows)
+    return out
+
+
+def test_programs_that_differ_in_where_tiles_start_are_one():
+    text = printed(half_of_a_core[2], [X])
+    assert body(text)[:3] == [
+        "program_id = nl.program_id(0)", "rows = nl.ndarray((32, 64), dtype=nl.float32, buffer=nl.sbuf)",
+        "nisa.dma_copy(dst=rows, src=x[nl.ds(program_id * 32, 32), :])"]
+    assert np.array_equal(reread(text)(X), np.concatenate([X[32:] + 1, X[:32] + 1]))
+    assert printed(reread(text), [X]) == text
+
+
+def test_programs_with_other_numbers_are_two():
+    text = printed(number_of_a_core[2], [X])
+    assert "if program_id == 0:" in body(text) and text.count("nisa.memset") == 2
+    assert np.array_equal(reread(text)(X), np.repeat([0, 1], 32)[:, None] * np.ones((1, 64)))
+
+
+@nki.jit
+def in_parts(x):
+    out = nl.ndarray((16, 64), x.dtype, buffer=nl.shared_hbm)
+    rows = nl.ndarray((16, 64), x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=rows[:, 0:32], src=x[0:16, 0:32])
+    nisa.dma_copy(dst=rows[:, 32:64], src=x[16:32, 0:32])
+    nisa.dma_copy(dst=out, src=rows)
+    return out
+
+
+@nki.jit
+def a_part_alone(x):
+    out = nl.ndarray((16, 64), x.dtype, buffer=nl.shared_hbm)
+    rows = nl.ndarray((16, 64), x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=rows[:, 0:32], src=x[0:16, 0:32])
+    nisa.dma_copy(dst=out, src=rows)
+    return out
+
+
+def test_tiles_that_are_written_in_parts_get_no_zeros():
+    text = printed(in_parts, [X])
+    assert "memset" not in text
+    assert np.array_equal(reread(text)(X), np.concatenate([X[:16, :32], X[16:32, :32]], 1))
+
+
+def test_what_nothing_writes_stays_zero():
+    text = printed(a_part_alone, [X])
+    assert "nisa.memset(dst=rows, value=0.0)" in body(text)
+
+
+@nki.jit
+def of_three_lines(x):
+    """Statements of their own stay apart, though one loop could say them."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    rows = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=rows[:, 0:16], src=x[:, 0:16])
+    nisa.dma_copy(dst=rows[:, 16:32], src=x[:, 16:32])
+    nisa.dma_copy(dst=rows[:, 32:64], src=x[:, 32:64])
+    nisa.dma_copy(dst=out, src=rows)
+    return out
+
+
+def test_lines_of_the_source_stay_apart():
+    text = printed(of_three_lines, [X])
+    assert "for " not in "\n".join(body(text)) and text.count("nisa.dma_copy") == 4
