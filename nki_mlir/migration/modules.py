@@ -11,6 +11,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from nki_mlir.migration import terms
 from nki_mlir.migration.expressions import MODULE
 from nki_mlir.migration.facts import Fact, NumberFact, TileClass
+from nki_mlir.migration.framework_calls import without_nki_calls
 from nki_mlir.migration.kernels import Kernels
 from nki_mlir.migration.names import Names
 from nki_mlir.migration.report import MigrationReport
@@ -32,11 +33,12 @@ class SourceModule:
     """One file."""
 
     def __init__(self, text: str, report: MigrationReport, imported: Mapping[str, int]) -> None:
+        text, old_line = without_nki_calls(text, report)
         self.names, self.report = Names(text), report
         wrapper = MetadataWrapper(cst.parse_module(text))
         self.tree = wrapper.module
         positions = wrapper.resolve(PositionProvider)
-        self.line_of = {id(n): p.start.line for n, p in positions.items()}
+        self.line_of = {id(n): old_line(p.start.line) for n, p in positions.items()}
         self.functions: dict[str, cst.FunctionDef] = {}
         self.classes: dict[str, cst.ClassDef] = {}
         self._collect(self.tree)
@@ -274,10 +276,13 @@ class Host(GridAxes):
             return updated_node
         line, names = self.line(original_node), list(updated_node.names)
         if path in ("torch_neuronx", "torch_neuronx.xla_impl.ops", "jax_neuronx", "jax_neuronx.core"):
-            kept = [n for n in names if MODULE.code_for_node(n.name) not in ("nki_jit", "nki_call")]
+            kept = [n for n in names if MODULE.code_for_node(n.name) != "nki_jit"]
             if len(kept) == len(names):
                 return updated_node
             self.report.changed(line, "the decorator of every framework is nki.jit")
+            if "nki" in map(self.names.meaning, map(cst.Name, self.names.paths)):       # which is imported elsewhere
+                return updated_node.with_changes(names=[*kept[:-1], kept[-1].with_changes(
+                    comma=cst.MaybeSentinel.DEFAULT)]) if kept else cst.RemoveFromParent()
             return self._first(kept, updated_node, "nki", "import nki")
         if path == "neuronxcc":
             others = [n for n in names if MODULE.code_for_node(n.name) != "nki"]
@@ -404,10 +409,12 @@ class Host(GridAxes):
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
         """Imports that new text needs."""
         missing = []
-        used_names = {n.value for n in _nodes(updated_node, cst.Name)}
+        tree = ast.parse(updated_node.code)
+        used_names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+        imported = {a.asname or a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
         for alias, path in (("nki", "nki"), ("nisa", "nki.isa"), ("nl", "nki.language"), ("functools", "functools")):
             name = self.names.alias(alias) if alias != "functools" else alias
-            if name in used_names and name not in self.names.paths:
+            if name in used_names and name not in self.names.paths and name not in imported:
                 missing.append(f"import {path}" if path == name else f"import {path} as {name}")
         if not missing:
             return updated_node
