@@ -84,7 +84,8 @@ def _reads_what_is_written(block: Block, users: set[Operation], tile: Tile, unwr
         elif is_tile_op(op):
             if not _use(read_op(op), tile, unwritten):
                 return None
-        elif not all(_use(read_op(user), tile, unwritten.copy()) for user in users if ancestor_in(block, user) == op):
+        elif not all(_use(read_op(user), tile, unwritten.copy()) for user in users
+                     if (around := ancestor_in(block, user)) is not None and around == op):
             return None                             # iterations: none may run
     return unwritten
 
