@@ -60,7 +60,20 @@ def as_operand(x: object, name: str = "a language function") -> View:
     if hasattr(x, "as_sum"):
         return as_operand(x.as_sum(), name)
     active(name)
+    refuse_other_generation(name, x)
     raise WrongMemory(operand="x", op=name, expected="psum|sbuf", found=f"the host: {type(x).__name__}").here()
+
+
+class OtherGeneration(KernelError):
+    code = "NKI-GENERATIONS"
+    message = "{function} of the beta generation (neuronxcc.nki) gets a tensor of the current one (nki)"
+    fix = "import it from nki, or migrate the file that calls it: nki-migrate FILE"
+
+
+def refuse_other_generation(function: str, value: object) -> None:
+    """Raise where a function of the beta generation gets a tensor of the current one."""
+    if type(value).__module__.startswith("nki_mlir.language.current."):
+        raise OtherGeneration(function=function).here()
 
 
 _names = itertools.count()
@@ -213,6 +226,7 @@ def emit_with(cls: type[Op], views: Views, mask: object, attributes: dict[str, o
     builder = current.get() or active(f"nki.{cls.name}")
     for name, view in views.items():
         if not isinstance(view, View) and view is not None:
+            refuse_other_generation(f"nisa.{cls.name}", view)
             raise WrongMemory(operand=name, op=cls.name, expected="psum|sbuf|hbm", found=type(view).__name__).here()
     for name in cls.outputs:
         if (view := views.get(name)) is not None and view.buffer.role == "input":

@@ -39,6 +39,7 @@ from nki_mlir.language.creation import (
     filled,
     located_dtype,
     new_tensor,
+    refuse_other_generation,
     result_tensor,
 )
 from nki_mlir.machine import Machine
@@ -455,6 +456,7 @@ def device_print(prefix: str, x: View, *, mask: object = None) -> None:
 def require_space(op: str, operand: str, view: object, *allowed: str) -> None:
     if not isinstance(view, View):
         active(f"nl.{op}")
+        refuse_other_generation(f"nl.{op}", view)
     if not isinstance(view, View) or view.buffer.space not in allowed:
         found = view.buffer.space if isinstance(view, View) else f"the host: {type(view).__name__}"
         raise WrongMemory(operand=operand, op=op, expected="|".join(allowed), found=found).here()

@@ -59,6 +59,8 @@ def migrated(path: Path, release: str) -> list[Migrated]:
             _refuse_texts(file, new)
         if names.is_beta or imported:
             new = SourceModule(new, report, imported).text()
+            for line, other in _beta_imports(texts[file], {p: t for p, t in neighbours.items() if p not in texts}):
+                report.left(line, f"{other} is of the beta generation, and its functions with it: migrate the folder")
         new = newest(new, report, release)
         if new != texts[file]:
             new = formatted(new, file, report)
@@ -110,6 +112,19 @@ def gridded_kernels(file: Path, text: str) -> dict[str, int]:
     module = SourceModule(text, MigrationReport(str(file), muted=1), {})
     module.find_grids()
     return module.gridded
+
+
+def _beta_imports(text: str, neighbours: dict[Path, str]) -> list[tuple[int, str]]:
+    """The lines that import files beside the migrated one which are of the beta generation, and these."""
+    beta = {p.stem: p.name for p, other in neighbours.items() if Names(other).is_beta}
+    lines: dict[str, int] = {}
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        for module in [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]:
+            if (stem := module.rpartition(".")[2]) in beta:
+                lines.setdefault(beta[stem], node.lineno)
+    return [(line, other) for other, line in lines.items()]
 
 
 def _imports(text: str, module: str, name: str) -> bool:

@@ -13,6 +13,7 @@ from inspect import Parameter, signature
 from math import prod
 
 from nki_mlir.language.beta import isa, language
+from nki_mlir.machine import Machine
 from nki_mlir.printing.beta_operands import BetaOperand, Tensors, index_vector, is_tile, operand
 from nki_mlir.printing.errors import Unprintable
 from nki_mlir.printing.tile_text import dtype_text, shape_text
@@ -149,6 +150,10 @@ def _instruction(name: str, target: BetaOperand, given: Keywords, tensors: Tenso
                  "moving": moving.shaped((moving.shape[0], prod(moving.shape[1:]))) or moving}
         target = _fitted(target, (pairs["stationary"].shape[1], *pairs["moving"].shape[1:]))
         shown |= {p: str(o) for p, o in pairs.items()}
+    elif name == "local_gather":
+        source, index = operand(given["src_buffer"], tensors), operand(given["index"], tensors)
+        elements = ast.literal_eval(given["num_elem_per_idx"]) if "num_elem_per_idx" in given else 1
+        target = _fitted(target, (source.shape[0], *index.shape[1:], Machine.gpsimd_group, elements))
     elif name not in UNPAIRED:
         pairs = {p: operand(v, tensors) for p, v in given.items() if p in ELEMENTWISE and is_tile(v, tensors)}
         target, *others = _paired([target, *pairs.values()])

@@ -150,3 +150,18 @@ def test_exec_of_a_text_without_kernels_stays(file, capsys):
     file.write_text(f"TEXT = 'x = 1'\n{GENERATED}")
     assert main([str(file), "--quiet"]) == 0
     assert "exec(TEXT, space)" in capsys.readouterr().out
+
+
+def test_a_helper_of_the_beta_generation_beside_it_is_left(file, tmp_path, capsys):
+    """The new kernel would call functions of the old generation; a folder is migrated as a whole."""
+    (tmp_path / "helpers.py").write_text("import neuronxcc.nki.language as nl\n\n\ndef rows(x):\n    return nl.load(x)\n")
+    (tmp_path / "plain.py").write_text("SIZE = 8\n")
+    file.write_text(KERNEL.replace("\n\n\n@", "\nfrom helpers import rows\nimport plain\n\n\n@").replace(
+        "nl.load(x) * 2", "rows(x)"))
+    assert main([str(file), "-o", str(tmp_path / "new.py")]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].endswith(
+        "kernel.py:3: left for a person: helpers.py is of the beta generation, and its functions with it: "
+        "migrate the folder")
+    (tmp_path / "new.py").unlink()
+    assert main([str(tmp_path), "--in-place"]) == 0
+    assert "return nl.load(x)" in (tmp_path / "helpers.py").read_text()

@@ -134,3 +134,21 @@ def test_what_the_beta_generation_does_not_have_is_an_error():
     assert error.value.at.line == conditional.func.__code__.co_firstlineno + 5
     with pytest.raises(Unprintable, match="a placement, or a release of the current generation, with generation beta"):
         printed(conditional, [X, COUNT], generation="beta", keep_placement=True)
+
+
+def gathered(count, per_index):
+    @nki.jit
+    def kernel(x, index):
+        out = nl.ndarray((16, count * 16 * per_index), nl.float32, buffer=nl.shared_hbm)
+        tile = nl.ndarray((16, count * 16 * per_index), nl.float32, buffer=nl.sbuf)
+        nisa.local_gather(dst=tile, src_buffer=nl.load(x), index=nl.load(index), num_elem_per_idx=per_index)
+        nisa.dma_copy(out, tile)
+        return out
+    return kernel
+
+
+@pytest.mark.parametrize(("count", "per_index"), [(1, 1), (2, 1), (1, 2), (2, 2)])
+def test_gathered_elements_have_the_shape_of_indices_and_groups(count, per_index):
+    index = np.random.default_rng(0).integers(0, 3, (16, count)).astype(np.uint16)
+    text = check(gathered(count, per_index), [X[:16], index], ("eager", "interpreter", "jit"))
+    assert f".reshape((16, {count}, 16, {per_index}))[...] = nisa.local_gather(" in text

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nki_mlir.capture.errors import BadSliceSize
-from nki_mlir.capture.index import Index, broadcast_shape, check_placed
+from nki_mlir.capture.index import DynamicSlice, Index, broadcast_shape, check_placed
 from nki_mlir.capture.strides import expand_ellipsis
 from nki_mlir.diagnostics import KernelError
 from nki_mlir.language.current.errors import core_rule, integer, invalid, of_core, out_of_range, require
@@ -99,6 +99,10 @@ def _pick(view: NkiTensor, dim: int, item: object) -> tuple[NkiTensor, bool]:
             require(item.dtype.is_integer, f"an index is an integer, a tensor of {item.dtype} is none",
                     fix="make its tile with dtype=nl.int32", code="NKI-SUBSCRIPT")
             return (_dynamic(view, dim, item, 1), True) if item.size == 1 else (_rows(view, dim, item), False)
+        case DynamicSlice():
+            invalid("nl.ds of the beta generation (neuronxcc.nki) indexes a tensor of the current one (nki)",
+                    fix="import nl from nki, or migrate the file that calls it: nki-migrate FILE",
+                    code="NKI-GENERATIONS")
     invalid(f"a {type(item).__name__} is no index",
             fix="use integers, slices, nl.ds, nl.arange or nl.mgrid, a register or a tile of integers",
             code="NKI-SUBSCRIPT")
